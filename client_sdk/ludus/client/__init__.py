@@ -1,0 +1,1 @@
+"""Find environments, run episodes, record trajectories."""

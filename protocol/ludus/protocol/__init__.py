@@ -1,0 +1,62 @@
+"""Ludus Episodes, as values: wire types, the method table, the error tree, the episode's lifecycle. No I/O."""
+
+from __future__ import annotations
+
+from ludus.protocol._model import WireModel
+from ludus.protocol.actions import Action, Answer, Call
+from ludus.protocol.content import Content, ImageBlock, Message, TextBlock, text_of
+from ludus.protocol.episodes import (
+    Candidate,
+    EnvironmentInfo,
+    EpisodeInfo,
+    EpisodeLimits,
+    Outcome,
+    PlayAccess,
+    SplitInfo,
+    StartedEpisode,
+    StepError,
+    StepResult,
+    TaskRow,
+    ToolSpec,
+)
+from ludus.protocol.identifiers import EXTENSION_ID, EXTENSION_VERSION
+from ludus.protocol.lifecycle import EndReason, EpisodeStatus
+from ludus.protocol.methods import METHODS, Method, Scope
+from ludus.protocol.rewards import Component, Reward, RewardEntry
+from ludus.protocol.tasks import Private, Task
+
+__all__ = [
+    "EXTENSION_ID",
+    "EXTENSION_VERSION",
+    "METHODS",
+    "Action",
+    "Answer",
+    "Call",
+    "Candidate",
+    "Component",
+    "Content",
+    "EndReason",
+    "EnvironmentInfo",
+    "EpisodeInfo",
+    "EpisodeLimits",
+    "EpisodeStatus",
+    "ImageBlock",
+    "Message",
+    "Method",
+    "Outcome",
+    "PlayAccess",
+    "Private",
+    "Reward",
+    "RewardEntry",
+    "Scope",
+    "SplitInfo",
+    "StartedEpisode",
+    "StepError",
+    "StepResult",
+    "Task",
+    "TaskRow",
+    "TextBlock",
+    "ToolSpec",
+    "WireModel",
+    "text_of",
+]

@@ -1,0 +1,123 @@
+"""How an episode lives and why it ends: one table, from which the spec's diagram and the runtime's checks come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+
+class EpisodeStatus(StrEnum):
+    """Where an episode is in its life."""
+
+    STARTING = "starting"
+    """Its environment is being set up; no step is accepted."""
+    RUNNING = "running"
+    """Steps are accepted."""
+    COMPLETED = "completed"
+    """The task came to its own end."""
+    TRUNCATED = "truncated"
+    """A limit ended it; what was rewarded until then stands."""
+    FAILED = "failed"
+    """The environment or what it runs on broke; its reward is unscored."""
+    CLOSED = "closed"
+    """Somebody, or idleness, ended it before its task did."""
+
+
+class EndReason(StrEnum):
+    """Why an episode ended. Closed: a new reason is a new version of the extension."""
+
+    COMPLETED = "completed"
+    """A tool said that the task is finished."""
+    SUBMITTED = "submitted"
+    """A final answer was graded."""
+    STEP_LIMIT = "step_limit"
+    """The allowed number of steps was used."""
+    TIME_LIMIT = "time_limit"
+    """The episode's wall-clock limit passed."""
+    OBSERVATION_LIMIT = "observation_limit"
+    """The episode's observations outgrew their allowance."""
+    EXPIRED = "expired"
+    """Nobody used it for longer than its idle limit."""
+    CLOSED = "closed"
+    """It was closed while it ran."""
+    ENVIRONMENT_ERROR = "environment_error"
+    """The environment's own code raised, hung or returned what it may not."""
+    INFRASTRUCTURE_ERROR = "infrastructure_error"
+    """Something below the environment broke: a sandbox, a database, the server."""
+
+
+class Event(StrEnum):
+    """What moves an episode from one status to the next."""
+
+    READY = "ready"
+    FINISH = "finish"
+    LIMIT = "limit"
+    FAIL = "fail"
+    CLOSE = "close"
+
+
+TRANSITIONS: Final[Mapping[tuple[EpisodeStatus, Event], EpisodeStatus]] = MappingProxyType(
+    {
+        (EpisodeStatus.STARTING, Event.READY): EpisodeStatus.RUNNING,
+        (EpisodeStatus.STARTING, Event.FAIL): EpisodeStatus.FAILED,
+        (EpisodeStatus.STARTING, Event.CLOSE): EpisodeStatus.CLOSED,
+        (EpisodeStatus.RUNNING, Event.FINISH): EpisodeStatus.COMPLETED,
+        (EpisodeStatus.RUNNING, Event.LIMIT): EpisodeStatus.TRUNCATED,
+        (EpisodeStatus.RUNNING, Event.FAIL): EpisodeStatus.FAILED,
+        (EpisodeStatus.RUNNING, Event.CLOSE): EpisodeStatus.CLOSED,
+    }
+)
+"""Every transition there is. A status without a row here is final."""
+
+EVENT_OF_REASON: Final[Mapping[EndReason, Event]] = MappingProxyType(
+    {
+        EndReason.COMPLETED: Event.FINISH,
+        EndReason.SUBMITTED: Event.FINISH,
+        EndReason.STEP_LIMIT: Event.LIMIT,
+        EndReason.TIME_LIMIT: Event.LIMIT,
+        EndReason.OBSERVATION_LIMIT: Event.LIMIT,
+        EndReason.EXPIRED: Event.CLOSE,
+        EndReason.CLOSED: Event.CLOSE,
+        EndReason.ENVIRONMENT_ERROR: Event.FAIL,
+        EndReason.INFRASTRUCTURE_ERROR: Event.FAIL,
+    }
+)
+"""Each end reason belongs to exactly one event."""
+
+FINAL_STATUSES: Final = frozenset(EpisodeStatus) - {status for status, _ in TRANSITIONS}
+"""Statuses that nothing leaves."""
+
+
+def advance(status: EpisodeStatus, event: Event) -> EpisodeStatus:
+    """The status after `event`.
+
+    Raises:
+        ValueError: the table has no such transition (a bug of the caller, not of the peer).
+    """
+    try:
+        return TRANSITIONS[status, event]
+    except KeyError:
+        raise ValueError(f"an episode that is {status} cannot {event}") from None
+
+
+def is_terminated(reason: EndReason | None) -> bool:
+    """Whether the task itself ended (Gymnasium's `terminated`)."""
+    return reason is not None and EVENT_OF_REASON[reason] is Event.FINISH
+
+
+def is_truncated(reason: EndReason | None) -> bool:
+    """Whether a limit cut the episode short (Gymnasium's `truncated`)."""
+    return reason is not None and EVENT_OF_REASON[reason] is Event.LIMIT
+
+
+def mermaid() -> str:
+    """The lifecycle as a Mermaid state diagram, generated from `TRANSITIONS`."""
+    reasons = {event: ", ".join(r for r, e in EVENT_OF_REASON.items() if e is event) for event in Event}
+    lines = ["stateDiagram-v2", f"    [*] --> {EpisodeStatus.STARTING}"]
+    for (source, event), target in TRANSITIONS.items():
+        label = f"{event}: {reasons[event]}" if reasons[event] else str(event)
+        lines.append(f"    {source} --> {target} : {label}")
+    lines += [f"    {status} --> [*]" for status in EpisodeStatus if status in FINAL_STATUSES]
+    return "\n".join(lines) + "\n"

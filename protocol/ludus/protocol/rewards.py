@@ -1,0 +1,100 @@
+"""Rewards on the wire: a finite value with named components, or *unscored* with the reason."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from ludus.protocol._model import WireModel
+
+
+class Component(WireModel):
+    """One named part of a reward."""
+
+    value: float
+    weight: float = 1.0
+    """How much it counts in the reward's value; 0 for a metric that is only reported."""
+
+
+class Reward(WireModel):
+    """What a step or an episode was worth.
+
+    A failure is not a reward of 0: when nothing can be said about the policy (the environment broke, a judge gave
+    no verdict) `value` is null, `valid` is false and `reason` says why. Means leave such rewards out.
+    """
+
+    value: float | None
+    """A finite number, or null when unscored."""
+    valid: bool = True
+    """False exactly when `value` is null."""
+    components: dict[str, Component] = Field(default_factory=dict)
+    reason: str | None = None
+    """Why it is unscored, or a remark about the value."""
+
+    @model_validator(mode="after")
+    def _valid_means_scored(self) -> Self:
+        if self.valid != (self.value is not None):
+            raise ValueError("a reward is valid exactly when it has a value")
+        if not self.valid and not self.reason:
+            raise ValueError("an unscored reward must say why in `reason`")
+        return self
+
+    @classmethod
+    def of(
+        cls, value: float, components: Mapping[str, float | Component] | None = None, reason: str | None = None
+    ) -> Reward:
+        """A scored reward.
+
+        Raises:
+            ValueError: the value, or a component, is NaN or infinite.
+        """
+        parts = {
+            name: part if isinstance(part, Component) else Component(value=_finite(part, name))
+            for name, part in (components or {}).items()
+        }
+        return cls(value=_finite(value, "the reward"), components=parts, reason=reason)
+
+    @classmethod
+    def unscored(cls, reason: str) -> Reward:
+        """A reward that says nothing about the policy, and why."""
+        return cls(value=None, valid=False, reason=reason)
+
+
+class RewardEntry(WireModel):
+    """One line of an episode's reward log."""
+
+    step: int
+    """The step that earned it; for a graded answer, the number of the last step before it."""
+    source: str
+    """`step` or `grade`."""
+    reward: Reward
+
+
+def total(rewards: Iterable[Reward], default_reason: str = "no reward was given") -> Reward:
+    """The reward of an episode: the sum of its rewards, component by component.
+
+    One unscored reward makes the whole unscored. No reward at all is 0 with the reason, because an episode that ran
+    to its end and earned nothing earned nothing; whoever failed instead of ending must not call this.
+    """
+    entries = list(rewards)
+    for entry in entries:
+        if not entry.valid:
+            return entry
+    if not entries:
+        return Reward(value=0.0, reason=default_reason)
+    components: dict[str, Component] = {}
+    for entry in entries:
+        for name, part in entry.components.items():
+            before = components[name].value if name in components else 0.0
+            components[name] = Component(value=before + part.value, weight=part.weight)
+    return Reward(value=math.fsum(entry.value or 0.0 for entry in entries), components=components)
+
+
+def _finite(value: float, what: str) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{what} is {number}; a reward must be a finite number")
+    return number

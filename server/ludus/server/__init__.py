@@ -1,0 +1,1 @@
+"""Write an environment, serve it on every wire."""
