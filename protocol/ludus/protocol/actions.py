@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import Field
 
-from ludus.protocol._model import WireModel
-
-
-class Call(WireModel):
+@dataclass(frozen=True, slots=True)
+class Call:
     """Call a tool."""
 
     tool: str
-    arguments: dict[str, Any] = Field(default_factory=dict)
-
-    def __init__(self, tool: str, arguments: dict[str, Any] | None = None) -> None:
-        super().__init__(tool=tool, arguments=arguments or {})
+    arguments: dict[str, Any] = field(default_factory=dict)
 
 
-class Answer(WireModel):
+@dataclass(frozen=True, slots=True)
+class Answer:
     """End the episode with a final message."""
 
     text: str
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text=text)
 
 
 Action = Call | Answer
