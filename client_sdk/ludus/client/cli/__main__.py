@@ -1,0 +1,7 @@
+"""`python -m ludus.client.cli`."""
+
+from __future__ import annotations
+
+from ludus.client.cli import main
+
+main()

@@ -1,0 +1,128 @@
+"""A typer group whose commands are named without being imported."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+GROUP: Final = "ludus.commands"
+
+EXTRAS: Final = {"server": "server", "environments": "environments", "trainer": "trainer"}
+"""The extra that brings what a portion of the namespace needs."""
+
+
+class MissingPackage(Exception):
+    """A command's module needs a package that is not installed. The message says how to get it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """One entry point and the commands it brings."""
+
+    entry: EntryPoint
+    commands: Mapping[str, str]
+    """One line of help by command name."""
+
+    def load(self) -> dict[str, Any]:
+        """Import the module and build its commands, by name.
+
+        Raises:
+            MissingPackage: the module needs a package that is not installed.
+        """
+        try:
+            register = self.entry.load()
+        except ModuleNotFoundError as error:
+            raise MissingPackage(advice(self.entry, error)) from error
+        app = typer.Typer(rich_markup_mode="rich")
+        register(app)
+        return dict(typer.main.get_group(app).commands)
+
+
+def advice(entry: EntryPoint, error: ModuleNotFoundError) -> str:
+    """How to get the package whose absence `error` tells of."""
+    missing = (error.name or "").partition(".")[0]
+    namespace, _, rest = entry.module.partition(".")
+    extra = EXTRAS.get(rest.partition(".")[0]) if namespace == "ludus" else None
+    if missing == "ludus":
+        return f"the module {error.name} is not installed; reinstall ludus"
+    wanted = f'"ludus[{extra}]"' if extra else missing
+    return f"the package {missing!r} is missing; install it with: pip install {wanted}"
+
+
+def discover() -> Iterator[Plugin]:
+    """Every plugin, in order of the module's name and ours first, imported only where `COMMANDS` cannot be read."""
+    entries = sorted(entry_points(group=GROUP), key=lambda e: (not e.module.startswith("ludus."), e.module, e.name))
+    for entry in entries:
+        declared = declared_commands(entry.module)
+        if declared is not None:
+            yield Plugin(entry, declared)
+            continue
+        plugin = Plugin(entry, {})
+        try:
+            commands = {name: command.get_short_help_str(80) for name, command in plugin.load().items()}
+        except Exception as error:
+            commands = {entry.name: f"(unavailable: {error})"}
+        yield Plugin(entry, commands)
+
+
+def declared_commands(module: str) -> dict[str, str] | None:
+    """The literal `COMMANDS` of a module, read from its source; None where there is no such thing."""
+    source = _source(module)
+    if source is None:
+        return None
+    for node in ast.parse(source).body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        if isinstance(target, ast.Name) and target.id == "COMMANDS":
+            value = ast.literal_eval(node.value)  # type: ignore[attr-defined]
+            return {str(name): str(line) for name, line in value.items()}
+    return None
+
+
+def _source(module: str) -> str | None:
+    """The source of a module, found without importing its parents (which `importlib.util.find_spec` would)."""
+    path, name = None, ""
+    spec = None
+    for part in module.split("."):
+        name = f"{name}.{part}" if name else part
+        spec = PathFinder.find_spec(name, path)
+        if spec is None:
+            return None
+        path = list(spec.submodule_search_locations or [])
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return None
+    return Path(spec.origin).read_text(encoding="utf-8")
+
+
+class LazyGroup(TyperGroup):
+    """Lists commands by their declared help, and imports a command's module when it is invoked."""
+
+    def __init__(self, **attrs: Any) -> None:
+        super().__init__(**attrs)
+        self._plugins: dict[str, Plugin] = {}
+        for plugin in discover():
+            for name, line in plugin.commands.items():
+                if name not in self.commands:
+                    self._plugins[name] = plugin
+                    self.commands[name] = TyperCommand(name, help=line, rich_markup_mode=None)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The real command for the first argument, its module imported."""
+        name, command, rest = super().resolve_command(ctx, args)
+        plugin = self._plugins.pop(name, None) if name else None
+        if plugin is None:
+            return name, command, rest
+        loaded = plugin.load()
+        if name not in loaded:
+            importlib.invalidate_caches()
+            raise MissingPackage(f"{plugin.entry.value} announces the command {name!r} and does not register it")
+        self.commands.update(loaded)
+        return name, self.commands[name], rest
