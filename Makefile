@@ -1,0 +1,54 @@
+# The verbs of this project. CI runs the same ones (.ci/run), so what passes here passes there.
+#   make demo    set up, serve three environments, play them over every wire, show the result
+#   make test    set up, run the tests
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench venv peers clean docs generate
+.NOTPARALLEL:
+
+# The first Python here that is new enough; `make PYTHON=/path/to/python …` chooses another.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+RUN := .venv/bin/python
+ARGS ?=
+
+help:
+	@sed -n 's/^#   //p' Makefile
+	@echo "make check   ruff, formatting, mypy, pyright, import rules, stale generated files"
+	@echo "make format  mend what ruff can mend"
+	@echo "make generate  write anew what is generated: schemas, sync client, docs"
+	@echo "make bench   measure, side by side with the peers, and write benchmarks/RESULTS.md"
+	@echo "make peers   install the peers' own clients and servers under .peers/ (tests of interoperation need them)"
+	@echo "make venv    only set up .venv"
+	@echo "make clean   remove .venv, .peers and every cache"
+	@echo "  ARGS='…' is passed on, as in: make test ARGS='tests/packaging -x'"
+
+venv:
+	@test -n "$(PYTHON)" || { echo "Ludus needs Python 3.11 or newer; none was found on PATH"; exit 1; }
+	@$(PYTHON) scripts/venv.py
+
+demo: venv
+	@$(RUN) scripts/demo.py $(ARGS)
+
+test: venv
+	@$(RUN) -m pytest $(ARGS)
+
+check: venv
+	@$(RUN) scripts/check.py $(ARGS)
+
+format: venv
+	@$(RUN) -m ruff check --fix .
+	@$(RUN) -m ruff format .
+
+generate: venv
+	@$(RUN) scripts/check.py --write
+
+bench: venv peers
+	@$(RUN) benchmarks/run.py $(ARGS)
+
+peers: venv
+	@$(RUN) scripts/peers.py $(ARGS)
+
+clean:
+	rm -rf .venv .peers dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

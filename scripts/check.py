@@ -1,0 +1,79 @@
+"""Everything that can be checked without running the code: `make check`.
+
+python scripts/check.py                 all of it, each failure with the command that mends it
+python scripts/check.py ruff mypy       only these
+python scripts/check.py --write         write anew whatever is generated
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+import installer
+
+PYTHON = str(installer.interpreter(installer.ROOT / ".venv"))
+
+
+class Check(NamedTuple):
+    """One command that must exit 0."""
+
+    command: tuple[str, ...]
+    mend: str
+    """What to do when it does not."""
+
+
+CHECKS = {
+    "ruff": Check((PYTHON, "-m", "ruff", "check", "."), "make format"),
+    "format": Check((PYTHON, "-m", "ruff", "format", "--check", "."), "make format"),
+    "imports": Check((f"{installer.ROOT}/.venv/bin/lint-imports", "--no-cache"), "see the layers in pyproject.toml"),
+    "mypy": Check((PYTHON, "-m", "mypy"), "the message names the line"),
+    "pyright": Check((PYTHON, "-m", "pyright"), "the message names the line"),
+}
+
+GENERATED = {
+    "schemas": "schema.py",
+    "sync client": "sync_client.py",
+    "docs": "docs.py",
+}
+"""Scripts that write files with no arguments, and with `--check` fail when those files are stale."""
+
+
+def main() -> None:
+    """Run the checks, all of them even when one fails; exit 1 when any failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="CHECK", help=f"of {', '.join([*CHECKS, *GENERATED])}")
+    parser.add_argument("--write", action="store_true", help="write what is generated instead of checking it")
+    options = parser.parse_args()
+    if options.write:
+        sys.exit(sum(not _run(name, Check(_generator(name), "read the message")) for name in GENERATED))
+    checks = CHECKS | {name: Check((*_generator(name), "--check"), "make generate") for name in GENERATED}
+    if unknown := set(options.names) - set(checks):
+        parser.error(f"no such check: {', '.join(sorted(unknown))}")
+    failed = [name for name in options.names or checks if not _run(name, checks[name])]
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+
+
+def _generator(name: str) -> tuple[str, ...]:
+    return (PYTHON, str(installer.ROOT / "scripts" / GENERATED[name]))
+
+
+def _run(name: str, check: Check) -> bool:
+    begun = time.monotonic()
+    done = subprocess.run(
+        check.command, cwd=installer.ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    installer.say(f"{name}: {'ok' if not done.returncode else 'FAILED'} ({time.monotonic() - begun:.1f} s)")
+    if done.returncode:
+        sys.stdout.write(done.stdout.decode(errors="replace"))
+        installer.say(f"to mend {name}: {check.mend}")
+    sys.stdout.flush()
+    return not done.returncode
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""How the project's scripts make virtual environments: with uv where it can be had, with plain pip elsewhere.
+
+Only the standard library: it runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CONSTRAINTS = ROOT / "constraints.txt"
+
+# pip's setting → the variable by which uv learns the same; uv does not read pip's configuration files.
+_UV_NAMES = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "cert": "SSL_CERT_FILE",
+    "trusted-host": "UV_INSECURE_HOST",
+}
+
+
+class InstallError(Exception):
+    """A virtual environment could not be made; the message ends with the installer's last words."""
+
+
+def say(message: str) -> None:
+    """Tell the person in front of the terminal what goes on."""
+    print(f"── {message}", flush=True)
+
+
+def interpreter(environment: Path) -> Path:
+    """The Python of a virtual environment."""
+    return environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def create(environment: Path) -> None:
+    """Make an empty virtual environment with pip in it.
+
+    Raises:
+        InstallError: this Python has no `venv`, as on a Debian without its package.
+    """
+    if interpreter(environment).exists():
+        return
+    try:
+        _run([sys.executable, "-m", "venv", str(environment)])
+    except InstallError as error:
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        raise InstallError(
+            f"cannot make a virtual environment with {sys.executable}: on Debian and Ubuntu, "
+            f"`apt-get install python{version}-venv` mends that\n{error}"
+        ) from error
+
+
+def install(environment: Path, requirements: Sequence[str], *, uv: Path | None) -> None:
+    """Install `requirements` (pip's command line) into `environment`, with `uv` if there is one.
+
+    Raises:
+        InstallError: neither installer could do it.
+    """
+    python = interpreter(environment)
+    if uv is not None:
+        try:
+            _run([str(uv), "pip", "install", "--python", str(python), *requirements], variables=_uv_settings())
+            return
+        except InstallError as error:
+            say(f"uv could not ({_last_line(error)}); trying pip")
+    _run([str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet", *requirements])
+
+
+def uv_of(environment: Path) -> Path | None:
+    """The uv inside `environment`, installed there if need be; `None` where it cannot be had."""
+    uv = interpreter(environment).with_name("uv.exe" if os.name == "nt" else "uv")
+    if not uv.exists():
+        try:
+            install(environment, ["uv", "-c", str(CONSTRAINTS)], uv=None)
+        except InstallError as error:
+            say(f"no uv ({_last_line(error)}); pip is slower and does as well")
+            return None
+    return uv if uv.exists() else None
+
+
+@cache
+def _uv_settings() -> Mapping[str, str]:
+    """pip's settings, as variables for uv; those that are set already win."""
+    listing = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+    ).stdout
+    settings = {}
+    for line in listing.splitlines():  # later lines of the listing weigh more: site, user, then environment
+        name, _, value = line.partition("=")
+        if variable := _UV_NAMES.get(name.rpartition(".")[2].strip()):
+            settings[variable] = value.strip().strip("'\"")
+    if "UV_INDEX" in settings:
+        settings["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # what pip does with several indexes
+    return {name: value for name, value in settings.items() if name not in os.environ}
+
+
+def _run(command: Sequence[str], *, variables: Mapping[str, str] | None = None) -> None:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(variables or {})},
+        )
+        if done.returncode:
+            log.seek(0)
+            raise InstallError(f"{' '.join(command)}\n{log.read()[-2000:]}")
+
+
+def _last_line(error: InstallError) -> str:
+    return str(error).strip().splitlines()[-1][:200]

