@@ -25,6 +25,9 @@ PLAY_PATH: Final = "/play/{capability}/mcp"
 CHANNEL_SUBPROTOCOL: Final = "ludus.channel.v0.1"
 """The WebSocket subprotocol that both ends of the channel name."""
 
+MAX_FRAME_HEADER: Final = "Ludus-Max-Frame"
+"""The header of the channel's upgrade response that tells the largest frame the server accepts, in bytes."""
+
 SUBMIT_TOOL: Final = "submit_answer"
 """The tool that carries a final answer to `grade` on wires that have no final message (play plane, ORS)."""
 
