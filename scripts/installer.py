@@ -67,7 +67,7 @@ def install(environment: Path, requirements: Sequence[str], *, uv: Path | None) 
     python = interpreter(environment)
     if uv is not None:
         try:
-            _run([str(uv), "pip", "install", "--python", str(python), *requirements], variables=_uv_settings())
+            _run([str(uv), "pip", "install", "--python", str(python), *requirements], variables=uv_settings())
             return
         except InstallError as error:
             say(f"uv could not ({_last_line(error)}); trying pip")
@@ -87,7 +87,7 @@ def uv_of(environment: Path) -> Path | None:
 
 
 @cache
-def _uv_settings() -> Mapping[str, str]:
+def uv_settings() -> Mapping[str, str]:
     """pip's settings, as variables for uv; those that are set already win."""
     listing = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False

@@ -1,0 +1,106 @@
+"""`pip install ludus` alone: protocol and client, small, and friendly about what is not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+UV = Path(sys.executable).with_name("uv")
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built by way of the sdist as a release is."""
+    out = tmp_path_factory.mktemp("dist")
+    source = tmp_path_factory.mktemp("source") / "ludus"
+    shutil.copytree(
+        ROOT,
+        source,
+        ignore=shutil.ignore_patterns(".git", ".venv*", ".peers", ".*_cache", "__pycache__", "node_modules", "out"),
+    )
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return next(out.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory, installer_settings: dict[str, str]) -> Path:
+    """The Python of a virtual environment that holds the wheel, with no extras, and nothing else."""
+    home = tmp_path_factory.mktemp("base") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", *(["--without-pip"] if UV.exists() else []), str(home)], check=True)
+    python = home / "bin" / "python"
+    by_uv = [str(UV), "pip", "install", "--python", str(python)]
+    by_pip = [str(python), "-m", "pip", "install", "--quiet"]
+    command = [*(by_uv if UV.exists() else by_pip), str(wheel), "-c", str(ROOT / "constraints.txt")]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **installer_settings})
+    assert done.returncode == 0, done.stdout + done.stderr
+    return python
+
+
+def run(command: Sequence[str | Path], cwd: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run outside of the repository, and without what the test run itself added to the environment."""
+    variables = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "LUDUS_"))}
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env={**variables, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert not check or done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def test_wheel_holds_every_package_and_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"ludus"}
+    packages = {"protocol", "server", "client", "environments", "trainer"}
+    assert {name.split("/")[1] for name in names if name.startswith("ludus/")} == packages
+    assert {f"ludus/{package}/py.typed" for package in packages} <= set(names)
+    assert "ludus/__init__.py" not in names
+
+
+def test_wheel_holds_the_same_modules_as_the_tree(wheel: Path) -> None:
+    roots = ("protocol", "server", "client_sdk", "environments", "trainer")
+    tree = {str(p.relative_to(ROOT / root)) for root in roots for p in (ROOT / root / "ludus").rglob("*.py")}
+    assert {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".py")} == tree
+
+
+def test_base_install_has_no_server_and_no_torch(python: Path, tmp_path: Path) -> None:
+    heavy = ("fastapi", "starlette", "uvicorn", "mcp", "torch", "docker", "numpy", "openai", "anthropic")
+    program = f"import importlib.util, json; print(json.dumps([m for m in {heavy!r} if importlib.util.find_spec(m)]))"
+    assert json.loads(run([python, "-c", program], tmp_path).stdout) == []
+
+
+def test_base_install_imports_protocol_and_client(python: Path, tmp_path: Path) -> None:
+    program = "import ludus.protocol, ludus.client; print(ludus.client.connect.__name__)"
+    assert run([python, "-W", "error", "-c", program], tmp_path).stdout.strip() == "connect"
+
+
+def test_help_works_in_a_base_install(python: Path, tmp_path: Path) -> None:
+    assert "serve" in run([python.with_name("ludus"), "--help"], tmp_path).stdout
+
+
+@pytest.mark.parametrize("arguments", [["serve", "guess_number"], ["token", "create"]])
+def test_a_missing_extra_answers_with_the_command_that_mends_it(
+    python: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    done = run([python.with_name("ludus"), *arguments], tmp_path, check=False)
+    told = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert "pip install" in told, told
+    assert "ludus[" in told, told
+    assert "Traceback" not in told, told

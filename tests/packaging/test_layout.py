@@ -1,0 +1,106 @@
+"""The layout rules that tools cannot check: break one and imports fail only on somebody else's machine."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOTS = ("protocol", "server", "client_sdk", "environments", "trainer")
+
+
+@pytest.fixture(scope="module")
+def config() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def files() -> list[Path]:
+    """The files of this working tree that git tracks, or would."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if listing.returncode:
+        pytest.skip("not a git checkout, so there is no list of what belongs to the project")
+    return [path for name in listing.stdout.decode().split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_no_root_claims_the_namespace() -> None:
+    """A single ludus/__init__.py hides every other root from editable installs (PEP 420)."""
+    assert [root for root in ROOTS if (ROOT / root / "ludus" / "__init__.py").exists()] == []
+
+
+def test_every_package_ships_py_typed() -> None:
+    packages = [p for root in ROOTS for p in (ROOT / root / "ludus").iterdir() if (p / "__init__.py").exists()]
+    assert [p.name for p in packages if not (p / "py.typed").exists()] == []
+    assert len(packages) == len(ROOTS)
+
+
+def test_every_root_says_what_it_is() -> None:
+    assert [root for root in (*ROOTS, "spec") if not (ROOT / root / "README.md").exists()] == []
+
+
+def test_config_names_every_root(config: dict[str, Any]) -> None:
+    tool = config["tool"]
+    assert tool["hatch"]["build"]["dev-mode-dirs"] == list(ROOTS)
+    assert tool["hatch"]["build"]["targets"]["wheel"]["packages"] == [f"{root}/ludus" for root in ROOTS]
+    assert set(ROOTS) <= set(tool["mypy"]["mypy_path"])
+    assert set(ROOTS) <= set(tool["mypy"]["files"])
+    assert set(ROOTS) <= set(tool["pyright"]["include"])
+    assert set(ROOTS) <= set(tool["pyright"]["extraPaths"])
+    assert set(ROOTS) <= set(tool["ruff"]["src"])
+    assert set(ROOTS) <= set(tool["coverage"]["run"]["source"])
+
+
+def test_mypy_is_given_files(config: dict[str, Any]) -> None:
+    """`packages = ["ludus"]` would check the first root only, and say that all is well."""
+    assert "packages" not in config["tool"]["mypy"]
+
+
+def test_tests_are_no_packages(files: list[Path]) -> None:
+    """With importmode=importlib an __init__.py makes two modules of one file."""
+    assert [p for p in files if p.is_relative_to(ROOT / "tests") and p.name == "__init__.py"] == []
+
+
+def test_no_file_names_a_place_on_somebodys_machine(files: list[Path]) -> None:
+    place = re.compile(rb"(?<![\w.])/(?:root|home/\w+|Users/\w+|work|opt/\w+|var/folders)/[\w.]")
+    named = [f"{path.relative_to(ROOT)}: {found.group().decode()}" for path in files
+             if path != Path(__file__) and (found := place.search(path.read_bytes()))]  # fmt: skip
+    assert named == []
+
+
+def test_requirements_are_floors(config: dict[str, Any]) -> None:
+    """A library that pins or caps breaks its users' environments; what was tested is in constraints.txt."""
+    project = config["project"]
+    extras = project["optional-dependencies"].values()
+    every = [*project["dependencies"], *(requirement for extra in extras for requirement in extra)]
+    assert [r for r in every if not re.fullmatch(r"ludus\[[\w,]+\]|[\w-]+(\[\w+\])?>=[\d.]+(; .*)?", r)] == []
+
+
+def test_every_requirement_has_a_tested_version(config: dict[str, Any]) -> None:
+    project = config["project"]
+    wanted = [*project["dependencies"], *(r for extra in project["optional-dependencies"].values() for r in extra)]
+    names = {re.split(r"[\[>]", r)[0].lower() for r in wanted} - {"ludus"}
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    tested = {line.partition("==")[0].lower() for line in lines if "==" in line}
+    assert sorted(names - tested) == []
+
+
+def test_every_requirement_has_a_reason(config: dict[str, Any]) -> None:
+    project = config["project"]
+    wanted = [*project["dependencies"], *(r for extra in project["optional-dependencies"].values() for r in extra)]
+    names = {re.split(r"[\[>]", r)[0].lower() for r in wanted} - {"ludus"}
+    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8").lower()
+    assert sorted(name for name in names if f"`{name}`" not in page) == []
+
+
+def test_changelog_has_a_section_for_what_is_coming() -> None:
+    assert re.search(r"^## Unreleased$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
