@@ -1,0 +1,164 @@
+"""Play capabilities: the credential in the path of an episode's play plane.
+
+A capability says which episode, which tool list and until when, and carries a MAC over that:
+
+    play_ base64url( expiry:uint32 | SHA-256(tools)[:16] | HMAC-SHA256[:20] | episode )
+
+It is signed rather than stored, so every worker that holds the key agrees without talking to the others. The MAC's
+160 bits make it unguessable; the prefix makes it recognisable, to log filters and to secret scanners.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import struct
+import time
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ludus.protocol.errors import CapabilityRefused
+
+PREFIX: Final = "play_"
+"""How every capability begins."""
+
+KEY_BYTES: Final = 32
+"""The least length of a signing key."""
+
+_DIGEST_BYTES: Final = 16
+_MAC_BYTES: Final = 20
+_CLAIMS_START: Final = struct.Struct(f">I{_DIGEST_BYTES}s")
+_EPISODE_START: Final = _CLAIMS_START.size + _MAC_BYTES
+_URL_SAFE: Final = b"-_"
+_TO_STANDARD: Final = bytes.maketrans(b"-_", b"+/")
+_REFUSAL: Final = "this play address is not valid: ask whoever started the episode for its current one"
+
+
+class Claims(NamedTuple):
+    """What a capability that verified says."""
+
+    episode: str
+    tools_digest: bytes
+    expires_at: float
+    """Unix time in seconds."""
+
+    def require(self, *, episode: str | None = None, tools: Sequence[str] | None = None) -> None:
+        """Check the claims against what the bearer wants.
+
+        Raises:
+            CapabilityRefused: it was made for another episode or another tool list.
+        """
+        if episode is not None and episode != self.episode:
+            raise CapabilityRefused(_REFUSAL)
+        if tools is not None and tools_digest(tuple(tools)) != self.tools_digest:
+            raise CapabilityRefused("the episode's tools have changed since this play address was made")
+
+
+@lru_cache(maxsize=4096)
+def tools_digest(tools: tuple[str, ...]) -> bytes:
+    """A digest of tool names, in order; no two lists share one."""
+    return hashlib.sha256("".join(f"{len(tool)}:{tool}," for tool in tools).encode()).digest()[:_DIGEST_BYTES]
+
+
+class CapabilitySigner:
+    """Makes and checks capabilities. Workers that share `key` honour each other's.
+
+    Args:
+        key: at least 32 secret bytes.
+        ttl_seconds: how long a capability is good for.
+
+    Raises:
+        ValueError: the key is too short, or the time to live is not positive.
+    """
+
+    def __init__(self, key: bytes, ttl_seconds: float = 3600) -> None:
+        if len(key) < KEY_BYTES:
+            raise ValueError(f"a capability key needs at least {KEY_BYTES} bytes, this one has {len(key)}")
+        if ttl_seconds <= 0:
+            raise ValueError(f"capabilities need a positive time to live, not {ttl_seconds} seconds")
+        self._key = key
+        self.ttl_seconds = ttl_seconds
+
+    @classmethod
+    def random(cls, ttl_seconds: float = 3600) -> CapabilitySigner:
+        """A signer whose key nobody else has: its capabilities die with the process."""
+        return cls(secrets.token_bytes(KEY_BYTES), ttl_seconds)
+
+    @classmethod
+    def from_file(cls, path: Path, ttl_seconds: float = 3600) -> CapabilitySigner:
+        """A signer with the key in a file, as `from_text` reads it.
+
+        Raises:
+            ValueError: the file cannot be read, or holds no usable key.
+        """
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"cannot read the capability key in {path}: {error}") from None
+        return cls.from_text(text, ttl_seconds, where=str(path))
+
+    @classmethod
+    def from_text(cls, text: str, ttl_seconds: float = 3600, *, where: str = "the capability key") -> CapabilitySigner:
+        """A signer with a key written down as at least 64 hexadecimal digits.
+
+        Raises:
+            ValueError: it is not that. The message never repeats the text.
+        """
+        try:
+            key = bytes.fromhex(text.strip())
+        except ValueError:
+            key = b""
+        if len(key) < KEY_BYTES:
+            raise ValueError(
+                f"{where} must hold at least {2 * KEY_BYTES} hexadecimal digits; "
+                f'make one with `python -c "import secrets; print(secrets.token_hex({KEY_BYTES}))"`'
+            )
+        return cls(key, ttl_seconds)
+
+    def sign(self, episode: str, tools: Sequence[str]) -> tuple[str, float]:
+        """A capability to play `episode` with `tools`, and the Unix time at which it expires."""
+        expires_at = int(time.time() + self.ttl_seconds)
+        claims = _CLAIMS_START.pack(expires_at, tools_digest(tuple(tools)))
+        name = episode.encode()
+        token = claims + self._mac(claims, name) + name
+        return PREFIX + b64encode(token, _URL_SAFE).rstrip(b"=").decode("ascii"), float(expires_at)
+
+    def verify(self, capability: str) -> Claims:
+        """What `capability` says, once it has proved to be ours and still good.
+
+        Raises:
+            CapabilityRefused: it is malformed, forged, altered or expired.
+        """
+        token = _decode(capability)
+        claims, mac, name = (
+            token[: _CLAIMS_START.size],
+            token[_CLAIMS_START.size : _EPISODE_START],
+            token[_EPISODE_START:],
+        )
+        if not hmac.compare_digest(mac, self._mac(claims, name)):
+            raise CapabilityRefused(_REFUSAL)
+        expires_at, digest = _CLAIMS_START.unpack(claims)
+        if time.time() >= expires_at:
+            raise CapabilityRefused("this play address has expired: ask whoever started the episode for a new one")
+        return Claims(name.decode(), digest, float(expires_at))
+
+    def _mac(self, claims: bytes, name: bytes) -> bytes:
+        return hmac.digest(self._key, claims + name, "sha256")[:_MAC_BYTES]
+
+
+def _decode(capability: str) -> bytes:
+    """The bytes of the one spelling that `sign` gives them: base64 has others for the same bytes."""
+    try:
+        text = capability.removeprefix(PREFIX).encode("ascii")
+        token = b64decode(text.translate(_TO_STANDARD) + b"=" * (-len(text) % 4), validate=True)
+    except (UnicodeEncodeError, Base64Error):
+        raise CapabilityRefused(_REFUSAL) from None
+    spelling = PREFIX + b64encode(token, _URL_SAFE).rstrip(b"=").decode("ascii")
+    if len(token) <= _EPISODE_START or spelling != capability:
+        raise CapabilityRefused(_REFUSAL)
+    return token

@@ -1,0 +1,252 @@
+"""Trainer tokens: the credential of the control plane.
+
+A token is shown once, when it is made; the server keeps its SHA-256 hash, which is enough to know it again and useless
+to whoever steals the file. A slow password hash would add nothing: the token is 256 random bits, not a human's choice.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import hmac
+import json
+import logging
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from ludus.protocol.errors import Unauthenticated
+from ludus.protocol.methods import SPLIT_SCOPE_PREFIX, Scope
+from ludus.server.principal import Principal
+
+TOKEN_PREFIX: Final = "ludus_"
+"""How every token begins."""
+
+TOKEN_FILE_VARIABLE: Final = "LUDUS_TOKEN_FILE"
+"""The environment variable that names the token file."""
+
+TOKENS_VARIABLE: Final = "LUDUS_TOKENS"
+"""The environment variable that holds a token file's text itself."""
+
+RELOAD_SECONDS: Final = 1.0
+"""How often, at most, the token file is looked at for changes."""
+
+_logger = logging.getLogger("ludus.auth")
+
+
+class TokenFileError(ValueError):
+    """A token file that cannot be used; the message says where and why, and never repeats a secret."""
+
+
+def _known_scope(scope: str) -> str:
+    if scope in set(Scope) or (scope.startswith(SPLIT_SCOPE_PREFIX) and len(scope) > len(SPLIT_SCOPE_PREFIX)):
+        return scope
+    near = difflib.get_close_matches(scope, list(Scope), n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(Scope)} and {SPLIT_SCOPE_PREFIX}<name>"
+    raise ValueError(f"no scope {scope!r}; {hint}")
+
+
+ScopeName = Annotated[str, AfterValidator(_known_scope)]
+"""A member of `Scope`, or `splits:<name>`."""
+
+
+class TokenRecord(BaseModel):
+    """What the server knows of one token."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[\w.@ -]+$")]
+    """Whose it is; appears in logs and in the server's view of episodes."""
+    hash: Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+    scopes: Annotated[tuple[ScopeName, ...], Field(min_length=1)]
+    created: AwareDatetime | None = None
+    expires: AwareDatetime | None = None
+    """When it stops being good; null for never."""
+
+    @property
+    def digest(self) -> bytes:
+        """The SHA-256 digest of the token."""
+        return bytes.fromhex(self.hash.removeprefix("sha256:"))
+
+
+class TokenFile(BaseModel):
+    """The token file: JSON, version 1."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    tokens: tuple[TokenRecord, ...] = ()
+
+
+def new_token(name: str, scopes: Sequence[str], expires: datetime | None = None) -> tuple[str, TokenRecord]:
+    """A fresh token and the record that lets a server know it again.
+
+    Raises:
+        TokenFileError: the name or a scope is not acceptable.
+    """
+    token = TOKEN_PREFIX + secrets.token_urlsafe(32)
+    fields = {
+        "name": name,
+        "hash": f"sha256:{hashlib.sha256(token.encode()).hexdigest()}",
+        "scopes": tuple(scopes),
+        "created": datetime.now(UTC).replace(microsecond=0),
+        "expires": expires,
+    }
+    try:
+        return token, TokenRecord.model_validate(fields)
+    except ValidationError as error:
+        raise TokenFileError(_explain("this token", error)) from None
+
+
+def parse_token_file(text: str, where: str) -> TokenFile:
+    """The token file in `text`.
+
+    Raises:
+        TokenFileError: it is not one; `where` is named in the message.
+    """
+    try:
+        file = TokenFile.model_validate_json(text)
+    except ValidationError as error:
+        raise TokenFileError(_explain(where, error)) from None
+    for what, values in (
+        ("name", [record.name for record in file.tokens]),
+        ("hash", [record.hash for record in file.tokens]),
+    ):
+        twice = {value for value in values if values.count(value) > 1}
+        if twice:
+            raise TokenFileError(f"{where}: two tokens have the {what} {min(twice)!r}")
+    return file
+
+
+def read_token_file(path: Path) -> TokenFile:
+    """The token file at `path`.
+
+    Raises:
+        TokenFileError: it cannot be read or is not one.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise TokenFileError(
+            f"there is no token file {path}; make one with `ludus token create --file {path}`"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokenFileError(f"cannot read the token file {path}: {error}") from None
+    return parse_token_file(text, str(path))
+
+
+def write_token_file(path: Path, file: TokenFile) -> None:
+    """Put `file` at `path`, readable by its owner only, in one step: a server that reloads sees the old or the new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            json.dump(file.model_dump(mode="json"), stream, indent=2)
+            stream.write("\n")
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+class TokenStore:
+    """Knows tokens again. Follows its file's changes; keeps what it knew when the file becomes unreadable.
+
+    Args:
+        path: the token file, or None where there is none.
+        inline: the text of a token file, as `LUDUS_TOKENS` holds it.
+
+    Raises:
+        TokenFileError: a source was given and cannot be used.
+    """
+
+    def __init__(self, path: Path | None = None, inline: str | None = None) -> None:
+        self._path = path
+        self._inline = parse_token_file(inline, TOKENS_VARIABLE).tokens if inline is not None else ()
+        self._known: dict[bytes, tuple[bytes, Principal, float]] = {}
+        self._stamp: tuple[int, int, int] | None = None
+        self._next_look = 0.0
+        if path is not None:
+            self._stamp = _stamp(path)
+            self._index(read_token_file(path).tokens)
+        else:
+            self._index(())
+
+    @classmethod
+    def from_environment(cls, path: Path | None, variables: Mapping[str, str]) -> TokenStore | None:
+        """The store that `path`, `LUDUS_TOKEN_FILE` and `LUDUS_TOKENS` describe; None where none of them is set.
+
+        Raises:
+            TokenFileError: one of them is set and cannot be used.
+        """
+        named = variables.get(TOKEN_FILE_VARIABLE)
+        source = path or (Path(named) if named else None)
+        inline = variables.get(TOKENS_VARIABLE) or None
+        return cls(source, inline) if source or inline else None
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def authenticate(self, token: str) -> Principal:
+        """Whose token this is.
+
+        Raises:
+            Unauthenticated: it is unknown or expired.
+        """
+        if self._path is not None and time.monotonic() >= self._next_look:
+            self._follow(self._path)
+        digest = hashlib.sha256(token.encode("utf-8", "replace")).digest()
+        found = self._known.get(digest)
+        # The index is over digests of the token, which a caller cannot steer byte by byte: a miss tells nothing.
+        if found is None or not hmac.compare_digest(found[0], digest):
+            raise Unauthenticated("this token is not known to the server: check it, or have a new one made")
+        if time.time() >= found[2]:
+            raise Unauthenticated(f"the token of {found[1].name!r} has expired: have a new one made")
+        return found[1]
+
+    def _follow(self, path: Path) -> None:
+        self._next_look = time.monotonic() + RELOAD_SECONDS
+        stamp = _stamp(path)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._index(read_token_file(path).tokens)
+        except TokenFileError as error:
+            _logger.error("the tokens known so far stay in force: %s", error)
+        else:
+            _logger.info("token file read again: %d tokens", len(self._known))
+
+    def _index(self, records: Sequence[TokenRecord]) -> None:
+        self._known = {
+            record.digest: (
+                record.digest,
+                Principal(record.name, frozenset(record.scopes)),
+                record.expires.timestamp() if record.expires else float("inf"),
+            )
+            for record in (*self._inline, *records)
+        }
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _explain(where: str, error: ValidationError) -> str:
+    # pydantic's own text quotes the input, which may be a token that somebody pasted in place of its hash.
+    problems: list[Any] = error.errors(include_url=False, include_input=False, include_context=False)
+    first = problems[0]
+    place = ".".join(str(part) for part in first["loc"])
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return f"{where}: {place + ': ' if place else ''}{first['msg']}{more}"

@@ -1,0 +1,185 @@
+"""Logs that may be kept: nothing in them opens a door.
+
+Records leave the event loop through a queue; a thread of their own formats, redacts and writes them. Redaction works on
+the finished line, traceback included, so no logger, ours or a library's, can go round it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import logging.handlers
+import queue
+import re
+import secrets
+import sys
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import IO, Any, Final, Literal
+
+LogFormat = Literal["console", "json"]
+"""How lines look: for a person, or one JSON object each."""
+
+_CREDENTIALS: Final = re.compile(
+    r"(?P<path>/play/)[^/\s\"'?#]+"
+    r"|(?P<kind>ludus_|play_)[A-Za-z0-9_-]{16,}"
+    r"|(?P<header>(?:authorization|x-api-key|x-secrets)\\?[\"']?\s*[:=,]\s*b?\\?[\"']?(?:bearer\s+)?)[^\s\"',})]+",
+    re.IGNORECASE,
+)
+_HIDDEN: Final = "***"
+_LEAST_SECRET: Final = 6
+_STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message",
+    "asctime",
+    "color_message",
+    "taskName",
+}
+
+
+class SecretRegistry:
+    """Values that must not appear in logs while anybody uses them: the secrets that episodes are started with."""
+
+    def __init__(self) -> None:
+        self._values: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, values: Iterable[str]) -> None:
+        """Hide `values`, once more each; values shorter than six characters would hide half the log and are let be."""
+        with self._lock:
+            self._values.update(value for value in values if len(value) >= _LEAST_SECRET)
+
+    def discard(self, values: Iterable[str]) -> None:
+        """Take back one `add` of `values`."""
+        with self._lock:
+            for value in values:
+                if self._values[value] > 1:
+                    self._values[value] -= 1
+                else:
+                    del self._values[value]
+
+    def redact(self, text: str) -> str:
+        """`text` without any value in use, as it is or as JSON writes it."""
+        if not self._values:
+            return text
+        with self._lock:
+            values = sorted(self._values, key=len, reverse=True)
+        for value in values:
+            for spelling in {value, json.dumps(value)[1:-1]}:
+                text = text.replace(spelling, _HIDDEN)
+        return text
+
+
+episode_secrets: Final = SecretRegistry()
+"""The registry that every handler set up by `configure` obeys."""
+
+
+def redact(text: str) -> str:
+    """`text` without tokens, capabilities, credentials in headers, or episodes' secrets."""
+    return episode_secrets.redact(_CREDENTIALS.sub(_stand_in, text))
+
+
+def _stand_in(match: re.Match[str]) -> str:
+    return (match["path"] or match["kind"] or match["header"]) + _HIDDEN
+
+
+def new_incident() -> str:
+    """An id that ties what a peer was told to what the log says: 80 random bits."""
+    return f"inc-{secrets.token_hex(10)}"
+
+
+class ConsoleFormatter(logging.Formatter):
+    """One line for a person, then the traceback."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, redacted."""
+        extra = "".join(f" {name}={value}" for name, value in _extra(record).items())
+        line = super().format(record)
+        head, newline, rest = line.partition("\n")
+        return redact(head + extra + newline + rest)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: `time`, `level`, `logger`, `message`, extra fields, `exception`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The object, redacted as text: a replacement never breaks the JSON around it."""
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": redact(record.getMessage()),
+        }
+        line |= {name: redact(value) if isinstance(value, str) else value for name, value in _extra(record).items()}
+        if record.exc_info and record.exc_info[0] is not None:
+            line["exception"] = redact("".join(traceback.format_exception(*record.exc_info)))
+        return redact(json.dumps(line, default=str, ensure_ascii=False))
+
+
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
+
+
+class _Handoff(logging.handlers.QueueHandler):
+    """Merges the arguments into the message, as they may change later, and leaves everything else to the thread."""
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        try:
+            record.msg = record.getMessage()
+        except Exception as error:  # A log call with the wrong arguments must not break what it reports on.
+            record.msg = f"{record.msg} (unformattable: {error})"
+        record.args = None
+        return record
+
+
+_lock = threading.Lock()
+_active: tuple[_Handoff, logging.handlers.QueueListener] | None = None
+
+
+def configure(style: LogFormat = "console", level: str = "INFO", stream: IO[str] | None = None) -> None:
+    """Send every log record of this process through the redacting queue. A second call replaces the first.
+
+    Args:
+        style: for a person, or JSON lines.
+        level: the least level that is written; `uvicorn`'s own chatter is one level quieter.
+        stream: where lines go; standard error by default, as standard output belongs to `--stdio`.
+    """
+    global _active
+    flush()
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if style == "json" else ConsoleFormatter())
+    records: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
+    handoff = _Handoff(records)
+    listener = logging.handlers.QueueListener(records, handler)
+    with _lock:
+        root = logging.getLogger()
+        for old in list(root.handlers):
+            if isinstance(old, _Handoff):
+                root.removeHandler(old)
+        root.addHandler(handoff)
+        root.setLevel(level)
+        for name in ("uvicorn", "uvicorn.error", "mcp", "httpx", "asyncio"):
+            logging.getLogger(name).setLevel(max(logging.getLevelName(level), logging.WARNING))
+        listener.start()
+        _active = handoff, listener
+
+
+def flush() -> None:
+    """Write what is queued, and stop: called at exit, and before a new configuration."""
+    global _active
+    with _lock:
+        if _active is None:
+            return
+        handoff, listener = _active
+        _active = None
+        logging.getLogger().removeHandler(handoff)
+        listener.stop()
+
+
+atexit.register(flush)

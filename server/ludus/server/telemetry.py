@@ -1,0 +1,101 @@
+"""OpenTelemetry spans, where an exporter is configured. Where none is, nothing here runs after start-up."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, Tracer
+
+ENDPOINT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+"""OpenTelemetry's own variables; one of them switches spans on."""
+
+_logger = logging.getLogger("ludus.telemetry")
+
+
+class Telemetry:
+    """A tracer and the way to shut its exporter down."""
+
+    def __init__(self, tracer: Tracer, close: Callable[[], None]) -> None:
+        self._tracer = tracer
+        self._close = close
+
+    def wrap(self, app: ASGIApp) -> ASGIApp:
+        """`app` with one span per HTTP request and per WebSocket connection."""
+        return SpanMiddleware(app, self._tracer)
+
+    def close(self) -> None:
+        """Send what is buffered, and stop."""
+        self._close()
+
+
+def from_environment(variables: Mapping[str, str] = os.environ) -> Telemetry | None:
+    """The telemetry that OpenTelemetry's variables ask for; None, with a warning, where its packages are missing."""
+    if not any(variables.get(name) for name in ENDPOINT_VARIABLES):
+        return None
+    if find_spec("opentelemetry") is None or find_spec("opentelemetry.exporter") is None:
+        _logger.warning("spans are configured but not installed: pip install 'ludus[telemetry]'")
+        return None
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    provider = TracerProvider(resource=Resource.create({"service.name": variables.get("OTEL_SERVICE_NAME", "ludus")}))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return Telemetry(provider.get_tracer("ludus.server"), provider.shutdown)
+
+
+class SpanMiddleware:
+    """Spans named by method and wire. Paths, headers and query strings stay out: a play path is a credential."""
+
+    def __init__(self, app: ASGIApp, tracer: Tracer) -> None:
+        self._app = app
+        self._tracer = tracer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request inside its span."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        from opentelemetry.propagate import extract
+        from opentelemetry.trace import SpanKind
+
+        carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        method = scope.get("method", "WEBSOCKET")
+        route = route_of(scope["path"])
+        with self._tracer.start_as_current_span(
+            f"{method} {route}",
+            context=extract({name: carrier[name] for name in ("traceparent", "tracestate") if name in carrier}),
+            kind=SpanKind.SERVER,
+            record_exception=False,
+            set_status_on_exception=False,
+            attributes={"http.request.method": method, "http.route": route},
+        ) as span:
+            await self._app(scope, receive, _noting_status(send, span))
+
+
+def _noting_status(send: Send, span: Span) -> Send:
+    async def forward(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            status: Any = message["status"]
+            span.set_attribute("http.response.status_code", status)
+        await send(message)
+
+    return forward
+
+
+def route_of(path: str) -> str:
+    """The route a path belongs to, without anything that a caller chose."""
+    if path.startswith("/play/"):
+        return "/play/{capability}/mcp"
+    return path if path in _FIXED_PATHS else "/{ors}"
+
+
+_FIXED_PATHS: Final = frozenset({"/mcp", "/channel", "/health", "/ready", "/metrics", "/docs", "/openapi.json"})
