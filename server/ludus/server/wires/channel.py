@@ -1,0 +1,347 @@
+"""The channel: many episodes over one WebSocket, each text frame a JSON-RPC object or an array of them.
+
+The way of a step: one frame is parsed once, each request in it becomes a task that belongs to the server (never to the
+connection), and whatever those tasks answer within one turn of the event loop leaves as one frame. A lost connection
+loses replies only; the client asks again under the same keys, on another connection.
+
+Most of the cost of a small frame is the socket, the loop and the WebSocket header, so coalescing is what makes it fast:
+with 64 requests in flight those costs are shared by tens of steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pydantic import ValidationError
+from pydantic_core import SchemaSerializer, SchemaValidator, from_json, to_json
+from starlette.datastructures import Headers
+from starlette.routing import BaseRoute, WebSocketRoute
+
+from ludus.protocol.errors import (
+    Forbidden,
+    InternalError,
+    InvalidRequest,
+    LudusError,
+    ParseError,
+    PayloadTooLarge,
+    to_wire,
+)
+from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER
+from ludus.protocol.jsonrpc import RequestId
+from ludus.protocol.methods import METHODS
+from ludus.server.dispatch import dispatch, handlers
+
+if TYPE_CHECKING:
+    from ludus.protocol._model import WireModel
+    from ludus.server.host import EpisodeHost
+    from ludus.server.principal import Principal
+    from ludus.server.wires import WireContext
+
+    Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+    Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+logger = logging.getLogger(__name__)
+
+MAX_IN_FLIGHT: Final = 16_384
+"""Requests of one connection that may be unanswered; then the server reads no further until some are."""
+
+MAX_IN_FLIGHT_BYTES: Final = 64 * 1024 * 1024
+"""The same for the size of those requests together with that of replies the peer has not taken yet."""
+
+REPLY_FRAME_BYTES: Final = 1024 * 1024
+"""Replies beyond this begin another frame, so that no client needs a large receive limit for many small replies."""
+
+MAX_ID_CHARS: Final = 128
+"""The longest request id; it is echoed."""
+
+_ENVELOPE: Final = frozenset({"jsonrpc", "id", "method", "params"})
+
+
+class _Entry(NamedTuple):
+    """What it takes to serve one method."""
+
+    name: str
+    validate: Callable[[Any], WireModel]
+    handle: Callable[[Any, Principal], Awaitable[WireModel]]
+    serialize: Callable[[Any], bytes]
+
+
+class Channel:
+    """The ASGI application behind `/channel`."""
+
+    def __init__(self, context: WireContext) -> None:
+        self.context = context
+        self.tasks: set[asyncio.Task[None]] = set()
+        """Requests being served. They outlive their connections."""
+        self._entries: dict[str, _Entry] | None = None
+
+    @property
+    def entries(self) -> dict[str, _Entry]:
+        """One row for each method, built at first use so that starting up does not pay for schemas."""
+        if self._entries is None:
+            self._entries = _table(self.context.host)
+        return self._entries
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Serve one connection, from its upgrade to its end."""
+        headers = Headers(scope=scope)
+        await receive()
+        try:
+            principal = self._admit(scope, headers)
+        except LudusError as error:
+            await _refuse(send, error)
+            return
+        limit = str(self.context.limits.body_bytes).encode()
+        await send(
+            {
+                "type": "websocket.accept",
+                "subprotocol": CHANNEL_SUBPROTOCOL,
+                "headers": [(MAX_FRAME_HEADER.lower().encode(), limit)],
+            }
+        )
+        await _Connection(self, principal).run(receive, send)
+
+    def _admit(self, scope: Mapping[str, Any], headers: Headers) -> Principal:
+        origin = headers.get("origin")
+        if origin is not None and origin not in self.context.origins:
+            raise Forbidden(f"the origin {origin!r} may not open the channel; add it to the server's allowed origins")
+        if CHANNEL_SUBPROTOCOL not in scope.get("subprotocols", ()):
+            raise InvalidRequest(f"offer the WebSocket subprotocol {CHANNEL_SUBPROTOCOL!r}; it is the only one here")
+        return self.context.authenticate(headers)
+
+
+class _Connection:
+    """One client. Holds what is in flight, and replies that wait for the end of this turn of the loop."""
+
+    def __init__(self, channel: Channel, principal: Principal) -> None:
+        self._channel = channel
+        self._host = channel.context.host
+        self._principal = principal
+        self._entries = {name: row for name, row in channel.entries.items() if principal.may(METHODS[name].scope)}
+        self._max_bytes = channel.context.limits.body_bytes
+        self._tasks = channel.tasks
+        self._loop = asyncio.get_running_loop()
+        self._lost = False
+        self._outbox: list[bytes] = []
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._in_flight = 0
+        self._bytes = 0
+
+    async def run(self, receive: Receive, send: Send) -> None:
+        """Read until the peer is gone. What it asked for runs on."""
+        writer = self._loop.create_task(self._write(send))
+        try:
+            while (message := await receive())["type"] != "websocket.disconnect":
+                text = message.get("text")
+                if text is None:
+                    self._reply(_failure(None, InvalidRequest("a binary frame; send JSON in text frames")))
+                else:
+                    self._read(text)
+                if self._full():
+                    await self._wait_for_room(writer)
+        finally:
+            self._lost = True
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    def _full(self) -> bool:
+        return self._in_flight >= MAX_IN_FLIGHT or self._bytes >= MAX_IN_FLIGHT_BYTES
+
+    async def _wait_for_room(self, writer: asyncio.Task[None]) -> None:
+        while self._full() and not writer.done():
+            self._room.clear()
+            room = self._loop.create_task(self._room.wait())
+            try:
+                await asyncio.wait({room, writer}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                room.cancel()
+
+    def _read(self, text: str) -> None:
+        """Begin everything that one frame asks for, in its order."""
+        if len(text) > self._max_bytes:
+            self._reply(_failure(None, _too_large(self._max_bytes)))
+            return
+        try:
+            frame = from_json(text, allow_inf_nan=False)
+        except ValueError as error:
+            self._reply(_failure(None, ParseError(f"the frame is not JSON: {error}")))
+            return
+        if type(frame) is not list:
+            self._begin(frame, len(text))
+        elif frame:
+            share = len(text) // len(frame)
+            for item in frame:
+                self._begin(item, share)
+        else:
+            self._reply(_failure(None, InvalidRequest("an empty array; a batch holds at least one request")))
+
+    def _begin(self, item: Any, size: int) -> None:
+        try:
+            identifier, method, params = _envelope(item)
+        except InvalidRequest as error:
+            self._reply(_failure(_readable_id(item), error))
+            return
+        serving: Any
+        entry = self._entries.get(method)
+        try:
+            if entry is None:
+                raise LookupError
+            serving = self._serve(identifier, entry, entry.validate(params), size)
+        except (ValidationError, LookupError):
+            serving = self._serve_checked(identifier, method, params, size)
+        self._in_flight += 1
+        self._bytes += size
+        task = self._loop.create_task(serving)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, identifier: RequestId, entry: _Entry, params: WireModel, size: int) -> None:
+        try:
+            result = await entry.handle(params, self._principal)
+            reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_id_json(identifier), entry.serialize(result))
+        except LudusError as error:
+            reply = _failure(identifier, error)
+        except Exception:
+            reply = _failure(identifier, _incident(entry.name))
+        self._answer(reply, size)
+
+    async def _serve_checked(self, identifier: RequestId, method: str, params: dict[str, Any], size: int) -> None:
+        """The way of requests that are not valid: `dispatch` finds the words for why."""
+        try:
+            result = await dispatch(self._host, method, params, self._principal)
+            reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_id_json(identifier), result.model_dump_json().encode())
+        except LudusError as error:
+            reply = _failure(identifier, error)
+        except Exception:
+            reply = _failure(identifier, _incident(method))
+        self._answer(reply, size)
+
+    def _answer(self, reply: bytes, size: int) -> None:
+        self._in_flight -= 1
+        self._bytes -= size
+        self._reply(reply)
+        if not self._room.is_set() and not self._full():
+            self._room.set()
+
+    def _reply(self, reply: bytes) -> None:
+        if self._lost:
+            return
+        if not self._outbox:
+            self._wake.set()
+        self._outbox.append(reply)
+        self._bytes += len(reply)
+
+    async def _write(self, send: Send) -> None:
+        """Send what has gathered; while the socket is busy more gathers."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            replies, self._outbox = self._outbox, []
+            for frame in _frames(replies):
+                await send({"type": "websocket.send", "text": frame.decode()})
+            self._bytes -= sum(map(len, replies))
+            if not self._room.is_set() and not self._full():
+                self._room.set()
+
+
+def routes(context: WireContext) -> list[BaseRoute]:
+    """The channel's route."""
+    return [WebSocketRoute(CHANNEL_PATH, Channel(context), name="channel")]
+
+
+def _table(host: EpisodeHost) -> dict[str, _Entry]:
+    handle = handlers(host)
+    table = {}
+    for name, method in METHODS.items():
+        for model in (method.params, method.result):
+            model.model_rebuild()
+        validator: SchemaValidator = method.params.__pydantic_validator__
+        serializer: SchemaSerializer = method.result.__pydantic_serializer__
+        table[name] = _Entry(name, validator.validate_python, handle[name], serializer.to_json)
+    return table
+
+
+def _envelope(item: Any) -> tuple[RequestId, str, dict[str, Any]]:
+    if type(item) is not dict:
+        raise InvalidRequest(f"a request is a JSON object, not {_json_name(item)}")
+    identifier = item.get("id")
+    if not _is_id(identifier):
+        raise InvalidRequest(f"`id` must be a 64-bit integer or a string of at most {MAX_ID_CHARS} characters")
+    if item.get("jsonrpc") != "2.0":
+        raise InvalidRequest('`jsonrpc` must be "2.0"')
+    method = item.get("method")
+    if type(method) is not str:
+        raise InvalidRequest("`method` must be a string")
+    params = item.get("params")
+    if type(params) is not dict:
+        if "params" in item:
+            raise InvalidRequest(f"`params` must be an object, not {_json_name(params)}")
+        params = {}
+    if not _ENVELOPE.issuperset(item):
+        unknown = ", ".join(sorted(repr(name) for name in item.keys() - _ENVELOPE))
+        raise InvalidRequest(f"a request has no field {unknown}")
+    return identifier, method, params
+
+
+def _readable_id(item: Any) -> RequestId | None:
+    identifier = item.get("id") if type(item) is dict else None
+    return identifier if _is_id(identifier) else None
+
+
+def _is_id(value: Any) -> bool:
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
+    return type(value) is str and len(value) <= MAX_ID_CHARS
+
+
+def _json_name(value: Any) -> str:
+    names = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string"}
+    return names.get(type(value), "an array" if type(value) is list else "an object")
+
+
+def _id_json(identifier: RequestId | None) -> bytes:
+    return b"%d" % identifier if type(identifier) is int else to_json(identifier)
+
+
+def _failure(identifier: RequestId | None, error: LudusError) -> bytes:
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (_id_json(identifier), to_wire(error).model_dump_json().encode())
+
+
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"the frame is larger than {limit} bytes; send smaller batches", limit=limit)
+
+
+def _incident(method: str) -> InternalError:
+    incident = secrets.token_hex(8)
+    logger.exception("incident %s: %s failed", incident, method)
+    return InternalError(f"the server failed at {method}; its log tells why under {incident}", incident=incident)
+
+
+def _frames(replies: list[bytes]) -> list[bytes]:
+    """Replies as frames: one object alone, several as an array."""
+    if len(replies) == 1:
+        return replies
+    frames: list[bytes] = []
+    begin = size = 0
+    for end, reply in enumerate(replies):
+        if size and size + len(reply) > REPLY_FRAME_BYTES:
+            frames.append(b"[" + b",".join(replies[begin:end]) + b"]")
+            begin, size = end, 0
+        size += len(reply) + 1
+    frames.append(b"[" + b",".join(replies[begin:]) + b"]")
+    return frames
+
+
+async def _refuse(send: Send, error: LudusError) -> None:
+    """Answer the upgrade with an ordinary HTTP response that holds the error object."""
+    body = to_wire(error).model_dump_json().encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if error.http_status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "websocket.http.response.start", "status": error.http_status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": body})
