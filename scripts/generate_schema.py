@@ -1,0 +1,274 @@
+"""Write `spec/schema/`: a JSON Schema of every wire type and an OpenRPC document of every method.
+
+    python scripts/generate_schema.py            write the files
+    python scripts/generate_schema.py --check    exit with 1 when a file is stale, writing nothing
+
+The types are read from `ludus.protocol`. `WireModel` does not collect attribute docstrings when it is imported
+(that costs start-up time), so they are read here, from the source.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from pydantic.json_schema import models_json_schema
+
+from ludus.protocol import (
+    METHODS,
+    Method,
+    WireModel,
+    actions,
+    content,
+    episodes,
+    errors,
+    identifiers,
+    jsonrpc,
+    lifecycle,
+    methods,
+    rewards,
+    tasks,
+)
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+SCHEMA_DIR: Final = ROOT / "spec" / "schema"
+SCHEMA_FILE: Final = "episodes.schema.json"
+OPENRPC_FILE: Final = "openrpc.json"
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+SCHEMA_ID: Final = f"urn:{identifiers.EXTENSION_ID.replace('/', ':')}:{identifiers.EXTENSION_VERSION}"
+
+MODULES: Final[tuple[ModuleType, ...]] = (
+    actions, content, episodes, errors, identifiers, jsonrpc, lifecycle, methods, rewards, tasks,
+)  # fmt: skip
+"""Every public module of the protocol, for docstrings."""
+
+LISTING_ERRORS: Final = (errors.EnvironmentNotFound, errors.SplitNotFound)
+EPISODE_ERRORS: Final = (errors.EpisodeNotFound,)
+
+METHOD_ERRORS: Final[Mapping[str, tuple[type[errors.LudusError], ...]]] = {
+    methods.LIST_ENVIRONMENTS.name: (),
+    methods.LIST_SPLITS.name: (errors.EnvironmentNotFound,),
+    methods.LIST_TASKS.name: LISTING_ERRORS,
+    methods.GET_TASK.name: (*LISTING_ERRORS, errors.TaskNotFound),
+    methods.SAMPLE_TASKS.name: LISTING_ERRORS,
+    methods.START.name: (
+        *LISTING_ERRORS, errors.TaskNotFound, errors.KeyConflict, errors.Unsupported, errors.CapacityError,
+        errors.EnvironmentFailed, errors.InfrastructureFailed, errors.ShuttingDown,
+    ),
+    methods.STEP.name: (
+        *EPISODE_ERRORS, errors.StepConflict, errors.KeyConflict, errors.EpisodeEnded,
+        errors.EnvironmentFailed, errors.InfrastructureFailed,
+    ),
+    methods.GRADE.name: (
+        *EPISODE_ERRORS, errors.KeyConflict, errors.EpisodeEnded, errors.EnvironmentFailed,
+        errors.InfrastructureFailed,
+    ),
+    methods.REWARDS.name: EPISODE_ERRORS,
+    methods.GET_EPISODE.name: EPISODE_ERRORS,
+    methods.FORK.name: (
+        *EPISODE_ERRORS, errors.StepConflict, errors.KeyConflict, errors.Unsupported, errors.CapacityError,
+        errors.EnvironmentFailed, errors.InfrastructureFailed,
+    ),
+    methods.CLOSE.name: EPISODE_ERRORS,
+    methods.SCORE_GROUP.name: (
+        errors.GroupNotFound, errors.KeyConflict, errors.Unsupported, errors.EnvironmentFailed,
+    ),
+    methods.REPORT_OUTCOMES.name: (*LISTING_ERRORS, errors.TaskNotFound, errors.KeyConflict),
+}  # fmt: skip
+"""What each method may answer besides the errors that any may: `ANY_ERRORS`."""
+
+ANY_ERRORS: Final[tuple[type[errors.LudusError], ...]] = (
+    errors.InvalidParams, errors.Unauthenticated, errors.Forbidden, errors.PayloadTooLarge, errors.InternalError,
+)  # fmt: skip
+"""What every method may answer."""
+
+RULES: Final[Mapping[str, dict[str, Any]]] = {
+    "GetTaskParams": {
+        "oneOf": [
+            {"properties": {"task": {"type": "string"}, "index": {"type": "null"}}, "required": ["task"]},
+            {"properties": {"task": {"type": "null"}, "index": {"type": "integer"}}, "required": ["index"]},
+        ]
+    },
+    "StartParams": {
+        "not": {
+            "properties": {"task": {"type": "string"}, "index": {"type": "integer"}},
+            "required": ["task", "index"],
+        }
+    },
+    "Reward": {
+        "oneOf": [
+            {"properties": {"value": {"type": "number"}, "valid": {"const": True}}},
+            {
+                "properties": {
+                    "value": {"type": "null"},
+                    "valid": {"const": False},
+                    "reason": {"type": "string", "minLength": 1},
+                },
+                "required": ["valid", "reason"],
+            },
+        ]
+    },
+}
+"""What model validators demand beyond the types of single fields."""
+
+
+@cache
+def attribute_docstrings(module: ModuleType) -> Mapping[str, Mapping[str, str]]:
+    """The strings under the attributes of a module's classes, by class and attribute; `""` holds the module's own."""
+    tree = ast.parse(inspect.getsource(module))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    return {"": dict(_documented(tree.body)), **{node.name: dict(_documented(node.body)) for node in classes}}
+
+
+def _documented(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for statement, following in zip(body, body[1:], strict=False):
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                pass
+            case _:
+                continue
+        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            if isinstance(following.value.value, str):
+                yield name, inspect.cleandoc(following.value.value)
+
+
+def docstring_of(kind: type, attribute: str) -> str | None:
+    """The docstring under `attribute` in the class that declares it."""
+    for base in kind.__mro__:
+        for module in MODULES:
+            if base.__module__ == module.__name__:
+                found = attribute_docstrings(module).get(base.__name__, {}).get(attribute)
+                if found is not None:
+                    return found
+    return None
+
+
+def wire_models() -> list[type[WireModel]]:
+    """Every wire type, in the order of the modules."""
+    found: dict[str, type[WireModel]] = {}
+    for module in MODULES:
+        for name, value in vars(module).items():
+            if isinstance(value, type) and issubclass(value, WireModel) and value.__module__ == module.__name__:
+                found[name] = value
+    return list(found.values())
+
+
+def definitions() -> dict[str, Any]:
+    """The schemas of all wire types by name, with descriptions from the docstrings."""
+    models = wire_models()
+    _, document = models_json_schema([(model, "validation") for model in models])
+    by_name: dict[str, type] = {model.__name__: model for model in models}
+    by_name |= {kind.__name__: kind for kind in (lifecycle.EpisodeStatus, lifecycle.EndReason)}
+    for name, schema in document["$defs"].items():
+        kind = by_name[name]
+        schema.pop("title", None)
+        schema["description"] = inspect.cleandoc(kind.__doc__ or "")
+        schema |= RULES.get(name, {})
+        for field, info in getattr(kind, "model_fields", {}).items():
+            shape = schema["properties"][info.alias]
+            shape.pop("title", None)
+            text = docstring_of(kind, field)
+            if text is not None:
+                shape["description"] = text
+    return dict(document["$defs"])
+
+
+def schema_document() -> dict[str, Any]:
+    """The JSON Schema document: all types under `$defs`."""
+    return {
+        "$schema": DIALECT,
+        "$id": SCHEMA_ID,
+        "title": f"Ludus Episodes {identifiers.EXTENSION_VERSION}",
+        "description": "Every wire type of the extension. Generated by scripts/generate_schema.py.",
+        "$defs": definitions(),
+    }
+
+
+def openrpc_document() -> dict[str, Any]:
+    """The methods as OpenRPC 1.3: params by name, results, errors and the scope each needs (`x-scope`)."""
+    schemas = definitions()
+    kinds = {kind.__name__: kind for names in METHOD_ERRORS.values() for kind in (*names, *ANY_ERRORS)}
+    return {
+        "openrpc": "1.3.2",
+        "info": {
+            "title": f"Ludus Episodes ({identifiers.EXTENSION_ID})",
+            "version": identifiers.EXTENSION_VERSION,
+            "description": "Generated by scripts/generate_schema.py.",
+        },
+        "methods": [_openrpc_method(method, schemas) for method in METHODS.values()],
+        "components": {
+            "errors": {
+                name: {"code": kind.code, "message": inspect.cleandoc(kind.__doc__ or "")}
+                for name, kind in sorted(kinds.items(), key=lambda item: item[1].code)
+            }
+        },
+    }
+
+
+def _openrpc_method(method: Method[Any, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    params = schemas[method.params.__name__]
+    required = params.get("required", [])
+    return {
+        "name": method.name,
+        "summary": method.summary,
+        "description": params["description"],
+        "paramStructure": "by-name",
+        "params": [
+            {
+                "name": name,
+                "required": name in required,
+                "schema": {"$ref": f"{SCHEMA_FILE}#/$defs/{method.params.__name__}/properties/{name}"},
+            }
+            for name in params["properties"]
+        ],
+        "result": {
+            "name": method.result.__name__,
+            "schema": {"$ref": f"{SCHEMA_FILE}#/$defs/{method.result.__name__}"},
+        },
+        "errors": [
+            {"$ref": f"#/components/errors/{kind.__name__}"} for kind in (*ANY_ERRORS, *METHOD_ERRORS[method.name])
+        ],
+        "x-scope": str(method.scope),
+        "x-params-schema": {"$ref": f"{SCHEMA_FILE}#/$defs/{method.params.__name__}"},
+    }
+
+
+def outputs() -> dict[Path, str]:
+    """Every file this script writes, with its text."""
+    documents = {SCHEMA_FILE: schema_document(), OPENRPC_FILE: openrpc_document()}
+    return {
+        SCHEMA_DIR / name: json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        for name, document in documents.items()
+    }
+
+
+def write_or_check(wanted: Mapping[Path, str], check: bool, command: str) -> int:
+    """Write the files, or say which are stale. Returns the exit status."""
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text]
+    for path in stale:
+        if check:
+            print(f"{path.relative_to(ROOT)} is stale: run `python {command}`", file=sys.stderr)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(wanted[path], "utf-8")
+            print(f"wrote {path.relative_to(ROOT)}")
+    return 1 if check and stale else 0
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when a file is stale")
+    return write_or_check(outputs(), parser.parse_args().check, "scripts/generate_schema.py")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,277 @@
+"""Write the generated parts of `spec/`: tables and diagrams in the text, the schemas, the requirement manifest.
+
+    python scripts/generate_spec.py            write
+    python scripts/generate_spec.py --check    exit with 1 when something is stale, writing nothing
+
+A generated part of the text stands between two comments and is replaced as a whole:
+
+    <!-- generated: fields StartParams -->
+    …
+    <!-- end -->
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from generate_schema import ANY_ERRORS, METHOD_ERRORS, definitions, docstring_of, outputs, write_or_check
+from spec_manifest import MANIFEST, chapters, manifest_text, spec_requirements, wanted_manifest
+
+from ludus.protocol import METHODS, errors, identifiers, lifecycle, methods
+
+PART: Final = re.compile(
+    r"(?P<open><!-- generated: (?P<kind>[a-z-]+)(?: (?P<argument>[^\n]*?))? -->\n).*?(?P<close><!-- end -->)", re.DOTALL
+)
+
+
+@cache
+def _schemas() -> Mapping[str, Any]:
+    return definitions()
+
+
+def table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A Markdown table."""
+    lines = [columns, tuple("---" for _ in columns), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in lines)
+
+
+def one_line(text: str | None) -> str:
+    """A docstring as one line."""
+    return " ".join((text or "").split())
+
+
+def type_text(schema: Mapping[str, Any]) -> str:
+    """A JSON Schema in words for a table's cell."""
+    if "$ref" in schema:
+        return f"`{schema['$ref'].rsplit('/', 1)[-1]}`"
+    if "anyOf" in schema:
+        return " or ".join(type_text(option) for option in schema["anyOf"])
+    if "oneOf" in schema:
+        return " or ".join(type_text(option) for option in schema["oneOf"])
+    if "enum" in schema:
+        return " or ".join(f'`"{value}"`' for value in schema["enum"])
+    if "const" in schema:
+        return f'`"{schema["const"]}"`'
+    match schema.get("type"):
+        case "array" if "prefixItems" in schema:
+            return "[" + ", ".join(type_text(item) for item in schema["prefixItems"]) + "]"
+        case "array":
+            return f"array of {type_text(schema.get('items', {}))}{_bounds(schema)}"
+        case "object" if isinstance(schema.get("additionalProperties"), dict):
+            return f"object of {type_text(schema['additionalProperties'])}"
+        case str(name):
+            return name + _bounds(schema)
+    return "any"
+
+
+def _bounds(schema: Mapping[str, Any]) -> str:
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    parts = [f"{sign} {_number(schema[key])}" for key, sign in signs.items() if key in schema]
+    match schema.get("minLength"), schema.get("maxLength"):
+        case None, None:
+            pass
+        case least, most:
+            parts.append(f"{least or 0} to {most} characters")
+    if "maxItems" in schema:
+        parts.append(f"at most {schema['maxItems']}")
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _number(value: float) -> str:
+    return "2⁶³" if value == 2**63 else f"{value:g}"
+
+
+def fields(name: str) -> str:
+    """The fields of one wire type."""
+    schema = _schemas()[name]
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    if not properties:
+        return f"`{name}` has no fields.\n"
+    required = schema.get("required", [])
+    rows = [
+        (f"`{field}`", type_text(shape), "required" if field in required else _default(shape),
+         one_line(shape.get("description")))
+        for field, shape in properties.items()
+    ]  # fmt: skip
+    return table((f"`{name}`", "type", "default", "meaning"), rows)
+
+
+def _default(shape: Mapping[str, Any]) -> str:
+    if "const" in shape:
+        return f'`"{shape["const"]}"`'
+    if "default" not in shape:
+        return "`{}`"
+    value = shape["default"]
+    if value is None:
+        return "`null`"
+    return f'`"{value}"`' if isinstance(value, str) else f"`{str(value).lower()}`"
+
+
+def method(name: str) -> str:
+    """One method: what it does, its scope, params, result and errors."""
+    entry = METHODS[identifiers.METHOD_PREFIX + name]
+    kinds = ", ".join(f"{kind.code} `{kind.__name__}`" for kind in METHOD_ERRORS[entry.name])
+    params, result = (_schemas()[kind.__name__] for kind in (entry.params, entry.result))
+    return (
+        f"`{entry.name}` · scope `{entry.scope}` · {entry.summary}\n\n"
+        f"Params: {one_line(params['description'])}\n\n{fields(entry.params.__name__)}\n"
+        f"Result: {one_line(result['description'])}\n\n{fields(entry.result.__name__)}\n"
+        f"Errors, besides those that any method may answer: {kinds or 'none'}.\n"
+    )
+
+
+def method_table(_: str) -> str:
+    """All methods."""
+    rows = [
+        (f"`{entry.name}`", f"`{entry.params.__name__}`", f"`{entry.result.__name__}`", f"`{entry.scope}`",
+         entry.summary)
+        for entry in METHODS.values()
+    ]  # fmt: skip
+    return table(("method", "params", "result", "scope", "what it does"), rows)
+
+
+def any_errors(_: str) -> str:
+    """The errors that every method may answer."""
+    return ", ".join(f"{kind.code} `{kind.__name__}`" for kind in ANY_ERRORS) + ".\n"
+
+
+def error_table(_: str) -> str:
+    """Every error that travels."""
+    rows = []
+    for kind in _leaves(errors.LudusError):
+        if kind.code and (kind.code, kind) in errors._BY_CODE.items():
+            status = str(kind.http_status)
+            rows.append((str(kind.code), f"`{kind.__name__}`", status, one_line(kind.__doc__)))
+    return table(("code", "name", "HTTP status", "meaning"), rows)
+
+
+def _leaves(kind: type[errors.LudusError]) -> list[type[errors.LudusError]]:
+    return [kind, *(leaf for child in kind.__subclasses__() for leaf in _leaves(child))]
+
+
+def lifecycle_diagram(_: str) -> str:
+    """The lifecycle as Mermaid."""
+    return f"```mermaid\n{lifecycle.mermaid()}```\n"
+
+
+def statuses(_: str) -> str:
+    """Every status."""
+    rows = [
+        (f"`{status}`", "yes" if status in lifecycle.FINAL_STATUSES else "no",
+         one_line(docstring_of(lifecycle.EpisodeStatus, status.name)))
+        for status in lifecycle.EpisodeStatus
+    ]  # fmt: skip
+    return table(("status", "final", "meaning"), rows)
+
+
+def end_reasons(_: str) -> str:
+    """Every end reason with the status it leads to."""
+    rows = []
+    for reason in lifecycle.EndReason:
+        status = lifecycle.TRANSITIONS[lifecycle.EpisodeStatus.RUNNING, lifecycle.EVENT_OF_REASON[reason]]
+        marks = ("yes" if mark else "no" for mark in (lifecycle.is_terminated(reason), lifecycle.is_truncated(reason)))
+        rows.append(
+            (f"`{reason}`", f"`{status}`", *marks, one_line(docstring_of(lifecycle.EndReason, reason.name)))
+        )  # fmt: skip
+    return table(("end reason", "status", "terminated", "truncated", "meaning"), rows)
+
+
+def scopes(_: str) -> str:
+    """Every scope with the methods it opens."""
+    rows = []
+    for scope in methods.Scope:
+        names = [f"`{m.name.removeprefix(identifiers.METHOD_PREFIX)}`" for m in METHODS.values() if m.scope is scope]
+        rows.append((f"`{scope}`", ", ".join(names) or one_line(docstring_of(methods.Scope, scope.name))))
+    rows.append((f"`{methods.SPLIT_SCOPE_PREFIX}<name>`", one_line(docstring_of_constant("SPLIT_SCOPE_PREFIX"))))
+    return table(("scope", "opens"), rows)
+
+
+def docstring_of_constant(name: str) -> str:
+    """The docstring under a constant of `ludus.protocol.methods`."""
+    source = inspect.getsource(methods)
+    found = re.search(rf'^{name}\b[^\n]*\n"""(.*?)"""', source, re.MULTILINE | re.DOTALL)
+    return found[1] if found else ""
+
+
+def names(_: str) -> str:
+    """The identifiers and paths."""
+    rows = [
+        ("extension identifier", identifiers.EXTENSION_ID),
+        ("version", identifiers.EXTENSION_VERSION),
+        ("method prefix", identifiers.METHOD_PREFIX),
+        ("control plane, MCP", identifiers.CONTROL_PATH),
+        ("control plane, channel", identifiers.CHANNEL_PATH),
+        ("WebSocket subprotocol of the channel", identifiers.CHANNEL_SUBPROTOCOL),
+        ("play plane", identifiers.PLAY_PATH),
+        ("tool that hands in a final answer", identifiers.SUBMIT_TOOL),
+        ("reserved tool names", ", ".join(sorted(identifiers.RESERVED_TOOL_NAMES))),
+    ]
+    return table(("what", "value"), [(what, f"`{value}`") for what, value in rows])
+
+
+def summary(_: str) -> str:
+    """How many requirements each chapter has."""
+    counts: dict[str, Counter[str]] = {}
+    for requirement in spec_requirements().values():
+        counts.setdefault(requirement.chapter, Counter())[requirement.level] += 1
+    levels = ("MUST", "SHOULD", "MAY")
+    rows = [
+        (f"[{chapter.removesuffix('.md')}]({chapter})", *(str(count[level]) for level in levels))
+        for chapter, count in counts.items()
+    ]
+    sums = tuple(str(sum(count[level] for count in counts.values())) for level in levels)
+    return table(("chapter", *(f"`{level}`" for level in levels)), [*rows, ("all", *sums)])
+
+
+GENERATORS: Final[Mapping[str, Callable[[str], str]]] = {
+    "any-errors": any_errors,
+    "end-reasons": end_reasons,
+    "errors": error_table,
+    "fields": fields,
+    "lifecycle": lifecycle_diagram,
+    "method": method,
+    "methods": method_table,
+    "names": names,
+    "scopes": scopes,
+    "statuses": statuses,
+    "summary": summary,
+}
+
+
+def rendered(text: str) -> str:
+    """A chapter with its generated parts brought up to date.
+
+    Raises:
+        KeyError: a part of an unknown kind, type or method.
+    """
+
+    def replace(match: re.Match[str]) -> str:
+        body = GENERATORS[match["kind"]](match["argument"] or "")
+        return f"{match['open']}\n{body}\n{match['close']}"
+
+    return PART.sub(replace, text)
+
+
+def all_outputs() -> dict[Path, str]:
+    """Every file under `spec/` that is written here, with its text."""
+    texts = {path: rendered(path.read_text("utf-8")) for path in chapters()}
+    return {**outputs(), **texts, MANIFEST: manifest_text(wanted_manifest())}
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when something is stale")
+    return write_or_check(all_outputs(), parser.parse_args().check, "scripts/generate_spec.py")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
