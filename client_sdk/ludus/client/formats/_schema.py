@@ -1,0 +1,50 @@
+"""JSON Schema (2020-12) handled as a schema: property names are never taken for keywords."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+Schema = dict[str, Any]
+
+ANNOTATIONS: Final = frozenset(
+    {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"}
+)
+"""Keywords that never change which values are valid."""
+
+IDENTITY: Final = frozenset({"$schema", "$id", "$anchor", "$defs", "definitions"})
+"""Keywords that name or hold schemas."""
+
+
+class Inexpressible(Exception):
+    """A schema cannot be said in another dialect without changing what it means."""
+
+
+def parameters(schema: Mapping[str, Any]) -> Schema:
+    """A copy of a tool's input schema with the `type` and `properties` that providers insist on."""
+    result = copy.deepcopy(dict(schema))
+    result.setdefault("type", "object")
+    result.setdefault("properties", {})
+    return result
+
+
+def resolve(root: Schema, reference: str) -> Schema:
+    """The schema that a local `$ref` points to.
+
+    Raises:
+        Inexpressible: it points outside of `root`, or at nothing.
+    """
+    if not reference.startswith("#"):
+        raise Inexpressible(f"$ref {reference!r} points outside of the schema")
+    node: Any = root
+    for token in reference[1:].split("/")[1:]:
+        key = unquote(token).replace("~1", "/").replace("~0", "~")
+        try:
+            node = node[int(key)] if isinstance(node, list) else node[key]
+        except (KeyError, ValueError, IndexError, TypeError):
+            raise Inexpressible(f"$ref {reference!r} points at nothing") from None
+    if not isinstance(node, dict):
+        raise Inexpressible(f"$ref {reference!r} does not point at an object schema")
+    return node

@@ -1,0 +1,87 @@
+"""Anthropic's Messages API.
+
+https://docs.anthropic.com/en/api/messages
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ludus.client.formats import _names, _schema
+from ludus.client.items import CallItem, Item, MalformedCall, parse_arguments, text_message
+from ludus.protocol.content import Content, Message, TextBlock, text_of
+from ludus.protocol.episodes import ToolSpec
+
+
+def tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+    """`tools` of a request. Schemas are carried unchanged."""
+    return [
+        {
+            "name": _names.encode(spec.name),
+            "description": spec.description,
+            "input_schema": _schema.parameters(spec.input_schema),
+        }
+        for spec in specs
+    ]
+
+
+def messages(items: Sequence[Item]) -> dict[str, Any]:
+    """`{"messages": [...]}`, and `system` where there are system messages.
+
+    Roles alternate there, so neighbours of one role become one message; empty text, which is refused, is left out.
+    """
+    system: list[str] = []
+    result: list[dict[str, Any]] = []
+    for item in items:
+        if isinstance(item, Message) and item.role == "system":
+            system.append(text_of(item.content))
+            continue
+        role, blocks = _blocks(item)
+        if not blocks:
+            continue
+        if result and result[-1]["role"] == role:
+            result[-1]["content"] += blocks
+        else:
+            result.append({"role": role, "content": blocks})
+    return {"system": "\n\n".join(system), "messages": result} if system else {"messages": result}
+
+
+def items(response: Mapping[str, Any], specs: Sequence[ToolSpec] = ()) -> list[Item]:
+    """What the model did, from a message; thinking blocks are left out.
+
+    Raises:
+        KeyError: it is no such message.
+    """
+    text = "".join(block["text"] for block in response["content"] if block["type"] == "text")
+    calls: list[Item] = [
+        CallItem(block["id"], parse_arguments(_names.decode(block["name"], specs), block["input"]))
+        for block in response["content"]
+        if block["type"] == "tool_use"
+    ]
+    return [text_message("assistant", text), *calls] if text or not calls else calls
+
+
+def _blocks(item: Item) -> tuple[str, list[dict[str, Any]]]:
+    if isinstance(item, Message):
+        return item.role, _contents(item.content)
+    if isinstance(item, CallItem):
+        arguments = {} if isinstance(item.call, MalformedCall) else item.call.arguments
+        name = _names.encode(item.call.tool)
+        return "assistant", [{"type": "tool_use", "id": item.call_id, "name": name, "input": arguments}]
+    result: dict[str, Any] = {
+        "type": "tool_result",
+        "tool_use_id": item.call_id,
+        "content": _contents(item.content),
+    }
+    return "user", [result | {"is_error": True} if item.error else result]
+
+
+def _contents(content: Sequence[Content]) -> list[dict[str, Any]]:
+    return [_block(block) for block in content if not isinstance(block, TextBlock) or block.text.strip()]
+
+
+def _block(block: Content) -> dict[str, Any]:
+    if isinstance(block, TextBlock):
+        return {"type": "text", "text": block.text}
+    return {"type": "image", "source": {"type": "base64", "media_type": block.mime_type, "data": block.data}}

@@ -1,0 +1,250 @@
+"""Google's Gemini API (`generateContent`).
+
+https://ai.google.dev/api/caching#FunctionDeclaration
+
+A declaration holds its schema as `parameters`, in Google's OpenAPI-like dialect, or as `parametersJsonSchema`. The
+dialect is understood by every version of the API, and lacks much of JSON Schema. So a schema is translated where that
+changes nothing about which arguments are valid (references inlined, null as `nullable`, and so on); one that the
+dialect cannot say goes unchanged into `parametersJsonSchema`. Only `additionalProperties: false` is left out, since the
+dialect has no way to say it and no way to name a further property either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ludus.client.formats import _names, _schema
+from ludus.client.formats._schema import ANNOTATIONS, IDENTITY, Inexpressible, Schema
+from ludus.client.items import CallItem, Item, MalformedCall, OutputItem, parse_arguments, text_message
+from ludus.protocol.content import Content, ImageBlock, Message, TextBlock, text_of
+from ludus.protocol.episodes import ToolSpec
+
+
+def tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+    """`tools` of a request: one entry with all function declarations, none without tools."""
+    return [{"functionDeclarations": [declaration(spec) for spec in specs]}] if specs else []
+
+
+def declaration(spec: ToolSpec) -> dict[str, Any]:
+    """One function declaration."""
+    result: dict[str, Any] = {"name": _names.encode(spec.name), "description": spec.description}
+    schema = _schema.parameters(spec.input_schema)
+    if not schema["properties"] and not set(schema) - {"type", "properties", "additionalProperties"} - ANNOTATIONS:
+        return result
+    try:
+        return result | {"parameters": dialect(schema)}
+    except Inexpressible:
+        return result | {"parametersJsonSchema": schema}
+
+
+def messages(items: Sequence[Item]) -> dict[str, Any]:
+    """`{"contents": [...]}`, and `systemInstruction` where there are system messages."""
+    system: list[dict[str, Any]] = []
+    contents: list[dict[str, Any]] = []
+    names = {item.call_id: _names.encode(item.call.tool) for item in items if isinstance(item, CallItem)}
+    for item in items:
+        if isinstance(item, Message) and item.role == "system":
+            system += [{"text": text_of(item.content)}]
+            continue
+        role, parts = _parts(item, names)
+        if contents and contents[-1]["role"] == role:
+            contents[-1]["parts"] += parts
+        else:
+            contents.append({"role": role, "parts": parts})
+    return {"systemInstruction": {"parts": system}, "contents": contents} if system else {"contents": contents}
+
+
+def items(response: Mapping[str, Any], specs: Sequence[ToolSpec] = ()) -> list[Item]:
+    """What the model did, from a whole response, one candidate, or its content; thoughts are left out.
+
+    Raises:
+        KeyError, TypeError, IndexError: it is none of these.
+    """
+    if "candidates" in response:
+        response = response["candidates"][0]
+    parts = response.get("content", response).get("parts") or []
+    text = "".join(part["text"] for part in parts if "text" in part and not part.get("thought"))
+    calls: list[Item] = []
+    for part in parts:
+        if "functionCall" in part:
+            call = part["functionCall"]
+            name = _names.decode(call["name"], specs)
+            calls.append(CallItem(call.get("id") or f"call_{len(calls)}", parse_arguments(name, call.get("args"))))
+    return [text_message("assistant", text), *calls] if text or not calls else calls
+
+
+def _parts(item: Item, names: Mapping[str, str]) -> tuple[str, list[dict[str, Any]]]:
+    if isinstance(item, Message):
+        return ("model" if item.role == "assistant" else "user"), [_part(block) for block in item.content]
+    if isinstance(item, CallItem):
+        arguments = {} if isinstance(item.call, MalformedCall) else item.call.arguments
+        return "model", [{"functionCall": {"id": item.call_id, "name": names[item.call_id], "args": arguments}}]
+    return "user", _response_parts(item, names.get(item.call_id, item.call_id))
+
+
+def _response_parts(item: OutputItem, name: str) -> list[dict[str, Any]]:
+    response = {"error" if item.error else "result": text_of(item.content)}
+    images = [_part(block) for block in item.content if isinstance(block, ImageBlock)]
+    return [{"functionResponse": {"id": item.call_id, "name": name, "response": response}}, *images]
+
+
+def _part(block: Content) -> dict[str, Any]:
+    if isinstance(block, TextBlock):
+        return {"text": block.text}
+    return {"inlineData": {"mimeType": block.mime_type, "data": block.data}}
+
+
+# ── JSON Schema → the dialect ──────────────────────────────────────────────────────────────────────────────────────
+
+_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "array", "object"})
+
+_KEEP: Final[Mapping[str, frozenset[str]]] = {
+    "string": frozenset({"minLength", "maxLength", "pattern"}),
+    "number": frozenset({"minimum", "maximum"}),
+    "integer": frozenset({"minimum", "maximum"}),
+    "boolean": frozenset(),
+    "array": frozenset({"minItems", "maxItems"}),
+    "object": frozenset({"minProperties", "maxProperties"}),
+}
+"""Keywords that mean the same in both, by type."""
+
+_FORMATS: Final[Mapping[str, frozenset[str]]] = {
+    "string": frozenset({"date-time"}),
+    "number": frozenset({"float", "double"}),
+    "integer": frozenset({"int32", "int64"}),
+}
+"""Formats that the API accepts; others are refused by it, and are annotations in JSON Schema."""
+
+
+def dialect(schema: Mapping[str, Any]) -> Schema:
+    """A schema in Google's dialect, valid for the same values.
+
+    Raises:
+        Inexpressible: the dialect cannot say it.
+    """
+    root = dict(schema)
+    return _convert(root, root, ())
+
+
+def _convert(node: object, root: Schema, open_references: tuple[str, ...]) -> Schema:
+    if not isinstance(node, dict):
+        raise Inexpressible("true and false are no schemas there")
+    keywords = {key: value for key, value in node.items() if key not in IDENTITY}
+    if "$ref" in keywords:
+        return _convert_reference(keywords, root, open_references)
+    if "allOf" in keywords:
+        return _convert_reference(_only_member(keywords), root, open_references)
+    result = _annotations(keywords)
+    if "anyOf" in keywords:
+        return result | _convert_union(keywords, root, open_references)
+    return result | _convert_plain(keywords, root, open_references)
+
+
+def _convert_reference(keywords: Schema, root: Schema, open_references: tuple[str, ...]) -> Schema:
+    reference = keywords.pop("$ref", None)
+    if set(keywords) - ANNOTATIONS and reference is not None:
+        raise Inexpressible("$ref beside further conditions")
+    if reference is None:
+        return _convert(keywords, root, open_references)
+    if reference in open_references:
+        raise Inexpressible(f"{reference} refers to itself")
+    target = {**_schema.resolve(root, reference), **keywords}
+    return _convert(target, root, (*open_references, reference))
+
+
+def _only_member(keywords: Schema) -> Schema:
+    members = keywords.pop("allOf")
+    if len(members) != 1 or not isinstance(members[0], dict) or set(keywords) - ANNOTATIONS:
+        raise Inexpressible("allOf")
+    return {**members[0], **keywords}
+
+
+def _annotations(keywords: Mapping[str, Any]) -> Schema:
+    return {key: keywords[key] for key in ("title", "description", "default") if key in keywords}
+
+
+def _convert_union(keywords: Schema, root: Schema, open_references: tuple[str, ...]) -> Schema:
+    if set(keywords) - ANNOTATIONS - {"anyOf"}:
+        raise Inexpressible("anyOf beside further conditions")
+    members = [member for member in keywords["anyOf"] if not _is_null(member)]
+    if not members:
+        raise Inexpressible("only null")
+    converted = [_convert(member, root, open_references) for member in members]
+    nullable: Schema = {"nullable": True} if len(members) < len(keywords["anyOf"]) else {}
+    if len(converted) == 1:
+        return {**converted[0], **_annotations(keywords), **nullable}
+    return {"anyOf": converted, **nullable}
+
+
+def _is_null(member: object) -> bool:
+    return isinstance(member, dict) and member.get("type") == "null" and not set(member) - {"type"} - ANNOTATIONS
+
+
+def _convert_plain(keywords: Schema, root: Schema, open_references: tuple[str, ...]) -> Schema:
+    kinds = keywords.get("type", "string" if _is_text_choice(keywords) else None)
+    if isinstance(kinds, list):
+        if "enum" in keywords or "const" in keywords:
+            raise Inexpressible("a choice among several types")
+        notes = set(ANNOTATIONS) | {"type"}
+        rest = {key: value for key, value in keywords.items() if key not in notes}
+        return _convert_union(
+            {"anyOf": [{"type": kind, **(rest if kind != "null" else {})} for kind in kinds]}, root, open_references
+        )
+    if kinds not in _TYPES:
+        raise Inexpressible(f"type {kinds!r}")
+    return {"type": kinds.upper(), **_conditions(keywords, kinds, root, open_references)}
+
+
+def _is_text_choice(keywords: Mapping[str, Any]) -> bool:
+    values = keywords.get("enum", [keywords["const"]] if "const" in keywords else [])
+    return bool(values) and all(isinstance(value, str) for value in values)
+
+
+def _conditions(keywords: Schema, kind: str, root: Schema, open_references: tuple[str, ...]) -> Schema:
+    result: Schema = {key: value for key, value in keywords.items() if key in _KEEP[kind]}
+    for key, value in keywords.items():
+        if key in ANNOTATIONS or key == "type" or key in result:
+            continue
+        if key == "format":
+            result |= {"format": value} if value in _FORMATS.get(kind, ()) else {}
+        elif key in {"enum", "const"} and kind == "string" and _is_text_choice(keywords):
+            result["enum"] = _choice(keywords)
+        elif key in {"exclusiveMinimum", "exclusiveMaximum"} and kind == "integer":
+            _close_bound(result, key, value)
+        elif key == "items" and kind == "array":
+            result["items"] = _convert(value, root, open_references)
+        elif key == "properties" and kind == "object" and value:
+            result["properties"] = {name: _convert(sub, root, open_references) for name, sub in value.items()}
+            result["propertyOrdering"] = list(value)
+        elif key == "required" and kind == "object" and set(value) <= set(keywords.get("properties", {})):
+            result |= {"required": list(value)} if value else {}
+        elif not (key == "additionalProperties" and kind == "object" and value in (True, False)):
+            raise Inexpressible(f"{key} of a {kind}")
+    _complete(result, kind)
+    return result
+
+
+def _choice(keywords: Mapping[str, Any]) -> list[str]:
+    values: list[str] = keywords.get("enum", [keywords.get("const")])
+    if "" in values:
+        raise Inexpressible("the API refuses an empty string in enum")
+    if "const" in keywords and keywords["const"] not in values:
+        raise Inexpressible("const outside of enum")
+    return [keywords["const"]] if "const" in keywords else list(values)
+
+
+def _close_bound(result: Schema, key: str, value: float) -> None:
+    if not isinstance(value, int):
+        raise Inexpressible(f"{key} that is no integer")
+    if key == "exclusiveMinimum":
+        result["minimum"] = max(value + 1, result.get("minimum", value + 1))
+    else:
+        result["maximum"] = min(value - 1, result.get("maximum", value - 1))
+
+
+def _complete(result: Schema, kind: str) -> None:
+    if kind == "array" and "items" not in result:
+        raise Inexpressible("an array needs items there")
+    if kind == "object" and "properties" not in result:
+        raise Inexpressible("an object needs properties there")

@@ -1,0 +1,102 @@
+"""OpenAI's Chat Completions, which most model servers speak.
+
+https://platform.openai.com/docs/api-reference/chat
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ludus.client.formats import _names, _schema
+from ludus.client.items import CallItem, Item, OutputItem, arguments_text, data_url, parse_arguments, text_message
+from ludus.protocol.content import Content, ImageBlock, Message, TextBlock, text_of
+from ludus.protocol.episodes import ToolSpec
+
+
+def tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+    """`tools` of a request. Schemas are carried unchanged."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": _names.encode(spec.name),
+                "description": spec.description,
+                "parameters": _schema.parameters(spec.input_schema),
+            },
+        }
+        for spec in specs
+    ]
+
+
+def messages(items: Sequence[Item]) -> dict[str, Any]:
+    """`{"messages": [...]}`.
+
+    A tool message holds text only, so images that a tool returned follow in a user message after the turn's outputs.
+    """
+    result: list[dict[str, Any]] = []
+    images: list[dict[str, Any]] = []
+    for item in items:
+        if images and not isinstance(item, OutputItem):
+            result.append({"role": "user", "content": images})
+            images = []
+        if isinstance(item, Message):
+            result.append({"role": item.role, "content": _content(item.content)})
+        elif isinstance(item, CallItem):
+            _assistant(result).setdefault("tool_calls", []).append(_tool_call(item))
+        else:
+            result.append({"role": "tool", "tool_call_id": item.call_id, "content": text_of(item.content)})
+            shown = [_part(block) for block in item.content if isinstance(block, ImageBlock)]
+            if shown:
+                images += [{"type": "text", "text": f"Images returned by the call {item.call_id}:"}, *shown]
+    if images:
+        result.append({"role": "user", "content": images})
+    return {"messages": result}
+
+
+def items(response: Mapping[str, Any], specs: Sequence[ToolSpec] = ()) -> list[Item]:
+    """What the model did, from a whole completion, one choice, or its message.
+
+    Raises:
+        KeyError, TypeError, IndexError: it is none of these.
+    """
+    if "choices" in response:
+        response = response["choices"][0]
+    message = response.get("message", response)
+    text = _text(message.get("content")) or message.get("refusal") or ""
+    calls = message.get("tool_calls") or []
+    found: list[Item] = [text_message("assistant", text)] if text or not calls else []
+    for position, call in enumerate(calls):
+        function = call["function"]
+        name = _names.decode(function["name"], specs)
+        found.append(CallItem(call.get("id") or f"call_{position}", parse_arguments(name, function.get("arguments"))))
+    return found
+
+
+def _assistant(result: list[dict[str, Any]]) -> dict[str, Any]:
+    if not result or result[-1]["role"] != "assistant":
+        result.append({"role": "assistant", "content": None})
+    return result[-1]
+
+
+def _tool_call(item: CallItem) -> dict[str, Any]:
+    function = {"name": _names.encode(item.call.tool), "arguments": arguments_text(item.call)}
+    return {"id": item.call_id, "type": "function", "function": function}
+
+
+def _content(content: Sequence[Content]) -> str | list[dict[str, Any]]:
+    if all(isinstance(block, TextBlock) for block in content):
+        return text_of(content)
+    return [_part(block) for block in content]
+
+
+def _part(block: Content) -> dict[str, Any]:
+    if isinstance(block, TextBlock):
+        return {"type": "text", "text": block.text}
+    return {"type": "image_url", "image_url": {"url": data_url(block)}}
+
+
+def _text(content: object) -> str:
+    if isinstance(content, list):
+        return "".join(part.get("text", "") for part in content if isinstance(part, Mapping))
+    return content if isinstance(content, str) else ""
