@@ -28,6 +28,10 @@ CHANNEL_SUBPROTOCOL: Final = "ludus.channel.v0.1"
 MAX_FRAME_HEADER: Final = "Ludus-Max-Frame"
 """The header of the channel's upgrade response that tells the largest frame the server accepts, in bytes."""
 
+STEP_META_KEY: Final = "dev.ludus/step"
+"""The `_meta` key of an MCP `tools/call` under which a client may number and key its step: `{"step": n, "key": …}`.
+(MCP's grammar for `_meta` keys allows one slash, so it cannot begin with the extension's identifier.)"""
+
 SUBMIT_TOOL: Final = "submit_answer"
 """The tool that carries a final answer to `grade` on wires that have no final message (play plane, ORS)."""
 
