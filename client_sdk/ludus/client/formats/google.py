@@ -30,7 +30,8 @@ def declaration(spec: ToolSpec) -> dict[str, Any]:
     """One function declaration."""
     result: dict[str, Any] = {"name": _names.encode(spec.name), "description": spec.description}
     schema = _schema.parameters(spec.input_schema)
-    if not schema["properties"] and not set(schema) - {"type", "properties", "additionalProperties"} - ANNOTATIONS:
+    conditions = set(schema) - {"type", "properties", "required", "additionalProperties"} - ANNOTATIONS - IDENTITY
+    if not conditions and not schema["properties"] and not schema.get("required"):
         return result
     try:
         return result | {"parameters": dialect(schema)}

@@ -1,0 +1,145 @@
+"""What a set of trajectories amounts to: mean reward with an interval, success, end reasons, failures apart.
+
+The interval of the mean is Student's t at 95 % on the standard error clustered by task, because episodes of one task
+are no independent draws (Miller 2024, "Adding Error Bars to Evals", https://arxiv.org/abs/2411.00640, section 2.2);
+with one episode per task it is the ordinary t interval. The interval of the success rate is Wilson's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from ludus.client.trajectory import Trajectory, Usage
+
+SUCCESS_TOLERANCE: Final = 1e-9
+"""Rewards this close below the threshold count as reaching it: sums of floats rarely come out even."""
+
+_T95: Final = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+"""The 97.5 % quantile of Student's t for 1 to 30 degrees of freedom (any table of it)."""
+
+_Z95: Final = 1.959963985
+
+
+class Summary(BaseModel):
+    """Figures of a run. Means are over scored trajectories only; failures never count as a reward of 0."""
+
+    model_config = ConfigDict(frozen=True)
+
+    episodes: int
+    """All trajectories."""
+    scored: int
+    """Those that count in means."""
+    failed: dict[str, int]
+    """By what broke: environment, infrastructure, policy."""
+    unscored: int
+    """Those that did not fail and yet have no reward: a judge without a verdict, or no right to read rewards."""
+    mean: float | None
+    interval: tuple[float, float] | None
+    """95 % of the mean reward; null with fewer than two tasks."""
+    std: float | None
+    """Standard deviation of the rewards of single episodes."""
+    success_at: float
+    success: float | None
+    """The share of scored trajectories whose reward reaches `success_at`."""
+    success_interval: tuple[float, float] | None
+    end_reasons: dict[str, int]
+    components: dict[str, float]
+    """Mean of each reward component, over the trajectories that have it."""
+    steps: float | None
+    """Mean number of steps, over scored trajectories."""
+    retried: int
+    """Trajectories that needed more than one attempt."""
+    usage: Usage | None
+    seconds: float
+    """From the first start to the last end."""
+
+
+def summarize(trajectories: Iterable[Trajectory], *, success_at: float = 1.0) -> Summary:
+    """The figures of some trajectories; a total reward of at least `success_at` is a success."""
+    everything = list(trajectories)
+    scored = [trajectory for trajectory in everything if trajectory.scored]
+    values = [trajectory.reward.value or 0.0 for trajectory in scored if trajectory.reward is not None]
+    wins = sum(value >= success_at - SUCCESS_TOLERANCE for value in values)
+    told = [trajectory.usage for trajectory in everything if trajectory.usage is not None]
+    return Summary(
+        episodes=len(everything),
+        scored=len(scored),
+        failed=dict(Counter(t.failure.kind for t in everything if t.failure is not None)),
+        unscored=sum(not t.scored and t.failure is None for t in everything),
+        mean=math.fsum(values) / len(values) if values else None,
+        interval=mean_interval(scored),
+        std=_std(values),
+        success_at=success_at,
+        success=wins / len(values) if values else None,
+        success_interval=wilson(wins, len(values)) if values else None,
+        end_reasons=dict(Counter(t.outcome for t in everything).most_common()),
+        components=_components(scored),
+        steps=sum(len(t.steps) for t in scored) / len(scored) if scored else None,
+        retried=sum(t.attempts > 1 for t in everything),
+        usage=sum(told[1:], told[0]) if told else None,
+        seconds=_span(everything),
+    )
+
+
+def mean_interval(scored: Sequence[Trajectory]) -> tuple[float, float] | None:
+    """The 95 % interval of the mean reward, clustered by task; None with fewer than two tasks."""
+    by_task: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for trajectory in scored:
+        if trajectory.reward is not None and trajectory.reward.value is not None:
+            by_task[trajectory.key[:3]].append(trajectory.reward.value)
+    clusters = len(by_task)
+    if clusters < 2:
+        return None
+    count = sum(len(values) for values in by_task.values())
+    mean = math.fsum(value for values in by_task.values() for value in values) / count
+    squares = math.fsum(math.fsum(value - mean for value in values) ** 2 for values in by_task.values())
+    error = math.sqrt(squares * clusters / (clusters - 1)) / count
+    margin = t95(clusters - 1) * error
+    return mean - margin, mean + margin
+
+
+def t95(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t; beyond 30 degrees by Cornish and Fisher's expansion (error below 1e-5)."""
+    if freedom <= len(_T95):
+        return _T95[freedom - 1]
+    z = _Z95
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+def wilson(wins: int, count: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a proportion, which stays sensible at 0 and 1."""
+    z2 = _Z95**2
+    share = wins / count
+    centre = share + z2 / (2 * count)
+    margin = _Z95 * math.sqrt(share * (1 - share) / count + z2 / (4 * count**2))
+    low, high = (centre - margin) / (1 + z2 / count), (centre + margin) / (1 + z2 / count)
+    return max(0.0, low), min(1.0, high)
+
+
+def _std(values: Sequence[float]) -> float | None:
+    if len(values) < 2:
+        return None
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+
+
+def _components(scored: Sequence[Trajectory]) -> dict[str, float]:
+    found: dict[str, list[float]] = defaultdict(list)
+    for trajectory in scored:
+        for name, part in trajectory.reward.components.items() if trajectory.reward is not None else ():
+            found[name].append(part.value)
+    return {name: math.fsum(values) / len(values) for name, values in sorted(found.items())}
+
+
+def _span(everything: Sequence[Trajectory]) -> float:
+    if not everything:
+        return 0.0
+    return max(t.started_at + t.seconds for t in everything) - min(t.started_at for t in everything)
