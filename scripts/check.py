@@ -34,18 +34,15 @@ CHECKS = {
     "pyright": Check((PYTHON, "-m", "pyright"), "the message names the line"),
 }
 
-GENERATED = {
-    "schemas": "schema.py",
-    "sync client": "sync_client.py",
-    "docs": "docs.py",
-}
-"""Scripts that write files with no arguments, and with `--check` fail when those files are stale."""
+GENERATED = {path.stem: path for path in sorted((installer.ROOT / "scripts").glob("generate_*.py"))}
+"""Scripts that write files when called with no arguments, and with `--check` fail when those files are stale."""
 
 
 def main() -> None:
     """Run the checks, all of them even when one fails; exit 1 when any failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="CHECK", help=f"of {', '.join([*CHECKS, *GENERATED])}")
+    parser.add_argument("--generated", action="store_true", help="only whether generated files are stale")
     parser.add_argument("--write", action="store_true", help="write what is generated instead of checking it")
     options = parser.parse_args()
     if options.write:
@@ -53,13 +50,14 @@ def main() -> None:
     checks = CHECKS | {name: Check((*_generator(name), "--check"), "make generate") for name in GENERATED}
     if unknown := set(options.names) - set(checks):
         parser.error(f"no such check: {', '.join(sorted(unknown))}")
-    failed = [name for name in options.names or checks if not _run(name, checks[name])]
+    names = GENERATED if options.generated else options.names or checks
+    failed = [name for name in names if not _run(name, checks[name])]
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 
 
 def _generator(name: str) -> tuple[str, ...]:
-    return (PYTHON, str(installer.ROOT / "scripts" / GENERATED[name]))
+    return (PYTHON, str(GENERATED[name]))
 
 
 def _run(name: str, check: Check) -> bool:

@@ -1,0 +1,156 @@
+"""Fill the blocks of README.md and docs/ that are written elsewhere: snippets, the command line, tables of the code.
+
+    python scripts/generate_docs.py            fill them
+    python scripts/generate_docs.py --check    exit with 1 when one is stale, writing nothing
+
+A block stands between `<!-- begin: NAME -->` and `<!-- end -->`. NAME is a file of the repository, which is shown as
+code, or one of `GENERATORS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ludus.client.cli._app import app as cli_app
+from ludus.protocol import METHODS, lifecycle
+from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event, advance
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/**/*.md")
+BLOCK = re.compile(r"(?P<begin><!-- begin: (?P<name>[^>]+?) -->\n)(?P<body>.*?)(?P<end><!-- end -->)", re.DOTALL)
+LANGUAGES = {".py": "python", ".toml": "toml", ".sh": "bash", ".json": "json", ".txt": "text"}
+
+
+def main() -> int:
+    """Fill or check every page; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when a block is stale")
+    check = parser.parse_args().check
+    stale = []
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        filled = fill(text)
+        if filled != text:
+            stale.append(str(page.relative_to(ROOT)))
+            if not check:
+                page.write_text(filled, encoding="utf-8")
+    for name in stale:
+        print(f"{'stale' if check else 'filled'}: {name}")
+    return int(check and bool(stale))
+
+
+def pages() -> Iterator[Path]:
+    """Every page that may hold blocks."""
+    for pattern in PAGES:
+        yield from sorted(ROOT.glob(pattern))
+
+
+def fill(text: str) -> str:
+    """`text` with every block as it should be.
+
+    Raises:
+        SystemExit: a block names neither a file nor a generator.
+    """
+    return BLOCK.sub(lambda match: f"{match['begin']}{body(match['name'])}{match['end']}", text)
+
+
+def body(name: str) -> str:
+    """What belongs into the block of that name."""
+    if name in GENERATORS:
+        return GENERATORS[name]().rstrip("\n") + "\n"
+    path = ROOT / name
+    if not path.is_file():
+        raise SystemExit(f"a block is called {name!r}, and that is neither a file nor one of {', '.join(GENERATORS)}")
+    return f"```{LANGUAGES.get(path.suffix, '')}\n{path.read_text(encoding='utf-8').rstrip()}\n```\n"
+
+
+def lifecycle_diagram() -> str:
+    """The episode's statuses, from the table that the server runs by."""
+    return f"```mermaid\n{lifecycle.mermaid()}```\n"
+
+
+def end_reasons() -> str:
+    """Why an episode may end, with the status it ends in."""
+    source = (ROOT / "protocol/ludus/protocol/lifecycle.py").read_text(encoding="utf-8")
+    lines = ["| end reason | status | what it says |", "|---|---|---|"]
+    for reason in EndReason:
+        event = EVENT_OF_REASON[reason]
+        said = re.search(rf'    {reason.name} = "{reason}"\n    """(.+?)"""', source, re.DOTALL)
+        status = advance(lifecycle.EpisodeStatus.RUNNING, event if isinstance(event, Event) else Event(event))
+        lines.append(f"| `{reason}` | {status} | {said[1] if said else ''} |")
+    return "\n".join(lines)
+
+
+def methods() -> str:
+    """The extension's methods with the scope each needs."""
+    lines = ["| method | scope | what it does |", "|---|---|---|"]
+    lines += [f"| `{method.name}` | `{method.scope}` | {method.summary} |" for method in METHODS.values()]
+    return "\n".join(lines)
+
+
+def figures() -> str:
+    """The table of the last benchmark run that was committed."""
+    results = ROOT / "benchmarks" / "RESULTS.md"
+    if not results.exists():
+        return "Not measured yet: `make bench` writes `benchmarks/RESULTS.md`.\n"
+    text = results.read_text(encoding="utf-8")
+    table = re.search(r"^## Figures\n+((?:\|.*\n)+)", text, re.MULTILINE)
+    return table[1] if table else "`benchmarks/RESULTS.md` holds no table.\n"
+
+
+def command_line() -> str:
+    """Every subcommand with its arguments and options, from the program itself."""
+    import typer
+
+    group: Any = typer.main.get_command(cli_app)
+    context = group.make_context("ludus", [], resilient_parsing=True)
+    parts = []
+    for name in sorted(group.commands):
+        _, command, _ = group.resolve_command(context, [name])
+        parts += list(_describe(command, f"ludus {name}", context))
+    return "\n".join(parts)
+
+
+def _describe(command: Any, path: str, parent: Any) -> Iterator[str]:
+    context = type(parent)(command, info_name=path.rpartition(" ")[2], parent=parent)
+    usage = " ".join(command.collect_usage_pieces(context))
+    yield f"## `{path}`\n"
+    yield f"```text\n{path} {usage}\n```\n"
+    if command.help:
+        yield " ".join(command.help.split("\f")[0].split()) + "\n"
+    rows = [_row(parameter, context) for parameter in command.get_params(context) if not getattr(parameter, "hidden", False)]
+    rows = [row for row in rows if row]
+    if rows:
+        yield "| argument or option | default | what it does |\n|---|---|---|"
+        yield "\n".join(rows) + "\n"
+    for name, child in sorted(getattr(command, "commands", {}).items()):
+        yield from _describe(child, f"{path} {name}", context)
+
+
+def _row(parameter: Any, context: Any) -> str:
+    if parameter.name == "help":
+        return ""
+    names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
+    if parameter.param_type_name == "argument":
+        names = f"`{parameter.make_metavar(context)}`"
+    default = parameter.default
+    shown = "" if default is None or callable(default) or default in ((), [], "") else f"`{default}`"
+    text = " ".join((getattr(parameter, "help", None) or "").split()).replace("|", "\\|")
+    return f"| {names} | {shown} | {text} |"
+
+
+GENERATORS: dict[str, Callable[[], str]] = {
+    "lifecycle": lifecycle_diagram,
+    "end reasons": end_reasons,
+    "methods": methods,
+    "command line": command_line,
+    "figures": figures,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())
