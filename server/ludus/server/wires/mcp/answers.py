@@ -1,0 +1,107 @@
+"""What Ludus says, in MCP's own forms: content blocks, tool errors and JSON-RPC errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import mcp_types as types
+from mcp import MCPError
+
+from ludus.protocol.content import Content, Message, TextBlock
+from ludus.protocol.episodes import StepResult, ToolSpec
+from ludus.protocol.errors import EpisodeEnded, EpisodeFailed, EpisodeNotFound, LudusError, to_wire
+
+UNKNOWN_EPISODE: Final = "This episode is not running any more. Ask whoever started it for a new one."
+"""What a call on an episode that the server does not know is told."""
+
+
+def mcp_error(error: LudusError) -> MCPError:
+    """The JSON-RPC error for an error of ours, with its own code and data."""
+    wire = to_wire(error)
+    return MCPError(wire.code, wire.message, wire.data)
+
+
+def blocks(content: Sequence[Content]) -> list[dict[str, Any]]:
+    """Content blocks as MCP writes them."""
+    return [
+        {"type": "text", "text": block.text}
+        if isinstance(block, TextBlock)
+        else {"type": "image", "data": block.data, "mimeType": block.mime_type}
+        for block in content
+    ]
+
+
+def tool_result(content: list[dict[str, Any]], *, is_error: bool = False) -> dict[str, Any]:
+    """A tool result of either era: the handshake era's schema has no `resultType`, and the SDK drops it there."""
+    return {"content": content, "isError": is_error, "resultType": "complete"}
+
+
+def text_result(text: str, *, is_error: bool = False) -> dict[str, Any]:
+    """A tool result that is one text."""
+    return tool_result([{"type": "text", "text": text}], is_error=is_error)
+
+
+def observation(result: StepResult, tool: str) -> dict[str, Any]:
+    """A step's outcome as its player may see it: the observation, and whether the episode is over.
+
+    Rewards, components, metadata and step numbers are left behind.
+
+    Raises:
+        MCPError: -32602, there is no such tool (MCP's own form for that).
+    """
+    error = result.error
+    if error is not None and error.code == "unknown_tool":
+        raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {tool}")
+    content = blocks(result.content)
+    if not content and error is not None:
+        content.append({"type": "text", "text": error.message})
+    if result.end_reason is not None:
+        content.append({"type": "text", "text": f"This episode is over ({result.end_reason})."})
+    return tool_result(content, is_error=error is not None)
+
+
+def refused(error: LudusError) -> dict[str, Any]:
+    """A tool result that says why a call did not happen, or could not be finished.
+
+    Its words are chosen here: the messages of the runtime are written for trainers.
+
+    Raises:
+        MCPError: everything that is no matter of the episode's own state.
+    """
+    if isinstance(error, EpisodeEnded):
+        reason = error.data.get("endReason")
+        return text_result(
+            f"This episode is over{f' ({reason})' if reason else ''}. No tool was called.", is_error=True
+        )
+    if isinstance(error, EpisodeNotFound):
+        return text_result(UNKNOWN_EPISODE, is_error=True)
+    if isinstance(error, EpisodeFailed):
+        incident = f" Incident {error.incident} is in the server's log." if error.incident else ""
+        return text_result(f"The environment failed, so this episode is over.{incident}", is_error=True)
+    raise mcp_error(error) from None
+
+
+def tool_list(tools: Sequence[ToolSpec]) -> list[types.Tool]:
+    """Tools as MCP lists them."""
+    return [types.Tool(name=tool.name, description=tool.description, input_schema=tool.input_schema) for tool in tools]
+
+
+def prompt_messages(prompt: Sequence[Message]) -> list[types.PromptMessage]:
+    """A prompt as MCP gives it: one message per block; MCP has no system role, so `system` becomes `user`."""
+    return [
+        types.PromptMessage.model_validate(
+            {"role": "assistant" if message.role == "assistant" else "user", "content": block}, by_name=False
+        )
+        for message in prompt
+        for block in blocks(message.content)
+    ]
+
+
+def prompt_text(prompt: Sequence[Message]) -> str:
+    """A prompt as plain text."""
+    return "\n\n".join(
+        block.text if isinstance(block, TextBlock) else f"[image: {block.mime_type}]"
+        for message in prompt
+        for block in message.content
+    )

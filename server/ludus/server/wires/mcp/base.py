@@ -1,0 +1,54 @@
+"""What all our MCP servers have in common."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mcp.server.caching import CacheableMethod, CacheHint
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+
+from ludus.protocol.identifiers import EXTENSION_VERSION
+
+Context = ServerRequestContext[Any, Any]
+"""One request, as the SDK gives it to handlers."""
+
+_CACHE: Final = CacheHint(ttl_ms=60_000, scope="private")
+"""Lists never change while a server runs; a minute lets clients notice another server, or a forgotten episode."""
+
+_CACHED: Final[dict[CacheableMethod, CacheHint]] = {
+    "server/discover": _CACHE,
+    "tools/list": _CACHE,
+    "prompts/list": _CACHE,
+}
+
+
+class LudusServer(Server[Any]):
+    """An MCP server that announces its extensions in the handshake era too.
+
+    `InitializeResult` has no `extensions` before 2026-07-28, and the SDK leaves them out; `experimental` survives.
+    """
+
+    def __init__(self, instructions: str | None = None) -> None:
+        super().__init__(
+            "ludus",
+            version=EXTENSION_VERSION,
+            instructions=instructions,
+            cache_hints=_CACHED,
+            get_tool_input_schema=_no_header_parameters,
+        )
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """The SDK's own, with the extensions repeated as experimental capabilities."""
+        experimental = {**self.extensions, **(experimental_capabilities or {})}
+        return super().create_initialization_options(notification_options, experimental or None, extensions)
+
+
+def _no_header_parameters(name: str) -> None:
+    """No tool of ours uses `x-mcp-header`; saying so spares the SDK a `tools/list` before each call."""

@@ -1,0 +1,90 @@
+"""The control plane over MCP: the extension's methods for trainers, a few plain tools for stock hosts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import mcp_types as types
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ludus.protocol.errors import Unauthenticated
+from ludus.server.wires.mcp.base import Context, LudusServer
+from ludus.server.wires.mcp.catalogue import Catalogue
+from ludus.server.wires.mcp.extension import HTTP_SETTINGS, add_extension, declares_extension
+from ludus.server.wires.mcp.http import Endpoint
+
+if TYPE_CHECKING:
+    from ludus.server.host import EpisodeHost
+    from ludus.server.principal import Principal
+    from ludus.server.wires import WireContext
+
+_PRINCIPAL: Final = "ludus.principal"
+"""Where the ASGI scope holds who asks."""
+
+_INSTRUCTIONS: Final = (
+    "A server of environments for reinforcement learning. `list_environments` tells what there is; `start_episode` "
+    "begins an episode and says how it is played."
+)
+
+
+class ControlPlane:
+    """`POST /mcp`.
+
+    Args:
+        context: what the app gives to every wire.
+        back_channel: see `Endpoint`.
+        extend: adds further handlers to the MCP server before it serves.
+    """
+
+    def __init__(
+        self,
+        context: WireContext,
+        *,
+        back_channel: bool = False,
+        extend: Callable[[LudusServer], None] | None = None,
+    ) -> None:
+        self._authenticate = context.authenticate
+        server = catalogue_server(context.host, _principal_of_request)
+        add_extension(server, context.host, _principal_of_request, HTTP_SETTINGS)
+        if extend is not None:
+            extend(server)
+        self._endpoint = Endpoint(server, context.limits.body_bytes, back_channel=back_channel)
+        self.run = self._endpoint.run
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request on `CONTROL_PATH`."""
+        try:
+            scope[_PRINCIPAL] = self._authenticate(Headers(scope=scope))
+        except Unauthenticated as error:
+            await _unauthorized(error)(scope, receive, send)
+            return
+        await self._endpoint(scope, receive, send)
+
+
+def catalogue_server(host: EpisodeHost, principal_of: Callable[[Context], Principal]) -> LudusServer:
+    """An MCP server with the catalogue's tools."""
+    server = LudusServer(_INSTRUCTIONS)
+    catalogue = Catalogue(host, principal_of, declares_extension)
+    server.add_request_handler("tools/list", types.PaginatedRequestParams, catalogue.list_tools)
+    server.add_request_handler("tools/call", types.CallToolRequestParams, catalogue.call_tool)
+    return server
+
+
+def _principal_of_request(ctx: Context) -> Principal:
+    principal: Principal = ctx.request.scope[_PRINCIPAL]  # type: ignore[union-attr]
+    return principal
+
+
+def _unauthorized(error: Unauthenticated) -> Response:
+    described = error.message.replace("\\", "").replace('"', "'").encode("ascii", "replace").decode()
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": error.code, "message": error.message}}
+    return Response(
+        json.dumps(body),
+        status_code=401,
+        media_type="application/json",
+        headers={"WWW-Authenticate": f'Bearer realm="ludus", error="invalid_token", error_description="{described}"'},
+    )

@@ -1,0 +1,166 @@
+"""The play plane: one episode as an ordinary MCP server, at a URL of its own.
+
+Any MCP client of either era plays here unchanged: the episode's tools, its prompt (as MCP prompt and as
+`instructions`) and nothing else. Rewards, tasks and lifecycle have no methods here, so they are "method not found".
+
+The URL is the credential. One that is forged or expired is answered 404, not 401: it names nothing that exists, and
+401 would send hosts off to look for an OAuth server. An episode that has ended, or that the server has forgotten,
+still lists its tools (none, once forgotten) and answers calls with a tool error, because a 404 makes handshake-era
+clients begin again and dual-era clients change eras.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import mcp_types as types
+from mcp import MCPError
+from mcp.server.context import CallNext, HandlerResult
+from pydantic import ValidationError
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ludus.protocol._model import WireModel
+from ludus.protocol.episodes import Key
+from ludus.protocol.errors import CapabilityRefused, EpisodeNotFound, LudusError
+from ludus.protocol.identifiers import STEP_META_KEY
+from ludus.server.wires.mcp.answers import (
+    mcp_error,
+    observation,
+    prompt_messages,
+    prompt_text,
+    refused,
+    tool_list,
+)
+from ludus.server.wires.mcp.base import Context, LudusServer
+from ludus.server.wires.mcp.http import Endpoint
+
+if TYPE_CHECKING:
+    from ludus.server.host import EpisodeHost
+    from ludus.server.wires import WireContext
+
+_EPISODE: Final = "ludus.episode"
+"""Where the ASGI scope holds the id of the episode that the capability names."""
+
+PROMPT_NAME: Final = "task"
+"""The name of the play plane's one prompt."""
+
+
+class StepMark(WireModel):
+    """What an extension-aware client puts into a call's `_meta`, so that a repeated call is not a second step."""
+
+    step: int | None = None
+    """The number of this step, as in `episodes/step`; null leaves the numbering to the server."""
+    key: Key
+
+
+class PlayPlane:
+    """Every episode's play plane: one MCP server that reads from the URL which episode is meant."""
+
+    def __init__(self, context: WireContext) -> None:
+        self._signer = context.signer
+        self._endpoint = Endpoint(episode_server(context.host, _episode_of_request), context.limits.body_bytes)
+        self.run = self._endpoint.run
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request on `PLAY_PATH`."""
+        try:
+            claims = self._signer.verify(scope["path_params"]["capability"])
+        except CapabilityRefused as refusal:
+            await _not_found(refusal)(scope, receive, send)
+            return
+        scope[_EPISODE] = claims.episode
+        await self._endpoint(scope, receive, send)
+
+
+def episode_server(host: EpisodeHost, episode_of: Callable[[Context], str]) -> LudusServer:
+    """An MCP server for episodes, each request's found by `episode_of`."""
+    server = LudusServer()
+    episodes = _Episodes(host, episode_of)
+    server.add_request_handler("tools/list", types.PaginatedRequestParams, episodes.list_tools)
+    server.add_request_handler("tools/call", types.CallToolRequestParams, episodes.call_tool)
+    server.add_request_handler("prompts/list", types.PaginatedRequestParams, episodes.list_prompts)
+    server.add_request_handler("prompts/get", types.GetPromptRequestParams, episodes.get_prompt)
+    server.middleware.append(episodes.add_instructions)
+    return server
+
+
+class _Episodes:
+    """The handlers of `episode_server`."""
+
+    def __init__(self, host: EpisodeHost, episode_of: Callable[[Context], str]) -> None:
+        self._host = host
+        self._episode_of = episode_of
+
+    async def call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
+        """`tools/call`: one step."""
+        mark = _step_mark(ctx)
+        try:
+            result = await self._host.play(
+                self._episode_of(ctx),
+                params.name,
+                params.arguments or {},
+                key=mark.key if mark else None,
+                step=mark.step if mark else None,
+            )
+        except LudusError as error:
+            return refused(error)
+        return observation(result, params.name)
+
+    async def list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        """`tools/list`: this episode's tools."""
+        try:
+            view = self._host.view(self._episode_of(ctx))
+        except EpisodeNotFound:
+            return types.ListToolsResult(tools=[])
+        return types.ListToolsResult(tools=tool_list(view.tools))
+
+    async def list_prompts(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+        """`prompts/list`: the one prompt."""
+        description = "What this episode asks of you."
+        return types.ListPromptsResult(prompts=[types.Prompt(name=PROMPT_NAME, title="Task", description=description)])
+
+    async def get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        """`prompts/get`: what the policy is told at the beginning."""
+        if params.name != PROMPT_NAME:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name}; there is only {PROMPT_NAME!r}")
+        try:
+            view = self._host.view(self._episode_of(ctx))
+        except LudusError as error:
+            raise mcp_error(error) from None
+        return types.GetPromptResult(messages=prompt_messages(view.prompt))
+
+    async def add_instructions(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Middleware: the prompt is the server's `instructions`, for hosts that know no prompts."""
+        result = await call_next(ctx)
+        if ctx.method in ("initialize", "server/discover") and isinstance(result, dict):
+            try:
+                view = self._host.view(self._episode_of(ctx))
+            except EpisodeNotFound:
+                return result
+            return {**result, "instructions": prompt_text(view.prompt)}
+        return result
+
+
+def _episode_of_request(ctx: Context) -> str:
+    return str(ctx.request.scope[_EPISODE])
+
+
+def _step_mark(ctx: Context) -> StepMark | None:
+    meta = ctx.params.get("_meta") if ctx.params else None
+    given = meta.get(STEP_META_KEY) if meta else None
+    if given is None:
+        return None
+    try:
+        return StepMark.model_validate(given)
+    except ValidationError as error:
+        where = ", ".join(".".join(map(str, item["loc"])) or STEP_META_KEY for item in error.errors())
+        raise MCPError(types.INVALID_PARAMS, f"_meta[{STEP_META_KEY!r}] must be {{step?, key}}: see {where}") from None
+
+
+def _not_found(refusal: CapabilityRefused) -> Response:
+    error = {"code": refusal.code, "message": refusal.message}
+    body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error})
+    return Response(body, status_code=404, media_type="application/json")

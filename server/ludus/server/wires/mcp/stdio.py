@@ -1,0 +1,78 @@
+"""MCP over stdin and stdout: one process, one client, either era.
+
+With a task, the process is one episode and its tools are that episode's own, as on the play plane. Without one it is
+the catalogue: `list_environments`, `start_episode`, and `call_tool` to play, because a tool list may not change as a
+side effect of a call. Whoever started the process owns it, so there is no credential; the extension's methods are
+there too unless `play_only`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from mcp.server.stdio import stdio_server
+
+from ludus.protocol.episodes import StartParams
+from ludus.server.principal import Principal
+from ludus.server.wires.mcp.base import Context, LudusServer
+from ludus.server.wires.mcp.catalogue import default_split
+from ludus.server.wires.mcp.control import catalogue_server
+from ludus.server.wires.mcp.extension import STDIO_SETTINGS, add_extension
+from ludus.server.wires.mcp.play import episode_server
+
+if TYPE_CHECKING:
+    from ludus.server.host import EpisodeHost
+
+
+async def serve_stdio(
+    host: EpisodeHost,
+    *,
+    environment: str | None = None,
+    split: str | None = None,
+    task: str | None = None,
+    index: int | None = None,
+    seed: int | None = None,
+    play_only: bool = False,
+) -> None:
+    """Serve until stdin ends. `host` must have been entered.
+
+    Args:
+        host: whose environments.
+        environment: start one episode of it and serve that; None serves the catalogue.
+        split: where the task is drawn from; the first training split by default.
+        task: the task's id.
+        index: the task's place in the split.
+        seed: the episode's seed.
+        play_only: leave out the extension's methods, and with them rewards.
+
+    Raises:
+        LudusError: the episode could not be started.
+    """
+    if environment is None:
+        await _serve(catalogue_server(host, _owner), host, play_only)
+        return
+    params = StartParams(
+        environment=environment,
+        split=split or default_split(host, environment),
+        task=task,
+        index=index,
+        seed=seed,
+        key=secrets.token_hex(16),
+    )
+    (episode,) = (await host.start(params, Principal.open())).episodes
+    try:
+        await _serve(episode_server(host, lambda ctx: episode.episode), host, play_only)
+    finally:
+        await host.discard(episode.episode)
+
+
+async def _serve(server: LudusServer, host: EpisodeHost, play_only: bool) -> None:
+    if not play_only:
+        add_extension(server, host, _owner, STDIO_SETTINGS)
+    async with stdio_server() as (incoming, outgoing):
+        await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+def _owner(ctx: Context) -> Principal:
+    return Principal.open()
