@@ -1,1 +1,50 @@
 """Write an environment, serve it on every wire."""
+
+from __future__ import annotations
+
+from ludus.protocol import (
+    Answer,
+    Call,
+    Candidate,
+    Component,
+    EpisodeLimits,
+    ImageBlock,
+    Message,
+    Private,
+    Reward,
+    StepResult,
+    Task,
+    TextBlock,
+)
+from ludus.protocol.errors import InfrastructureFailed
+from ludus.server.environment import Environment
+from ludus.server.host import EpisodeHost
+from ludus.server.limits import ServerLimits
+from ludus.server.results import Result, ToolError
+from ludus.server.splits import Split
+from ludus.server.tools import StepContext, Toolset, tool
+
+__all__ = [
+    "Answer",
+    "Call",
+    "Candidate",
+    "Component",
+    "Environment",
+    "EpisodeHost",
+    "EpisodeLimits",
+    "ImageBlock",
+    "InfrastructureFailed",
+    "Message",
+    "Private",
+    "Result",
+    "Reward",
+    "ServerLimits",
+    "Split",
+    "StepContext",
+    "StepResult",
+    "Task",
+    "TextBlock",
+    "ToolError",
+    "Toolset",
+    "tool",
+]

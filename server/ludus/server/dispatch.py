@@ -1,0 +1,75 @@
+"""From a method's name and raw params to the host's answer: the table, the scope, the types."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from ludus.protocol import methods as m
+from ludus.protocol._model import WireModel
+from ludus.protocol.errors import InvalidParams, MethodNotFound
+from ludus.server.host import EpisodeHost
+from ludus.server.principal import Principal
+from ludus.server.tools import explain
+
+HANDLERS: Mapping[str, str] = {
+    m.LIST_ENVIRONMENTS.name: "list_environments",
+    m.LIST_SPLITS.name: "list_splits",
+    m.LIST_TASKS.name: "list_tasks",
+    m.GET_TASK.name: "get_task",
+    m.SAMPLE_TASKS.name: "sample_tasks",
+    m.START.name: "start",
+    m.STEP.name: "step",
+    m.GRADE.name: "grade",
+    m.REWARDS.name: "rewards",
+    m.GET_EPISODE.name: "get_episode",
+    m.FORK.name: "fork",
+    m.CLOSE.name: "close",
+    m.SCORE_GROUP.name: "score_group",
+    m.REPORT_OUTCOMES.name: "report_outcomes",
+}
+"""Which coroutine of the host answers which method."""
+
+
+async def dispatch(host: EpisodeHost, method: str, params: Mapping[str, Any], principal: Principal) -> WireModel:
+    """Answer one request.
+
+    Raises:
+        MethodNotFound: no such method; the message names the nearest.
+        Forbidden: the principal lacks the method's scope.
+        InvalidParams: the params do not fit; the message says where.
+        LudusError: whatever the host raises.
+    """
+    entry = find(method)
+    principal.require(entry.scope)
+    result: WireModel = await getattr(host, HANDLERS[method])(read_params(entry, params), principal)
+    return result
+
+
+def find(method: str) -> m.Method[Any, Any]:
+    """The method of a name.
+
+    Raises:
+        MethodNotFound: there is none.
+    """
+    entry = m.METHODS.get(method)
+    if entry is None:
+        near = difflib.get_close_matches(method[:200], m.METHODS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise MethodNotFound(f"there is no method {method[:200]!r}{hint}", method=method[:200])
+    return entry
+
+
+def read_params(entry: m.Method[Any, Any], params: Mapping[str, Any]) -> Any:
+    """Validated params.
+
+    Raises:
+        InvalidParams: they do not fit.
+    """
+    try:
+        return entry.params.model_validate(params)
+    except ValidationError as error:
+        raise InvalidParams(f"wrong params for {entry.name}: {explain(error)}", method=entry.name) from None

@@ -1,0 +1,91 @@
+"""`Environment`: what an author writes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+from ludus.protocol.actions import Answer, Call
+from ludus.protocol.content import Content, Message
+from ludus.protocol.episodes import Candidate, EpisodeLimits, StepResult
+from ludus.protocol.rewards import Reward
+from ludus.protocol.tasks import Task
+from ludus.server.splits import Split
+from ludus.server.tools import Toolset
+
+TaskT = TypeVar("TaskT", bound=Task)
+
+Prompt = str | Content | Sequence[Content] | Sequence[Message]
+"""What an episode begins with: text or blocks make one user message."""
+
+
+class Environment(Generic[TaskT]):
+    """One world with tasks, tools, a prompt and rewards. Each episode is one instance of the class.
+
+    Before `setup` runs, the instance has `task` (private fields included), `seed`, `rng` and `secrets`. Methods may be
+    `def` or `async def`; a plain `def` runs in a thread, so it may block, unless the class says `blocking = False`.
+    """
+
+    name: ClassVar[str] = ""
+    """The published name; the class's name in snake_case by default."""
+    version: ClassVar[str] = "0.1.0"
+    """Raise it whenever the same actions would earn something else."""
+    splits: ClassVar[Mapping[str, Split[Any] | Sequence[Task]]] = {}
+    """Tasks by split; see `Split`."""
+    seedable: ClassVar[bool] = True
+    """Whether all randomness comes from `rng` or `seed`. Where False, naming a seed is refused."""
+    forkable: ClassVar[bool] = False
+    """Whether repeating the steps with the same seed leads to the same place; forks are made that way."""
+    blocking: ClassVar[bool] = True
+    """Whether plain `def` methods may block; False runs them on the event loop, which is faster."""
+    reward_range: ClassVar[tuple[float, float] | None] = None
+    """The least and the greatest total reward, when known."""
+    limits: ClassVar[EpisodeLimits] = EpisodeLimits()
+    """Limits of this environment's episodes, beside the server's."""
+    toolsets: ClassVar[Sequence[type[Toolset]]] = ()
+    """Further tools, composed from other classes."""
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Further environments published as `name-variant`: this class with some class attributes changed."""
+
+    task: TaskT
+    seed: int
+    secrets: Mapping[str, str]
+    _rng: random.Random | None = None
+
+    @property
+    def rng(self) -> random.Random:
+        """The episode's random generator, made from its seed."""
+        if self._rng is None:
+            self._rng = random.Random(self.seed)
+        return self._rng
+
+    def setup(self) -> None | Awaitable[None]:
+        """Prepare the episode."""
+
+    def teardown(self) -> None | Awaitable[None]:
+        """Free what the episode holds; runs once, however the episode ended."""
+
+    def prompt(self) -> Prompt | Awaitable[Prompt]:
+        """What the policy is told at the beginning."""
+        raise NotImplementedError
+
+    def grade(self, answer: str) -> float | Reward | None | Awaitable[float | Reward | None]:
+        """What a final message is worth. Defining it makes the environment gradable."""
+        raise NotImplementedError
+
+    def task_tools(self) -> Sequence[Callable[..., Any]]:
+        """Further tools of this task: bound methods or functions marked with `@tool`."""
+        return ()
+
+    @classmethod
+    def score_group(
+        cls, task: TaskT, candidates: Sequence[Candidate]
+    ) -> Sequence[float | Reward] | Awaitable[Sequence[float | Reward]]:
+        """Rewards for several answers to one task, compared with each other."""
+        raise NotImplementedError
+
+    @classmethod
+    def oracle(cls, task: TaskT) -> Generator[Call | Answer, StepResult, None]:
+        """A policy that knows the answer and earns the best reward: yields actions, receives their results."""
+        raise NotImplementedError

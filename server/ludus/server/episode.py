@@ -1,0 +1,185 @@
+"""One episode, all of its state in one object."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ludus.protocol.content import Message
+from ludus.protocol.episodes import EpisodeInfo, EpisodeLimits, StepResult, TaskRow, ToolSpec
+from ludus.protocol.errors import EpisodeEnded, LudusError
+from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, Event, advance
+from ludus.protocol.rewards import Reward, RewardEntry, total
+from ludus.server.catalog import SUBMIT_SPEC, Published
+from ludus.server.tools import Tool, Toolset
+
+_UNSCORED = {
+    EndReason.ENVIRONMENT_ERROR: "the environment failed",
+    EndReason.INFRASTRUCTURE_ERROR: "the infrastructure failed",
+    EndReason.EXPIRED: "the episode expired before its end",
+    EndReason.CLOSED: "the episode was closed before its end",
+}
+
+
+class StepRecord:
+    """One accepted step, or the grade (`tool` is None): what was asked and what came of it."""
+
+    __slots__ = ("_waiters", "arguments", "key", "number", "outcome", "task", "tool", "watchdog")
+
+    def __init__(self, number: int, key: str, tool: str | None, arguments: dict[str, Any]) -> None:
+        self.number = number
+        self.key = key
+        self.tool = tool
+        self.arguments = arguments
+        self.outcome: StepResult | LudusError | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.watchdog: asyncio.TimerHandle | None = None
+        self._waiters: list[asyncio.Future[None]] | None = None
+
+    def settle(self, outcome: StepResult | LudusError) -> None:
+        """Set the outcome, once, and wake everybody who waits for it."""
+        self.outcome = outcome
+        if self.watchdog is not None:
+            self.watchdog.cancel()
+            self.watchdog = None
+        for waiter in self._waiters or ():
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters = None
+
+    async def wait(self) -> StepResult:
+        """The outcome, when it is there. Cancelling the wait does nothing to the step.
+
+        Raises:
+            LudusError: the outcome is an error.
+        """
+        if self.outcome is None:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters = [*(self._waiters or ()), waiter]
+            await waiter
+        if isinstance(self.outcome, LudusError):
+            # A fresh copy: raising one object from several tasks would knot their tracebacks together.
+            raise type(self.outcome)(self.outcome.message, **self.outcome.data)
+        assert self.outcome is not None
+        return self.outcome
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeView:
+    """What the play plane and ORS show of an episode."""
+
+    id: str
+    environment: str
+    row: TaskRow
+    seed: int
+    prompt: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...]
+    """With `submit_answer` where the environment grades answers."""
+    status: EpisodeStatus
+    end_reason: EndReason | None
+    incident: str | None
+
+
+class Episode:
+    """One run of one task."""
+
+    __slots__ = (
+        "active", "asked", "began", "capability_expires", "end_reason", "entries", "graded", "group", "id", "incident",
+        "index", "instance", "keys", "limits", "owner", "prompt", "published", "queue", "records", "retired", "row",
+        "secrets", "seed", "sharing", "shown_chars", "specs", "status", "task", "tools", "toolsets", "used",
+    )  # fmt: skip
+
+    def __init__(
+        self, id: str, group: str, published: Published, row: TaskRow, task: Any, seed: int, owner: str,
+        limits: EpisodeLimits, secrets: Mapping[str, str], now: float,
+    ) -> None:  # fmt: skip
+        self.id = id
+        self.group = group
+        self.published = published
+        self.row = row
+        self.task = task
+        self.seed = seed
+        self.owner = owner
+        self.limits = limits
+        self.secrets: Mapping[str, str] | None = secrets or None
+        self.instance: Any = None
+        self.toolsets: tuple[Toolset, ...] = ()
+        self.prompt: tuple[Message, ...] = ()
+        self.tools: Mapping[str, Tool] = published.tools
+        self.specs: tuple[ToolSpec, ...] = published.specs
+        self.status = EpisodeStatus.STARTING
+        self.end_reason: EndReason | None = None
+        self.incident: str | None = None
+        self.asked = 0
+        """Steps accepted so far; the next one has the number after it."""
+        self.records: list[StepRecord] | None = None
+        self.keys: dict[str, StepRecord] | None = None
+        self.graded: StepRecord | None = None
+        self.entries: list[RewardEntry] | None = None
+        self.queue: deque[StepRecord] | None = None
+        self.active: list[StepRecord] | None = None
+        """Records whose tools run now."""
+        self.sharing = False
+        """Whether what runs now may overlap."""
+        self.shown_chars = 0
+        self.began = now
+        self.used = now
+        self.capability_expires: float | None = None
+        self.retired: asyncio.Future[None] | None = None
+        """Done when the environment has been torn down."""
+
+    def move(self, event: Event) -> None:
+        """Change status by the lifecycle's table."""
+        self.status = advance(self.status, event)
+
+    def end(self, reason: EndReason) -> None:
+        """Set the end reason and the status it implies."""
+        self.move(EVENT_OF_REASON[reason])
+        self.end_reason = reason
+
+    @property
+    def deadline(self) -> float | None:
+        """When its time limit passes, on the event loop's clock."""
+        return None if self.limits.seconds is None else self.began + self.limits.seconds
+
+    @property
+    def reward(self) -> Reward:
+        """The total; unscored when the episode did not come to an end of its own."""
+        why = _UNSCORED.get(self.end_reason) if self.end_reason is not None else None
+        if why is not None:
+            return Reward.unscored(why if self.incident is None else f"{why} (incident {self.incident})")
+        return total(entry.reward for entry in self.entries or ())
+
+    def ended_error(self) -> EpisodeEnded:
+        """What a call after the end is told."""
+        return EpisodeEnded(
+            f"episode {self.id} is over ({self.end_reason}); start a new one",
+            episode=self.id,
+            endReason=str(self.end_reason),
+        )
+
+    def info(self, *, rewards: bool) -> EpisodeInfo:
+        """Where it stands, with its reward only for those who may read rewards."""
+        return EpisodeInfo(
+            episode=self.id,
+            group=self.group,
+            environment=self.published.name,
+            task=self.row,
+            seed=self.seed,
+            status=self.status,
+            end_reason=self.end_reason,
+            steps=self.asked,
+            reward=self.reward if rewards else None,
+            incident=self.incident,
+        )
+
+    def view(self) -> EpisodeView:
+        """What players see."""
+        tools = (*self.specs, SUBMIT_SPEC) if self.published.gradable else self.specs
+        return EpisodeView(
+            self.id, self.published.name, self.row, self.seed, self.prompt, tools,
+            self.status, self.end_reason, self.incident,
+        )  # fmt: skip

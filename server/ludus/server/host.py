@@ -1,0 +1,619 @@
+"""`EpisodeHost`: the one episode runtime behind every wire."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import secrets
+from collections import Counter, OrderedDict
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from ludus.protocol import episodes as e
+from ludus.protocol.content import TextBlock
+from ludus.protocol.errors import (
+    EpisodeFailed,
+    EpisodeNotFound,
+    GroupNotFound,
+    InternalError,
+    InvalidParams,
+    KeyConflict,
+    LudusError,
+    ShuttingDown,
+    Unsupported,
+)
+from ludus.protocol.identifiers import PLAY_PATH, SUBMIT_TOOL
+from ludus.protocol.lifecycle import EndReason, EpisodeStatus
+from ludus.protocol.methods import Scope
+from ludus.protocol.rewards import Reward
+from ludus.server import boundary
+from ludus.server.catalog import Catalog
+from ludus.server.environment import Environment
+from ludus.server.episode import Episode, EpisodeView
+from ludus.server.journal import Ended, Journal, MemoryJournal, Started
+from ludus.server.library import Library
+from ludus.server.limits import Capacity, ServerLimits
+from ludus.server.opening import Opener
+from ludus.server.principal import Principal
+from ludus.server.results import read_reward
+from ludus.server.runner import StepCounts, StepRunner
+from ludus.server.workers import Workers
+
+log = logging.getLogger("ludus.server.host")
+
+_CLOSED_KEPT = 50_000
+"""Closed episodes that stay at most to answer repeated requests."""
+
+
+class Signer(Protocol):
+    """Makes play capabilities."""
+
+    def sign(self, episode: str, tools: Sequence[str]) -> tuple[str, float]:
+        """A capability for the episode and exactly these tools, and when it expires (Unix time)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostStats:
+    """Counts for metrics and health."""
+
+    running: int
+    starting: int
+    queued: int
+    kept: int
+    """Episodes in memory, those that are over included."""
+    started: dict[str, int]
+    """By environment."""
+    ended: dict[tuple[str, str], int]
+    """By environment and end reason."""
+    steps: StepCounts
+
+
+class _Start:
+    """One accepted start: a repeat of its key gets the same episodes."""
+
+    __slots__ = ("digest", "episodes", "error", "expires", "task")
+
+    def __init__(self, digest: bytes) -> None:
+        self.digest = digest
+        self.episodes: tuple[Episode, ...] = ()
+        self.error: LudusError | None = None
+        self.expires = 0.0
+        self.task: asyncio.Task[None] | None = None
+
+
+class EpisodeHost:
+    """Starts, steps, grades and ends the episodes of some environments.
+
+    Use it as an async context manager; leaving it tears every episode down, within bounds.
+
+    Args:
+        environments: the classes to publish, their variants included.
+        limits: what the server and its episodes may use.
+        journal: where to write what happens; memory by default.
+        capabilities: who signs play capabilities; without one there is no play plane.
+
+    Raises:
+        AuthoringError: a class has a mistake; the message says which and how to mend it.
+    """
+
+    def __init__(
+        self,
+        environments: Sequence[type[Environment[Any]]],
+        *,
+        limits: ServerLimits | None = None,
+        journal: Journal | None = None,
+        capabilities: Signer | None = None,
+    ) -> None:
+        self.limits = limits or ServerLimits()
+        self.catalog = Catalog(environments)
+        self.journal: Journal = journal or MemoryJournal()
+        self.signer = capabilities
+        self.ready = False
+        self._workers = Workers(self.limits.threads)
+        self._library = Library(self.catalog, self._workers)
+        self._opener = Opener(self._workers, self.limits.setup_seconds, self.limits.grace_seconds)
+        self._capacity = Capacity(self.limits.max_episodes, self.limits.max_queue, self.limits.queue_seconds)
+        self._episodes: dict[str, Episode] = {}
+        self._closed: OrderedDict[str, tuple[float, Episode]] = OrderedDict()
+        self._starts: dict[tuple[str, str], _Start] = {}
+        self._groups: dict[str, tuple[str, ...]] = {}
+        self._scores: dict[tuple[str, str], e.ScoreGroupResult] = {}
+        self._forks: dict[tuple[str, str], tuple[e.ForkParams, asyncio.Task[e.ForkResult]]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._started: Counter[str] = Counter()
+        self._ended: Counter[tuple[str, str]] = Counter()
+        self._running = 0
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self.runner = StepRunner(self._workers, self.journal, self._end)
+        self._reaper = self._loop.create_task(self._reap())
+        self.ready = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.ready = False
+        self._reaper.cancel()
+        self._capacity.refuse_waiting()
+        for episode in list(self._episodes.values()):
+            if episode.status is EpisodeStatus.RUNNING:
+                self._end(episode, EndReason.CLOSED, None)
+        retiring = [episode.retired for episode in self._episodes.values() if episode.retired is not None]
+        if retiring:
+            await asyncio.wait(retiring, timeout=self.limits.grace_seconds + self.limits.setup_seconds)
+        for task in self._tasks:
+            task.cancel()
+        waiting = {*self._tasks, self._reaper}
+        await asyncio.wait(waiting, timeout=self.limits.grace_seconds)
+        for stray in (task for task in waiting if not task.done()):
+            log.error("a task of environment code ignores its cancellation: %r", stray.get_name())
+        self._workers.close()
+
+    # ── environments and tasks ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def list_environments(
+        self, params: e.ListEnvironmentsParams, principal: Principal
+    ) -> e.ListEnvironmentsResult:
+        """All environments."""
+        return e.ListEnvironmentsResult(environments=tuple(one.info for one in self.catalog.values()))
+
+    async def list_splits(self, params: e.ListSplitsParams, principal: Principal) -> e.ListSplitsResult:
+        """The splits of one environment."""
+        return e.ListSplitsResult(splits=self.catalog.find(params.environment).split_infos())
+
+    async def list_tasks(self, params: e.ListTasksParams, principal: Principal) -> e.ListTasksResult:
+        """One page of tasks."""
+        return await self._library.list(params, principal)
+
+    async def get_task(self, params: e.GetTaskParams, principal: Principal) -> e.GetTaskResult:
+        """One task."""
+        return await self._library.get(params, principal)
+
+    async def sample_tasks(self, params: e.SampleTasksParams, principal: Principal) -> e.SampleTasksResult:
+        """A draw of tasks."""
+        return await self._library.sample(params, principal)
+
+    async def report_outcomes(self, params: e.ReportOutcomesParams, principal: Principal) -> e.ReportOutcomesResult:
+        """Outcomes for the curriculum."""
+        return await self._library.report(params, principal)
+
+    # ── starting ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self, params: e.StartParams, principal: Principal) -> e.StartResult:
+        """Start a group of episodes, once per key.
+
+        Raises:
+            KeyConflict: the key started something else.
+            Unsupported: a seed for an environment that has no use for it.
+            CapacityError: no room in time.
+            EpisodeFailed: the author's setup failed; no episode of the group is left.
+        """
+        episodes = await self._started_by(params, principal)
+        return e.StartResult(group=episodes[0].group, episodes=tuple(self._describe(one) for one in episodes))
+
+    async def _started_by(self, params: e.StartParams, principal: Principal) -> tuple[Episode, ...]:
+        slot_key = (principal.name, params.key)
+        digest = hashlib.blake2b(params.model_dump_json().encode(), digest_size=16).digest()
+        slot = self._starts.get(slot_key)
+        if slot is None:
+            self._refuse_when_stopping()
+            slot = self._starts[slot_key] = _Start(digest)
+            slot.task = self._spawn(self._fill(slot, slot_key, params, principal))
+        elif slot.digest != digest:
+            raise KeyConflict(f"the key {params.key!r} already started something else; use a new key", key=params.key)
+        if slot.task is not None:
+            await _watch(slot.task)
+        if slot.error is not None:
+            raise type(slot.error)(slot.error.message, **slot.error.data)
+        return slot.episodes
+
+    async def _fill(self, slot: _Start, slot_key: tuple[str, str], params: e.StartParams, principal: Principal) -> None:
+        try:
+            slot.episodes = await self._open_group(params, principal)
+        except EpisodeFailed as error:
+            slot.error = error
+            slot.expires = self._loop.time() + self.limits.linger_seconds
+        except LudusError as error:
+            slot.error = error
+            self._starts.pop(slot_key, None)
+        except asyncio.CancelledError:
+            slot.error = ShuttingDown("the server stopped while the episode was starting; start it again elsewhere")
+        except Exception as error:
+            incident = secrets.token_hex(6)
+            log.exception("starting an episode failed (incident %s)", incident)
+            slot.error = InternalError(f"starting failed inside the server ({type(error).__name__})", incident=incident)
+            self._starts.pop(slot_key, None)
+        slot.task = None
+
+    async def _open_group(self, params: e.StartParams, principal: Principal) -> tuple[Episode, ...]:
+        published, _ = await self._library.open(params.environment, params.split, principal)
+        if params.seed is not None and not published.cls.seedable:
+            raise Unsupported(
+                f"environment {published.name!r} cannot be seeded; leave the seed out", environment=published.name
+            )
+        seed = secrets.randbits(53) if params.seed is None else params.seed
+        index, task = await self._library.choose(published, params.split, params.task, params.index, seed)
+        limits = self.limits.of_episode(published.cls.limits, params.limits)
+        await self._capacity.acquire(params.count)
+        group = "g_" + secrets.token_urlsafe(12)
+        row = published.row(params.split, index, task)
+        episodes = [
+            Episode(
+                "e_" + secrets.token_urlsafe(12), group, published, row, task, seed, principal.name, limits,
+                params.secrets, self._loop.time(),
+            )
+            for _ in range(params.count)
+        ]  # fmt: skip
+        self._running += params.count
+        try:
+            if params.count == 1:
+                await self._opener.open(episodes[0], params.tools)
+            else:
+                await self._open_together(episodes, params.tools)
+        except BaseException:
+            for episode in episodes:
+                await self._discard_unborn(episode)
+            raise
+        for episode in episodes:
+            self._episodes[episode.id] = episode
+            self.journal.append(Started(episode.id, published.name, params.split, index, seed, principal.name))
+        if params.count > 1:
+            self._groups[group] = tuple(episode.id for episode in episodes)
+        self._started[published.name] += params.count
+        return tuple(episodes)
+
+    async def _open_together(self, episodes: Sequence[Episode], allowed: Sequence[str] | None) -> None:
+        results = await asyncio.gather(
+            *(self._opener.open(episode, allowed) for episode in episodes), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _discard_unborn(self, episode: Episode) -> None:
+        self._running -= 1
+        self._capacity.release(1)
+        if episode.instance is not None:
+            await asyncio.shield(self._spawn(self._opener.tear_down(episode, ())))
+
+    def _describe(self, episode: Episode) -> e.StartedEpisode:
+        play = None
+        if self.signer is not None:
+            view = episode.view()
+            capability, expires = self.signer.sign(episode.id, [tool.name for tool in view.tools])
+            play = e.PlayAccess(path=PLAY_PATH.replace("{capability}", capability), expires_at=expires)
+        return e.StartedEpisode(
+            episode=episode.id,
+            task=episode.row,
+            seed=episode.seed,
+            prompt=episode.prompt,
+            tools=episode.specs,
+            limits=episode.limits,
+            play=play,
+        )
+
+    # ── playing ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def step(self, params: e.StepParams, principal: Principal) -> e.StepResult:
+        """Call one tool, once per key."""
+        episode = self._owned(params.episode, principal)
+        record = self.runner.accept(episode, params.step, params.key, params.tool, params.arguments)
+        result = record.outcome if type(record.outcome) is e.StepResult else await record.wait()
+        if principal.may(Scope.REWARDS_READ):
+            return result
+        return result.model_copy(update={"reward": None, "metadata": {}})
+
+    async def play(
+        self, episode: str, tool: str, arguments: dict[str, Any], *, step: int | None = None, key: str | None = None
+    ) -> e.StepResult:
+        """Call one tool on a wire without step numbers or principals; the wire hides the reward from players.
+
+        The generated tool `submit_answer` hands its argument to the environment's `grade`.
+
+        Args:
+            episode: the episode's id, already authorised by the wire.
+            tool: the tool's name.
+            arguments: its arguments.
+            step: the step's number where the wire has one.
+            key: an idempotency key where the wire has one.
+        """
+        found = self._find(episode)
+        key = key or f"play/{found.asked + 1}/{secrets.token_hex(4)}"
+        if tool == SUBMIT_TOOL and found.published.gradable:
+            answer = arguments.get("answer")
+            if not isinstance(answer, str) or len(arguments) != 1:
+                message = f"Wrong arguments for {SUBMIT_TOOL}: give exactly `answer`, a string."
+                error = e.StepError(code="invalid_arguments", message=message)
+                return e.StepResult(step=found.asked, content=(TextBlock(text=message),), error=error)
+            return await self.runner.accept(found, None, key, None, {"answer": answer}).wait()
+        return await self.runner.accept(found, step, key, tool, arguments).wait()
+
+    async def grade(self, params: e.GradeParams, principal: Principal) -> e.GradeResult:
+        """Hand in the final message, once per key."""
+        episode = self._owned(params.episode, principal)
+        result = await self.runner.accept(episode, None, params.key, None, {"answer": params.answer}).wait()
+        rewards = principal.may(Scope.REWARDS_READ)
+        return e.GradeResult(reward=result.reward if rewards else None, info=episode.info(rewards=rewards))
+
+    async def rewards(self, params: e.RewardsParams, principal: Principal) -> e.RewardsResult:
+        """The reward log."""
+        episode = self._owned(params.episode, principal)
+        return e.RewardsResult(
+            entries=tuple(episode.entries or ())[params.after :],
+            total=episode.reward,
+            status=episode.status,
+            end_reason=episode.end_reason,
+        )
+
+    async def get_episode(self, params: e.GetEpisodeParams, principal: Principal) -> e.GetEpisodeResult:
+        """Where an episode stands."""
+        episode = self._owned(params.episode, principal)
+        return e.GetEpisodeResult(info=episode.info(rewards=principal.may(Scope.REWARDS_READ)))
+
+    async def close(self, params: e.CloseParams, principal: Principal) -> e.CloseResult:
+        """End an episode and free what it holds; repeats are harmless."""
+        episode = self._owned(params.episode, principal)
+        await self._close(episode)
+        return e.CloseResult(info=episode.info(rewards=principal.may(Scope.REWARDS_READ)))
+
+    def view(self, episode: str) -> EpisodeView:
+        """What players see of an episode; looking at it counts as use.
+
+        Raises:
+            EpisodeNotFound: there is none.
+        """
+        return self._find(episode).view()
+
+    async def discard(self, episode: str) -> None:
+        """Close an episode for a wire that owns it; an unknown one is no error."""
+        found = self._episodes.get(episode)
+        if found is not None:
+            await self._close(found)
+
+    # ── forks and groups ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def fork(self, params: e.ForkParams, principal: Principal) -> e.ForkResult:
+        """A new episode that stands where another stood, made by repeating its steps.
+
+        Raises:
+            Unsupported: the class is not `forkable`, or repeating led elsewhere.
+            InvalidParams: the other episode has not come to that step.
+        """
+        slot_key = (principal.name, params.key)
+        earlier = self._forks.get(slot_key)
+        if earlier is None:
+            self._refuse_when_stopping()
+            task = self._spawn(self._fork(self._owned(params.episode, principal), params, principal))
+            self._forks[slot_key] = (params, task)
+            task.add_done_callback(lambda done: self._forget_fork(slot_key, done))
+        else:
+            if earlier[0] != params:
+                raise KeyConflict(
+                    f"the key {params.key!r} already forked something else; use a new key", key=params.key
+                )
+            task = earlier[1]
+        await _watch(task)
+        if task.cancelled():
+            raise ShuttingDown("the server stopped while the fork was made")
+        return task.result()
+
+    async def _fork(self, source: Episode, params: e.ForkParams, principal: Principal) -> e.ForkResult:
+        published = source.published
+        if not published.cls.forkable or source.instance is None:
+            why = "is not forkable" if not published.cls.forkable else f"episode {source.id} holds no state any more"
+            raise Unsupported(f"environment {published.name!r}: {why}", environment=published.name)
+        records = source.records or []
+        upto = len(records) if params.step is None else params.step
+        if upto > len(records) or any(record.outcome is None for record in records[:upto]):
+            raise InvalidParams(f"episode {source.id} has not finished step {upto}; it is at step {len(records)}")
+        again = e.StartParams(
+            environment=published.name, split=source.row.split, task=source.row.id, limits=source.limits,
+            seed=source.seed if published.cls.seedable else None, secrets=dict(source.secrets or {}),
+            tools=tuple(source.tools), key="fork/" + params.key,
+        )  # fmt: skip
+        (episode,) = await self._open_group(again, principal)
+        for record in records[:upto]:
+            assert record.tool is not None
+            repeat = self.runner.accept(episode, record.number, f"fork/{record.number}", record.tool, record.arguments)
+            outcome = await repeat.wait()
+            if not isinstance(record.outcome, e.StepResult) or outcome.content != record.outcome.content:
+                await self._close(episode)
+                raise Unsupported(
+                    f"repeating step {record.number} of {source.id} led elsewhere, so environment {published.name!r} is "
+                    "not deterministic; set `forkable = False`",
+                    environment=published.name,
+                )
+        return e.ForkResult(group=episode.group, episode=self._describe(episode))
+
+    def _forget_fork(self, slot_key: tuple[str, str], task: asyncio.Task[e.ForkResult]) -> None:
+        if task.cancelled() or task.exception() is not None:
+            self._forks.pop(slot_key, None)
+        else:
+            self._loop.call_later(self.limits.linger_seconds, self._forks.pop, slot_key, None)
+
+    async def score_group(self, params: e.ScoreGroupParams, principal: Principal) -> e.ScoreGroupResult:
+        """Score episodes of one group against each other, once per key.
+
+        Raises:
+            GroupNotFound: no such group, or an episode that is not in it.
+        """
+        score_key = (principal.name, params.key)
+        if score_key in self._scores:
+            return self._scores[score_key]
+        members = [self._owned(episode, principal) for episode in params.candidates]
+        if not members or any(member.group != params.group for member in members):
+            raise GroupNotFound(
+                f"there is no group {params.group!r} with the episodes {', '.join(params.candidates) or '(none)'}",
+                group=params.group,
+            )
+        rewards = await self.score_candidates(members[0].id, list(params.candidates.values()))
+        result = e.ScoreGroupResult(rewards=dict(zip(params.candidates, rewards, strict=True)))
+        self._scores[score_key] = result
+        self._loop.call_later(self.limits.linger_seconds, self._scores.pop, score_key, None)
+        return result
+
+    async def score_candidates(self, episode: str, candidates: Sequence[e.Candidate]) -> Sequence[Reward]:
+        """Score answers to the task of an episode against each other.
+
+        Raises:
+            Unsupported: the environment has no `score_group`.
+            EpisodeFailed: the author's code failed.
+        """
+        found = self._find(episode)
+        published = found.published
+        if not published.group_scoring:
+            raise Unsupported(f"environment {published.name!r} does not score groups", environment=published.name)
+        _, task = await self._library.at(published, found.row.split, found.row.index)
+        cls = published.cls
+        offload = not asyncio.iscoroutinefunction(cls.score_group)
+        try:
+            async with asyncio.timeout(self.limits.tool_seconds):
+                scores = await boundary.run(self._workers, offload, cls.score_group, task, candidates)
+            rewards = [read_reward(score) for score in scores]
+            if len(rewards) != len(candidates) or any(reward is None for reward in rewards):
+                raise TypeError(f"score_group must return one reward for each of {len(candidates)} candidates")
+        except (boundary.AuthorRaised, TypeError, ValueError, TimeoutError) as error:
+            raise boundary.failure("score_group", None, published.name, error) from None
+        return [reward for reward in rewards if reward is not None]
+
+    # ── ends ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _end(self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None) -> None:
+        episode.end(reason)
+        episode.incident = failure.incident if failure is not None else None
+        self.journal.append(Ended(episode.id, reason))
+        self._ended[episode.published.name, str(reason)] += 1
+        current = asyncio.current_task()
+        running = [r.task for r in episode.active or () if r.task is not None and r.task is not current]
+        self.runner.drain(episode)
+        self._running -= 1
+        self._capacity.release(1)
+        episode.retired = self._loop.create_future()
+        if running or episode.published.has_teardown:
+            self._spawn(self._retire(episode, running))
+        else:
+            episode.instance = episode.task = episode.secrets = None
+            episode.toolsets = ()
+            episode.retired.set_result(None)
+
+    async def _retire(self, episode: Episode, running: Sequence[asyncio.Task[None]]) -> None:
+        try:
+            await self._opener.tear_down(episode, running)
+        finally:
+            if episode.retired is not None and not episode.retired.done():
+                episode.retired.set_result(None)
+
+    async def _close(self, episode: Episode) -> None:
+        if episode.end_reason is None:
+            self._end(episode, EndReason.CLOSED, None)
+        if episode.retired is not None and not episode.retired.done():
+            await asyncio.wait([episode.retired])
+        self._bury(episode)
+
+    def _bury(self, episode: Episode) -> None:
+        if self._episodes.pop(episode.id, None) is None:
+            return
+        self._closed[episode.id] = (self._loop.time() + self.limits.linger_seconds, episode)
+        if len(self._closed) > _CLOSED_KEPT:
+            self._forget_closed(1)
+
+    def _forget_closed(self, count: int) -> None:
+        for _ in range(count):
+            name, (_, episode) = self._closed.popitem(last=False)
+            self._groups.pop(episode.group, None)
+            self.journal.forget(name)
+
+    async def _reap(self) -> None:
+        idle = min(self.limits.idle_seconds, self.limits.episode_seconds or self.limits.idle_seconds)
+        pause = max(0.01, min(1.0, idle / 4, self.limits.linger_seconds / 4 or 1.0))
+        while True:
+            await asyncio.sleep(pause)
+            now = self._loop.time()
+            for episode in list(self._episodes.values()):
+                self._reap_one(episode, now)
+            ripe = 0
+            for expires, _ in self._closed.values():
+                if expires > now:
+                    break
+                ripe += 1
+            self._forget_closed(ripe)
+            self._forget_starts(now)
+
+    def _reap_one(self, episode: Episode, now: float) -> None:
+        if episode.end_reason is None:
+            if episode.deadline is not None and now >= episode.deadline and not episode.active:
+                self._end(episode, EndReason.TIME_LIMIT, None)
+            elif not episode.active and now - episode.used > (episode.limits.idle_seconds or now):
+                self._end(episode, EndReason.EXPIRED, None)
+        elif now - episode.used > self.limits.idle_seconds:
+            self._bury(episode)
+
+    def _forget_starts(self, now: float) -> None:
+        gone = [
+            key
+            for key, slot in self._starts.items()
+            if slot.task is None
+            and (
+                slot.expires < now
+                if slot.error is not None
+                else all(one.id not in self._episodes and one.id not in self._closed for one in slot.episodes)
+            )
+        ]
+        for key in gone:
+            del self._starts[key]
+
+    # ── finding ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _find(self, episode: str) -> Episode:
+        found = self._episodes.get(episode)
+        if found is None:
+            closed = self._closed.get(episode)
+            if closed is None:
+                raise self._not_found(episode)
+            return closed[1]
+        found.used = self._loop.time()
+        return found
+
+    def _owned(self, episode: str, principal: Principal) -> Episode:
+        found = self._find(episode)
+        if found.owner != principal.name and Scope.ADMIN not in principal.scopes:
+            raise self._not_found(episode)
+        return found
+
+    def _not_found(self, episode: str) -> EpisodeNotFound:
+        return EpisodeNotFound(
+            f"there is no episode {episode[:64]!r}: it never was, was closed a while ago, or belongs to another token",
+            episode=episode[:64],
+        )
+
+    def _refuse_when_stopping(self) -> None:
+        if not self.ready:
+            raise ShuttingDown("the server is stopping; start the episode elsewhere, or when it is back")
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def stats(self) -> HostStats:
+        """Counts for metrics and health."""
+        return HostStats(
+            running=self._running,
+            starting=sum(1 for slot in self._starts.values() if slot.task is not None),
+            queued=self._capacity.queued,
+            kept=len(self._episodes) + len(self._closed),
+            started=dict(self._started),
+            ended=dict(self._ended),
+            steps=self.runner.counts,
+        )
+
+
+async def _watch(task: asyncio.Task[Any]) -> None:
+    """Wait for a task of the host's own; cancelling this wait leaves the task alone."""
+    await asyncio.wait([task])

@@ -1,0 +1,143 @@
+"""What a server and its episodes may use, and the queue in front of a full server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ludus.protocol.episodes import EpisodeLimits
+from ludus.protocol.errors import CapacityError, ShuttingDown
+
+
+class ServerLimits(BaseModel):
+    """The limits of one server process. Times are in seconds; None means no limit."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    max_episodes: int = Field(default=100_000, ge=1)
+    """Episodes that run at one time; more of them wait in the queue."""
+    max_queue: int = Field(default=10_000, ge=0)
+    """Starts that may wait; one more is refused."""
+    queue_seconds: float = Field(default=30.0, ge=0)
+    """How long a start waits before it is refused."""
+    body_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
+    """The largest request body or channel frame."""
+    setup_seconds: float = Field(default=60.0, gt=0)
+    """One episode's setup, prompt included; teardown has the same."""
+    tool_seconds: float = Field(default=60.0, gt=0)
+    """One tool call, or one grade."""
+    episode_seconds: float | None = Field(default=None, gt=0)
+    """One episode, from the end of its setup."""
+    idle_seconds: float = Field(default=900.0, gt=0)
+    """An episode nobody used for so long expires (ORS and both of its SDKs: 15 minutes)."""
+    max_steps: int | None = Field(default=None, ge=1)
+    observation_chars: int = Field(default=1_000_000, ge=100)
+    """One observation; more is cut off with a visible marker."""
+    total_observation_chars: int | None = Field(default=None, ge=100)
+    threads: int = Field(default=64, ge=1)
+    """Blocking environment code that runs at one time."""
+    linger_seconds: float = Field(default=60.0, ge=0)
+    """How long the outcomes of a closed episode stay to answer repeated requests."""
+    grace_seconds: float = Field(default=5.0, ge=0)
+    """How long environment code that was told to stop is waited for."""
+
+    def of_episode(self, *tighter: EpisodeLimits | None) -> EpisodeLimits:
+        """The limits of one episode: for each, the least that anyone set."""
+        own = EpisodeLimits(
+            max_steps=self.max_steps,
+            seconds=self.episode_seconds,
+            tool_seconds=self.tool_seconds,
+            observation_chars=self.observation_chars,
+            total_observation_chars=self.total_observation_chars,
+            idle_seconds=self.idle_seconds,
+        )
+        layers = [own, *(layer for layer in tighter if layer is not None)]
+        if len(layers) == 1:
+            return own
+        least = {
+            name: min(given)
+            for name in EpisodeLimits.model_fields
+            if (given := [value for layer in layers if (value := getattr(layer, name)) is not None])
+        }
+        return EpisodeLimits(**least)
+
+
+class Capacity:
+    """A counted resource with a first-come-first-served queue in front of it."""
+
+    def __init__(self, size: int, max_queue: int, queue_seconds: float) -> None:
+        self.size = size
+        self.used = 0
+        self._max_queue = max_queue
+        self._queue_seconds = queue_seconds
+        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait."""
+        return len(self._queue)
+
+    async def acquire(self, count: int) -> None:
+        """Take `count` places, waiting for them in turn.
+
+        Raises:
+            CapacityError: more than there will ever be, a full queue, or no places in time.
+        """
+        if count > self.size:
+            raise CapacityError(
+                f"a group of {count} episodes can never fit: this server runs {self.size} at one time; ask for fewer",
+                limit="max_episodes",
+            )
+        if not self._queue and self.used + count <= self.size:
+            self.used += count
+            return
+        if len(self._queue) >= self._max_queue:
+            raise self._full("its queue is full too", "max_queue")
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (count, turn)
+        self._queue.append(entry)
+        try:
+            async with asyncio.timeout(self._queue_seconds):
+                await turn
+        except BaseException as error:
+            if entry in self._queue:
+                self._queue.remove(entry)
+                self._admit()
+            elif turn.done() and not turn.cancelled() and turn.exception() is None:
+                self.release(count)
+            if isinstance(error, TimeoutError):
+                raise self._full(f"none came free in {self._queue_seconds:g} s", "queue_seconds") from None
+            raise
+
+    def release(self, count: int) -> None:
+        """Give `count` places back."""
+        self.used -= count
+        self._admit()
+
+    def refuse_waiting(self) -> None:
+        """Turn away everybody in the queue: the server is stopping."""
+        while self._queue:
+            _, turn = self._queue.popleft()
+            if not turn.done():
+                turn.set_exception(ShuttingDown("the server is stopping; try again when it is back"))
+
+    def _admit(self) -> None:
+        while self._queue:
+            count, turn = self._queue[0]
+            if turn.done():
+                self._queue.popleft()
+                continue
+            if self.used + count > self.size:
+                return
+            self._queue.popleft()
+            self.used += count
+            turn.set_result(None)
+
+    def _full(self, why: str, limit: str) -> CapacityError:
+        return CapacityError(
+            f"all {self.size} places for episodes are taken and {why}; close episodes you no longer need, or try again",
+            limit=limit,
+            retryAfter=max(1.0, self._queue_seconds / 4),
+        )

@@ -1,0 +1,111 @@
+"""What an author's tool may return, and its one reading as observation, reward and end."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ludus.protocol.content import Content, ImageBlock, Message, TextBlock
+from ludus.protocol.rewards import Component, Reward
+
+Observation = str | Content | Sequence[str | Content]
+"""What an agent is shown: text, a block, or several of either."""
+
+
+class ToolError(Exception):
+    """Raised by a tool to tell the agent that it may not do that; the episode goes on.
+
+    The message becomes the observation.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An observation with what the trainer should know of it."""
+
+    content: Observation
+    reward: float | Reward | None = None
+    """None when this step earns nothing; never a stand-in for a failure."""
+    components: Mapping[str, float | Component] | None = None
+    """Named parts of a plain-number reward."""
+    finished: bool = False
+    """Whether the task ends with this step."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """Remarks for the trainer, JSON-ready; the agent never sees them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A tool's return value, understood."""
+
+    content: tuple[Content, ...]
+    reward: Reward | None = None
+    finished: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read(returned: object) -> Reading:
+    """Understand what a tool returned.
+
+    Raises:
+        TypeError: it is nothing a tool may return.
+        ValueError: a reward that is not finite.
+    """
+    if type(returned) is str:
+        return Reading((TextBlock(text=returned),))
+    if isinstance(returned, Result):
+        reward = read_reward(returned.reward, returned.components)
+        return Reading(read_content(returned.content), reward, returned.finished, returned.metadata)
+    if isinstance(returned, Reward):
+        raise TypeError(
+            "a tool returned a bare Reward; return Result(observation, reward=…) so that the agent sees something"
+        )
+    return Reading(read_content(returned))
+
+
+def read_content(value: object) -> tuple[Content, ...]:
+    """Blocks from text, a block, or a sequence of them."""
+    if isinstance(value, str):
+        return (TextBlock(text=value),)
+    if isinstance(value, TextBlock | ImageBlock):
+        return (value,)
+    if isinstance(value, list | tuple):
+        return tuple(block for item in value for block in _one(item))
+    if inspect.iscoroutine(value):
+        value.close()
+        raise TypeError("a coroutine was returned and never awaited; declare the method `async def` or await inside it")
+    raise TypeError(
+        f"{type(value).__name__} cannot be shown to an agent; return str, TextBlock, ImageBlock, a list of these, or Result"
+    )
+
+
+def read_messages(value: object) -> tuple[Message, ...]:
+    """A prompt: ready messages, or content that becomes one user message."""
+    if isinstance(value, list | tuple) and value and all(isinstance(item, Message) for item in value):
+        return tuple(value)
+    if isinstance(value, Message):
+        return (value,)
+    return (Message(role="user", content=read_content(value)),)
+
+
+def read_reward(value: object, components: Mapping[str, float | Component] | None = None) -> Reward | None:
+    """A reward from a number, a Reward, or None."""
+    if value is None:
+        if components:
+            raise TypeError("components were given without a reward; give the reward's value too")
+        return None
+    if isinstance(value, Reward):
+        if components:
+            raise TypeError("components belong inside the Reward: Reward.of(value, {…})")
+        return value
+    if isinstance(value, bool | int | float):
+        return Reward.of(float(value), components)
+    raise TypeError(f"a reward must be a number, a Reward or None, not {type(value).__name__}")
+
+
+def _one(item: object) -> tuple[Content, ...]:
+    if isinstance(item, list | tuple):
+        raise TypeError("an observation is a flat list of text and blocks; this one is nested")
+    return read_content(item)

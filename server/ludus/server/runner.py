@@ -1,0 +1,302 @@
+"""Running steps: accepted once, one at a time unless their tools allow more, each with a deadline and one outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from ludus.protocol.content import Content, TextBlock
+from ludus.protocol.episodes import StepError, StepErrorCode, StepResult
+from ludus.protocol.errors import EpisodeFailed, KeyConflict, LudusError, StepConflict
+from ludus.protocol.lifecycle import EndReason
+from ludus.protocol.rewards import RewardEntry
+from ludus.server import boundary
+from ludus.server.episode import Episode, StepRecord
+from ludus.server.journal import Asked, Journal, Settled
+from ludus.server.results import Reading, ToolError, read, read_reward
+from ludus.server.tools import InvalidArguments, StepContext, Tool
+from ludus.server.workers import Workers
+
+
+@dataclass(slots=True)
+class StepCounts:
+    """What the runner has done since the host began."""
+
+    settled: int = 0
+    tool_errors: int = 0
+    seconds: float = 0.0
+    """Time spent in steps, queueing left out."""
+
+
+class StepRunner:
+    """Executes what episodes are asked, in tasks of its own, so that no waiter's fate touches a step."""
+
+    def __init__(
+        self, workers: Workers, journal: Journal, on_end: Callable[[Episode, EndReason, EpisodeFailed | None], None]
+    ) -> None:
+        self._workers = workers
+        self._journal = journal
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self.counts = StepCounts()
+        self.observe: Callable[[str, float], None] | None = None
+        """Told the environment's name and the seconds of each settled step, when set."""
+
+    # ── accepting ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def accept(
+        self, episode: Episode, number: int | None, key: str, tool: str | None, arguments: dict[str, Any]
+    ) -> StepRecord:
+        """The record of what is asked: the earlier one for a repeated key, else a new one that begins to run.
+
+        Args:
+            episode: which episode.
+            number: the step's number; None lets the host number it.
+            key: its idempotency key.
+            tool: the tool; None for the grade.
+            arguments: the tool's arguments; `{"answer": …}` for the grade.
+
+        Raises:
+            KeyConflict: the key was used for something else.
+            StepConflict: the number is not the next one.
+            EpisodeEnded: the episode is over.
+        """
+        earlier = episode.keys.get(key) if episode.keys is not None else None
+        if earlier is not None:
+            self._check_same(earlier, number, tool, arguments)
+            return earlier
+        if episode.end_reason is not None:
+            raise episode.ended_error()
+        grade = tool is None
+        due = episode.asked if grade else episode.asked + 1
+        if number is not None and number != due:
+            raise StepConflict(
+                f"episode {episode.id} expects step {due}, not {number}: steps are numbered from 1 without gaps, and a "
+                "repeated step must carry the key it had",
+                episode=episode.id,
+                expected=due,
+            )
+        record = StepRecord(due, key, tool, arguments)
+        episode.asked = due
+        if episode.keys is None or episode.records is None:
+            episode.keys, episode.records = {}, []
+        episode.keys[key] = record
+        if grade:
+            episode.graded = record
+        else:
+            episode.records.append(record)
+        self._journal.append(Asked(episode.id, due, key, tool, arguments))
+        self._launch(episode, record)
+        return record
+
+    def _check_same(self, earlier: StepRecord, number: int | None, tool: str | None, arguments: dict[str, Any]) -> None:
+        if earlier.tool == tool and earlier.arguments == arguments and number in (None, earlier.number):
+            return
+        asked = "a grade" if earlier.tool is None else f"step {earlier.number} ({earlier.tool})"
+        raise KeyConflict(
+            f"the key {earlier.key!r} already stands for {asked} with other content; use a new key for a new request",
+            key=earlier.key,
+        )
+
+    def _launch(self, episode: Episode, record: StepRecord) -> None:
+        tool = episode.tools.get(record.tool) if record.tool is not None else None
+        shared = tool is not None and tool.concurrent
+        if episode.queue or (episode.active and not (shared and episode.sharing)):
+            if episode.queue is None:
+                episode.queue = deque()
+            episode.queue.append(record)
+            return
+        self._begin(episode, record, tool, shared)
+
+    def _begin(self, episode: Episode, record: StepRecord, tool: Tool | None, shared: bool) -> None:
+        now = self._loop.time()
+        allowed = episode.limits.tool_seconds or 0.0
+        if (end := episode.deadline) is not None:
+            allowed = min(allowed, max(0.0, end - now))
+        episode.sharing = shared
+        if episode.active is None:
+            episode.active = [record]
+        else:
+            episode.active.append(record)
+        record.watchdog = self._loop.call_later(allowed, self._overdue, episode, record)
+        record.task = self._loop.create_task(self._run(episode, record, tool, now, now + allowed))
+
+    # ── running ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _run(
+        self, episode: Episode, record: StepRecord, tool: Tool | None, began: float, deadline: float
+    ) -> None:
+        try:
+            outcome = await self._execute(episode, record, tool, deadline)
+        except ToolError as error:
+            outcome = self._refusal(record, "refused", str(error) or "the tool refused")
+        except InvalidArguments as error:
+            outcome = self._refusal(record, "invalid_arguments", f"Wrong arguments for {record.tool}: {error}")
+        except Exception as error:
+            outcome = boundary.failure(_what(record), episode.id, episode.published.name, error)
+        if record.outcome is None:
+            took = self._loop.time() - began
+            self.counts.seconds += took
+            if self.observe is not None:
+                self.observe(episode.published.name, took)
+            self.settle(episode, record, outcome)
+
+    async def _execute(
+        self, episode: Episode, record: StepRecord, tool: Tool | None, deadline: float
+    ) -> StepResult | LudusError:
+        instance = episode.instance
+        if record.tool is None:
+            return await self._grade(episode, record)
+        if tool is None:
+            have = ", ".join(episode.tools)
+            return self._refusal(record, "unknown_tool", f"There is no tool {record.tool!r}. Tools: {have}.")
+        arguments = tool.arguments(
+            record.arguments, lambda: StepContext(step=record.number, deadline=deadline, rng=instance.rng)
+        )
+        target = instance if tool.owner is None else episode.toolsets[tool.owner]
+        method = tool.function if tool.function is not None else getattr(target, tool.attribute)
+        reading = read(await boundary.run(self._workers, tool.offload, method, **arguments))
+        return self._result(episode, record, reading, finished=reading.finished or tool.ends)
+
+    async def _grade(self, episode: Episode, record: StepRecord) -> StepResult:
+        reading = Reading((TextBlock(text="Your answer was handed in. The episode is over."),))
+        if episode.published.gradable:
+            cls = episode.published.cls
+            offload = cls.blocking and not asyncio.iscoroutinefunction(cls.grade)
+            value = await boundary.run(self._workers, offload, episode.instance.grade, record.arguments["answer"])
+            reading = Reading(reading.content, read_reward(value))
+        return self._result(episode, record, reading, finished=True)
+
+    def _refusal(self, record: StepRecord, code: StepErrorCode, message: str) -> StepResult:
+        self.counts.tool_errors += 1
+        return StepResult(
+            step=record.number, content=(TextBlock(text=message),), error=StepError(code=code, message=message)
+        )
+
+    def _result(self, episode: Episode, record: StepRecord, reading: Reading, *, finished: bool) -> StepResult:
+        metadata: dict[str, Any] = {}
+        if reading.metadata:
+            try:
+                metadata = to_jsonable_python(dict(reading.metadata))
+            except PydanticSerializationError as error:
+                raise TypeError(f"metadata must be JSON-ready: {error}") from None
+        reason = None
+        if finished:
+            reason = EndReason.SUBMITTED if record.tool is None else EndReason.COMPLETED
+        return StepResult(
+            step=record.number, content=reading.content, reward=reading.reward, metadata=metadata, end_reason=reason
+        )
+
+    def _overdue(self, episode: Episode, record: StepRecord) -> None:
+        if record.outcome is not None:
+            return
+        end = episode.deadline
+        outcome: StepResult | LudusError
+        if end is not None and self._loop.time() >= end - 1e-3:
+            text = TextBlock(text=f"The episode's time limit of {episode.limits.seconds:g} s has passed.")
+            outcome = StepResult(step=record.number, content=(text,), end_reason=EndReason.TIME_LIMIT)
+        else:
+            why = f"it took longer than {episode.limits.tool_seconds:g} s"
+            outcome = boundary.failure(_what(record), episode.id, episode.published.name, why)
+        self.settle(episode, record, outcome)
+
+    # ── settling ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def settle(self, episode: Episode, record: StepRecord, outcome: StepResult | LudusError) -> None:
+        """Give a record its outcome, with everything that follows from it."""
+        reason: EndReason | None = None
+        failure: EpisodeFailed | None = None
+        if isinstance(outcome, StepResult):
+            outcome, reason = self._limited(episode, record, outcome)
+            if outcome.reward is not None:
+                source = "grade" if record.tool is None else "step"
+                entry = RewardEntry(step=record.number, source=source, reward=outcome.reward)
+                episode.entries = [entry] if episode.entries is None else [*episode.entries, entry]
+        elif isinstance(outcome, EpisodeFailed):
+            failure, reason = outcome, EndReason(outcome.data["endReason"])
+        self.counts.settled += 1
+        episode.used = self._loop.time()
+        if episode.active is not None and record in episode.active:
+            episode.active.remove(record)
+            if not episode.active:
+                episode.active = None
+        if reason is not None:
+            self._on_end(episode, reason, failure)
+            if isinstance(outcome, StepResult):
+                outcome = outcome.model_copy(update={"status": episode.status, "end_reason": reason})
+        record.settle(outcome)
+        self._journal.append(Settled(episode.id, record.key, outcome))
+        if record.task is not None and not record.task.done() and record.task is not asyncio.current_task():
+            record.task.cancel()
+        elif episode.active is None:
+            record.task = None
+        self._advance(episode)
+
+    def drain(self, episode: Episode) -> None:
+        """Tell everything that runs or waits that the episode is over."""
+        waiting = [*(episode.active or ()), *(episode.queue or ())]
+        episode.active = episode.queue = None
+        for record in waiting:
+            if record.outcome is None:
+                record.settle(episode.ended_error())
+                self._journal.append(Settled(episode.id, record.key, record.outcome))
+                if record.task is not None and record.task is not asyncio.current_task():
+                    record.task.cancel()
+
+    def _advance(self, episode: Episode) -> None:
+        while episode.queue:
+            record = episode.queue[0]
+            tool = episode.tools.get(record.tool) if record.tool is not None else None
+            shared = tool is not None and tool.concurrent
+            if episode.active and not (shared and episode.sharing):
+                return
+            episode.queue.popleft()
+            self._begin(episode, record, tool, shared)
+
+    def _limited(self, episode: Episode, record: StepRecord, result: StepResult) -> tuple[StepResult, EndReason | None]:
+        limits = episode.limits
+        content, chars = cut(result.content, limits.observation_chars)
+        episode.shown_chars += chars
+        if content is not result.content:
+            result = result.model_copy(update={"content": content})
+        reason = result.end_reason
+        if reason is None and record.tool is not None:
+            allowed = limits.total_observation_chars
+            if limits.max_steps is not None and record.number >= limits.max_steps:
+                reason = EndReason.STEP_LIMIT
+            elif allowed is not None and episode.shown_chars >= allowed:
+                reason = EndReason.OBSERVATION_LIMIT
+        return result, reason
+
+
+def cut(content: tuple[Content, ...], limit: int | None) -> tuple[tuple[Content, ...], int]:
+    """Content of at most `limit` characters of text, with a visible marker where something is missing, and its size.
+
+    Images count with their base64 length and are left out whole.
+    """
+    sizes = [len(block.text) if isinstance(block, TextBlock) else len(block.data) for block in content]
+    size = sum(sizes)
+    if limit is None or size <= limit:
+        return content, size
+    kept: list[Content] = []
+    room = limit
+    for block, length in zip(content, sizes, strict=True):
+        if length <= room:
+            kept.append(block)
+            room -= length
+            continue
+        if isinstance(block, TextBlock) and room:
+            kept.append(TextBlock(text=block.text[:room]))
+        break
+    shown = sum(len(b.text) if isinstance(b, TextBlock) else len(b.data) for b in kept)
+    kept.append(TextBlock(text=f"[observation cut: {shown} of {size} characters shown]"))
+    return tuple(kept), shown
+
+
+def _what(record: StepRecord) -> str:
+    return "grading" if record.tool is None else f"tool {record.tool!r}"

@@ -1,0 +1,138 @@
+"""Named sets of tasks: finite sequences, tasks made on demand, and generators without end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Generic, Self, TypeVar, get_args
+
+from ludus.protocol.episodes import SplitType
+from ludus.protocol.errors import AuthoringError
+from ludus.protocol.tasks import Task
+
+TaskT = TypeVar("TaskT", bound=Task)
+SPLIT_TYPES: tuple[SplitType, ...] = get_args(SplitType)
+ENDLESS_INDEX_LIMIT = 2**53
+"""Indices of endless splits stay below it, so that every JSON reader keeps them exact."""
+_SCAN_LIMIT = 1_000_000
+_TRAILING_NUMBER = re.compile(r"(\d{1,16})$")
+
+
+class Split(Generic[TaskT]):
+    """Tasks that belong together, and what they are for.
+
+    Build one with `Split(tasks)`, `Split.lazy`, `Split.generated` or `Split.load`. The type is taken from the split's
+    name when that is `train`, `validation` or `test`; other names must give it.
+    """
+
+    def __init__(self, tasks: Sequence[TaskT], type: SplitType | None = None) -> None:
+        self.type = type
+        self.count: int | None = len(tasks)
+        self.immediate = True
+        """Whether a task can be had without running the author's code."""
+        self._tasks: Sequence[TaskT] | None = tasks
+        self._load: Callable[[], Sequence[TaskT]] | None = None
+        self._make: Callable[[int], TaskT] | None = None
+        self._index_of: dict[str, int] | None = None
+
+    @classmethod
+    def lazy(cls, make: Callable[[int], TaskT], count: int, type: SplitType | None = None) -> Self:
+        """`count` tasks, each made from its index when it is asked for."""
+        split = cls((), type)
+        split._tasks, split._make, split.count, split.immediate = None, make, count, False
+        return split
+
+    @classmethod
+    def generated(cls, make: Callable[[int], TaskT], type: SplitType | None = None) -> Self:
+        """Tasks without end: the index is the seed that makes the task."""
+        split = cls((), type)
+        split._tasks, split._make, split.count, split.immediate = None, make, None, False
+        return split
+
+    @classmethod
+    def load(cls, load: Callable[[], Sequence[TaskT]], type: SplitType | None = None) -> Self:
+        """A finite sequence that is read at first use."""
+        split = cls((), type)
+        split._tasks, split._load, split.immediate = None, load, False
+        return split
+
+    def prepare(self) -> None:
+        """Read what `load` gives; afterwards `count` is known. May block."""
+        if self._load is not None and self._tasks is None:
+            tasks = list(self._load())
+            _check_tasks(tasks)
+            self._tasks, self.count, self.immediate = tasks, len(tasks), True
+
+    @property
+    def prepared(self) -> bool:
+        """Whether `prepare` has nothing left to do."""
+        return self._load is None or self._tasks is not None
+
+    def check(self) -> None:
+        """Refuse what cannot be a split.
+
+        Raises:
+            AuthoringError: not tasks, the same id twice, or no task at all.
+        """
+        if self._tasks is not None:
+            _check_tasks(self._tasks)
+        elif self.count is not None and self._load is None and self.count < 1:
+            raise AuthoringError(f"it has {self.count} tasks; a split needs at least one")
+
+    def get(self, index: int) -> TaskT:
+        """The task at an index.
+
+        Raises:
+            IndexError: there is none.
+        """
+        self.prepare()
+        limit = ENDLESS_INDEX_LIMIT if self.count is None else self.count
+        if not 0 <= index < limit:
+            raise IndexError(index)
+        if self._tasks is not None:
+            return self._tasks[index]
+        assert self._make is not None
+        task = self._make(index)
+        if not isinstance(task, Task):
+            raise TypeError(
+                f"the split's generator returned {type(task).__name__} for index {index}; it must return a Task"
+            )
+        return task
+
+    def find(self, task_id: str) -> tuple[int, TaskT]:
+        """The task of an id, with its index.
+
+        A generated task is found without a search when its id ends in its index, as in `sum-17`.
+
+        Raises:
+            KeyError: there is none.
+        """
+        self.prepare()
+        if self._tasks is None:
+            guess = _TRAILING_NUMBER.search(task_id)
+            if guess is not None:
+                index = int(guess.group(1))
+                if index < (ENDLESS_INDEX_LIMIT if self.count is None else self.count):
+                    task = self.get(index)
+                    if task.id == task_id:
+                        return index, task
+        if self.count is None or (self._tasks is None and self.count > _SCAN_LIMIT):
+            raise KeyError(task_id)
+        if self._index_of is None:
+            self._index_of = {self.get(index).id: index for index in range(self.count)}
+        index = self._index_of[task_id]
+        return index, self.get(index)
+
+
+def _check_tasks(tasks: Sequence[Task]) -> None:
+    if not tasks:
+        raise AuthoringError("it has no tasks; a split needs at least one")
+    seen: set[str] = set()
+    for position, task in enumerate(tasks):
+        if not isinstance(task, Task):
+            raise AuthoringError(
+                f"item {position} is {type(task).__name__}, not a Task; subclass ludus.server.Task and build that"
+            )
+        if task.id in seen:
+            raise AuthoringError(f"two of its tasks have the id {task.id!r}; ids must be unique within a split")
+        seen.add(task.id)
