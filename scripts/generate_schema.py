@@ -120,6 +120,23 @@ RULES: Final[Mapping[str, dict[str, Any]]] = {
 """What model validators demand beyond the types of single fields."""
 
 
+COMMON: Final[Mapping[str, str]] = {
+    "environment": "The environment's name.",
+    "split": "The split's name.",
+    "task": "The task's id.",
+    "index": "The task's place in its split, from 0.",
+    "episode": "The episode's id.",
+    "group": "The group's id.",
+    "key": "The idempotency key: new for each new request, the same when it is sent again.",
+    "seed": "The seed of the episode's randomness.",
+    "tool": "The tool's name.",
+    "arguments": "The tool's arguments.",
+    "status": "The episode's status.",
+    "end_reason": "Why the episode ended; null while it has not.",
+}
+"""What a field of that name means wherever the type does not say."""
+
+
 @cache
 def attribute_docstrings(module: ModuleType) -> Mapping[str, Mapping[str, str]]:
     """The strings under the attributes of a module's classes, by class and attribute; `""` holds the module's own."""
@@ -175,7 +192,8 @@ def definitions() -> dict[str, Any]:
         for field, info in getattr(kind, "model_fields", {}).items():
             shape = schema["properties"][info.alias]
             shape.pop("title", None)
-            text = docstring_of(kind, field)
+            names_it = shape.get("type") != "array" and shape.get("$ref") != "#/$defs/TaskRow"
+            text = docstring_of(kind, field) or (COMMON.get(field) if names_it else None)
             if text is not None:
                 shape["description"] = text
     return dict(document["$defs"])
