@@ -13,16 +13,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 from pydantic import ValidationError
 from pydantic_core import SchemaSerializer, SchemaValidator, from_json, to_json
 from starlette.datastructures import Headers
 from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.types import Receive, Scope, Send
 
 from ludus.protocol.errors import (
-    Forbidden,
     InternalError,
     InvalidRequest,
     LudusError,
@@ -33,7 +33,8 @@ from ludus.protocol.errors import (
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER
 from ludus.protocol.jsonrpc import RequestId
 from ludus.protocol.methods import METHODS
-from ludus.server.dispatch import dispatch, handlers
+from ludus.server.dispatch import HANDLERS, dispatch
+from ludus.server.guard import refuse
 
 if TYPE_CHECKING:
     from ludus.protocol._model import WireModel
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     from ludus.server.principal import Principal
     from ludus.server.wires import WireContext
 
-    Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-    Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +56,10 @@ REPLY_FRAME_BYTES: Final = 1024 * 1024
 
 MAX_ID_CHARS: Final = 128
 """The longest request id; it is echoed."""
+
+UVICORN_OPTIONS: Final = {"ws": "websockets-sansio", "ws_per_message_deflate": False}
+"""How uvicorn should serve the channel: its one implementation that is not deprecated and needs nothing more installed.
+Compression would cost more than a local or data-centre network saves, and invites decompression bombs."""
 
 _ENVELOPE: Final = frozenset({"jsonrpc", "id", "method", "params"})
 
@@ -86,15 +89,14 @@ class Channel:
             self._entries = _table(self.context.host)
         return self._entries
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, from its upgrade to its end."""
-        headers = Headers(scope=scope)
-        await receive()
         try:
-            principal = self._admit(scope, headers)
+            principal = self._admit(scope)
         except LudusError as error:
-            await _refuse(send, error)
+            await refuse(scope, receive, send, error)
             return
+        await receive()
         limit = str(self.context.limits.body_bytes).encode()
         await send(
             {
@@ -105,13 +107,10 @@ class Channel:
         )
         await _Connection(self, principal).run(receive, send)
 
-    def _admit(self, scope: Mapping[str, Any], headers: Headers) -> Principal:
-        origin = headers.get("origin")
-        if origin is not None and origin not in self.context.origins:
-            raise Forbidden(f"the origin {origin!r} may not open the channel; add it to the server's allowed origins")
+    def _admit(self, scope: Scope) -> Principal:
         if CHANNEL_SUBPROTOCOL not in scope.get("subprotocols", ()):
             raise InvalidRequest(f"offer the WebSocket subprotocol {CHANNEL_SUBPROTOCOL!r}; it is the only one here")
-        return self.context.authenticate(headers)
+        return self.context.authenticate(Headers(scope=scope))
 
 
 class _Connection:
@@ -255,14 +254,13 @@ def routes(context: WireContext) -> list[BaseRoute]:
 
 
 def _table(host: EpisodeHost) -> dict[str, _Entry]:
-    handle = handlers(host)
     table = {}
     for name, method in METHODS.items():
         for model in (method.params, method.result):
             model.model_rebuild()
         validator: SchemaValidator = method.params.__pydantic_validator__
         serializer: SchemaSerializer = method.result.__pydantic_serializer__
-        table[name] = _Entry(name, validator.validate_python, handle[name], serializer.to_json)
+        table[name] = _Entry(name, validator.validate_python, getattr(host, HANDLERS[name]), serializer.to_json)
     return table
 
 
@@ -293,7 +291,7 @@ def _readable_id(item: Any) -> RequestId | None:
     return identifier if _is_id(identifier) else None
 
 
-def _is_id(value: Any) -> bool:
+def _is_id(value: Any) -> TypeGuard[RequestId]:
     if type(value) is int:
         return -(2**63) <= value < 2**63
     return type(value) is str and len(value) <= MAX_ID_CHARS
@@ -335,13 +333,3 @@ def _frames(replies: list[bytes]) -> list[bytes]:
         size += len(reply) + 1
     frames.append(b"[" + b",".join(replies[begin:]) + b"]")
     return frames
-
-
-async def _refuse(send: Send, error: LudusError) -> None:
-    """Answer the upgrade with an ordinary HTTP response that holds the error object."""
-    body = to_wire(error).model_dump_json().encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if error.http_status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    await send({"type": "websocket.http.response.start", "status": error.http_status, "headers": headers})
-    await send({"type": "websocket.http.response.body", "body": body})
