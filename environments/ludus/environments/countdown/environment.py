@@ -1,0 +1,132 @@
+"""Reach a target with some numbers and the four operations, computed exactly."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from fractions import Fraction
+from functools import partial
+from typing import Final
+
+from ludus.environments._partition import SplitName
+from ludus.environments.countdown.expression import Expression, read_expression
+from ludus.environments.countdown.generator import Difficulty, make_problem
+from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult
+from ludus.server import Environment, Private, Result, Split, Task, ToolError, tool
+
+COUNTS: Final[Mapping[SplitName, int]] = {"train": 50_000, "validation": 300, "test": 300}
+
+
+class CountdownTask(Task):
+    """Numbers and a target that they reach."""
+
+    numbers: tuple[int, ...]
+    target: int
+    difficulty: Difficulty
+    solution: Private[str]
+    """One of the expressions that reach it."""
+
+
+def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> CountdownTask:
+    """The task at an index; difficulties take turns."""
+    difficulty = difficulties[index % len(difficulties)]
+    problem = make_problem(split, difficulty, index)
+    return CountdownTask(
+        id=f"{split}-{index}",
+        numbers=problem.numbers,
+        target=problem.target,
+        difficulty=difficulty,
+        solution=problem.solution,
+    )
+
+
+def _splits(*difficulties: Difficulty) -> dict[str, Split[CountdownTask]]:
+    return {split: Split.lazy(partial(make_task, split, difficulties), count) for split, count in COUNTS.items()}
+
+
+class Countdown(Environment[CountdownTask]):
+    """Combine the given numbers with + - * / and parentheses, each at most once, so that they make the target."""
+
+    version = "0.1.0"
+    splits = _splits("easy", "medium", "hard")
+    variants = {"easy": {"splits": _splits("easy")}, "hard": {"splits": _splits("hard")}}
+    reward_range = (0.0, 1.0)
+    limits = EpisodeLimits(max_steps=20)
+    forkable = True
+    blocking = False
+
+    def setup(self) -> None:
+        """Nothing was tried yet."""
+        self._tries = 0
+
+    def prompt(self) -> str:
+        """The rules."""
+        numbers = ", ".join(map(str, self.task.numbers))
+        return (
+            f"Make {self.task.target} from the numbers {numbers}.\n"
+            "Use + - * / and parentheses. Each number may be used once (as often as it is listed), and not all must be "
+            "used. Fractions on the way are fine; the result must be exact.\n"
+            "Call `evaluate` to compute an expression, as often as you need. Call `submit` with your solution: the first "
+            "expression submitted that keeps these rules ends the episode, right or wrong."
+        )
+
+    @tool(inline=True)
+    def evaluate(self, expression: str) -> str:
+        """Compute an expression without submitting it.
+
+        Args:
+            expression: whole numbers joined by + - * / and parentheses, for example (3 + 4) * 5.
+        """
+        found = self._read(expression)
+        self._tries += 1
+        difference = found.value - self.task.target
+        against = (
+            "exactly the target"
+            if difference == 0
+            else f"{abs(difference)} {'more' if difference > 0 else 'less'} than the target {self.task.target}"
+        )
+        unused = ", ".join(map(str, self._unused(found)))
+        return f"The value is {found.value}: {against}. Numbers not used: {unused or 'none'}."
+
+    @tool(inline=True, ends=True)
+    def submit(self, expression: str) -> Result:
+        """Submit your solution. This ends the episode.
+
+        Args:
+            expression: whole numbers joined by + - * / and parentheses, for example (3 + 4) * 5.
+        """
+        found = self._read(expression)
+        target = self.task.target
+        correct = found.value == target
+        components = {
+            "correct": Component(value=float(correct)),
+            "closeness": Component(value=_closeness(found.value, target), weight=0.0),
+            "numbers_used": Component(value=float(len(found.numbers)), weight=0.0),
+            "tries": Component(value=float(self._tries), weight=0.0),
+        }
+        text = f"Correct: the value is {target}." if correct else f"Wrong: the value is {found.value}, not {target}."
+        return Result(text, Reward.of(float(correct), components), finished=True)
+
+    def _read(self, text: str) -> Expression:
+        found = read_expression(text)
+        if wrong := Counter(found.numbers) - Counter(self.task.numbers):
+            number, extra = next(iter(wrong.items()))
+            listed = self.task.numbers.count(number)
+            often = "once" if extra + listed == 1 else f"{extra + listed} times"
+            allowed = f"it is listed {'once' if listed == 1 else f'{listed} times'}" if listed else "it is not listed"
+            raise ToolError(
+                f"You use {number} {often}, but {allowed}. Numbers: {', '.join(map(str, self.task.numbers))}."
+            )
+        return found
+
+    def _unused(self, found: Expression) -> list[int]:
+        return list((Counter(self.task.numbers) - Counter(found.numbers)).elements())
+
+    @classmethod
+    def oracle(cls, task: CountdownTask) -> Generator[Call | Answer, StepResult, None]:
+        """Submit the known solution."""
+        yield Call("submit", {"expression": task.solution})
+
+
+def _closeness(value: Fraction, target: int) -> float:
+    return float(1 / (1 + abs(value - target)))

@@ -1,0 +1,138 @@
+"""Arithmetic written by a policy, read without `eval` and computed exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from ludus.server import ToolError
+
+MAX_CHARS: Final = 200
+MAX_DEPTH: Final = 20
+MAX_DIGITS: Final = 6
+_TYPOGRAPHIC: Final = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-"})
+_DIGITS: Final = frozenset("0123456789")
+
+
+class ExpressionError(ToolError):
+    """The text is no expression; the message says where and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """What was read."""
+
+    value: Fraction
+    numbers: tuple[int, ...]
+    """The numbers written, in order."""
+
+
+def read_expression(text: str) -> Expression:
+    """Read and compute whole numbers joined by + - * / and parentheses, with the usual precedence.
+
+    × ÷ − are taken for * / -. There is no sign before a number: write 0-free differences such as `3 - 5`.
+
+    Raises:
+        ExpressionError: anything else, a division by zero, more than 200 characters, 20 nested parentheses or 6 digits.
+    """
+    if len(text) > MAX_CHARS:
+        raise ExpressionError(f"The expression has {len(text)} characters; at most {MAX_CHARS} are allowed.")
+    reader = _Reader(_tokens(text.translate(_TYPOGRAPHIC)))
+    value = reader.sum(0)
+    reader.expect_end()
+    return Expression(value, tuple(reader.numbers))
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    text: str
+    position: int
+    """Of its first character, from 1."""
+
+
+def _tokens(text: str) -> list[_Token]:
+    tokens = []
+    at = 0
+    while at < len(text):
+        start = at
+        at += 1
+        if text[start] in _DIGITS:
+            while at < len(text) and text[at] in _DIGITS:
+                at += 1
+            if at - start > MAX_DIGITS:
+                raise ExpressionError(
+                    f"The number at position {start + 1} has {at - start} digits; at most {MAX_DIGITS} are allowed."
+                )
+        elif text[start].isspace():
+            continue
+        elif text[start] not in "+-*/()":
+            raise ExpressionError(
+                f"Unexpected {text[start]!r} at position {start + 1}; use only whole numbers, + - * / and parentheses."
+            )
+        tokens.append(_Token(text[start:at], start + 1))
+    if not tokens:
+        raise ExpressionError("The expression is empty.")
+    return tokens
+
+
+class _Reader:
+    """Recursive descent; the depth of the recursion is bounded by `MAX_DEPTH`."""
+
+    def __init__(self, tokens: list[_Token]) -> None:
+        self._tokens = tokens
+        self._at = 0
+        self.numbers: list[int] = []
+
+    def sum(self, depth: int) -> Fraction:
+        value = self._product(depth)
+        while operator := self._take("+", "-"):
+            right = self._product(depth)
+            value = value + right if operator.text == "+" else value - right
+        return value
+
+    def expect_end(self) -> None:
+        if (token := self._next) is not None:
+            what = "This ')' closes nothing" if token.text == ")" else "An operator is missing"
+            raise ExpressionError(f"{what} before or at {token.text!r}, position {token.position}.")
+
+    def _product(self, depth: int) -> Fraction:
+        value = self._atom(depth)
+        while operator := self._take("*", "/"):
+            right = self._atom(depth)
+            if operator.text == "*":
+                value *= right
+            elif right == 0:
+                raise ExpressionError(f"The '/' at position {operator.position} divides by zero.")
+            else:
+                value /= right
+        return value
+
+    def _atom(self, depth: int) -> Fraction:
+        token = self._next
+        if token is None:
+            raise ExpressionError("The expression breaks off; a number or '(' must follow.")
+        self._at += 1
+        if token.text[0] in _DIGITS:
+            number = int(token.text)
+            self.numbers.append(number)
+            return Fraction(number)
+        if token.text != "(":
+            raise ExpressionError(f"A number or '(' must stand at position {token.position}, not {token.text!r}.")
+        if depth == MAX_DEPTH:
+            raise ExpressionError(f"More than {MAX_DEPTH} nested parentheses, at position {token.position}.")
+        value = self.sum(depth + 1)
+        if self._take(")") is None:
+            raise ExpressionError(f"The '(' at position {token.position} is not closed.")
+        return value
+
+    @property
+    def _next(self) -> _Token | None:
+        return self._tokens[self._at] if self._at < len(self._tokens) else None
+
+    def _take(self, *texts: str) -> _Token | None:
+        token = self._next
+        if token is None or token.text not in texts:
+            return None
+        self._at += 1
+        return token

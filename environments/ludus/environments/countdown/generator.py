@@ -1,0 +1,117 @@
+"""Countdown problems from an index: always solvable, and never by fewer numbers than their level says."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from typing import Final, Literal
+
+from ludus.environments._partition import SplitName, draw
+
+Difficulty = Literal["easy", "medium", "hard"]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What makes a problem easy or hard."""
+
+    small: int
+    """How many numbers are drawn from 1 to `greatest`, with repetition."""
+    greatest: int
+    large: int
+    """How many more are drawn from 25, 50, 75, 100, without repetition."""
+    targets: tuple[int, int]
+    """The least and the greatest target."""
+    needs: int
+    """No solution uses fewer numbers than this (2 to 4)."""
+
+
+LEVELS: Final[Mapping[Difficulty, Level]] = {
+    "easy": Level(small=3, greatest=50, large=0, targets=(2, 100), needs=2),
+    "medium": Level(small=4, greatest=50, large=0, targets=(2, 200), needs=3),
+    "hard": Level(small=4, greatest=10, large=2, targets=(101, 999), needs=4),
+}
+LARGE: Final = (25, 50, 75, 100)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Numbers, a target, and one way to reach it."""
+
+    numbers: tuple[int, ...]
+    target: int
+    solution: str
+
+    @property
+    def identity(self) -> str:
+        """The same for problems that differ only in the order of the numbers or in the known solution."""
+        return f"countdown:{sorted(self.numbers)}:{self.target}"
+
+
+def make_problem(split: SplitName, difficulty: Difficulty, index: int) -> Problem:
+    """The problem of an index: always the same, and of no other split."""
+
+    def candidate(rng: random.Random) -> Problem:
+        return _problem(rng, LEVELS[difficulty])
+
+    return draw(split, f"countdown:{difficulty}:{index}", candidate, lambda problem: problem.identity)
+
+
+def reachable(numbers: Sequence[int], target: int, count: int) -> bool:
+    """Whether at most `count` of the numbers, each used once, make the target. `count` is 1 to 3."""
+    if target in numbers:
+        return True
+    if count == 1:
+        return False
+    pairs = {
+        (i, j): _values(Fraction(numbers[i]), Fraction(numbers[j])) for i, j in combinations(range(len(numbers)), 2)
+    }
+    if any(target in values for values in pairs.values()):
+        return True
+    if count == 2:
+        return False
+    for third, number in enumerate(numbers):
+        # Whatever a pair makes, it reaches the target with `number` exactly if it is one of these.
+        wanted = _values(Fraction(target), Fraction(number))
+        if any(third not in pair and not wanted.isdisjoint(values) for pair, values in pairs.items()):
+            return True
+    return False
+
+
+def _values(a: Fraction, b: Fraction) -> set[Fraction]:
+    values = {a + b, a - b, b - a, a * b}
+    if b:
+        values.add(a / b)
+    if a:
+        values.add(b / a)
+    return values
+
+
+def _problem(rng: random.Random, level: Level) -> Problem:
+    while True:
+        numbers = [rng.randint(1, level.greatest) for _ in range(level.small)] + rng.sample(LARGE, level.large)
+        rng.shuffle(numbers)
+        solution, target = _combine(rng, rng.sample(numbers, rng.randint(level.needs, len(numbers))))
+        in_range = level.targets[0] <= target <= level.targets[1]
+        if in_range and not reachable(numbers, target, level.needs - 1):
+            return Problem(tuple(numbers), target, solution)
+
+
+def _combine(rng: random.Random, numbers: Sequence[int]) -> tuple[str, int]:
+    """Join all numbers by random operations whose results are positive and whole."""
+    parts = [(str(number), number) for number in numbers]
+    while len(parts) > 1:
+        (left, a), (right, b) = sorted(
+            (parts.pop(rng.randrange(len(parts))) for _ in range(2)), key=lambda part: -part[1]
+        )
+        operations = [("+", a + b), ("*", a * b)]
+        if a > b:
+            operations.append(("-", a - b))
+        if a % b == 0:
+            operations.append(("/", a // b))
+        sign, value = rng.choice(operations)
+        parts.append((f"({left} {sign} {right})" if parts else f"{left} {sign} {right}", value))
+    return parts[0]

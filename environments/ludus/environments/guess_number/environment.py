@@ -1,0 +1,156 @@
+"""A hidden number, a range and a budget of guesses; each wrong guess is answered with higher or lower."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Final, Literal
+
+from ludus.environments._partition import SplitName, draw
+from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult, text_of
+from ludus.server import Environment, Result, Split, Task, ToolError, tool
+
+Difficulty = Literal["easy", "medium", "hard"]
+COUNTS: Final[Mapping[SplitName, int]] = {"train": 10_000, "validation": 300, "test": 300}
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What makes a task easy or hard."""
+
+    sizes: tuple[int, int]
+    """The least and the greatest size of the range."""
+    spare: int
+    """Guesses allowed beyond what halving the range needs at worst."""
+
+
+LEVELS: Final[Mapping[Difficulty, Level]] = {
+    "easy": Level(sizes=(8, 20), spare=2),
+    "medium": Level(sizes=(50, 200), spare=1),
+    "hard": Level(sizes=(500, 2000), spare=0),
+}
+
+
+class GuessNumberTask(Task):
+    """A range and a budget. The number itself is drawn from the episode's seed, so a group shares it."""
+
+    low: int
+    high: int
+    guesses: int
+    """Guesses allowed."""
+    difficulty: Difficulty
+
+
+def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> GuessNumberTask:
+    """The task at an index; difficulties take turns."""
+    difficulty = difficulties[index % len(difficulties)]
+    level = LEVELS[difficulty]
+    count = COUNTS[split]
+
+    def candidate(rng: random.Random) -> tuple[int, int]:
+        # The low end tells the index, so no two tasks of a split are the same.
+        low = count * rng.randrange(100_000 // count) + index
+        return low, low + rng.randint(*level.sizes) - 1
+
+    low, high = draw(split, f"guess_number:{difficulty}:{index}", candidate, lambda ends: f"guess_number:{ends}")
+    guesses = (high - low + 1).bit_length() + level.spare
+    return GuessNumberTask(id=f"{split}-{index}", low=low, high=high, guesses=guesses, difficulty=difficulty)
+
+
+def _splits(*difficulties: Difficulty) -> dict[str, Split[GuessNumberTask]]:
+    return {split: Split.lazy(partial(make_task, split, difficulties), count) for split, count in COUNTS.items()}
+
+
+class GuessNumber(Environment[GuessNumberTask]):
+    """Find a hidden whole number by guessing; each wrong guess is answered with higher or lower."""
+
+    version = "0.1.0"
+    splits = _splits("easy", "medium", "hard")
+    variants = {"easy": {"splits": _splits("easy")}, "hard": {"splits": _splits("hard")}, "shaped": {"shaping": 0.25}}
+    reward_range = (0.0, 1.0)
+    limits = EpisodeLimits(max_steps=40)
+    forkable = True
+    blocking = False
+
+    shaping: ClassVar[float] = 0.0
+    """How much of the reward is paid for narrowing the range, and no longer for winning. Keep it a sum of powers of
+    two, so that rewards add up to exactly 1."""
+
+    def setup(self) -> None:
+        """Draw the number."""
+        self._secret = self.rng.randint(self.task.low, self.task.high)
+        self._low, self._high = self.task.low, self.task.high
+        self._used = 0
+        self._progress = 0.0
+
+    def prompt(self) -> str:
+        """The rules."""
+        task = self.task
+        return (
+            f"I have chosen a whole number from {task.low} to {task.high}, both included. Find it in at most "
+            f"{task.guesses} guesses.\n"
+            "Call `guess` with a number. After a wrong guess I say whether my number is higher or lower. A number outside "
+            "the range is refused and costs no guess.\n"
+            "The game ends when you find the number (you win) or when your guesses are used up (you lose)."
+        )
+
+    @tool(inline=True)
+    def guess(self, number: int) -> Result:
+        """Guess the hidden number.
+
+        Args:
+            number: your guess.
+        """
+        task = self.task
+        if not task.low <= number <= task.high:
+            raise ToolError(f"Guess a whole number from {task.low} to {task.high}. No guess was used.")
+        self._used += 1
+        possible = self._low <= number <= self._high
+        if number == self._secret:
+            return self._result(f"{number} is right. You win.", possible, won=True)
+        higher = number < self._secret
+        if higher:
+            self._low = max(self._low, number + 1)
+        else:
+            self._high = min(self._high, number - 1)
+        left = task.guesses - self._used
+        rest = f"Guesses left: {left}." if left else "You have no guesses left. You lose."
+        text = f"My number is {'higher' if higher else 'lower'} than {number}. {rest}"
+        return self._result(text, possible, lost=left == 0)
+
+    def _result(self, text: str, possible: bool, *, won: bool = False, lost: bool = False) -> Result:
+        before, self._progress = self._progress, 1.0 if won else self._narrowed()
+        gained = self._progress - before
+        win = 1.0 - self.shaping
+        components = {
+            "win": Component(value=float(won), weight=win),
+            "progress": Component(value=gained, weight=self.shaping),
+            "guesses": Component(value=1.0, weight=0.0),
+            "impossible": Component(value=float(not possible), weight=0.0),
+        }
+        reward = Reward.of(win * won + self.shaping * gained, components)
+        finished = won or lost
+        return Result(text, reward, finished=finished, metadata={"secret": self._secret} if finished else {})
+
+    def _narrowed(self) -> float:
+        # Of the bits that tell the number, those known; whole 1024ths, so that differences are exact.
+        size = self.task.high - self.task.low + 1
+        remaining = self._high - self._low + 1
+        return math.floor(1024 * math.log(size / remaining) / math.log(size)) / 1024
+
+    @classmethod
+    def oracle(cls, task: GuessNumberTask) -> Generator[Call | Answer, StepResult, None]:
+        """Halve the range: the budget of every task suffices for that."""
+        low, high = task.low, task.high
+        while True:
+            middle = (low + high) // 2
+            result = yield Call("guess", {"number": middle})
+            if result.ended:
+                return
+            if "higher" in text_of(result.content):
+                low = middle + 1
+            else:
+                high = middle - 1

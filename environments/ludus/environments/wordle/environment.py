@@ -1,0 +1,128 @@
+"""A hidden five-letter word, six guesses, and letters marked green and yellow."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from functools import partial
+from typing import Any, ClassVar, Final
+
+from ludus.environments._partition import SPLITS, SplitName
+from ludus.environments.wordle.feedback import GREEN, broken_hint, greens, mark, present
+from ludus.environments.wordle.lists import Difficulty, allowed, answers_of
+from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult
+from ludus.server import Environment, Private, Result, Split, Task, ToolError, tool
+
+LENGTH: Final = 5
+
+
+class WordleTask(Task):
+    """A word to find."""
+
+    guesses: int = 6
+    """Guesses allowed."""
+    difficulty: Difficulty
+    """How common the word is: easy is everyday, hard is rare."""
+    answer: Private[str]
+
+
+def make_tasks(split: SplitName, difficulties: tuple[Difficulty, ...]) -> list[WordleTask]:
+    """The tasks of a split."""
+    return [
+        WordleTask(id=f"{split}-{index}", difficulty=difficulty, answer=word)
+        for index, (word, difficulty) in enumerate(answers_of(split, difficulties))
+    ]
+
+
+def _splits(*difficulties: Difficulty) -> dict[str, Split[WordleTask]]:
+    return {split: Split.load(partial(make_tasks, split, difficulties)) for split in SPLITS}
+
+
+class Wordle(Environment[WordleTask]):
+    """Find a hidden five-letter word in six guesses; each guess is marked letter by letter."""
+
+    version = "0.1.0"
+    splits = _splits("easy", "medium", "hard")
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "easy": {"splits": _splits("easy"), "hints": 1},
+        "hard": {"splits": _splits("hard"), "strict": True},
+        "sparse": {"shaping": 0.0},
+    }
+    reward_range = (0.0, 1.0)
+    limits = EpisodeLimits(max_steps=20)
+    forkable = True
+    blocking = False
+
+    shaping: ClassVar[float] = 0.2
+    """How much of the reward is paid for finding letters' places, and no longer for winning."""
+    strict: ClassVar[bool] = False
+    """Whether guesses must keep every hint so far."""
+    hints: ClassVar[int] = 0
+    """How many letters, drawn by the episode's seed, the prompt tells."""
+
+    def setup(self) -> None:
+        """Draw the letters that the prompt tells."""
+        self._history: list[tuple[str, str]] = []
+        self._told = sorted(self.rng.sample(range(LENGTH), self.hints))
+
+    def prompt(self) -> str:
+        """The rules."""
+        lines = [
+            f"Find a hidden English word of {LENGTH} letters in at most {self.task.guesses} guesses.",
+            "Call `guess` with a word. The reply shows your letters and, below each, its mark: G means right letter in the "
+            "right place, Y means the letter is in the word at another place, - means the letter is not in the word (or "
+            "not that often). What is not a word from my list is refused and costs no guess.",
+        ]
+        if self.strict:
+            lines.append(
+                "Each guess must keep the hints so far: G letters in their places, and every Y letter in the word."
+            )
+        lines += [f"Hint: letter {place + 1} is {self.task.answer[place].upper()}." for place in self._told]
+        lines.append("The game ends when you guess the word (you win) or when your guesses are used up (you lose).")
+        return "\n".join(lines)
+
+    @tool(inline=True)
+    def guess(self, word: str) -> Result:
+        """Guess the hidden word.
+
+        Args:
+            word: an English word of five letters.
+        """
+        guess = word.strip().lower()
+        self._check(guess)
+        marks = mark(guess, self.task.answer)
+        before, self._history = self._history, [*self._history, (guess, marks)]
+        won = marks == GREEN * LENGTH
+        left = self.task.guesses - len(self._history)
+        if won:
+            rest = "You win."
+        else:
+            rest = f"Guesses left: {left}." if left else "You have no guesses left. You lose."
+        text = f"{' '.join(guess.upper())}\n{' '.join(marks)}\n{rest}"
+        finished = won or left == 0
+        metadata = {"answer": self.task.answer} if finished else {}
+        return Result(text, self._reward(before, won), finished=finished, metadata=metadata)
+
+    def _check(self, guess: str) -> None:
+        if len(guess) != LENGTH or not (guess.isascii() and guess.isalpha()):
+            raise ToolError(f"Guess one English word of exactly {LENGTH} letters, A to Z. No guess was used.")
+        if guess not in allowed():
+            raise ToolError(f"{guess.upper()} is not in my word list. No guess was used.")
+        if self.strict and (broken := broken_hint(guess, self._history)):
+            raise ToolError(f"{guess.upper()} does not keep the hints: {broken}. No guess was used.")
+
+    def _reward(self, before: list[tuple[str, str]], won: bool) -> Reward:
+        placed = (len(greens(self._history)) - len(greens(before))) / LENGTH
+        found = (present(self._history).total() - present(before).total()) / LENGTH
+        win = 1.0 - self.shaping
+        components = {
+            "win": Component(value=float(won), weight=win),
+            "greens": Component(value=placed, weight=self.shaping),
+            "yellows": Component(value=found, weight=0.0),
+            "turns": Component(value=1.0, weight=0.0),
+        }
+        return Reward.of(win * won + self.shaping * placed, components)
+
+    @classmethod
+    def oracle(cls, task: WordleTask) -> Generator[Call | Answer, StepResult, None]:
+        """Guess the answer."""
+        yield Call("guess", {"word": task.answer})

@@ -1,0 +1,38 @@
+"""The word lists: plain files beside this module, one word per line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from typing import Final, Literal
+
+from ludus.environments._partition import SplitName, digest, split_of
+
+Difficulty = Literal["easy", "medium", "hard"]
+ANSWER_FILES: Final[Mapping[Difficulty, str]] = {"easy": "common.txt", "medium": "familiar.txt", "hard": "rare.txt"}
+"""Answers by how common the word is."""
+GUESS_FILE: Final = "guesses.txt"
+"""Words that may be guessed and are never answers."""
+
+
+@cache
+def answers(difficulty: Difficulty) -> tuple[str, ...]:
+    """All answers of a difficulty, in alphabetical order."""
+    return _read(ANSWER_FILES[difficulty])
+
+
+@cache
+def allowed() -> frozenset[str]:
+    """Every word that may be guessed."""
+    return frozenset(_read(GUESS_FILE)).union(*(answers(difficulty) for difficulty in ANSWER_FILES))
+
+
+def answers_of(split: SplitName, difficulties: Sequence[Difficulty]) -> list[tuple[str, Difficulty]]:
+    """The answers that belong to a split, in an order that tells nothing about them."""
+    found = [(word, level) for level in difficulties for word in answers(level) if split_of(f"wordle:{word}") == split]
+    return sorted(found, key=lambda item: digest(f"wordle-order:{item[0]}"))
+
+
+def _read(name: str) -> tuple[str, ...]:
+    return tuple((resources.files(__package__) / "words" / name).read_text(encoding="ascii").split())
