@@ -192,6 +192,8 @@ def definitions() -> dict[str, Any]:
         for field, info in getattr(kind, "model_fields", {}).items():
             shape = schema["properties"][info.alias]
             shape.pop("title", None)
+            if "const" in shape and info.alias not in schema.get("required", ()):
+                schema["required"] = [*schema.get("required", ()), info.alias]
             names_it = shape.get("type") != "array" and shape.get("$ref") != "#/$defs/TaskRow"
             text = docstring_of(kind, field) or (COMMON.get(field) if names_it else None)
             if text is not None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -118,7 +120,9 @@ def test_markers_are_found_on_functions_methods_and_parameters(manifest: ModuleT
     ],
     ids=["lost", "invented"],
 )
-def test_a_manifest_that_differs_from_the_text_is_a_problem(manifest: ModuleType, change, complaint: str) -> None:
+def test_a_manifest_that_differs_from_the_text_is_a_problem(
+    manifest: ModuleType, change: Callable[[dict[str, Any]], object], complaint: str
+) -> None:
     rows = manifest.load_manifest()
     change(rows)
     assert any(complaint in problem for problem in manifest.problems(rows))

@@ -68,7 +68,7 @@ class LudusError(Exception):
     code: ClassVar[int] = 0
     http_status: ClassVar[int] = 500
 
-    def __init__(self, message: str, **data: Any) -> None:
+    def __init__(self, message: str, /, **data: Any) -> None:
         super().__init__(message)
         self.message = message
         self.data = data

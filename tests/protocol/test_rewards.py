@@ -1,0 +1,96 @@
+"""Rewards: finite or unscored, and totals that say the truth."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from ludus.protocol import Component, Reward
+from ludus.protocol.rewards import total
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e9, max_value=1e9)
+SCORED = st.builds(Reward.of, FINITE, st.dictionaries(st.sampled_from("abc"), FINITE, max_size=3))
+NOT_NUMBERS = [math.nan, math.inf, -math.inf]
+
+
+@pytest.mark.requirement("REW-1")
+@pytest.mark.parametrize("number", NOT_NUMBERS)
+def test_a_reward_that_is_not_finite_cannot_be_made(number: float) -> None:
+    with pytest.raises(ValueError, match="must be a finite number"):
+        Reward.of(number)
+    with pytest.raises(ValueError, match="part is .*must be a finite number"):
+        Reward.of(1.0, {"part": number})
+    with pytest.raises(ValidationError):
+        Reward(value=number)
+    with pytest.raises(ValidationError):
+        Component(value=number)
+    with pytest.raises(ValidationError):
+        Component(value=1.0, weight=number)
+
+
+@pytest.mark.requirement("REW-2")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"value": None},
+        {"value": 1.0, "valid": False},
+        {"value": None, "valid": False},
+        {"value": None, "valid": False, "reason": ""},
+        {"value": None, "valid": True, "reason": "x"},
+    ],
+    ids=str,
+)
+def test_valid_value_and_reason_belong_together(fields: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Reward.model_validate(fields)
+
+
+def test_an_unscored_reward_says_why() -> None:
+    reward = Reward.unscored("the judge gave no verdict")
+    assert (reward.value, reward.valid, reward.reason) == (None, False, "the judge gave no verdict")
+
+
+def test_whole_numbers_and_booleans_become_numbers() -> None:
+    assert Reward.of(True).value == 1.0
+    assert Reward.of(3, {"a": 2}).components["a"] == Component(value=2.0, weight=1.0)
+
+
+def test_components_keep_the_weights_they_were_given() -> None:
+    part = Component(value=1.0, weight=0.25)
+    assert Reward.of(0.25, {"a": part}).components == {"a": part}
+
+
+@pytest.mark.requirement("REW-5", "REW-6")
+@given(st.lists(SCORED, min_size=1, max_size=6))
+def test_the_total_is_the_sum_of_values_and_of_components_by_name(rewards: list[Reward]) -> None:
+    whole = total(rewards)
+    assert whole.value == math.fsum(reward.value or 0.0 for reward in rewards)
+    for name in "abc":
+        parts = [reward.components[name].value for reward in rewards if name in reward.components]
+        assert (name in whole.components) == bool(parts)
+        if parts:
+            assert whole.components[name].value == pytest.approx(sum(parts), abs=1e-3)
+
+
+@pytest.mark.requirement("REW-7")
+@given(st.lists(SCORED, max_size=3), st.lists(SCORED, max_size=3))
+def test_one_unscored_reward_makes_the_total_unscored(before: list[Reward], after: list[Reward]) -> None:
+    whole = total([*before, Reward.unscored("the judge was down"), *after])
+    assert whole == Reward.unscored("the judge was down")
+
+
+@pytest.mark.requirement("REW-8")
+def test_no_reward_at_all_is_nought_and_says_so() -> None:
+    whole = total([])
+    assert whole.value == 0.0
+    assert whole.valid
+    assert whole.reason == "no reward was given"
+
+
+def test_a_total_beyond_the_largest_number_is_refused() -> None:
+    with pytest.raises((ValueError, OverflowError)):
+        total([Reward.of(1.7e308), Reward.of(1.7e308)])
