@@ -64,10 +64,10 @@ class Countdown(Environment[CountdownTask]):
         numbers = ", ".join(map(str, self.task.numbers))
         return (
             f"Make {self.task.target} from the numbers {numbers}.\n"
-            "Use + - * / and parentheses. Each number may be used once (as often as it is listed), and not all must be "
-            "used. Fractions on the way are fine; the result must be exact.\n"
-            "Call `evaluate` to compute an expression, as often as you need. Call `submit` with your solution: the first "
-            "expression submitted that keeps these rules ends the episode, right or wrong."
+            "Use + - * / and parentheses. Use each number at most once, or as often as it is listed; you need not use "
+            "all. Fractions on the way are fine; the result must be exact.\n"
+            "Call `evaluate` to compute an expression without submitting it. Call `submit` with your solution: the "
+            "first submission that keeps these rules ends the episode, right or wrong."
         )
 
     @tool(inline=True)

@@ -31,7 +31,7 @@ class Expression:
 def read_expression(text: str) -> Expression:
     """Read and compute whole numbers joined by + - * / and parentheses, with the usual precedence.
 
-    × ÷ − are taken for * / -. There is no sign before a number: write 0-free differences such as `3 - 5`.
+    × ÷ − are taken for * / -. A sign before a number or a parenthesis is refused.
 
     Raises:
         ExpressionError: anything else, a division by zero, more than 200 characters, 20 nested parentheses or 6 digits.
@@ -92,9 +92,11 @@ class _Reader:
         return value
 
     def expect_end(self) -> None:
-        if (token := self._next) is not None:
-            what = "This ')' closes nothing" if token.text == ")" else "An operator is missing"
-            raise ExpressionError(f"{what} before or at {token.text!r}, position {token.position}.")
+        token = self._next
+        if token is not None and token.text == ")":
+            raise ExpressionError(f"The ')' at position {token.position} closes nothing.")
+        if token is not None:
+            raise ExpressionError(f"An operator is missing before {token.text!r} at position {token.position}.")
 
     def _product(self, depth: int) -> Fraction:
         value = self._atom(depth)

@@ -92,8 +92,8 @@ class GuessNumber(Environment[GuessNumberTask]):
         return (
             f"I have chosen a whole number from {task.low} to {task.high}, both included. Find it in at most "
             f"{task.guesses} guesses.\n"
-            "Call `guess` with a number. After a wrong guess I say whether my number is higher or lower. A number outside "
-            "the range is refused and costs no guess.\n"
+            "Call `guess` with a number. After a wrong guess I say whether my number is higher or lower. A number "
+            "outside the range is refused and costs no guess.\n"
             "The game ends when you find the number (you win) or when your guesses are used up (you lose)."
         )
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from functools import partial
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from ludus.environments._partition import SPLITS, SplitName
@@ -25,7 +24,7 @@ class WordleTask(Task):
     answer: Private[str]
 
 
-def make_tasks(split: SplitName, difficulties: tuple[Difficulty, ...]) -> list[WordleTask]:
+def make_tasks(split: SplitName, difficulties: Sequence[Difficulty]) -> list[WordleTask]:
     """The tasks of a split."""
     return [
         WordleTask(id=f"{split}-{index}", difficulty=difficulty, answer=word)
@@ -34,7 +33,7 @@ def make_tasks(split: SplitName, difficulties: tuple[Difficulty, ...]) -> list[W
 
 
 def _splits(*difficulties: Difficulty) -> dict[str, Split[WordleTask]]:
-    return {split: Split.load(partial(make_tasks, split, difficulties)) for split in SPLITS}
+    return {split: Split(make_tasks(split, difficulties)) for split in SPLITS}
 
 
 class Wordle(Environment[WordleTask]):
@@ -68,9 +67,9 @@ class Wordle(Environment[WordleTask]):
         """The rules."""
         lines = [
             f"Find a hidden English word of {LENGTH} letters in at most {self.task.guesses} guesses.",
-            "Call `guess` with a word. The reply shows your letters and, below each, its mark: G means right letter in the "
-            "right place, Y means the letter is in the word at another place, - means the letter is not in the word (or "
-            "not that often). What is not a word from my list is refused and costs no guess.",
+            "Call `guess` with a word. The reply shows your letters and, below each, its mark: G means the right "
+            "letter in the right place, Y means the letter is in the word at another place, - means the letter is not in "
+            "the word, or not that often. What is not in my word list is refused and costs no guess.",
         ]
         if self.strict:
             lines.append(

@@ -30,9 +30,11 @@ def allowed() -> frozenset[str]:
 
 def answers_of(split: SplitName, difficulties: Sequence[Difficulty]) -> list[tuple[str, Difficulty]]:
     """The answers that belong to a split, in an order that tells nothing about them."""
-    found = [(word, level) for level in difficulties for word in answers(level) if split_of(f"wordle:{word}") == split]
+    found: list[tuple[str, Difficulty]] = []
+    for difficulty in difficulties:
+        found += ((word, difficulty) for word in answers(difficulty) if split_of(f"wordle:{word}") == split)
     return sorted(found, key=lambda item: digest(f"wordle-order:{item[0]}"))
 
 
 def _read(name: str) -> tuple[str, ...]:
-    return tuple((resources.files(__package__) / "words" / name).read_text(encoding="ascii").split())
+    return tuple((resources.files("ludus.environments.wordle") / "words" / name).read_text(encoding="ascii").split())
