@@ -1,0 +1,136 @@
+"""Routes that need no session: what there is to play."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from pydantic_core import to_json
+
+from ludus.protocol.episodes import GetTaskParams, ListSplitsParams, ListTasksParams, SplitInfo
+from ludus.protocol.errors import SplitNotFound
+from ludus.protocol.methods import Scope
+from ludus.server.catalog import SUBMIT_SPEC
+from ludus.server.principal import Principal
+from ludus.server.splits import ENDLESS_INDEX_LIMIT
+from ludus.server.wires.ors import bodies
+from ludus.server.wires.ors.blocks import task_json, tools_json
+from ludus.server.wires.ors.exchange import Exchange, Refusal
+from ludus.server.wires.ors.wire import Ors
+
+PAGE = 1000
+MOST_LISTED = 100_000
+"""Larger splits answer `/tasks` as the published servers' large environments do: by telling to use indices."""
+
+NOT_LISTED = "list_tasks is not supported for this environment. Use the index-based API (num_tasks + get_task) instead."
+
+
+async def show_version(ors: Ors, x: Exchange, environment: str) -> None:
+    """`GET /version`."""
+    await x.json(to_json({"version": version("ludus"), "build_sha": None}))
+
+
+async def list_environments(ors: Ors, x: Exchange, environment: str) -> None:
+    """`GET /list_environments`."""
+    ors.principal(x, Scope.TASKS_READ)
+    await x.json(to_json(list(ors.host.catalog)))
+
+
+async def list_tools(ors: Ors, x: Exchange, environment: str) -> None:
+    """`GET /{env}/tools`: the tools every task has."""
+    ors.principal(x, Scope.TASKS_READ)
+    answer = ors.tools.get(environment)
+    if answer is None:
+        info = ors.info(environment)
+        specs = (*info.tools, SUBMIT_SPEC) if info.gradable else info.tools
+        answer = tools_json(specs, gradable=info.gradable, group_scoring=info.group_scoring)
+        ors.tools[environment] = answer
+    await x.json(answer)
+
+
+async def list_splits(ors: Ors, x: Exchange, environment: str) -> None:
+    """`GET /{env}/splits`."""
+    principal = ors.principal(x, Scope.TASKS_READ)
+    result = await ors.host.list_splits(ListSplitsParams(environment=environment), principal)
+    await x.json(to_json([{"name": split.name, "type": split.type} for split in result.splits]))
+
+
+async def list_tasks(ors: Ors, x: Exchange, environment: str) -> None:
+    """`POST /{env}/tasks`."""
+    principal = ors.principal(x, Scope.TASKS_READ)
+    body = bodies.read(bodies.SplitBody, await x.body(ors.limits.body_bytes))
+    count = await _count(ors, environment, body.split, principal)
+    if count is None or count > MOST_LISTED:
+        raise Refusal(400, NOT_LISTED)
+    tasks = await _rows(ors, environment, body.split, 0, count, principal)
+    await x.json(to_json({"tasks": tasks, "env_name": environment}))
+
+
+async def num_tasks(ors: Ors, x: Exchange, environment: str) -> None:
+    """`POST /{env}/num_tasks`. A split without end has as many as its indices reach."""
+    principal = ors.principal(x, Scope.TASKS_READ)
+    body = bodies.read(bodies.SplitBody, await x.body(ors.limits.body_bytes))
+    count = await _count(ors, environment, body.split, principal)
+    await x.json(to_json({"num_tasks": ENDLESS_INDEX_LIMIT if count is None else count}))
+
+
+async def get_task(ors: Ors, x: Exchange, environment: str) -> None:
+    """`POST /{env}/task` and `/{env}/get_task`."""
+    principal = ors.principal(x, Scope.TASKS_READ)
+    body = bodies.read(bodies.TaskBody, await x.body(ors.limits.body_bytes))
+    index = await position(ors, environment, body.split, body.index, principal)
+    result = await ors.host.get_task(GetTaskParams(environment=environment, split=body.split, index=index), principal)
+    await x.json(to_json({"task": task_json(result.task), "env_name": environment}))
+
+
+async def get_task_range(ors: Ors, x: Exchange, environment: str) -> None:
+    """`POST /{env}/task_range` and `/{env}/get_task_range`."""
+    principal = ors.principal(x, Scope.TASKS_READ)
+    body = bodies.read(bodies.TaskRangeBody, await x.body(ors.limits.body_bytes))
+    count = await _count(ors, environment, body.split, principal)
+    start, stop, _ = slice(body.start, body.stop).indices(ENDLESS_INDEX_LIMIT if count is None else count)
+    if stop - start > MOST_LISTED:
+        raise Refusal(400, f"Invalid index range: it holds {stop - start} tasks; ask for at most {MOST_LISTED}")
+    tasks = await _rows(ors, environment, body.split, start, stop, principal)
+    await x.json(to_json({"tasks": tasks, "env_name": environment}))
+
+
+async def position(ors: Ors, environment: str, split: str, index: int, principal: Principal) -> int:
+    """An index as the wire has it (negative ones count from the end) as ours.
+
+    Raises:
+        Refusal: 400, it is before the first task or beyond what an index may be.
+    """
+    if index < 0:
+        count = await _count(ors, environment, split, principal)
+        index = -1 if count is None else index + count
+    if not 0 <= index < ENDLESS_INDEX_LIMIT:
+        raise Refusal(400, "Invalid index")
+    return index
+
+
+async def _count(ors: Ors, environment: str, split: str, principal: Principal) -> int | None:
+    return (await _split(ors, environment, split, principal)).count
+
+
+async def _split(ors: Ors, environment: str, split: str, principal: Principal) -> SplitInfo:
+    result = await ors.host.list_splits(ListSplitsParams(environment=environment), principal)
+    for info in result.splits:
+        if info.name == split:
+            return info
+    raise SplitNotFound(f"environment {environment!r} has no split {split!r}", split=split)
+
+
+async def _rows(
+    ors: Ors, environment: str, split: str, start: int, stop: int, principal: Principal
+) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    while start < stop:
+        params = ListTasksParams(
+            environment=environment, split=split, cursor=str(start) if start else None, limit=min(PAGE, stop - start)
+        )
+        page = await ors.host.list_tasks(params, principal)
+        rows += [task_json(row) for row in page.tasks]
+        if page.next_cursor is None:
+            break
+        start = int(page.next_cursor)
+    return rows

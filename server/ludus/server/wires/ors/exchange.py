@@ -1,0 +1,131 @@
+"""One HTTP request of ORS and the ways to answer it: plain ASGI, because these routes are the hot ones."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from typing import Any, Final
+
+from pydantic_core import to_json
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+RawHeaders = list[tuple[bytes, bytes]]
+
+SSE_HEADERS: Final = (
+    (b"cache-control", b"no-cache"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+)
+"""What both published servers send before events."""
+
+_JSON: Final = (b"content-type", b"application/json")
+
+
+class Refusal(Exception):
+    """An answer that is not 2xx, in ORS's form: `{"detail": …}`."""
+
+    def __init__(
+        self, status: int, detail: str | Sequence[Mapping[str, Any]], headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(f"{status}: {detail}")
+        self.status = status
+        self.detail = detail
+        self.headers = headers or {}
+
+
+class Disconnected(Exception):
+    """The client is gone before its request was complete."""
+
+
+class Exchange:
+    """A request and its connection."""
+
+    __slots__ = ("_headers", "_receive", "scope", "send", "started")
+
+    def __init__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        self.scope = scope
+        self.send = send
+        self.started = False
+        """Whether the head of the answer has been sent."""
+        self._receive = receive
+        self._headers: dict[bytes, bytes] | None = None
+
+    def header(self, name: bytes) -> str:
+        """The value of a header by its lower-case name, stripped; empty when it is absent."""
+        if self._headers is None:
+            self._headers = dict(self.scope["headers"])
+        value = self._headers.get(name)
+        return value.decode("latin-1").strip() if value else ""
+
+    async def body(self, limit: int) -> bytes:
+        """The request's body.
+
+        Raises:
+            Refusal: 413, it is longer than `limit` bytes.
+            Disconnected: it will never be complete.
+        """
+        message = await self._receive()
+        if message["type"] != "http.request":
+            raise Disconnected
+        body: bytes = message.get("body", b"")
+        if not message.get("more_body"):
+            if len(body) > limit:
+                raise _too_large(limit)
+            return body
+        declared = self.header(b"content-length")
+        if declared.isascii() and declared.isdigit() and int(declared) > limit:
+            raise _too_large(limit)
+        parts, size = [body], len(body)
+        while message.get("more_body"):
+            message = await self._receive()
+            if message["type"] != "http.request":
+                raise Disconnected
+            part = message.get("body", b"")
+            size += len(part)
+            if size > limit:
+                raise _too_large(limit)
+            parts.append(part)
+        return b"".join(parts)
+
+    async def disconnected(self) -> None:
+        """Return when the client is gone. To be used after the body has been read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def json(self, body: bytes, status: int = 200, headers: RawHeaders | None = None) -> None:
+        """Answer with a JSON text."""
+        head = [_JSON, (b"content-length", b"%d" % len(body))]
+        if headers:
+            head += headers
+        self.started = True
+        await self.send({"type": "http.response.start", "status": status, "headers": head})
+        await self.send({"type": "http.response.body", "body": body})
+
+    async def events(self, events: bytes) -> None:
+        """Answer with server-sent events that are complete already."""
+        self.started = True
+        head = [*SSE_HEADERS, (b"content-length", b"%d" % len(events))]
+        await self.send({"type": "http.response.start", "status": 200, "headers": head})
+        await self.send({"type": "http.response.body", "body": events})
+
+    async def begin_events(self, events: bytes) -> None:
+        """Answer with server-sent events of which more will follow by `send`."""
+        self.started = True
+        await self.send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
+        await self.send({"type": "http.response.body", "body": events, "more_body": True})
+
+    async def refuse(self, refusal: Refusal) -> None:
+        """Answer with an error, unless an answer has begun."""
+        if self.started:
+            return
+        headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in refusal.headers.items()]
+        if refusal.status == 413:
+            # the rest of the body is still on its way; the connection cannot carry another request
+            headers.append((b"connection", b"close"))
+        await self.json(to_json({"detail": refusal.detail}, inf_nan_mode="constants"), refusal.status, headers)
+
+
+def _too_large(limit: int) -> Refusal:
+    return Refusal(413, f"the request's body is larger than {limit} bytes; send less")

@@ -1,0 +1,133 @@
+"""What all ORS routes share: who asks, which environment is meant, and errors in ORS's own form."""
+
+from __future__ import annotations
+
+import logging
+import math
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from ludus.protocol.episodes import EnvironmentInfo
+from ludus.protocol.errors import (
+    CapacityError,
+    EnvironmentNotFound,
+    EpisodeFailed,
+    EpisodeNotFound,
+    InvalidParams,
+    LudusError,
+    ShuttingDown,
+    SplitNotFound,
+    TaskNotFound,
+    Unauthenticated,
+    Unsupported,
+)
+from ludus.protocol.methods import Scope
+from ludus.server.principal import Principal
+from ludus.server.wires.ors.exchange import Disconnected, Exchange, Refusal
+from ludus.server.wires.ors.sessions import NOT_FOUND, Sessions
+
+if TYPE_CHECKING:
+    from ludus.server.catalog import Published
+    from ludus.server.wires import WireContext
+
+logger = logging.getLogger("ludus.server.wires.ors")
+
+SESSION_SCOPES: Final = (Scope.EPISODES_RUN, Scope.REWARDS_READ)
+"""What a session needs: rewards are part of every reply by this standard."""
+
+Handler = Callable[["Ors", Exchange, str], Awaitable[None]]
+"""Serves one request; the last argument is the environment's name as the path or the client's deployment says it."""
+
+
+class Ors:
+    """The state of the wire."""
+
+    def __init__(self, context: WireContext) -> None:
+        self.host = context.host
+        self.limits = context.limits
+        self.sessions = Sessions(context.host, context.limits.idle_seconds)
+        self.tools: dict[str, bytes] = {}
+        """The answers of `/tools`, made at first use."""
+        self._authenticate = context.authenticate
+        self._names = {name.lower(): name for name in context.host.catalog}
+        self._first = next(iter(context.host.catalog))
+
+    def environment(self, name: str) -> str | None:
+        """The published name that is meant, whatever its case; None when there is none."""
+        return self._names.get(name) or self._names.get(name.lower())
+
+    def default_environment(self, x: Exchange) -> str:
+        """The environment of a request that names none: the client's deployment if it is one of ours, else the first.
+
+        `openreward` sends `X-Deployment: owner/name` with every request; the published servers have no use for it.
+        """
+        deployment = x.header(b"x-deployment")
+        return (deployment and self.environment(deployment.rpartition("/")[2])) or self._first
+
+    def published(self, name: str) -> Published:
+        """An environment by its published name."""
+        return self.host.catalog[name]
+
+    def info(self, name: str) -> EnvironmentInfo:
+        """What an environment publishes of itself."""
+        return self.host.catalog[name].info
+
+    def principal(self, x: Exchange, *scopes: str) -> Principal:
+        """Who asks: `Authorization: Bearer`, or `X-API-Key` as ORS's clients have it.
+
+        Raises:
+            Unauthenticated: nobody this server knows.
+            Forbidden: a scope is missing.
+        """
+        authorization = x.header(b"authorization")
+        if not authorization:
+            key = x.header(b"x-api-key")
+            authorization = f"Bearer {key}" if key else ""
+        principal = self._authenticate({"authorization": authorization} if authorization else {})
+        for scope in scopes:
+            principal.require(scope)
+        return principal
+
+    async def serve(self, handler: Handler, x: Exchange, environment: str) -> None:
+        """Run a handler; whatever goes wrong is answered in ORS's form."""
+        try:
+            await handler(self, x, environment)
+        except Refusal as refusal:
+            await x.refuse(refusal)
+        except LudusError as error:
+            await x.refuse(refusal_of(error))
+        except Disconnected:
+            pass
+        except Exception:
+            incident = secrets.token_hex(6)
+            logger.exception("%s %s failed (incident %s)", x.scope["method"], x.scope["path"], incident)
+            await x.refuse(Refusal(500, f"InternalError: the server's log has the cause under incident {incident}"))
+
+
+def refusal_of(error: LudusError) -> Refusal:
+    """An error of the runtime, as ORS says it."""
+    headers = {}
+    if error.retry_after is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after)))
+    match error:
+        case SplitNotFound():
+            return Refusal(400, "Invalid split")
+        case TaskNotFound():
+            return Refusal(400, "Invalid index" if "index" in error.data else f"Unknown task: {error.message}")
+        case EnvironmentNotFound():
+            return Refusal(404, f"unknown environment {error.data.get('environment', '')!r}")
+        case EpisodeNotFound():
+            return Refusal(404, NOT_FOUND)
+        case Unauthenticated():
+            return Refusal(401, error.message, {"WWW-Authenticate": "Bearer"})
+        case EpisodeFailed():
+            return Refusal(500, f"{type(error).__name__}: {error.message}")
+        case CapacityError():
+            return Refusal(429, error.message, {"Retry-After": "1"} | headers)
+        case ShuttingDown():
+            return Refusal(503, error.message, {"Retry-After": "2"} | headers)
+        case InvalidParams() | Unsupported():
+            return Refusal(400, error.message)
+        case _:
+            return Refusal(error.http_status, error.message, headers)
