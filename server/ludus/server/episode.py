@@ -140,6 +140,11 @@ class Episode:
         self.move(EVENT_OF_REASON[reason])
         self.end_reason = reason
 
+    def release(self) -> None:
+        """Let go of everything that only a living episode needs."""
+        self.instance = self.task = None
+        self.toolsets = ()
+
     @property
     def deadline(self) -> float | None:
         """When its time limit passes, on the event loop's clock."""

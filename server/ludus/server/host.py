@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import secrets
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -16,12 +15,8 @@ from ludus.protocol import episodes as e
 from ludus.protocol.content import TextBlock
 from ludus.protocol.errors import (
     EpisodeFailed,
-    EpisodeNotFound,
     GroupNotFound,
-    InternalError,
     InvalidParams,
-    KeyConflict,
-    LudusError,
     ShuttingDown,
     Unsupported,
 )
@@ -32,20 +27,19 @@ from ludus.protocol.rewards import Reward
 from ludus.server import boundary
 from ludus.server.catalog import Catalog
 from ludus.server.environment import Environment
-from ludus.server.episode import Episode, EpisodeView
+from ludus.server.episode import Episode, EpisodeView, StepRecord
 from ludus.server.journal import Ended, Journal, MemoryJournal, Started
 from ludus.server.library import Library
 from ludus.server.limits import Capacity, ServerLimits
+from ludus.server.once import Once
 from ludus.server.opening import Opener
 from ludus.server.principal import Principal
+from ludus.server.register import Register
 from ludus.server.results import read_reward
 from ludus.server.runner import StepCounts, StepRunner
 from ludus.server.workers import Workers
 
 log = logging.getLogger("ludus.server.host")
-
-_CLOSED_KEPT = 50_000
-"""Closed episodes that stay at most to answer repeated requests."""
 
 
 class Signer(Protocol):
@@ -69,19 +63,6 @@ class HostStats:
     ended: dict[tuple[str, str], int]
     """By environment and end reason."""
     steps: StepCounts
-
-
-class _Start:
-    """One accepted start: a repeat of its key gets the same episodes."""
-
-    __slots__ = ("digest", "episodes", "error", "expires", "task")
-
-    def __init__(self, digest: bytes) -> None:
-        self.digest = digest
-        self.episodes: tuple[Episode, ...] = ()
-        self.error: LudusError | None = None
-        self.expires = 0.0
-        self.task: asyncio.Task[None] | None = None
 
 
 class EpisodeHost:
@@ -116,12 +97,6 @@ class EpisodeHost:
         self._library = Library(self.catalog, self._workers)
         self._opener = Opener(self._workers, self.limits.setup_seconds, self.limits.grace_seconds)
         self._capacity = Capacity(self.limits.max_episodes, self.limits.max_queue, self.limits.queue_seconds)
-        self._episodes: dict[str, Episode] = {}
-        self._closed: OrderedDict[str, tuple[float, Episode]] = OrderedDict()
-        self._starts: dict[tuple[str, str], _Start] = {}
-        self._groups: dict[str, tuple[str, ...]] = {}
-        self._scores: dict[tuple[str, str], e.ScoreGroupResult] = {}
-        self._forks: dict[tuple[str, str], tuple[e.ForkParams, asyncio.Task[e.ForkResult]]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._started: Counter[str] = Counter()
         self._ended: Counter[tuple[str, str]] = Counter()
@@ -130,6 +105,11 @@ class EpisodeHost:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self.runner = StepRunner(self._workers, self.journal, self._end)
+        linger = self.limits.linger_seconds
+        self._register = Register(self.journal, linger)
+        self._starts = Once[tuple[Episode, ...]](self._spawn, linger, self._any_known)
+        self._forks = Once[Episode](self._spawn, linger, lambda episode: episode.id in self._register)
+        self._scores = Once[e.ScoreGroupResult](self._spawn, linger)
         self._reaper = self._loop.create_task(self._reap())
         self.ready = True
         return self
@@ -140,10 +120,10 @@ class EpisodeHost:
         self.ready = False
         self._reaper.cancel()
         self._capacity.refuse_waiting()
-        for episode in list(self._episodes.values()):
+        for episode in self._register:
             if episode.status is EpisodeStatus.RUNNING:
                 self._end(episode, EndReason.CLOSED, None)
-        retiring = [episode.retired for episode in self._episodes.values() if episode.retired is not None]
+        retiring = [episode.retired for episode in self._register if episode.retired is not None]
         if retiring:
             await asyncio.wait(retiring, timeout=self.limits.grace_seconds + self.limits.setup_seconds)
         for task in self._tasks:
@@ -193,44 +173,14 @@ class EpisodeHost:
             CapacityError: no room in time.
             EpisodeFailed: the author's setup failed; no episode of the group is left.
         """
-        episodes = await self._started_by(params, principal)
+        episodes = await self._starts.do(
+            principal.name, params.key, params, lambda: self._open_group(params, principal)
+        )
         return e.StartResult(group=episodes[0].group, episodes=tuple(self._describe(one) for one in episodes))
 
-    async def _started_by(self, params: e.StartParams, principal: Principal) -> tuple[Episode, ...]:
-        slot_key = (principal.name, params.key)
-        digest = hashlib.blake2b(params.model_dump_json().encode(), digest_size=16).digest()
-        slot = self._starts.get(slot_key)
-        if slot is None:
-            self._refuse_when_stopping()
-            slot = self._starts[slot_key] = _Start(digest)
-            slot.task = self._spawn(self._fill(slot, slot_key, params, principal))
-        elif slot.digest != digest:
-            raise KeyConflict(f"the key {params.key!r} already started something else; use a new key", key=params.key)
-        if slot.task is not None:
-            await _watch(slot.task)
-        if slot.error is not None:
-            raise type(slot.error)(slot.error.message, **slot.error.data)
-        return slot.episodes
-
-    async def _fill(self, slot: _Start, slot_key: tuple[str, str], params: e.StartParams, principal: Principal) -> None:
-        try:
-            slot.episodes = await self._open_group(params, principal)
-        except EpisodeFailed as error:
-            slot.error = error
-            slot.expires = self._loop.time() + self.limits.linger_seconds
-        except LudusError as error:
-            slot.error = error
-            self._starts.pop(slot_key, None)
-        except asyncio.CancelledError:
-            slot.error = ShuttingDown("the server stopped while the episode was starting; start it again elsewhere")
-        except Exception as error:
-            incident = secrets.token_hex(6)
-            log.exception("starting an episode failed (incident %s)", incident)
-            slot.error = InternalError(f"starting failed inside the server ({type(error).__name__})", incident=incident)
-            self._starts.pop(slot_key, None)
-        slot.task = None
-
     async def _open_group(self, params: e.StartParams, principal: Principal) -> tuple[Episode, ...]:
+        if not self.ready:
+            raise ShuttingDown("the server is stopping; start the episode elsewhere, or when it is back")
         published, _ = await self._library.open(params.environment, params.split, principal)
         if params.seed is not None and not published.cls.seedable:
             raise Unsupported(
@@ -260,10 +210,8 @@ class EpisodeHost:
                 await self._discard_unborn(episode)
             raise
         for episode in episodes:
-            self._episodes[episode.id] = episode
+            self._register.add(episode)
             self.journal.append(Started(episode.id, published.name, params.split, index, seed, principal.name))
-        if params.count > 1:
-            self._groups[group] = tuple(episode.id for episode in episodes)
         self._started[published.name] += params.count
         return tuple(episodes)
 
@@ -301,7 +249,7 @@ class EpisodeHost:
 
     async def step(self, params: e.StepParams, principal: Principal) -> e.StepResult:
         """Call one tool, once per key."""
-        episode = self._owned(params.episode, principal)
+        episode = self._register.owned(params.episode, principal)
         record = self.runner.accept(episode, params.step, params.key, params.tool, params.arguments)
         result = record.outcome if type(record.outcome) is e.StepResult else await record.wait()
         if principal.may(Scope.REWARDS_READ):
@@ -322,7 +270,7 @@ class EpisodeHost:
             step: the step's number where the wire has one.
             key: an idempotency key where the wire has one.
         """
-        found = self._find(episode)
+        found = self._register.find(episode)
         key = key or f"play/{found.asked + 1}/{secrets.token_hex(4)}"
         if tool == SUBMIT_TOOL and found.published.gradable:
             answer = arguments.get("answer")
@@ -335,14 +283,14 @@ class EpisodeHost:
 
     async def grade(self, params: e.GradeParams, principal: Principal) -> e.GradeResult:
         """Hand in the final message, once per key."""
-        episode = self._owned(params.episode, principal)
+        episode = self._register.owned(params.episode, principal)
         result = await self.runner.accept(episode, None, params.key, None, {"answer": params.answer}).wait()
         rewards = principal.may(Scope.REWARDS_READ)
         return e.GradeResult(reward=result.reward if rewards else None, info=episode.info(rewards=rewards))
 
     async def rewards(self, params: e.RewardsParams, principal: Principal) -> e.RewardsResult:
         """The reward log."""
-        episode = self._owned(params.episode, principal)
+        episode = self._register.owned(params.episode, principal)
         return e.RewardsResult(
             entries=tuple(episode.entries or ())[params.after :],
             total=episode.reward,
@@ -352,12 +300,12 @@ class EpisodeHost:
 
     async def get_episode(self, params: e.GetEpisodeParams, principal: Principal) -> e.GetEpisodeResult:
         """Where an episode stands."""
-        episode = self._owned(params.episode, principal)
+        episode = self._register.owned(params.episode, principal)
         return e.GetEpisodeResult(info=episode.info(rewards=principal.may(Scope.REWARDS_READ)))
 
     async def close(self, params: e.CloseParams, principal: Principal) -> e.CloseResult:
         """End an episode and free what it holds; repeats are harmless."""
-        episode = self._owned(params.episode, principal)
+        episode = self._register.owned(params.episode, principal)
         await self._close(episode)
         return e.CloseResult(info=episode.info(rewards=principal.may(Scope.REWARDS_READ)))
 
@@ -367,13 +315,12 @@ class EpisodeHost:
         Raises:
             EpisodeNotFound: there is none.
         """
-        return self._find(episode).view()
+        return self._register.find(episode).view()
 
     async def discard(self, episode: str) -> None:
         """Close an episode for a wire that owns it; an unknown one is no error."""
-        found = self._episodes.get(episode)
-        if found is not None:
-            await self._close(found)
+        if episode in self._register:
+            await self._close(self._register.find(episode))
 
     # ── forks and groups ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -384,29 +331,16 @@ class EpisodeHost:
             Unsupported: the class is not `forkable`, or repeating led elsewhere.
             InvalidParams: the other episode has not come to that step.
         """
-        slot_key = (principal.name, params.key)
-        earlier = self._forks.get(slot_key)
-        if earlier is None:
-            self._refuse_when_stopping()
-            task = self._spawn(self._fork(self._owned(params.episode, principal), params, principal))
-            self._forks[slot_key] = (params, task)
-            task.add_done_callback(lambda done: self._forget_fork(slot_key, done))
-        else:
-            if earlier[0] != params:
-                raise KeyConflict(
-                    f"the key {params.key!r} already forked something else; use a new key", key=params.key
-                )
-            task = earlier[1]
-        await _watch(task)
-        if task.cancelled():
-            raise ShuttingDown("the server stopped while the fork was made")
-        return task.result()
+        source = self._register.owned(params.episode, principal)
+        episode = await self._forks.do(
+            principal.name, params.key, params, lambda: self._fork(source, params, principal)
+        )
+        return e.ForkResult(group=episode.group, episode=self._describe(episode))
 
-    async def _fork(self, source: Episode, params: e.ForkParams, principal: Principal) -> e.ForkResult:
+    async def _fork(self, source: Episode, params: e.ForkParams, principal: Principal) -> Episode:
         published = source.published
-        if not published.cls.forkable or source.instance is None:
-            why = "is not forkable" if not published.cls.forkable else f"episode {source.id} holds no state any more"
-            raise Unsupported(f"environment {published.name!r}: {why}", environment=published.name)
+        if not published.cls.forkable:
+            raise Unsupported(f"environment {published.name!r} is not forkable", environment=published.name)
         records = source.records or []
         upto = len(records) if params.step is None else params.step
         if upto > len(records) or any(record.outcome is None for record in records[:upto]):
@@ -424,17 +358,11 @@ class EpisodeHost:
             if not isinstance(record.outcome, e.StepResult) or outcome.content != record.outcome.content:
                 await self._close(episode)
                 raise Unsupported(
-                    f"repeating step {record.number} of {source.id} led elsewhere, so environment {published.name!r} is "
-                    "not deterministic; set `forkable = False`",
+                    f"repeating step {record.number} of {source.id} led elsewhere, so environment {published.name!r} "
+                    "is not deterministic; set `forkable = False`",
                     environment=published.name,
                 )
-        return e.ForkResult(group=episode.group, episode=self._describe(episode))
-
-    def _forget_fork(self, slot_key: tuple[str, str], task: asyncio.Task[e.ForkResult]) -> None:
-        if task.cancelled() or task.exception() is not None:
-            self._forks.pop(slot_key, None)
-        else:
-            self._loop.call_later(self.limits.linger_seconds, self._forks.pop, slot_key, None)
+        return episode
 
     async def score_group(self, params: e.ScoreGroupParams, principal: Principal) -> e.ScoreGroupResult:
         """Score episodes of one group against each other, once per key.
@@ -442,20 +370,17 @@ class EpisodeHost:
         Raises:
             GroupNotFound: no such group, or an episode that is not in it.
         """
-        score_key = (principal.name, params.key)
-        if score_key in self._scores:
-            return self._scores[score_key]
-        members = [self._owned(episode, principal) for episode in params.candidates]
+        return await self._scores.do(principal.name, params.key, params, lambda: self._score_group(params, principal))
+
+    async def _score_group(self, params: e.ScoreGroupParams, principal: Principal) -> e.ScoreGroupResult:
+        members = [self._register.owned(episode, principal) for episode in params.candidates]
         if not members or any(member.group != params.group for member in members):
             raise GroupNotFound(
                 f"there is no group {params.group!r} with the episodes {', '.join(params.candidates) or '(none)'}",
                 group=params.group,
             )
         rewards = await self.score_candidates(members[0].id, list(params.candidates.values()))
-        result = e.ScoreGroupResult(rewards=dict(zip(params.candidates, rewards, strict=True)))
-        self._scores[score_key] = result
-        self._loop.call_later(self.limits.linger_seconds, self._scores.pop, score_key, None)
-        return result
+        return e.ScoreGroupResult(rewards=dict(zip(params.candidates, rewards, strict=True)))
 
     async def score_candidates(self, episode: str, candidates: Sequence[e.Candidate]) -> Sequence[Reward]:
         """Score answers to the task of an episode against each other.
@@ -464,7 +389,7 @@ class EpisodeHost:
             Unsupported: the environment has no `score_group`.
             EpisodeFailed: the author's code failed.
         """
-        found = self._find(episode)
+        found = self._register.find(episode)
         published = found.published
         if not published.group_scoring:
             raise Unsupported(f"environment {published.name!r} does not score groups", environment=published.name)
@@ -483,13 +408,16 @@ class EpisodeHost:
 
     # ── ends ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _end(self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None) -> None:
+    def _end(
+        self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None, last: StepRecord | None = None
+    ) -> None:
         episode.end(reason)
         episode.incident = failure.incident if failure is not None else None
         self.journal.append(Ended(episode.id, reason))
         self._ended[episode.published.name, str(reason)] += 1
+        records = [*(episode.active or ()), *((last,) if last is not None else ())]
         current = asyncio.current_task()
-        running = [r.task for r in episode.active or () if r.task is not None and r.task is not current]
+        running = [r.task for r in records if r.task is not None and r.task is not current]
         self.runner.drain(episode)
         self._running -= 1
         self._capacity.release(1)
@@ -497,8 +425,7 @@ class EpisodeHost:
         if running or episode.published.has_teardown:
             self._spawn(self._retire(episode, running))
         else:
-            episode.instance = episode.task = episode.secrets = None
-            episode.toolsets = ()
+            episode.release()
             episode.retired.set_result(None)
 
     async def _retire(self, episode: Episode, running: Sequence[asyncio.Task[None]]) -> None:
@@ -513,20 +440,7 @@ class EpisodeHost:
             self._end(episode, EndReason.CLOSED, None)
         if episode.retired is not None and not episode.retired.done():
             await asyncio.wait([episode.retired])
-        self._bury(episode)
-
-    def _bury(self, episode: Episode) -> None:
-        if self._episodes.pop(episode.id, None) is None:
-            return
-        self._closed[episode.id] = (self._loop.time() + self.limits.linger_seconds, episode)
-        if len(self._closed) > _CLOSED_KEPT:
-            self._forget_closed(1)
-
-    def _forget_closed(self, count: int) -> None:
-        for _ in range(count):
-            name, (_, episode) = self._closed.popitem(last=False)
-            self._groups.pop(episode.group, None)
-            self.journal.forget(name)
+        self._register.bury(episode)
 
     async def _reap(self) -> None:
         idle = min(self.limits.idle_seconds, self.limits.episode_seconds or self.limits.idle_seconds)
@@ -534,15 +448,11 @@ class EpisodeHost:
         while True:
             await asyncio.sleep(pause)
             now = self._loop.time()
-            for episode in list(self._episodes.values()):
+            for episode in self._register:
                 self._reap_one(episode, now)
-            ripe = 0
-            for expires, _ in self._closed.values():
-                if expires > now:
-                    break
-                ripe += 1
-            self._forget_closed(ripe)
-            self._forget_starts(now)
+            self._register.forget(now)
+            for once in (self._starts, self._forks, self._scores):
+                once.forget(now)
 
     def _reap_one(self, episode: Episode, now: float) -> None:
         if episode.end_reason is None:
@@ -551,49 +461,10 @@ class EpisodeHost:
             elif not episode.active and now - episode.used > (episode.limits.idle_seconds or now):
                 self._end(episode, EndReason.EXPIRED, None)
         elif now - episode.used > self.limits.idle_seconds:
-            self._bury(episode)
+            self._register.bury(episode)
 
-    def _forget_starts(self, now: float) -> None:
-        gone = [
-            key
-            for key, slot in self._starts.items()
-            if slot.task is None
-            and (
-                slot.expires < now
-                if slot.error is not None
-                else all(one.id not in self._episodes and one.id not in self._closed for one in slot.episodes)
-            )
-        ]
-        for key in gone:
-            del self._starts[key]
-
-    # ── finding ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _find(self, episode: str) -> Episode:
-        found = self._episodes.get(episode)
-        if found is None:
-            closed = self._closed.get(episode)
-            if closed is None:
-                raise self._not_found(episode)
-            return closed[1]
-        found.used = self._loop.time()
-        return found
-
-    def _owned(self, episode: str, principal: Principal) -> Episode:
-        found = self._find(episode)
-        if found.owner != principal.name and Scope.ADMIN not in principal.scopes:
-            raise self._not_found(episode)
-        return found
-
-    def _not_found(self, episode: str) -> EpisodeNotFound:
-        return EpisodeNotFound(
-            f"there is no episode {episode[:64]!r}: it never was, was closed a while ago, or belongs to another token",
-            episode=episode[:64],
-        )
-
-    def _refuse_when_stopping(self) -> None:
-        if not self.ready:
-            raise ShuttingDown("the server is stopping; start the episode elsewhere, or when it is back")
+    def _any_known(self, episodes: tuple[Episode, ...]) -> bool:
+        return any(episode.id in self._register for episode in episodes)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = self._loop.create_task(coroutine)
@@ -601,19 +472,18 @@ class EpisodeHost:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def busy(self) -> bool:
+        """Whether any step is running or waiting; asked while the server stops."""
+        return any(episode.active for episode in self._episodes.values())
+
     def stats(self) -> HostStats:
         """Counts for metrics and health."""
         return HostStats(
             running=self._running,
-            starting=sum(1 for slot in self._starts.values() if slot.task is not None),
+            starting=self._starts.pending,
             queued=self._capacity.queued,
-            kept=len(self._episodes) + len(self._closed),
+            kept=len(self._register),
             started=dict(self._started),
             ended=dict(self._ended),
             steps=self.runner.counts,
         )
-
-
-async def _watch(task: asyncio.Task[Any]) -> None:
-    """Wait for a task of the host's own; cancelling this wait leaves the task alone."""
-    await asyncio.wait([task])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from ludus.server.episode import Episode
 from ludus.server.results import ToolError, read_messages
 from ludus.server.tools import Tool, options_of
 from ludus.server.workers import Workers
+
+log = logging.getLogger("ludus.server.episodes")
 
 _PROMPTS_KEPT = 256
 
@@ -62,7 +65,9 @@ class Opener:
     async def tear_down(self, episode: Episode, running: Sequence[asyncio.Task[None]]) -> None:
         """Wait for the episode's last steps, bounded, and run the author's teardown; failures are only logged."""
         if running:
-            await asyncio.wait(running, timeout=self._grace_seconds)
+            _, stray = await asyncio.wait(running, timeout=self._grace_seconds)
+            for task in stray:
+                _break(task)
         if episode.published.has_teardown and episode.instance is not None:
             try:
                 async with asyncio.timeout(self._setup_seconds):
@@ -71,10 +76,7 @@ class Opener:
                 self._failure("teardown", episode, f"it took longer than {self._setup_seconds:g} s")
             except (boundary.AuthorRaised, ToolError) as error:
                 self._failure("teardown", episode, error)
-        episode.instance = None
-        episode.toolsets = ()
-        episode.task = None
-        episode.secrets = None
+        episode.release()
 
     async def _run(self, episode: Episode, method: Any) -> Any:
         offload = episode.published.cls.blocking and not asyncio.iscoroutinefunction(method)
@@ -117,3 +119,16 @@ class Opener:
 
     def _failure(self, what: str, episode: Episode, cause: BaseException | str) -> EpisodeFailed:
         return boundary.failure(what, episode.id, episode.published.name, cause)
+
+
+def _break(task: asyncio.Task[None]) -> None:
+    """End a task whose code ignores cancellation, by closing its coroutine under it."""
+    coroutine = task.get_coro()
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    try:
+        if coroutine is not None:
+            coroutine.close()
+    except RuntimeError:
+        log.error("environment code ignores both cancellation and GeneratorExit; its task is left behind")
+        return
+    task.cancel()

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
@@ -23,6 +23,15 @@ from ludus.server.tools import InvalidArguments, StepContext, Tool
 from ludus.server.workers import Workers
 
 
+class OnEnd(Protocol):
+    """Told that an episode is over."""
+
+    def __call__(
+        self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None, last: StepRecord | None = None
+    ) -> None:
+        """End it; `last` is the record by which it ended."""
+
+
 @dataclass(slots=True)
 class StepCounts:
     """What the runner has done since the host began."""
@@ -36,9 +45,7 @@ class StepCounts:
 class StepRunner:
     """Executes what episodes are asked, in tasks of its own, so that no waiter's fate touches a step."""
 
-    def __init__(
-        self, workers: Workers, journal: Journal, on_end: Callable[[Episode, EndReason, EpisodeFailed | None], None]
-    ) -> None:
+    def __init__(self, workers: Workers, journal: Journal, on_end: OnEnd) -> None:
         self._workers = workers
         self._journal = journal
         self._on_end = on_end
@@ -226,7 +233,7 @@ class StepRunner:
             if not episode.active:
                 episode.active = None
         if reason is not None:
-            self._on_end(episode, reason, failure)
+            self._on_end(episode, reason, failure, record)
             if isinstance(outcome, StepResult):
                 outcome = outcome.model_copy(update={"status": episode.status, "end_reason": reason})
         record.settle(outcome)
