@@ -1,0 +1,154 @@
+"""Fires malformed, hostile and valid requests at a server over every wire, and says what came of it.
+
+    python tests/fuzz/fuzz.py --count 20000 --seed 1 [--wires channel,control,play,ors,raw]
+
+The server is a real process. Every request gets an answer in its wire's own form; none is a 5xx but an announced
+environment error; nothing secret is told on the play plane; afterwards the server answers, and holds no episode, no
+task and no memory more than before. The report is JSON on stdout; the exit code is 1 when anything was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from attack import Fuzzer
+from wires import ChannelWire, McpWire, OrsWire, RawWire
+
+HERE = Path(__file__).resolve().parent
+
+
+@contextlib.contextmanager
+def server(log: Any) -> Any:
+    """A real server process; its URL and its process."""
+    ludus = Path(sys.executable).with_name("ludus")
+    names = [f"{HERE / 'target.py'}:{name}" for name in ("Target", "Probe")]
+    command = [str(ludus), "serve", *names, "--port", "0", "--host", "127.0.0.1"]
+    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+    try:
+        yield await_url(process, Path(log.name)), process
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def await_url(process: subprocess.Popen[bytes], log: Path) -> str:
+    """The address the server says it listens on."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and process.poll() is None:
+        if found := re.search(r"http://127\.0\.0\.1:\d+", log.read_text(errors="replace")):
+            with contextlib.suppress(OSError):
+                address = found.group().removeprefix("http://").split(":")
+                with contextlib.closing(socket.create_connection((address[0], int(address[1])), 1)):
+                    return found.group()
+        time.sleep(0.05)
+    raise SystemExit(f"the server did not start:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+async def look_inside(url: str) -> dict[str, float]:
+    """What is alive in the server, told by an episode of its own."""
+    from ludus.client import connect
+
+    async with connect(url) as client, client.environment("probe").episode("train") as episode:
+        return {name: float(value) for name, value in (await episode.call("inside")).metadata.items()}
+
+
+def resident(pid: int) -> float:
+    """MiB of memory the process holds."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    return int(found.group(1)) / 1024 if found else 0.0
+
+
+async def close_all(fuzz: Fuzzer) -> None:
+    """Close every episode that the server ever spoke of."""
+    from ludus.client import connect
+    from ludus.protocol.episodes import CloseParams
+    from ludus.protocol.errors import LudusError
+    from ludus.protocol.methods import CLOSE
+
+    async with connect(fuzz.url) as client:
+        for episode in sorted(fuzz.episodes):
+            with contextlib.suppress(LudusError):
+                await client._wire.request(CLOSE, CloseParams(episode=episode))
+    fuzz.episodes.clear()
+
+
+async def fire(fuzz: Fuzzer, wires: list[str], count: int) -> None:
+    """`count` requests over all the wires at once, then close what they opened."""
+    shares = {"channel": 0.4, "control": 0.2, "play": 0.2, "ors": 0.19, "raw": 0.01}
+    whole = sum(shares[wire] for wire in wires)
+    connector = aiohttp.TCPConnector(limit=64)
+    async with aiohttp.ClientSession(connector=connector) as http:
+        runs = {
+            "channel": ChannelWire(fuzz, http).run,
+            "control": McpWire(fuzz, http, play=False).run,
+            "play": McpWire(fuzz, http, play=True).run,
+            "ors": OrsWire(fuzz, http).run,
+            "raw": RawWire(fuzz).run,
+        }
+        async with asyncio.TaskGroup() as group:
+            for wire in wires:
+                group.create_task(runs[wire](max(1, round(count * shares[wire] / whole))))
+        await close_all(fuzz)
+
+
+async def campaign(url: str, pid: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Warm up, look, fire, look again."""
+    wires = options.wires.split(",")
+    fuzz = Fuzzer(url, options.seed)
+    await fire(fuzz, wires, max(200, options.count // 10))
+    before, memory_before = await look_inside(url), resident(pid)
+    begun = time.monotonic()
+    await fire(fuzz, wires, options.count)
+    seconds = time.monotonic() - begun
+    after = await look_inside(url)
+    deadline = time.monotonic() + 15
+    while after["instances"] > 0 and time.monotonic() < deadline:
+        await asyncio.sleep(0.2)
+        after = await look_inside(url)
+    return {
+        "requests": sum(fuzz.sent.values()),
+        "sent": dict(fuzz.sent),
+        "seconds": round(seconds, 1),
+        "answers": dict(sorted(fuzz.answers.items())),
+        "wrong": fuzz.wrong,
+        "before": {**before, "MiB": round(memory_before, 1)},
+        "after": {**after, "MiB": round(resident(pid), 1)},
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--wires", default="channel,control,play,ors,raw")
+    options = parser.parse_args()
+    with tempfile.NamedTemporaryFile("w+", suffix=".log") as log, server(log) as (url, process):
+        report = asyncio.run(campaign(url, process.pid, options))
+        report["alive"] = process.poll() is None
+        text = Path(log.name).read_text(errors="replace")
+        report["tracebacks"] = len(re.findall(r"^Traceback", text, re.MULTILINE))
+        report["log tail"] = text[-2000:] if report["wrong"] else ""
+    sys.stdout.write(json.dumps(report, indent=2) + "\n")
+    return int(bool(report["wrong"]) or not report["alive"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
