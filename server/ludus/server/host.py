@@ -474,7 +474,7 @@ class EpisodeHost:
 
     def busy(self) -> bool:
         """Whether any step is running or waiting; asked while the server stops."""
-        return any(episode.active for episode in self._episodes.values())
+        return any(episode.active for episode in self._register)
 
     def stats(self) -> HostStats:
         """Counts for metrics and health."""

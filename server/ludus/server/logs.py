@@ -16,7 +16,6 @@ import secrets
 import sys
 import threading
 import traceback
-from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import IO, Any, Final, Literal
@@ -41,34 +40,34 @@ _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {
 
 
 class SecretRegistry:
-    """Values that must not appear in logs while anybody uses them: the secrets that episodes are started with."""
+    """Values that must not appear in logs: the secrets that episodes are started with.
 
-    def __init__(self) -> None:
-        self._values: Counter[str] = Counter()
+    The latest ones are remembered beyond their episodes, as a line about an episode's end is written after it.
+    """
+
+    def __init__(self, size: int = 1024) -> None:
+        self._size = size
+        self._values: dict[str, None] = {}
         self._lock = threading.Lock()
 
     def add(self, values: Iterable[str]) -> None:
-        """Hide `values`, once more each; values shorter than six characters would hide half the log and are let be."""
-        with self._lock:
-            self._values.update(value for value in values if len(value) >= _LEAST_SECRET)
-
-    def discard(self, values: Iterable[str]) -> None:
-        """Take back one `add` of `values`."""
+        """Hide `values` from now on; those shorter than six characters would hide half the log and are let be."""
         with self._lock:
             for value in values:
-                if self._values[value] > 1:
-                    self._values[value] -= 1
-                else:
-                    del self._values[value]
+                if len(value) >= _LEAST_SECRET:
+                    self._values.pop(value, None)
+                    self._values[value] = None
+            while len(self._values) > self._size:
+                del self._values[next(iter(self._values))]
 
     def redact(self, text: str) -> str:
-        """`text` without any value in use, as it is or as JSON writes it."""
+        """`text` without any of the values, as they are or as JSON or `repr` write them."""
         if not self._values:
             return text
         with self._lock:
             values = sorted(self._values, key=len, reverse=True)
         for value in values:
-            for spelling in {value, json.dumps(value)[1:-1]}:
+            for spelling in {value, json.dumps(value)[1:-1], repr(value)[1:-1]}:
                 text = text.replace(spelling, _HIDDEN)
         return text
 

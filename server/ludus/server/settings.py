@@ -1,0 +1,69 @@
+"""How one server process is set up."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ludus.server.guard import LOOPBACK_HOSTS, Origins
+from ludus.server.limits import ServerLimits
+from ludus.server.logs import LogFormat
+
+
+class ServerSettings(BaseModel):
+    """Where a server listens, whom it trusts, what it logs. Times are in seconds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    host: str = "127.0.0.1"
+    """The address to listen on; anything but loopback needs tokens."""
+    port: int = Field(default=8000, ge=0, le=65535)
+    """The port; 0 takes a free one."""
+    token_file: Path | None = None
+    """Trainer tokens; `LUDUS_TOKEN_FILE` and `LUDUS_TOKENS` where this is None."""
+    capability_key_file: Path | None = None
+    """The key play capabilities are signed with; `LUDUS_CAPABILITY_KEY` where this is None, else a random one."""
+    capability_seconds: float = Field(default=3600.0, gt=0)
+    """How long a play capability is good for."""
+    allow_hosts: tuple[str, ...] = ()
+    """Further `Host` names to answer to, `*` for any; a server that is not on loopback answers to any by default."""
+    allow_origins: tuple[str, ...] = ()
+    """Origins of pages that may talk to this server; pages of this machine may talk to a server on loopback."""
+    cors: bool = False
+    """Whether pages of `allow_origins` may also read the answers."""
+    metrics_open: bool = False
+    """Whether `/metrics` needs no token."""
+    limits: ServerLimits = ServerLimits()
+    request_seconds: float = Field(default=30.0, gt=0)
+    """How long a request may take to arrive, head and body."""
+    keep_alive_seconds: int = Field(default=75, ge=1)
+    """How long an idle connection is kept."""
+    ping_seconds: float = Field(default=20.0, gt=0)
+    """How often a channel is pinged."""
+    pong_seconds: float = Field(default=60.0, gt=0)
+    """How long a channel may leave a ping unanswered: trainers block their loops for long."""
+    shutdown_seconds: float = Field(default=10.0, ge=0)
+    """How long running steps may go on once the server was told to stop."""
+    log_format: LogFormat = "console"
+    log_level: str = "INFO"
+    access_log: bool = False
+    """Whether every request is logged."""
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def origins(self) -> Origins:
+        """Which `Host` and `Origin` headers are accepted."""
+        names = (*LOOPBACK_HOSTS, self.host) if self.on_loopback else ()
+        hosts = names + self.allow_hosts
+        return Origins(hosts if hosts and "*" not in hosts else None, self.allow_origins)
