@@ -68,8 +68,8 @@ class Wordle(Environment[WordleTask]):
         lines = [
             f"Find a hidden English word of {LENGTH} letters in at most {self.task.guesses} guesses.",
             "Call `guess` with a word. The reply shows your letters and, below each, its mark: G means the right "
-            "letter in the right place, Y means the letter is in the word at another place, - means the letter is not in "
-            "the word, or not that often. What is not in my word list is refused and costs no guess.",
+            "letter in the right place, Y means the letter is in the word at another place, - means the letter is not "
+            "in the word, or not that often. What is not in my word list is refused and costs no guess.",
         ]
         if self.strict:
             lines.append(

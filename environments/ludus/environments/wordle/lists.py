@@ -30,9 +30,12 @@ def allowed() -> frozenset[str]:
 
 def answers_of(split: SplitName, difficulties: Sequence[Difficulty]) -> list[tuple[str, Difficulty]]:
     """The answers that belong to a split, in an order that tells nothing about them."""
-    found: list[tuple[str, Difficulty]] = []
-    for difficulty in difficulties:
-        found += ((word, difficulty) for word in answers(difficulty) if split_of(f"wordle:{word}") == split)
+    found: list[tuple[str, Difficulty]] = [
+        (word, difficulty)
+        for difficulty in difficulties
+        for word in answers(difficulty)
+        if split_of(f"wordle:{word}") == split
+    ]
     return sorted(found, key=lambda item: digest(f"wordle-order:{item[0]}"))
 
 
