@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from pydantic import ValidationError
+
+from ludus.protocol import errors
 from ludus.protocol._model import WireModel
 
 if TYPE_CHECKING:
@@ -22,6 +25,8 @@ class WireCapabilities:
     """Full names of the extension methods that `request` accepts."""
     exactly_once: bool = True
     """Whether a request that is sent again under its key runs at most once. False on servers without keys."""
+    ordered: bool = False
+    """Whether requests arrive in the order in which they were made. Where not, an episode asks one step at a time."""
 
 
 class Wire(Protocol):
@@ -61,3 +66,14 @@ class Wire(Protocol):
     async def close(self) -> None:
         """Let go of every connection. Requests that wait get `ConnectionFailed`. Closing twice is no error."""
         ...
+
+
+def error_of(body: Any) -> errors.LudusError:
+    """The exception for a JSON-RPC error object, whatever the peer put into it."""
+    if isinstance(body, dict):
+        body = {key: value for key, value in body.items() if value is not None}
+    try:
+        parsed = errors.ErrorObject.model_validate(body)
+    except ValidationError as why:
+        return errors.ProtocolViolation(f"the server sent a malformed error: {why}")
+    return errors.from_wire(parsed.code, parsed.message, parsed.data)

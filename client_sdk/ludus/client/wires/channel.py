@@ -17,7 +17,7 @@ import aiohttp
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from ludus.client.wires.base import WireCapabilities
+from ludus.client.wires.base import WireCapabilities, error_of
 from ludus.protocol import errors
 from ludus.protocol._model import WireModel
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER
@@ -71,7 +71,7 @@ class ChannelWire:
     """
 
     name = "channel"
-    capabilities = WireCapabilities(methods=frozenset(METHODS))
+    capabilities = WireCapabilities(methods=frozenset(METHODS), ordered=True)
 
     def __init__(
         self, url: str, token: str | None = None, *, timeout: float | None = 300.0, patience: float = 30.0
@@ -335,12 +335,9 @@ def _join(batch: list[bytes]) -> bytes:
 
 
 def _error_of(reply: dict[str, Any]) -> errors.LudusError:
-    error = reply.get("error")
-    try:
-        parsed = errors.ErrorObject.model_validate(error)
-    except ValidationError as why:
-        return errors.ProtocolViolation(f"the server sent neither a result nor an error: {why}")
-    return errors.from_wire(parsed.code, parsed.message, parsed.data)
+    if "error" not in reply:
+        return errors.ProtocolViolation("the server sent a reply with neither a result nor an error")
+    return error_of(reply["error"])
 
 
 def _unattributed(reply: Any) -> errors.LudusError:

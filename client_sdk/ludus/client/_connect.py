@@ -1,0 +1,63 @@
+"""The way in: an address becomes a client."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+from ludus.client.client import Client
+from ludus.client.wires.base import Wire
+
+WireName = Literal["channel", "mcp", "ors"]
+"""The wires that `connect` knows by name."""
+
+TOKEN_VARIABLE: Final = "LUDUS_TOKEN"
+"""The environment variable that holds the token where none is given."""
+
+_WIRES: Final = {
+    "channel": ("ludus.client.wires.channel", "ChannelWire"),
+    "mcp": ("ludus.client.wires.mcp", "McpWire"),
+    "ors": ("ludus.client.wires.ors", "OrsWire"),
+}
+
+
+def connect(
+    url: str,
+    *,
+    token: str | None = None,
+    wire: WireName | Wire = "channel",
+    timeout: float | None = 300.0,
+    patience: float = 30.0,
+) -> Client:
+    """A client of the server at `url`. It connects when it is first asked something.
+
+    Args:
+        url: `http://host:port` or `https://…`, with the path under which the server is mounted, if any.
+        token: the trainer token; `LUDUS_TOKEN` of the process environment when None.
+        wire: how to talk to it. `channel` is the fastest; `mcp` is the extension over plain HTTP; `ors` also drives
+            servers that speak nothing but ORS.
+        timeout: seconds that one request may take, reconnecting included; None for no limit.
+        patience: seconds for which a lost connection is tried again.
+
+    Raises:
+        ValueError: `url` is not an http(s) or ws(s) address, or there is no such wire.
+    """
+    address = _address(url)
+    if not isinstance(wire, str):
+        return Client(wire, address)
+    if wire not in _WIRES:
+        raise ValueError(f"there is no wire {wire!r}; choose one of {', '.join(map(repr, _WIRES))}")
+    module, name = _WIRES[wire]
+    make = getattr(importlib.import_module(module), name)
+    token = token if token is not None else os.environ.get(TOKEN_VARIABLE)
+    return Client(make(address, token, timeout=timeout, patience=patience), address)
+
+
+def _address(url: str) -> str:
+    parts = urlsplit(url)
+    scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
+    if scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{url!r} is not an address of a server; write it like http://localhost:8000")
+    return parts._replace(scheme=scheme, query="", fragment="").geturl().rstrip("/")

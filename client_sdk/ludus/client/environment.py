@@ -1,0 +1,239 @@
+"""An environment as its user holds it: splits, tasks, and episodes of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Literal
+
+from ludus.protocol.episodes import (
+    EnvironmentInfo,
+    EpisodeLimits,
+    GetTaskParams,
+    ListEnvironmentsParams,
+    ListSplitsParams,
+    ListTasksParams,
+    Outcome,
+    ReportOutcomesParams,
+    SampleTasksParams,
+    SplitInfo,
+    StartParams,
+    TaskRow,
+)
+from ludus.protocol.errors import EnvironmentNotFound
+from ludus.protocol.methods import (
+    GET_TASK,
+    LIST_ENVIRONMENTS,
+    LIST_SPLITS,
+    LIST_TASKS,
+    REPORT_OUTCOMES,
+    SAMPLE_TASKS,
+)
+
+if TYPE_CHECKING:
+    from ludus.client.client import Client
+    from ludus.client.episode import Episode, Group
+
+
+class RemoteEnvironment:
+    """One environment of a server. Making this object asks nothing; a wrong name shows at the first question."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = client
+        self._wire = client._wire
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """Its name on the server."""
+        return self._name
+
+    async def info(self) -> EnvironmentInfo:
+        """What the server says about it.
+
+        Raises:
+            EnvironmentNotFound: the server has none of that name.
+        """
+        result = await self._wire.request(LIST_ENVIRONMENTS, ListEnvironmentsParams())
+        for info in result.environments:
+            if info.name == self._name:
+                return info
+        names = ", ".join(repr(info.name) for info in result.environments) or "none"
+        raise EnvironmentNotFound(f"no environment {self._name!r} here; this server has: {names}", name=self._name)
+
+    async def splits(self) -> tuple[SplitInfo, ...]:
+        """Its splits, in the author's order."""
+        return (await self._wire.request(LIST_SPLITS, ListSplitsParams(environment=self._name))).splits
+
+    async def tasks(self, split: str, *, page: int = 100) -> AsyncIterator[TaskRow]:
+        """The tasks of a split, in order of index; endless where the split is.
+
+        Args:
+            split: which split.
+            page: how many to ask for at a time, at most 1000.
+        """
+        cursor: str | None = None
+        while True:
+            params = ListTasksParams(environment=self._name, split=split, cursor=cursor, limit=page)
+            result = await self._wire.request(LIST_TASKS, params)
+            for task in result.tasks:
+                yield task
+            cursor = result.next_cursor
+            if cursor is None:
+                return
+
+    async def task(self, split: str, *, task: str | None = None, index: int | None = None) -> TaskRow:
+        """One task, by its id or by its index.
+
+        Raises:
+            TaskNotFound: the split has no such task.
+        """
+        params = GetTaskParams(environment=self._name, split=split, task=task, index=index)
+        return (await self._wire.request(GET_TASK, params)).task
+
+    async def sample(
+        self,
+        split: str,
+        count: int = 1,
+        *,
+        seed: int | None = None,
+        strategy: Literal["uniform", "band"] = "uniform",
+        band: tuple[float, float] = (0.2, 0.5),
+    ) -> tuple[TaskRow, ...]:
+        """Draw tasks from a split, possibly with repetitions.
+
+        Args:
+            split: which split.
+            count: how many, at most 1000.
+            seed: the same seed draws the same tasks, as long as the same outcomes have been reported.
+            strategy: `band` prefers tasks whose reported pass rate lies in `band`, then unreported ones.
+            band: the pass rates to prefer.
+        """
+        params = SampleTasksParams(
+            environment=self._name, split=split, count=count, seed=seed, strategy=strategy, band=band
+        )
+        return (await self._wire.request(SAMPLE_TASKS, params)).tasks
+
+    async def report_outcomes(self, split: str, outcomes: Sequence[Outcome]) -> int:
+        """Tell the server what came of tasks, for its curriculum.
+
+        Returns:
+            How many outcomes the split has now.
+        """
+        params = ReportOutcomesParams(
+            environment=self._name, split=split, outcomes=tuple(outcomes), key=self._client._new_key()
+        )
+        return (await self._wire.request(REPORT_OUTCOMES, params)).recorded
+
+    @asynccontextmanager
+    async def episode(
+        self,
+        *,
+        split: str = "train",
+        task: str | None = None,
+        index: int | None = None,
+        seed: int | None = None,
+        limits: EpisodeLimits | None = None,
+        tools: Sequence[str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[Episode]:
+        """Start an episode and close it when the block is left, however it is left.
+
+        Args:
+            split: which split the task comes from.
+            task: the task's id.
+            index: the task's index. With neither id nor index the server draws a task, by the seed.
+            seed: for the episode's randomness; drawn by the server when None.
+            limits: tighter limits than the environment's and the server's own.
+            tools: allow only these tools.
+            secrets: given to the environment, never logged or shown.
+
+        Raises:
+            CapacityError: the server is full and stayed so.
+            EpisodeFailed: the environment broke while it was set up.
+        """
+        episode = await self.start(
+            split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets
+        )
+        async with episode:
+            yield episode
+
+    async def start(
+        self,
+        *,
+        split: str = "train",
+        task: str | None = None,
+        index: int | None = None,
+        seed: int | None = None,
+        limits: EpisodeLimits | None = None,
+        tools: Sequence[str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> Episode:
+        """Start an episode that the caller closes; see `episode`."""
+        group = await self._client._open(self._params(1, split, task, index, seed, limits, tools, secrets))
+        return group[0]
+
+    @asynccontextmanager
+    async def group(
+        self,
+        count: int,
+        *,
+        split: str = "train",
+        task: str | None = None,
+        index: int | None = None,
+        seed: int | None = None,
+        limits: EpisodeLimits | None = None,
+        tools: Sequence[str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[Group]:
+        """Start `count` episodes of one task and one seed with one request; close them when the block is left.
+
+        The arguments and errors are those of `episode`.
+        """
+        group = await self.start_group(
+            count, split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets
+        )
+        async with group:
+            yield group
+
+    async def start_group(
+        self,
+        count: int,
+        *,
+        split: str = "train",
+        task: str | None = None,
+        index: int | None = None,
+        seed: int | None = None,
+        limits: EpisodeLimits | None = None,
+        tools: Sequence[str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> Group:
+        """Start a group that the caller closes; see `group`."""
+        return await self._client._open(self._params(count, split, task, index, seed, limits, tools, secrets))
+
+    def _params(
+        self,
+        count: int,
+        split: str,
+        task: str | None,
+        index: int | None,
+        seed: int | None,
+        limits: EpisodeLimits | None,
+        tools: Sequence[str] | None,
+        secrets: Mapping[str, str] | None,
+    ) -> StartParams:
+        return StartParams(
+            environment=self._name,
+            split=split,
+            task=task,
+            index=index,
+            seed=seed,
+            count=count,
+            limits=limits,
+            tools=None if tools is None else tuple(tools),
+            secrets=dict(secrets or {}),
+            key=self._client._new_key(),
+        )
+
+    def __repr__(self) -> str:
+        return f"<RemoteEnvironment {self._name!r} of {self._client.url}>"

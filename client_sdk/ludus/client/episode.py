@@ -1,0 +1,313 @@
+"""An episode as its player holds it: calls in, observations and rewards out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, overload
+
+from ludus.protocol import errors
+from ludus.protocol.actions import Call
+from ludus.protocol.episodes import (
+    Candidate,
+    CloseParams,
+    EpisodeInfo,
+    EpisodeLimits,
+    GetEpisodeParams,
+    GradeParams,
+    GradeResult,
+    RewardsParams,
+    RewardsResult,
+    StartedEpisode,
+    StepParams,
+    StepResult,
+    TaskRow,
+    ToolSpec,
+)
+from ludus.protocol.methods import CLOSE, GET_EPISODE, GRADE, REWARDS, STEP
+
+if TYPE_CHECKING:
+    from ludus.client.client import Client
+    from ludus.protocol.content import Message
+    from ludus.protocol.rewards import Reward
+
+
+class Episode:
+    """One run of one task. Made by `RemoteEnvironment.episode`, closed when its `async with` block is left.
+
+    Steps are numbered and keyed here, so that a step whose answer was lost is never run twice. Several calls may be
+    made at once; their steps are numbered in the order of the calls.
+    """
+
+    def __init__(self, client: Client, started: StartedEpisode, *, group: str, environment: str, fresh: bool) -> None:
+        self._client = client
+        self._wire = client._wire
+        self._started = started
+        self._group = group
+        self._environment = environment
+        self._key = client._nonce
+        self._next = 1
+        self._unsettled: list[StepParams] = []
+        self._in_doubt = not fresh
+        """Whether the server must be asked for the number of the last step before the next one."""
+        self._doubt_lock = asyncio.Lock()
+        self._turn = None if client._wire.capabilities.ordered else asyncio.Lock()
+        self._used_at = 0.0
+        self._last: StepResult | EpisodeInfo | None = None
+        self._closed: EpisodeInfo | None = None
+
+    @property
+    def id(self) -> str:
+        """Its id on the server."""
+        return self._started.episode
+
+    @property
+    def group(self) -> str:
+        """The id of the group it was opened in; an episode opened alone is a group of one."""
+        return self._group
+
+    @property
+    def environment(self) -> str:
+        """The name of its environment."""
+        return self._environment
+
+    @property
+    def task(self) -> TaskRow:
+        """The task, as far as a trainer may see it."""
+        return self._started.task
+
+    @property
+    def prompt(self) -> tuple[Message, ...]:
+        """What the policy is shown first."""
+        return self._started.prompt
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools of this episode."""
+        return self._started.tools
+
+    @property
+    def seed(self) -> int:
+        """The seed of its randomness."""
+        return self._started.seed
+
+    @property
+    def limits(self) -> EpisodeLimits:
+        """The limits that hold for it."""
+        return self._started.limits
+
+    @property
+    def play_url(self) -> str | None:
+        """Where any MCP client plays this one episode, None on servers without a play plane.
+
+        Whoever has it can play the episode: treat it as a secret.
+        """
+        play = self._started.play
+        return self._client.url + play.path if play is not None else None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last answer said that the episode is over."""
+        return self._closed is not None or (self._last is not None and self._last.end_reason is not None)
+
+    async def call(self, tool: str | Call, /, **arguments: Any) -> StepResult:
+        """Call a tool; this is one step.
+
+        A mistake of the policy (an unknown tool, wrong arguments, a refusal of the environment) is no exception: it is
+        an observation, with `error` set in the result.
+
+        Args:
+            tool: its name, or a `Call` that holds name and arguments.
+            arguments: by name, JSON-ready.
+
+        Raises:
+            EpisodeEnded: the episode was over before.
+            EpisodeFailed: the environment broke; the episode is over and unscored.
+            InvalidParams: the arguments cannot be written as JSON.
+            TransportError: no answer. The step may have run; the next call finds out before it is made.
+        """
+        if isinstance(tool, Call):
+            arguments = {**tool.arguments, **arguments}
+            tool = tool.tool
+        if self._turn is None:
+            return await self._step(tool, arguments)
+        async with self._turn:
+            return await self._step(tool, arguments)
+
+    async def grade(self, answer: str) -> GradeResult:
+        """Hand in the policy's final message: the environment grades it and the episode ends.
+
+        Raises:
+            Unsupported: the environment does not grade answers.
+            EpisodeEnded: the episode was over before.
+            EpisodeFailed: the environment broke; the episode is unscored.
+        """
+        params = GradeParams(episode=self.id, answer=answer, key=f"{self._key}.grade")
+        result = await self._wire.request(GRADE, params)
+        self._note(result.info)
+        return result
+
+    async def rewards(self, after: int = 0) -> RewardsResult:
+        """The reward log, without its first `after` entries, and the total of all of it."""
+        result = await self._wire.request(REWARDS, RewardsParams(episode=self.id, after=after))
+        self._touch()
+        return result
+
+    async def info(self) -> EpisodeInfo:
+        """Where the episode stands."""
+        result = await self._wire.request(GET_EPISODE, GetEpisodeParams(episode=self.id))
+        self._note(result.info)
+        return result.info
+
+    async def fork(self, step: int | None = None) -> Episode:
+        """A new episode that stands where this one stood after `step`, or stands now.
+
+        It must be closed, most easily by `async with await episode.fork() as branch:`.
+
+        Raises:
+            Unsupported: the environment cannot be forked.
+        """
+        branch = await self._client._fork(self, step)
+        self._touch()
+        return branch
+
+    async def close(self) -> EpisodeInfo:
+        """End the episode and free what it holds. Closing twice is no error.
+
+        Returns:
+            Where it stood at the end.
+        """
+        if self._closed is None:
+            result = await self._wire.request(CLOSE, CloseParams(episode=self.id))
+            self._closed = result.info
+            self._note(result.info)
+        return self._closed
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._closed is not None:
+            return
+        if error is not None:
+            await self._client._finish(self.close())
+            return
+        try:
+            await self.close()
+        except errors.NotFound:
+            self._client._forget(self)
+
+    def __repr__(self) -> str:
+        return f"<Episode {self.id} of {self._environment}, task {self.task.id}>"
+
+    # ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _step(self, tool: str, arguments: dict[str, Any]) -> StepResult:
+        if self._in_doubt:
+            await self._resolve()
+        number = self._next
+        params = StepParams(
+            episode=self._started.episode, step=number, tool=tool, arguments=arguments, key=f"{self._key}.{number}"
+        )
+        self._next = number + 1
+        try:
+            result = await self._wire.request(STEP, params)
+        except BaseException as error:
+            self._doubt(params, error)
+            raise
+        self._used_at = self._client._now()
+        if result.end_reason is not None:
+            self._note(result)
+        return result
+
+    def _doubt(self, params: StepParams, error: BaseException) -> None:
+        """A step without a result: was its number used?"""
+        if isinstance(error, (errors.EpisodeFailed, errors.EpisodeEnded, errors.EpisodeNotFound)):
+            self._client._forget(self)
+            return
+        self._in_doubt = True
+        if isinstance(error, (errors.TransportError, asyncio.CancelledError)):
+            self._unsettled.append(params)
+
+    async def _resolve(self) -> None:
+        """Ask again, under their keys, for steps whose answer was lost; then learn the number of the last step."""
+        async with self._doubt_lock:
+            if not self._in_doubt:
+                return
+            if self._wire.capabilities.exactly_once:
+                while self._unsettled:
+                    await self._settle(self._unsettled[0])
+                    self._unsettled.pop(0)
+                self._next = (await self.info()).steps + 1
+            self._unsettled.clear()
+            self._in_doubt = False
+
+    async def _settle(self, params: StepParams) -> None:
+        try:
+            await self._wire.request(STEP, params)
+        except errors.TransportError:
+            raise
+        except errors.LudusError:
+            # The server has answered, which is all that was missing; the next step meets whatever is wrong.
+            return
+
+    def _note(self, outcome: StepResult | EpisodeInfo) -> None:
+        self._last = outcome
+        self._touch()
+        if outcome.end_reason is not None:
+            self._client._forget(self)
+
+    def _touch(self) -> None:
+        self._used_at = self._client._now()
+
+
+class Group(Sequence[Episode]):
+    """Episodes of one task with one seed, opened by one request. Closed together when their block is left."""
+
+    def __init__(self, client: Client, group: str, episodes: Sequence[Episode]) -> None:
+        self._client = client
+        self._id = group
+        self._episodes = tuple(episodes)
+
+    @property
+    def id(self) -> str:
+        """Its id on the server."""
+        return self._id
+
+    @overload
+    def __getitem__(self, index: int) -> Episode: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Episode]: ...
+    def __getitem__(self, index: int | slice) -> Episode | Sequence[Episode]:
+        return self._episodes[index]
+
+    def __len__(self) -> int:
+        return len(self._episodes)
+
+    def __iter__(self) -> Iterator[Episode]:
+        return iter(self._episodes)
+
+    async def score(self, candidates: Mapping[str, Candidate]) -> dict[str, Reward]:
+        """Have the environment compare the episodes; see `Client.score_group`."""
+        return await self._client.score_group(self._id, candidates)
+
+    async def close(self) -> None:
+        """Close every episode of the group."""
+        await asyncio.gather(*(episode.__aexit__(None, None, None) for episode in self._episodes))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            await self._client._finish(self.close())
+        else:
+            await self.close()
+
+    def __repr__(self) -> str:
+        return f"<Group {self._id} of {len(self)} episodes>"
