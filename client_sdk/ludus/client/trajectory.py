@@ -102,7 +102,7 @@ class Trajectory(_Record):
     episode: str | None = None
     group: str | None = None
     status: EpisodeStatus | None = None
-    """Null when no episode was ever started."""
+    """Null when no episode was started, or the connection was lost before its end was known."""
     end_reason: EndReason | None = None
     stopped: Stop | None = None
     """Why the harness closed an episode that still ran. Its reward is then what it had earned."""
@@ -235,7 +235,6 @@ def tool_records(tools: Sequence[Any]) -> tuple[dict[str, Any], ...]:
     return tuple(
         {"type": "function", "name": t.name, "description": t.description, "parameters": t.input_schema} for t in tools
     )
-
 
 
 def _cut_torn_line(path: Path) -> None:

@@ -1,0 +1,366 @@
+"""The loop around a policy: one episode, from its prompt to its end, recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ludus.client.episode import Episode
+from ludus.client.items import CallItem, Item, MalformedCall, OutputItem, to_json
+from ludus.client.policies.base import (
+    CallIds,
+    Conversation,
+    EpisodePolicy,
+    Policy,
+    StatefulPolicy,
+    Turn,
+    as_turn,
+    policy_name,
+)
+from ludus.client.trajectory import (
+    Failure,
+    FailureKind,
+    StepRecord,
+    Stop,
+    Trajectory,
+    TurnRecord,
+    tool_records,
+)
+from ludus.protocol import errors as e
+from ludus.protocol.actions import Call
+from ludus.protocol.content import TextBlock
+from ludus.protocol.episodes import EpisodeInfo, GradeResult, StepError, StepResult
+from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
+from ludus.protocol.rewards import Reward, total
+
+LOST: Final = (e.EpisodeNotFound, e.EpisodeEnded, e.StepConflict, e.KeyConflict, e.GroupNotFound)
+"""Refusals that tell of an episode lost on the way, not of a wrong request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Harness:
+    """How episodes are played."""
+
+    max_turns: int = 200
+    """Turns of the policy. An environment's own step limit usually ends an episode before."""
+    turn_seconds: float | None = None
+    """One turn of the policy; a longer one is an infrastructure failure."""
+    episode_seconds: float | None = None
+    """The whole episode; afterwards it is stopped with what it has earned."""
+
+
+class PolicyFailed(Exception):
+    """A policy raised something that is no `LudusError`; the cause is in `__cause__`."""
+
+
+async def play(
+    episode: Episode, policy: Policy, *, harness: Harness | None = None, gradable: bool = True, sample: int = 0
+) -> Trajectory:
+    """Run a policy through an episode that has begun, close it, and return what was recorded.
+
+    Args:
+        episode: an episode without steps so far.
+        policy: see `ludus.client.policies`.
+        harness: limits; `Harness()` when None.
+        gradable: whether the environment grades a final message.
+        sample: which of several episodes of the task this is.
+
+    Returns:
+        The trajectory; when something broke, with `failure` set and everything until then.
+
+    Raises:
+        RequestError: the request or the policy's endpoint is set up wrongly, so that every episode would fail.
+    """
+    run = _Run(episode, policy, harness or Harness(), gradable, sample)
+    try:
+        return await run.play()
+    except BaseException as error:
+        await episode.__aexit__(type(error), error, None)
+        raise
+
+
+@dataclass(slots=True)
+class _Run:
+    episode: Episode
+    policy: Policy
+    harness: Harness
+    gradable: bool
+    sample: int
+    items: list[Item] = field(default_factory=list)
+    steps: list[StepRecord] = field(default_factory=list)
+    turns: list[TurnRecord] = field(default_factory=list)
+    ids: CallIds = field(default_factory=CallIds)
+    results: tuple[StepResult, ...] = ()
+    end: StepResult | EpisodeInfo | None = None
+    graded: GradeResult | None = None
+    stopped: Stop | None = None
+
+    async def play(self) -> Trajectory:
+        started_at, clock = time.time(), time.perf_counter()
+        self.items += self.episode.prompt
+        failure: Failure | None = None
+        reward: Reward | None = None
+        try:
+            await self._bounded()
+            reward = await self._settle()
+            failure = self._failure_of_end()
+        except e.LudusError as error:
+            if isinstance(error, e.RequestError) and not isinstance(error, LOST):
+                raise
+            failure = failure_of(error, self.episode.id)
+            await self._abandon(error)
+        except PolicyFailed as error:
+            failure = failure_of(error.__cause__ or error, self.episode.id, "policy")
+            await self._abandon(error)
+        return Trajectory(
+            environment=self.episode.environment,
+            split=self.episode.task.split,
+            task=self.episode.task,
+            sample=self.sample,
+            policy=policy_name(self.policy),
+            seed=self.episode.seed,
+            episode=self.episode.id,
+            group=self.episode.group,
+            status=self.end.status if self.end else None,
+            end_reason=self.end.end_reason if self.end else None,
+            stopped=self.stopped,
+            reward=None if failure else reward,
+            grade=self.graded.reward if self.graded else None,
+            items=tuple(to_json(self.items)),
+            tools=tool_records(self.episode.tools),
+            steps=tuple(self.steps),
+            turns=tuple(self.turns),
+            started_at=started_at,
+            seconds=time.perf_counter() - clock,
+            failure=failure,
+        )
+
+    async def _abandon(self, error: Exception) -> None:
+        """Close an episode that failed, and learn how it ended where the server can still tell."""
+        await self.episode.__aexit__(type(error), error, None)
+        if isinstance(error, e.EpisodeFailed | e.EpisodeEnded) and self.end is None:
+            try:
+                self.end = await self.episode.info()
+            except e.LudusError:
+                return
+
+    async def _bounded(self) -> None:
+        try:
+            async with asyncio.timeout(self.harness.episode_seconds) as limit:
+                await self._loop()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            self.stopped = "time_limit"
+
+    async def _loop(self) -> None:
+        choose = self._begin()
+        try:
+            for turn in range(1, self.harness.max_turns + 1):
+                if await self._turn(choose, turn):
+                    return
+            self.stopped = "turn_limit"
+        finally:
+            aclose = getattr(choose, "aclose", None)
+            if aclose is not None and choose is not self.policy:
+                await aclose()
+
+    def _begin(self) -> EpisodePolicy:
+        if not isinstance(self.policy, StatefulPolicy):
+            return self.policy
+        try:
+            return self.policy.begin(self._conversation(1))
+        except e.LudusError:
+            raise
+        except Exception as error:
+            raise PolicyFailed from error
+
+    async def _turn(self, choose: EpisodePolicy, number: int) -> bool:
+        """One turn; whether it was the last."""
+        before = time.perf_counter()
+        turn = await self._choose(choose, self._conversation(number))
+        chosen = time.perf_counter()
+        last = await self._act(turn)
+        now = time.perf_counter()
+        self.turns.append(
+            TurnRecord(
+                items=len(self.items),
+                policy_seconds=chosen - before,
+                environment_seconds=now - chosen,
+                usage=turn.usage,
+            )
+        )
+        return last
+
+    async def _choose(self, choose: EpisodePolicy, conversation: Conversation) -> Turn:
+        try:
+            async with asyncio.timeout(self.harness.turn_seconds) as limit:
+                result = await choose(conversation)
+            return as_turn(result, self.ids)
+        except e.LudusError:
+            raise
+        except Exception as error:
+            if isinstance(error, TimeoutError) and limit.expired():
+                raise e.DeadlineExceeded(
+                    f"the policy took longer than {self.harness.turn_seconds:g} s for turn {conversation.turn}"
+                ) from None
+            raise PolicyFailed from error
+
+    async def _act(self, turn: Turn) -> bool:
+        if turn.stopped is not None:
+            self.stopped = turn.stopped
+            return True
+        self.items += turn.items
+        if turn.calls:
+            await self._call_all(turn.calls)
+            return self.end is not None
+        if self.gradable:
+            self.graded = await self.episode.grade(turn.text)
+            self.end = self.graded.info
+        else:
+            self.stopped = "final_message"
+        return True
+
+    async def _call_all(self, calls: Sequence[CallItem]) -> None:
+        """Make the calls, at once when there are several, and note their outcomes in the calls' order."""
+        if len(calls) == 1:
+            outcomes: list[_Outcome | BaseException] = [await self._call(calls[0])]
+        else:
+            outcomes = await asyncio.gather(*(self._call(call) for call in calls), return_exceptions=True)
+        results: list[StepResult] = []
+        broken: BaseException | None = None
+        for call, outcome in zip(calls, outcomes, strict=True):
+            if isinstance(outcome, BaseException):
+                # A call that comes after the one that ended the episode was not run, which is no failure.
+                if not isinstance(outcome, e.EpisodeEnded):
+                    broken = broken or outcome
+                self.items.append(_refusal(call, "not run: the episode was over"))
+                continue
+            result, seconds = outcome
+            self._note(call, result, seconds)
+            results.append(result)
+        if broken is not None:
+            raise broken
+        self.results = tuple(results)
+        if self.end is None and len(results) < len(calls):
+            self.end = await self.episode.info()
+
+    async def _call(self, item: CallItem) -> _Outcome:
+        before = time.perf_counter()
+        if isinstance(item.call, MalformedCall):
+            return _mistake(item.call.problem), 0.0
+        try:
+            result = await self.episode.call(item.call)
+        except (e.InvalidParams, e.PayloadTooLarge) as error:
+            # Arguments that cannot travel (lone surrogates, megabytes of text) are the policy's mistake, too.
+            return _mistake(error.message), 0.0
+        return result, time.perf_counter() - before
+
+    def _note(self, call: CallItem, result: StepResult, seconds: float) -> None:
+        self.items.append(OutputItem(call.call_id, result.content, error=result.error is not None))
+        self.steps.append(
+            StepRecord(
+                step=result.step,
+                call_id=call.call_id,
+                error=result.error.code if result.error else None,
+                reward=result.reward,
+                metadata=result.metadata,
+                seconds=seconds,
+            )
+        )
+        if result.end_reason is not None:
+            self.end = result
+
+    def _conversation(self, turn: int) -> Conversation:
+        results = self.results
+        if not getattr(self.policy, "sees_rewards", False):
+            results = tuple(result.model_copy(update={"reward": None, "metadata": {}}) for result in results)
+        return Conversation(
+            environment=self.episode.environment,
+            task=self.episode.task,
+            seed=self.episode.seed,
+            sample=self.sample,
+            turn=turn,
+            items=tuple(self.items),
+            tools=self.episode.tools,
+            gradable=self.gradable,
+            results=results,
+        )
+
+    async def _settle(self) -> Reward | None:
+        """Close the episode and say what it earned in total."""
+        reward: Reward | None = None
+        if self.stopped is not None:
+            # A closed episode is unscored; what it had earned must be read while it runs.
+            reward = await self._optional(self._total())
+        info = await self._optional(self.episode.close())
+        if info is not None:
+            self.end = info
+            reward = reward if self.stopped is not None else info.reward
+        return reward if reward is not None else self._own_total()
+
+    async def _total(self) -> Reward:
+        return (await self.episode.rewards()).total
+
+    async def _optional(self, request: Awaitable[Any]) -> Any:
+        """The answer, or None where the wire or the credential does not allow the question, or it is too late."""
+        try:
+            return await request
+        except (e.Unsupported, e.Forbidden, e.MethodNotFound, e.NotFound):
+            return None
+
+    def _own_total(self) -> Reward | None:
+        told = [step.reward for step in self.steps if step.reward is not None]
+        if self.graded is not None and self.graded.reward is not None:
+            told.append(self.graded.reward)
+        return total(told) if told else None
+
+    def _failure_of_end(self) -> Failure | None:
+        reason = self.end.end_reason if self.end is not None else None
+        if reason is None or self.stopped is not None:
+            return None
+        incident = self.end.incident if isinstance(self.end, EpisodeInfo) else None
+        if EVENT_OF_REASON[reason] is Event.FAIL:
+            kind: FailureKind = "environment" if reason is EndReason.ENVIRONMENT_ERROR else "infrastructure"
+        elif EVENT_OF_REASON[reason] is Event.CLOSE:
+            kind = "infrastructure"
+        else:
+            return None
+        return Failure(
+            kind=kind,
+            error="EpisodeFailed",
+            message=f"the episode ended with {reason}",
+            incident=incident,
+            attempt=1,
+            episode=self.episode.id,
+        )
+
+
+_Outcome = tuple[StepResult, float]
+
+
+def failure_of(error: BaseException, episode: str | None = None, kind: FailureKind | None = None) -> Failure:
+    """What a trajectory says of an error."""
+    if kind is None:
+        kind = "environment" if isinstance(error, e.EnvironmentFailed) else "infrastructure"
+    return Failure(
+        kind=kind,
+        error=type(error).__name__,
+        message=error.message if isinstance(error, e.LudusError) else str(error),
+        incident=error.incident if isinstance(error, e.LudusError) else None,
+        attempt=1,
+        episode=episode,
+    )
+
+
+def _mistake(problem: str) -> StepResult:
+    """The observation of a call that cannot be made. It is no step of the episode."""
+    error = StepError(code="invalid_arguments", message=problem)
+    return StepResult(step=0, content=(TextBlock(text=f"Error: {problem}"),), error=error)
+
+
+def _refusal(call: CallItem, text: str) -> OutputItem:
+    return OutputItem(call.call_id, (TextBlock(text=text),), error=True)

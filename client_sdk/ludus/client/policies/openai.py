@@ -1,0 +1,184 @@
+"""A policy behind an OpenAI-compatible endpoint (Chat Completions with tools): OpenAI, vLLM, SGLang, llama.cpp, …
+
+What goes wrong at the endpoint says nothing about the policy: it is retried, and then raised as an error that the
+harness records as an infrastructure failure, never as a reward of 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+import httpx
+
+from ludus.client.formats import openai_chat
+from ludus.client.policies.base import Conversation, Turn
+from ludus.client.trajectory import Usage
+from ludus.protocol.errors import (
+    ConnectionFailed,
+    DeadlineExceeded,
+    Forbidden,
+    InfrastructureFailed,
+    LudusError,
+    NotFound,
+    ProtocolViolation,
+    Unauthenticated,
+)
+
+RETRIED_STATUSES: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
+
+LONGEST_PAUSE: Final = 60.0
+"""Seconds; an endpoint that asks for a longer pause is tried again after this one."""
+
+_CONTEXT_FULL: Final = re.compile(r"context[ _](length|window|size)|maximum context|too many tokens", re.IGNORECASE)
+
+
+class OpenAIPolicy:
+    """A model behind `POST {base_url}/chat/completions`.
+
+    Args:
+        model: its name at the endpoint.
+        base_url: up to and with `/v1`.
+        api_key: sent as a bearer token; `OPENAI_API_KEY` when None, and nothing when that is not set.
+        options: further fields of each request, such as `temperature` or `max_completion_tokens`.
+        headers: further headers.
+        timeout: seconds for one request.
+        attempts: how often a request is made before its failure is raised.
+        first_pause: seconds before the second attempt; doubled for each further one, with jitter.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str = "https://api.openai.com/v1",
+        api_key: str | None = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 300.0,
+        attempts: int = 5,
+        first_pause: float = 0.5,
+    ) -> None:
+        key = api_key if api_key is not None else os.environ.get("OPENAI_API_KEY")
+        self.model = model
+        self.name = model
+        self._url = base_url.rstrip("/") + "/chat/completions"
+        self._options = dict(options or {})
+        self._headers = {**({"Authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
+        self._timeout = timeout
+        self._attempts = max(1, attempts)
+        self._first_pause = first_pause
+        self._client: httpx.AsyncClient | None = None
+
+    async def __call__(self, conversation: Conversation) -> Turn:
+        """One completion.
+
+        Raises:
+            Unauthenticated, Forbidden, NotFound: the endpoint refuses the key, or has no such model or path.
+            ConnectionFailed, DeadlineExceeded, ProtocolViolation, InfrastructureFailed: it failed, every time.
+        """
+        body: dict[str, Any] = {"model": self.model, **openai_chat.messages(conversation.items), **self._options}
+        if conversation.tools:
+            body["tools"] = openai_chat.tools(conversation.tools)
+        requests = 0
+        pause = self._first_pause
+        while True:
+            requests += 1
+            outcome = await self._request(body, conversation)
+            if isinstance(outcome, Turn):
+                return outcome
+            if not outcome.retry or requests >= self._attempts:
+                raise outcome.error
+            wait = outcome.after if outcome.after is not None else pause * random.uniform(0.5, 1.0)
+            await asyncio.sleep(min(wait, LONGEST_PAUSE))
+            pause *= 2
+
+    async def aclose(self) -> None:
+        """Close connections."""
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _request(self, body: dict[str, Any], conversation: Conversation) -> Turn | _Refusal:
+        if self._client is None:
+            limits = httpx.Limits(max_connections=None, max_keepalive_connections=256)
+            self._client = httpx.AsyncClient(headers=self._headers, limits=limits, timeout=self._timeout)
+        try:
+            # httpx's own timeout is per read; a server that trickles would never meet it.
+            async with asyncio.timeout(self._timeout):
+                response = await self._client.post(self._url, json=body)
+        except (TimeoutError, httpx.TimeoutException):
+            return _Refusal(DeadlineExceeded(f"no answer from {self._url} within {self._timeout:g} s"))
+        except httpx.HTTPError as error:
+            return _Refusal(ConnectionFailed(f"no connection to {self._url}: {error or type(error).__name__}"))
+        except httpx.InvalidURL as error:
+            return _Refusal(ConnectionFailed(f"{self._url} is no URL: {error}"), retry=False)
+        if response.status_code != 200:
+            return _refused(response, self._url)
+        return _understood(response, conversation, self._url)
+
+
+class _Refusal:
+    """A request that brought no turn, and whether to try again."""
+
+    def __init__(self, error: LudusError, *, retry: bool = True, after: float | None = None) -> None:
+        self.error = error
+        self.retry = retry
+        self.after = after
+
+
+def _understood(response: httpx.Response, conversation: Conversation, url: str) -> Turn | _Refusal:
+    try:
+        value = response.json()
+        if value.get("error"):  # some gateways answer 200 and then say what went wrong
+            return _Refusal(InfrastructureFailed(f"{url} answered with an error: {_message(response)}"))
+        items = openai_chat.items(value, conversation.tools)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        shown = response.text[:200]
+        return _Refusal(ProtocolViolation(f"{url} answered with something that is no chat completion: {shown!r}"))
+    usage = value.get("usage") or {}
+    counted = Usage(
+        requests=1,
+        input_tokens=usage.get("prompt_tokens") or 0,
+        output_tokens=usage.get("completion_tokens") or 0,
+    )
+    return Turn(tuple(items), usage=counted)
+
+
+def _refused(response: httpx.Response, url: str) -> Turn | _Refusal:
+    status, message = response.status_code, _message(response)
+    text = f"{url} answered {status}: {message}"
+    if status in {400, 413, 422} and _CONTEXT_FULL.search(message):
+        return Turn((), usage=Usage(requests=1), stopped="context_limit")
+    kinds = {401: Unauthenticated, 403: Forbidden, 404: NotFound}
+    if status in kinds:
+        return _Refusal(kinds[status](text), retry=False)
+    return _Refusal(InfrastructureFailed(text), retry=status in RETRIED_STATUSES, after=_retry_after(response))
+
+
+def _message(response: httpx.Response) -> str:
+    try:
+        error = response.json()["error"]
+        return str(error["message"] if isinstance(error, dict) else error)[:500]
+    except (ValueError, KeyError, TypeError):
+        return response.text[:200]
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    try:
+        return max(0.0, float(response.headers["Retry-After"]))
+    except (KeyError, ValueError):
+        return None

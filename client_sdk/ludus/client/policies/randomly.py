@@ -1,0 +1,39 @@
+"""A policy that acts at random, and random values of JSON schemas."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from ludus.client.policies.base import Conversation, EpisodePolicy, PolicyResult
+from ludus.client.policies.values import random_value
+from ludus.protocol.actions import Answer, Call
+
+ANSWER_WORDS: Final = ("yes", "no", "a", "b", "0", "1", "2", "42", "unknown")
+
+
+class RandomPolicy:
+    """Calls a random tool with random arguments that its schema allows; the same seed does the same.
+
+    Args:
+        seed: of its choices, together with the task, the episode's seed and the sample.
+        answers: where a final message is graded, the chance that a turn is one instead of a call.
+    """
+
+    def __init__(self, seed: int = 0, *, answers: float = 0.1) -> None:
+        self.seed = seed
+        self.answers = answers
+        self.name = f"random(seed={seed})"
+
+    def begin(self, conversation: Conversation) -> EpisodePolicy:
+        """The choices of one episode."""
+        rng = random.Random(f"{self.seed}/{conversation.task.id}/{conversation.seed}/{conversation.sample}")
+
+        async def choose(conversation: Conversation) -> PolicyResult:
+            if not conversation.tools or (conversation.gradable and rng.random() < self.answers):
+                return Answer(rng.choice(ANSWER_WORDS))
+            tool = rng.choice(conversation.tools)
+            arguments = random_value(tool.input_schema, rng)
+            return Call(tool.name, arguments if isinstance(arguments, dict) else {})
+
+        return choose

@@ -1,0 +1,306 @@
+"""Rollouts: a policy through many episodes at once, failures told apart from rewards."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Container, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from ludus.client.environment import RemoteEnvironment
+from ludus.client.playing import LOST, Harness, failure_of, play
+from ludus.client.policies.base import Policy, policy_name
+from ludus.client.trajectory import Failure, Trajectory
+from ludus.protocol import errors as e
+from ludus.protocol.episodes import EnvironmentInfo, EpisodeLimits, TaskRow
+
+__all__ = ["Harness", "Progress", "play", "rollout", "rollout_all"]
+
+FIRST_PAUSE: Final = 0.5
+"""Seconds before an episode is tried again; doubled for each further attempt, with jitter."""
+
+LONGEST_PAUSE: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a rollout has come."""
+
+    done: int
+    total: int | None
+    """Null for an iterable of tasks whose length nobody knows."""
+    failed: int
+    mean: float | None
+    """Of the scored episodes so far."""
+    latest: Trajectory | None
+    """The one that has just ended; None at the beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    task: TaskRow
+    sample: int
+    seed: int | None
+
+
+async def rollout(
+    environment: RemoteEnvironment,
+    policy: Policy,
+    *,
+    split: str = "train",
+    tasks: Iterable[TaskRow | str | int] | None = None,
+    n: int | None = None,
+    samples: int = 1,
+    seed: int | None = None,
+    concurrency: int = 16,
+    retries: int = 2,
+    retry_environment_errors: bool = False,
+    harness: Harness | None = None,
+    limits: EpisodeLimits | None = None,
+    secrets: dict[str, str] | None = None,
+    skip: Container[tuple[str, str, str, int]] = (),
+    on_progress: Callable[[Progress], None] | None = None,
+) -> AsyncIterator[Trajectory]:
+    """Play tasks and yield their trajectories as they end, in no particular order.
+
+    Leaving the loop early (close the iterator: `contextlib.aclosing`), or cancelling it, closes all open episodes.
+
+    Args:
+        environment: from `client.environment(name)`.
+        policy: see `ludus.client.policies`.
+        split: where the tasks are from.
+        tasks: rows, ids or indices; the split's own, in order, when None.
+        n: how many tasks; all when None, which an endless split refuses.
+        samples: episodes per task.
+        seed: from it, the task and the sample, each episode's seed is made; the server draws them when None. An
+            environment that is not seedable refuses a seed.
+        concurrency: episodes at once.
+        retries: further attempts at an episode whose infrastructure failed: a new episode with the same seed.
+        retry_environment_errors: whether to try again, too, when the environment's own code broke.
+        harness: limits of the loop.
+        limits: limits of each episode, kept by the server.
+        secrets: given to each episode.
+        skip: keys of trajectories that exist already (`TrajectoryWriter.done`).
+        on_progress: called at the beginning and after each episode.
+
+    Raises:
+        RequestError: something is set up wrongly: an unknown split or task, a missing scope, a refused API key.
+    """
+    info = await environment.info()
+    play_one = _Player(
+        environment, info, policy, split, retries, retry_environment_errors, harness or Harness(), limits, secrets
+    )
+    jobs = _jobs(environment, split, tasks, n, samples, seed, skip)
+    meter = _Meter(on_progress, _total(info, split, tasks, n, samples))
+    results: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue(maxsize=max(1, concurrency))
+    taking = asyncio.Lock()
+
+    async def work() -> None:
+        while True:
+            async with taking:
+                job = await anext(jobs, None)
+            if job is None:
+                return
+            await results.put(await play_one(job))
+
+    async def oversee() -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(max(1, concurrency)):
+                    group.create_task(work())
+        except* Exception as errors:
+            await results.put(errors.exceptions[0])
+        else:
+            await results.put(None)
+
+    overseer = asyncio.ensure_future(oversee())
+    try:
+        while (result := await results.get()) is not None:
+            if isinstance(result, BaseException):
+                raise result
+            meter.count(result)
+            yield result
+    finally:
+        overseer.cancel()
+        await asyncio.gather(overseer, return_exceptions=True)
+        await jobs.aclose()
+
+
+async def rollout_all(
+    environment: RemoteEnvironment,
+    policy: Policy,
+    *,
+    split: str = "train",
+    tasks: Iterable[TaskRow | str | int] | None = None,
+    n: int | None = None,
+    samples: int = 1,
+    seed: int | None = None,
+    concurrency: int = 16,
+    retries: int = 2,
+    harness: Harness | None = None,
+) -> list[Trajectory]:
+    """`rollout`, collected: in order of the tasks' indices, then samples."""
+    stream = rollout(
+        environment, policy, split=split, tasks=tasks, n=n, samples=samples, seed=seed,
+        concurrency=concurrency, retries=retries, harness=harness,
+    )  # fmt: skip
+    return sorted([t async for t in stream], key=lambda t: (t.task.index, t.task.id, t.sample))
+
+
+@dataclass(slots=True)
+class _Player:
+    environment: RemoteEnvironment
+    info: EnvironmentInfo
+    policy: Policy
+    split: str
+    retries: int
+    retry_environment_errors: bool
+    harness: Harness
+    limits: EpisodeLimits | None
+    secrets: dict[str, str] | None
+
+    async def __call__(self, job: _Job) -> Trajectory:
+        """Play one job, again while it fails for reasons that another attempt may mend."""
+        earlier: list[Failure] = []
+        began = time.time()
+        while True:
+            attempt = len(earlier) + 1
+            trajectory, retry_after = await self._attempt(job)
+            failure = trajectory.failure
+            if failure is not None:
+                failure = failure.model_copy(update={"attempt": attempt})
+            if failure is None or attempt > self.retries or not self._worth_retrying(failure):
+                return trajectory.model_copy(
+                    update={"failure": failure, "attempts": attempt, "incidents": tuple(earlier)}
+                    | ({"started_at": began, "seconds": time.time() - began} if earlier else {})
+                )
+            earlier.append(failure)
+            pause = FIRST_PAUSE * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)
+            await asyncio.sleep(min(retry_after if retry_after is not None else pause, LONGEST_PAUSE))
+
+    async def _attempt(self, job: _Job) -> tuple[Trajectory, float | None]:
+        began = time.time()
+        try:
+            episode = await self.environment.start(
+                split=self.split, task=job.task.id, seed=job.seed, limits=self.limits, secrets=self.secrets
+            )
+        except e.LudusError as error:
+            if isinstance(error, e.RequestError) and not isinstance(error, LOST):
+                raise
+            return self._never_started(job, error, began), error.retry_after
+        trajectory = await play(
+            episode, self.policy, harness=self.harness, gradable=self.info.gradable, sample=job.sample
+        )
+        return trajectory.model_copy(update={"environment_version": self.info.version}), None
+
+    def _never_started(self, job: _Job, error: e.LudusError, began: float) -> Trajectory:
+        return Trajectory(
+            environment=self.info.name,
+            environment_version=self.info.version,
+            split=self.split,
+            task=job.task,
+            sample=job.sample,
+            policy=policy_name(self.policy),
+            seed=job.seed,
+            started_at=began,
+            seconds=time.time() - began,
+            failure=failure_of(error),
+        )
+
+    def _worth_retrying(self, failure: Failure) -> bool:
+        return failure.kind == "infrastructure" or (self.retry_environment_errors and failure.kind == "environment")
+
+
+@dataclass(slots=True)
+class _Meter:
+    report: Callable[[Progress], None] | None
+    total: int | None
+    done: int = 0
+    failed: int = 0
+    scored: int = 0
+    sum: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._tell(None)
+
+    def count(self, trajectory: Trajectory) -> None:
+        """Take one more into account, and report."""
+        self.done += 1
+        self.failed += trajectory.failure is not None
+        if trajectory.value is not None:
+            self.scored += 1
+            self.sum += trajectory.value
+        self._tell(trajectory)
+
+    def _tell(self, latest: Trajectory | None) -> None:
+        if self.report is not None:
+            mean = self.sum / self.scored if self.scored else None
+            self.report(Progress(self.done, self.total, self.failed, mean, latest))
+
+
+async def _jobs(
+    environment: RemoteEnvironment,
+    split: str,
+    tasks: Iterable[TaskRow | str | int] | None,
+    n: int | None,
+    samples: int,
+    seed: int | None,
+    skip: Container[tuple[str, str, str, int]],
+) -> AsyncIterator[_Job]:
+    count = 0
+    async for task in _rows(environment, split, tasks):
+        if n is not None and count >= n:
+            return
+        count += 1
+        for sample in range(samples):
+            if (environment.name, split, task.id, sample) not in skip:
+                yield _Job(task, sample, episode_seed(seed, task.id, sample))
+
+
+async def _rows(
+    environment: RemoteEnvironment, split: str, tasks: Iterable[TaskRow | str | int] | None
+) -> AsyncIterator[TaskRow]:
+    if tasks is None:
+        async for row in environment.tasks(split):
+            yield row
+        return
+    for task in tasks:
+        if isinstance(task, TaskRow):
+            yield task
+        elif isinstance(task, int):
+            yield await environment.task(split, index=task)
+        else:
+            yield await environment.task(split, task=task)
+
+
+def _total(
+    environment: EnvironmentInfo,
+    split: str,
+    tasks: Iterable[TaskRow | str | int] | None,
+    n: int | None,
+    samples: int,
+) -> int | None:
+    if tasks is not None:
+        count = len(tasks) if hasattr(tasks, "__len__") else None
+    else:
+        info = next((known for known in environment.splits if known.name == split), None)
+        if info is None:
+            names = ", ".join(repr(known.name) for known in environment.splits)
+            raise e.SplitNotFound(f"environment {environment.name!r} has no split {split!r}; it has {names}")
+        count = info.count
+        if count is None and n is None:
+            raise e.InvalidParams(f"split {split!r} is endless; say how many tasks to play (n)")
+    if count is None:
+        return None if n is None or tasks is not None else n * samples
+    return (count if n is None else min(n, count)) * samples
+
+
+def episode_seed(seed: int | None, task: str, sample: int) -> int | None:
+    """The seed of one episode of a run: the same for the same run seed, task and sample; None without a run seed."""
+    if seed is None:
+        return None
+    digest = hashlib.sha256(f"{seed}/{task}/{sample}".encode()).digest()
+    return int.from_bytes(digest[:6], "big")
