@@ -74,12 +74,12 @@ METHOD_ERRORS: Final[Mapping[str, tuple[type[errors.LudusError], ...]]] = {
     methods.REWARDS.name: EPISODE_ERRORS,
     methods.GET_EPISODE.name: EPISODE_ERRORS,
     methods.FORK.name: (
-        *EPISODE_ERRORS, errors.StepConflict, errors.KeyConflict, errors.Unsupported, errors.CapacityError,
+        *EPISODE_ERRORS, errors.KeyConflict, errors.Unsupported, errors.CapacityError,
         errors.EnvironmentFailed, errors.InfrastructureFailed,
     ),
     methods.CLOSE.name: EPISODE_ERRORS,
     methods.SCORE_GROUP.name: (
-        errors.GroupNotFound, errors.KeyConflict, errors.Unsupported, errors.EnvironmentFailed,
+        errors.EpisodeNotFound, errors.GroupNotFound, errors.KeyConflict, errors.Unsupported, errors.EnvironmentFailed,
     ),
     methods.REPORT_OUTCOMES.name: (*LISTING_ERRORS, errors.TaskNotFound, errors.KeyConflict),
 }  # fmt: skip
