@@ -1,0 +1,51 @@
+"""What every test may use: real servers on real sockets, gone when the test ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from ludus.server import Environment, EpisodeHost, ServerLimits
+from ludus.server.principal import Principal
+from ludus.server.serve import LudusServer, serving
+from ludus.server.settings import ServerSettings
+
+Serve = Callable[..., Awaitable[LudusServer]]
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    """`server = await serve(Environment, …, limits=…, …)`: a real server in this loop; `server.url` says where."""
+    async with AsyncExitStack() as stack:
+
+        async def start(
+            *environments: type[Environment[Any]],
+            limits: ServerLimits | None = None,
+            variables: dict[str, str] | None = None,
+            **settings: Any,
+        ) -> LudusServer:
+            chosen = ServerSettings(port=0, limits=limits or ServerLimits(grace_seconds=0.5), **settings)
+            return await stack.enter_async_context(serving(environments, chosen, variables))
+
+        yield start
+
+
+@pytest.fixture
+async def host() -> AsyncIterator[Callable[..., Awaitable[EpisodeHost]]]:
+    """`host = await host(Environment, …, limits=…)`: the runtime alone, without wires."""
+    async with AsyncExitStack() as stack:
+
+        async def start(*environments: type[Environment[Any]], **options: Any) -> EpisodeHost:
+            options.setdefault("limits", ServerLimits(grace_seconds=0.3))
+            return await stack.enter_async_context(EpisodeHost(environments, **options))
+
+        yield start
+
+
+@pytest.fixture
+def trainer() -> Principal:
+    """Somebody who may do everything."""
+    return Principal.open()
