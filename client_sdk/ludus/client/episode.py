@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self
 
 from ludus.protocol import errors
 from ludus.protocol.actions import Call
@@ -264,7 +264,7 @@ class Episode:
         self._used_at = self._client._now()
 
 
-class Group(Sequence[Episode]):
+class Group:
     """Episodes of one task with one seed, opened by one request. Closed together when their block is left."""
 
     def __init__(self, client: Client, group: str, episodes: Sequence[Episode]) -> None:
@@ -277,18 +277,19 @@ class Group(Sequence[Episode]):
         """Its id on the server."""
         return self._id
 
-    @overload
-    def __getitem__(self, index: int) -> Episode: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Episode]: ...
-    def __getitem__(self, index: int | slice) -> Episode | Sequence[Episode]:
-        return self._episodes[index]
+    @property
+    def episodes(self) -> tuple[Episode, ...]:
+        """Its episodes; iterating over the group and indexing it give the same."""
+        return self._episodes
 
     def __len__(self) -> int:
         return len(self._episodes)
 
     def __iter__(self) -> Iterator[Episode]:
         return iter(self._episodes)
+
+    def __getitem__(self, index: int) -> Episode:
+        return self._episodes[index]
 
     async def score(self, candidates: Mapping[str, Candidate]) -> dict[str, Reward]:
         """Have the environment compare the episodes; see `Client.score_group`."""

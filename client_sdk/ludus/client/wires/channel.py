@@ -38,6 +38,9 @@ MAX_RESENDS: Final = 20
 HEARTBEAT_SECONDS: Final = 20.0
 """How often a silent connection is tried."""
 
+GOODBYE_SECONDS: Final = 1.0
+"""How long a closing connection waits for the peer's close frame."""
+
 FIRST_BACKOFF: Final = 0.05
 LAST_BACKOFF: Final = 2.0
 
@@ -190,7 +193,7 @@ class ChannelWire:
             try:
                 await self._converse(socket)
             finally:
-                await socket.close()
+                await _hang_up(socket)
 
     async def _connect(self) -> aiohttp.ClientWebSocketResponse:
         loop = asyncio.get_running_loop()
@@ -224,10 +227,9 @@ class ChannelWire:
             protocols=(CHANNEL_SUBPROTOCOL,),
             heartbeat=HEARTBEAT_SECONDS,
             max_msg_size=0,
-            timeout=aiohttp.ClientWSTimeout(ws_close=2.0),
         )
         if socket.protocol != CHANNEL_SUBPROTOCOL:
-            await socket.close()
+            await _hang_up(socket)
             raise errors.ProtocolViolation(f"{self._url} does not speak {CHANNEL_SUBPROTOCOL}", url=self._url)
         self._connected_before = True
         limit = socket._response.headers.get(MAX_FRAME_HEADER, "")
@@ -272,7 +274,7 @@ class ChannelWire:
                     else:
                         await socket.send_frame(frame, aiohttp.WSMsgType.TEXT)
         except (aiohttp.ClientError, OSError):
-            await socket.close()
+            await _hang_up(socket)
 
     def _refuse_large(self, frame: bytes) -> None:
         for identifier, entry in list(self._pending.items()):
@@ -310,6 +312,15 @@ class ChannelWire:
         except ValidationError as error:
             violation = errors.ProtocolViolation(f"the answer to {entry.method} is malformed: {error}")
             entry.future.set_exception(violation)
+
+
+async def _hang_up(socket: aiohttp.ClientWebSocketResponse) -> None:
+    """Close, without waiting long for a peer that does not say goodbye."""
+    try:
+        async with asyncio.timeout(GOODBYE_SECONDS):
+            await socket.close()
+    except TimeoutError:
+        return
 
 
 def _frames(requests: list[bytes], limit: float) -> Iterable[bytes]:

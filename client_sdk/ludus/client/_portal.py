@@ -1,0 +1,107 @@
+"""One event loop in a thread of its own, through which blocking code reaches the asynchronous client."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, Final, TypeVar, cast
+
+T = TypeVar("T")
+
+_END: Final = object()
+"""What stands for the end of an iteration."""
+
+
+class Portal:
+    """Runs coroutines for any number of threads. Its thread goes when the interpreter does."""
+
+    def __init__(self) -> None:
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._live()), name="ludus-portal", daemon=True)
+        self._thread.start()
+        self._started.wait()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine over there and wait for what it returns or raises.
+
+        Raises:
+            RuntimeError: called from within the portal itself, which would wait for ever.
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("the synchronous client cannot be used from within the asynchronous one")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def iterate(self, values: AsyncIterator[T]) -> Iterator[T]:
+        """The values of an asynchronous iterator, one by one."""
+        while (value := self.call(_next(values))) is not _END:
+            yield cast(T, value)
+
+    @contextmanager
+    def entered(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """An asynchronous context manager as a plain one."""
+        value = self.call(manager.__aenter__())
+        try:
+            yield value
+        except BaseException as error:
+            if not self.call(_leave(manager, error)):
+                raise
+        else:
+            self.call(_leave(manager, None))
+
+    def stop(self) -> None:
+        """Cancel what runs there and end the thread."""
+        self._loop.call_soon_threadsafe(self._enough.set)
+        self._thread.join(timeout=2.0)
+
+    async def _live(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._enough = asyncio.Event()
+        self._started.set()
+        await self._enough.wait()
+
+
+async def _next(values: AsyncIterator[Any]) -> Any:
+    return await anext(values, _END)
+
+
+async def _leave(manager: AbstractAsyncContextManager[Any], error: BaseException | None) -> bool:
+    if error is None:
+        return bool(await manager.__aexit__(None, None, None))
+    return bool(await manager.__aexit__(type(error), error, error.__traceback__))
+
+
+_lock = threading.Lock()
+_portal: Portal | None = None
+
+
+def portal() -> Portal:
+    """The portal of this process, started at first use."""
+    global _portal
+    with _lock:
+        if _portal is None:
+            _portal = Portal()
+            atexit.register(_portal.stop)
+        return _portal
+
+
+def _forget_after_fork() -> None:
+    # A forked child has none of its parent's threads, and perhaps a lock that one of them held.
+    global _lock, _portal
+    _lock = threading.Lock()
+    if _portal is not None:
+        atexit.unregister(_portal.stop)
+    _portal = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)
