@@ -22,6 +22,7 @@ SWEEP_SECONDS: Final = 0.5
 """How often connections are looked at."""
 
 _STATUS_LINES: Final = {
+    400: b"HTTP/1.1 400 Bad Request\r\n",
     408: b"HTTP/1.1 408 Request Timeout\r\n",
     431: b"HTTP/1.1 431 Request Header Fields Too Large\r\n",
 }
@@ -47,6 +48,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES:
                 self._refuse(431, PayloadTooLarge(f"the head of the request is larger than {HEAD_BYTES} bytes"))
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP, in the form of our other refusals."""
+        self._refuse(400, InvalidRequest("this is not an HTTP request, or one broken beyond reading"))
+        self.transport.close()
 
     def on_message_begin(self) -> None:
         """A request began."""
