@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -38,6 +39,7 @@ HEADERS: Final = [("x-content-type-options", "nosniff"), ("referrer-policy", "no
 """On every answer: a play address is a credential, which `Referer` must not carry elsewhere."""
 
 _CLOSING_SECONDS: Final = 3
+_GC_THRESHOLDS: Final = (50_000, 20, 100)
 _log = logging.getLogger("ludus.server")
 
 
@@ -236,6 +238,17 @@ async def serving(
             await task
 
 
+def _settle_heap() -> None:
+    """Leave what start-up made out of garbage collections, and collect less often.
+
+    Episodes keep their outcomes, so objects that outlive a request are many, and each collection would look through all
+    that was imported too: a quarter of the server CPU of an MCP call, measured.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+
+
 def run(environments: Sequence[type[Environment[Any]]], settings: ServerSettings) -> int:
     """Serve until a signal ends it. Returns the exit code.
 
@@ -246,6 +259,7 @@ def run(environments: Sequence[type[Environment[Any]]], settings: ServerSettings
     app = build(environments, settings)
 
     def announce(url: str) -> None:
+        _settle_heap()
         names = ", ".join(app.context.host.catalog)
         mode = "tokens required" if app.context.tokens is not None else "open: no tokens, this machine only"
         sys.stdout.write(f"Serving {names} at {url} ({mode})\n")

@@ -38,6 +38,8 @@ class LudusServer(Server[Any]):
             cache_hints=_CACHED,
             get_tool_input_schema=_no_header_parameters,
         )
+        # The SDK's span for each message would be a second one inside the app's own, which knows the route.
+        self.middleware.clear()
 
     def create_initialization_options(
         self,

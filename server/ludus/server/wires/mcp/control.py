@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import mcp_types as types
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -75,7 +76,7 @@ def catalogue_server(host: EpisodeHost, principal_of: Callable[[Context], Princi
 
 
 def _principal_of_request(ctx: Context) -> Principal:
-    principal: Principal = ctx.request.scope[_PRINCIPAL]  # type: ignore[union-attr]
+    principal: Principal = cast(Request, ctx.request).scope[_PRINCIPAL]
     return principal
 
 

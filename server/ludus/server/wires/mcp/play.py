@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import mcp_types as types
 from mcp import MCPError
 from mcp.server.context import CallNext, HandlerResult
 from pydantic import ValidationError
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -145,7 +146,7 @@ class _Episodes:
 
 
 def _episode_of_request(ctx: Context) -> str:
-    return str(ctx.request.scope[_EPISODE])
+    return str(cast(Request, ctx.request).scope[_EPISODE])
 
 
 def _step_mark(ctx: Context) -> StepMark | None:
