@@ -38,10 +38,12 @@ class Fuzzer:
         self.sent: Counter[str] = Counter()
         self.answers: Counter[str] = Counter()
         self.wrong: list[str] = []
-        self.episodes: set[str] = set()
+        self.episodes: dict[str, None] = {}
+        """In the order in which they were heard of."""
         self.sids: set[str] = set()
         self.next_step: Counter[str] = Counter()
         self.keys = 0
+        self.numbers = 0
 
     def note(self, wire: str, what: str, asked: object, told: object) -> None:
         """Something that may not happen."""
@@ -53,6 +55,11 @@ class Fuzzer:
         """A fresh idempotency key, or now and then one that was used."""
         self.keys += self.rng.random() > 0.1
         return f"k{self.keys}"
+
+    def next_number(self) -> int:
+        """A number not given before."""
+        self.numbers += 1
+        return self.numbers
 
     # ── what to say ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -97,13 +104,12 @@ class Fuzzer:
         else:
             node[name] = self.junk()
 
-    def encode(self, value: Any) -> bytes:
-        """JSON, or nearly."""
-        try:
-            text = json.dumps(value, ensure_ascii=self.rng.random() < 0.8).encode("utf-8", "surrogatepass")
-        except (ValueError, RecursionError):
-            text = b"{"
-        if self.rng.random() > 0.08 or not text:
+    def encode(self, value: Any, harm: float = 0.08) -> bytes:
+        """JSON, or with the probability `harm` something near it."""
+        spared = self.rng.random() > harm
+        written = json.dumps(value, ensure_ascii=self.rng.random() < 0.8)
+        text = written.encode("utf-8", "replace" if spared else "surrogatepass")
+        if spared or not text:
             return text
         at = self.rng.randrange(len(text))
         kinds: tuple[Callable[[], bytes], ...] = (
@@ -137,12 +143,13 @@ class Fuzzer:
 
     def episode(self) -> str:
         """One that was opened, if there is any."""
-        return self.rng.choice(sorted(self.episodes)[-40:]) if self.episodes else "e_none"
+        return self.rng.choice(list(self.episodes)[-15:]) if self.episodes else "e_none"
 
     def extension_request(self) -> tuple[str, dict[str, Any]]:
         """A method of the extension with valid params."""
         rng, episode = self.rng, self.episode()
         tool, arguments = self.arguments()
+        step: dict[str, Any] = {"episode": episode, "step": 0, "tool": tool, "arguments": arguments, "key": self.key()}
         place = {"environment": "target", "split": rng.choice(("train", "validation", "test"))}
         name, params = rng.choice(
             (
@@ -153,9 +160,7 @@ class Fuzzer:
                 ("tasks/sample", {**place, "count": 2, "seed": 7}),
                 ("episodes/start", {**place, "count": rng.choice((1, 1, 2)), "key": self.key()}),
                 ("episodes/start", {**place, "index": 1, "seed": 3, "key": self.key()}),
-                ("episodes/step", self._step(episode, tool, arguments)),
-                ("episodes/step", self._step(episode, tool, arguments)),
-                ("episodes/step", self._step(episode, tool, arguments)),
+                *[("episodes/step", step)] * 8,
                 ("episodes/grade", {"episode": episode, "answer": "x", "key": self.key()}),
                 ("episodes/rewards", {"episode": episode}),
                 ("episodes/get", {"episode": episode}),
@@ -168,12 +173,10 @@ class Fuzzer:
                 ),
             )
         )
+        if params is step:
+            self.next_step[episode] += 1
+            step["step"] = self.next_step[episode]
         return METHOD_PREFIX + name, params
-
-    def _step(self, episode: str, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        self.next_step[episode] += 1
-        step = self.next_step[episode]
-        return {"episode": episode, "step": step, "tool": tool, "arguments": arguments, "key": self.key()}
 
     # ── what was answered ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -181,7 +184,7 @@ class Fuzzer:
         """Remember every episode the server speaks of."""
         for found in EPISODE.findall(text):
             if len(found) > 12:
-                self.episodes.add(found)
+                self.episodes[found] = None
 
     def judge_error(self, wire: str, error: Any, asked: object) -> None:
         """A JSON-RPC error object: typed, told in words, and no fault of the server."""

@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import re
 import signal
 import socket
@@ -25,7 +26,7 @@ from typing import Any
 
 import aiohttp
 from attack import Fuzzer
-from wires import ChannelWire, McpWire, OrsWire, RawWire
+from wires import ChannelWire, McpWire, OrsWire, RawWire, ask
 
 HERE = Path(__file__).resolve().parent
 
@@ -63,10 +64,14 @@ def await_url(process: subprocess.Popen[bytes], log: Path) -> str:
 
 async def look_inside(url: str) -> dict[str, float]:
     """What is alive in the server, told by an episode of its own."""
-    from ludus.client import connect
-
-    async with connect(url) as client, client.environment("probe").episode("train") as episode:
-        return {name: float(value) for name, value in (await episode.call("inside")).metadata.items()}
+    async with aiohttp.ClientSession() as http:
+        start = {"environment": "probe", "split": "train", "key": os.urandom(8).hex()}
+        reply = await ask(http, url, "episodes/start", start)
+        episode = reply["result"]["episodes"][0]["episode"]
+        step = {"episode": episode, "step": 1, "tool": "inside", "key": "look"}
+        reply = await ask(http, url, "episodes/step", step)
+        await ask(http, url, "episodes/close", {"episode": episode})
+        return {name: float(value) for name, value in reply["result"]["metadata"].items()}
 
 
 def resident(pid: int) -> float:
@@ -76,17 +81,10 @@ def resident(pid: int) -> float:
     return int(found.group(1)) / 1024 if found else 0.0
 
 
-async def close_all(fuzz: Fuzzer) -> None:
+async def close_all(fuzz: Fuzzer, http: aiohttp.ClientSession) -> None:
     """Close every episode that the server ever spoke of."""
-    from ludus.client import connect
-    from ludus.protocol.episodes import CloseParams
-    from ludus.protocol.errors import LudusError
-    from ludus.protocol.methods import CLOSE
-
-    async with connect(fuzz.url) as client:
-        for episode in sorted(fuzz.episodes):
-            with contextlib.suppress(LudusError):
-                await client._wire.request(CLOSE, CloseParams(episode=episode))
+    for episode in sorted(fuzz.episodes):
+        await ask(http, fuzz.url, "episodes/close", {"episode": episode})
     fuzz.episodes.clear()
 
 
@@ -106,7 +104,7 @@ async def fire(fuzz: Fuzzer, wires: list[str], count: int) -> None:
         async with asyncio.TaskGroup() as group:
             for wire in wires:
                 group.create_task(runs[wire](max(1, round(count * shares[wire] / whole))))
-        await close_all(fuzz)
+        await close_all(fuzz, http)
 
 
 async def campaign(url: str, pid: int, options: argparse.Namespace) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Whatever is sent, over whatever wire: one typed answer, nothing lost, and the server as it was before.
 
-`LUDUS_FUZZ=100000` fires as many requests; `LUDUS_FUZZ_SEED` others.
+`LUDUS_FUZZ=1000000` fires as many requests, `LUDUS_FUZZ_SEED=2` others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-COUNT = int(os.environ.get("LUDUS_FUZZ", "20000"))
+COUNT = int(os.environ.get("LUDUS_FUZZ", "100000"))
 SEED = int(os.environ.get("LUDUS_FUZZ_SEED", "1"))
 GROWTH_MIB = 48.0
 """What the server may hold more than after the warm-up: replies kept for repeats, interned rows, fragmentation."""

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aiohttp
@@ -19,15 +19,16 @@ from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL, EXTENSION_ID, METHOD
 ANSWER_SECONDS = 20.0
 MODERN = "2026-07-28"
 
-Shot = Callable[[], Awaitable[None]]
+Shot = Callable[[int], Awaitable[None]]
 
 
-async def volley(shots: AsyncIterator[Shot], workers: int) -> None:
-    """Run what comes, some at once."""
+async def volley(shot: Shot, count: int, workers: int = 8) -> None:
+    """Shots with the numbers 0 to `count` - 1, some at once."""
+    numbers = iter(range(count))
 
     async def work() -> None:
-        async for shot in shots:
-            await shot()
+        for number in numbers:
+            await shot(number)
 
     await asyncio.gather(*(work() for _ in range(workers)))
 
@@ -43,6 +44,8 @@ class ChannelWire:
     def __init__(self, fuzz: Fuzzer, http: aiohttp.ClientSession) -> None:
         self.fuzz, self.http = fuzz, http
         self.ids = 0
+        self.poisoned = False
+        """Whether this burst holds what must close the connection."""
 
     async def run(self, count: int) -> None:
         """Fire `count` requests."""
@@ -60,11 +63,13 @@ class ChannelWire:
         waiting: dict[Any, Any] = {}
         frames: list[Any] = [self._request(waiting) for _ in range(size)]
         fuzz.sent[self.name] += size
+        self.poisoned = False
         grouped: Any = frames if fuzz.rng.random() < 0.3 else None
         try:
             for body in [grouped] if grouped is not None else frames:
-                data = fuzz.encode(body)
+                data = fuzz.encode(body, harm=0.03)
                 binary = fuzz.rng.random() < 0.005
+                self.poisoned = self.poisoned or data != data.decode(errors="replace").encode()
                 await socket.send_frame(data, aiohttp.WSMsgType.BINARY if binary else aiohttp.WSMsgType.TEXT)
                 if binary or data != self._faithful(body):
                     for request in body if isinstance(body, list) else [body]:
@@ -114,7 +119,8 @@ class ChannelWire:
             if message.type is not aiohttp.WSMsgType.TEXT:
                 code = socket.close_code
                 fuzz.answers[f"channel: closed {code}"] += 1
-                if code not in (1000, 1001, 1002, 1003, 1007, 1008, 1009):
+                # What is left unread when the server closes for bad UTF-8 makes its kernel reset the connection.
+                if code not in (1000, 1001, 1002, 1003, 1007, 1008, 1009, *((1006,) if self.poisoned else ())):
                     fuzz.note(self.name, f"closed with {code}", waiting, message)
                 return False
             fuzz.learn(message.data)
@@ -131,6 +137,32 @@ class ChannelWire:
 # ── MCP ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def modern(method: str, params: dict[str, Any], *, extension: bool = True) -> tuple[dict[str, str], dict[str, Any]]:
+    """Headers and body of a request as the revision of 2026-07-28 wants it."""
+    declared: dict[str, Any] = {"extensions": {EXTENSION_ID: {}}} if extension else {}
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/clientCapabilities": declared,
+        "io.modelcontextprotocol/clientInfo": {"name": "fuzz", "version": "0"},
+    }
+    headers = {
+        "MCP-Protocol-Version": MODERN,
+        "Mcp-Method": method,
+        "Accept": "application/json, text/event-stream",
+    }
+    if isinstance(name := params.get("name"), str) and name.isascii() and name.isprintable():
+        headers["Mcp-Name"] = name
+    return headers, {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+
+
+async def ask(http: aiohttp.ClientSession, url: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """The reply to one valid request of the extension."""
+    headers, body = modern(METHOD_PREFIX + method, params)
+    async with http.post(url + "/mcp", json=body, headers=headers) as response:
+        reply: dict[str, Any] = await response.json()
+        return reply
+
+
 class McpWire:
     """POSTs of MCP messages, of both eras."""
 
@@ -143,20 +175,13 @@ class McpWire:
         """Fire `count` requests."""
         if self.play:
             await self._open(20)
-
-        async def shots() -> AsyncIterator[Shot]:
-            for number in range(count):
-                if self.play and number % 500 == 499:
-                    await self._open(5)
-                yield self._shot
-
-        await volley(shots(), 8)
+        await volley(self._shot, count)
 
     async def _open(self, count: int) -> None:
         for _ in range(count):
             method = METHOD_PREFIX + "episodes/start"
             params = {"environment": "target", "split": "train", "key": f"play-{os.urandom(6).hex()}"}
-            headers, body = self._modern(method, params)
+            headers, body = modern(method, params)
             async with self.http.post(self.fuzz.url + "/mcp", json=body, headers=headers) as response:
                 text = await response.text()
                 self.fuzz.learn(text)
@@ -164,20 +189,6 @@ class McpWire:
                 if not paths:
                     self.fuzz.note(self.name, "no play path in the answer to a start", body, text)
                 self.paths += paths
-
-    def _modern(self, method: str, params: dict[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
-        declared: dict[str, Any] = {} if self.play else {"extensions": {EXTENSION_ID: {}}}
-        meta = {
-            "io.modelcontextprotocol/protocolVersion": MODERN,
-            "io.modelcontextprotocol/clientCapabilities": declared,
-            "io.modelcontextprotocol/clientInfo": {"name": "fuzz", "version": "0"},
-        }
-        headers = {
-            "MCP-Protocol-Version": MODERN, "Mcp-Method": method, "Accept": "application/json, text/event-stream",
-        }  # fmt: skip
-        if isinstance(name := params.get("name"), str) and name.isascii() and name.isprintable():
-            headers["Mcp-Name"] = name
-        return headers, {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
 
     def _message(self) -> tuple[dict[str, str], Any]:
         fuzz, rng = self.fuzz, self.fuzz.rng
@@ -199,19 +210,22 @@ class McpWire:
                 *([fuzz.extension_request()] * 5),
             ]
         method, params = rng.choice(choices)
-        headers, body = self._modern(method, params)
+        headers, body = modern(method, params, extension=not self.play)
         if rng.random() < 0.2:
             headers = {"Accept": headers["Accept"], "MCP-Protocol-Version": "2025-11-25"}
             del body["params"]["_meta"]
         if rng.random() < 0.4:
-            body["params"] = {**fuzz.mutate(params), "_meta": body["params"].get("_meta")} if rng.random() < 0.6 else {}
+            mutant = fuzz.mutate(params)
+            body["params"] = {**mutant, "_meta": body["params"].get("_meta")} if isinstance(mutant, dict) else mutant
         elif rng.random() < 0.3:
             body = fuzz.mutate(body)
         if rng.random() < 0.05:
             headers.pop(rng.choice(sorted(headers)))
         return headers, body
 
-    async def _shot(self) -> None:
+    async def _shot(self, number: int) -> None:
+        if self.play and number % 500 == 499:
+            await self._open(5)
         fuzz, rng = self.fuzz, self.fuzz.rng
         path = "/mcp"
         if self.play:
@@ -262,16 +276,9 @@ class OrsWire:
 
     async def run(self, count: int) -> None:
         """Fire `count` requests."""
-        for number in range(20):
-            await self._create(f"fuzz-{number}")
-
-        async def shots() -> AsyncIterator[Shot]:
-            for number in range(count):
-                if number % 200 == 199:
-                    await self._create(f"fuzz-{20 + number}")
-                yield self._shot
-
-        await volley(shots(), 8)
+        for _ in range(20):
+            await self._create(f"fuzz-{self.fuzz.next_number()}")
+        await volley(self._shot, count)
         for sid in self.fuzz.sids:
             async with self.http.post(self.fuzz.url + "/delete", headers={"X-Session-ID": sid}) as response:
                 await response.read()
@@ -319,7 +326,9 @@ class OrsWire:
             body = fuzz.mutate(body)
         return method, path, body
 
-    async def _shot(self) -> None:
+    async def _shot(self, number: int) -> None:
+        if number % 200 == 199:
+            await self._create(f"fuzz-{self.fuzz.next_number()}")
         fuzz, rng = self.fuzz, self.fuzz.rng
         method, path, body = self._request()
         sid = rng.choice(sorted(fuzz.sids)[-30:]) if rng.random() < 0.9 else f"new-{rng.randrange(50)}"
@@ -368,12 +377,7 @@ class RawWire:
 
     async def run(self, count: int) -> None:
         """Open `count` connections."""
-
-        async def shots() -> AsyncIterator[Shot]:
-            for _ in range(count):
-                yield self._shot
-
-        await volley(shots(), 8)
+        await volley(self._shot, count)
 
     def _bytes(self) -> bytes:
         rng = self.fuzz.rng
@@ -396,7 +400,7 @@ class RawWire:
         )
         return rng.choice(kinds)()
 
-    async def _shot(self) -> None:
+    async def _shot(self, number: int) -> None:
         self.fuzz.sent[self.name] += 1
         reader, writer = await asyncio.open_connection(*self.address)
         try:
