@@ -13,7 +13,7 @@ from typing import Final, Literal
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ludus.protocol.errors import InternalError, LudusError
@@ -103,7 +103,7 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
     api.add_exception_handler(LudusError, _answer_error)
     api.add_exception_handler(Exception, _answer_fault)
     openapi.describe(api, list(host.catalog))
-    inner: ASGIApp = _Faults(api)
+    inner: ASGIApp = _Faults(_Shortcut(api, [route for wire in wires for route in wire.routes]))
     if settings.access_log:
         inner = _AccessLog(inner)
     if traces is not None:
@@ -198,6 +198,27 @@ async def _answer_fault(request: Request, error: Exception) -> Response:
     return await _answer_error(
         request, InternalError(f"the server failed; its log has the cause under incident {incident}", incident=incident)
     )
+
+
+class _Shortcut:
+    """Hands requests of routes that answer every fault themselves straight to them.
+
+    FastAPI's middleware and the patterns of the routes before them took 15 to 20 µs, a fifth of an ORS call.
+    """
+
+    def __init__(self, app: ASGIApp, routes: list[BaseRoute]) -> None:
+        self._app = app
+        self._routes = [route for route in routes if getattr(route, "answers_faults", False)]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            for route in self._routes:
+                match, found = route.matches(scope)
+                if match is Match.FULL:
+                    scope.update(found)
+                    await route.handle(scope, receive, send)
+                    return
+        await self._app(scope, receive, send)
 
 
 class _Faults:

@@ -58,6 +58,9 @@ ENVIRONMENT_ROUTES: Final[Mapping[str, tuple[str, Handler]]] = MappingProxyType(
 class OrsRoute(BaseRoute):
     """All of ORS as one route: two dictionary look-ups instead of a regular expression for each path."""
 
+    answers_faults = True
+    """Nothing raised in a handler leaves it, so the application may skip FastAPI's middleware."""
+
     def __init__(self, ors: Ors) -> None:
         self.ors = ors
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import version
 
 from pydantic_core import to_json
@@ -26,7 +27,12 @@ NOT_LISTED = "list_tasks is not supported for this environment. Use the index-ba
 
 async def show_version(ors: Ors, x: Exchange, environment: str) -> None:
     """`GET /version`."""
-    await x.json(to_json({"version": version("ludus"), "build_sha": None}))
+    await x.json(_version())
+
+
+@cache
+def _version() -> bytes:
+    return to_json({"version": version("ludus"), "build_sha": None})
 
 
 async def list_environments(ors: Ors, x: Exchange, environment: str) -> None:
