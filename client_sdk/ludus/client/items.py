@@ -52,8 +52,8 @@ Item = Message | CallItem | OutputItem
 
 
 def text_message(role: str, text: str) -> Message:
-    """A message of one text block."""
-    return Message.model_validate({"role": role, "content": [{"type": "text", "text": text}]})
+    """A message of one text block. Lone surrogates, which no wire can carry, become question marks."""
+    return Message.model_validate({"role": role, "content": [{"type": "text", "text": _sendable(text)}]})
 
 
 def parse_arguments(tool: str, arguments: object) -> Call | MalformedCall:
@@ -64,15 +64,24 @@ def parse_arguments(tool: str, arguments: object) -> Call | MalformedCall:
     if arguments is None or arguments == "":
         return Call(tool)
     if isinstance(arguments, Mapping):
-        return Call(tool, dict(arguments))
-    text = str(arguments)
+        return checked(Call(tool, dict(arguments)))
+    text = _sendable(str(arguments))
     try:
         value = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         return MalformedCall(tool, text, f"the arguments are not valid JSON: {error}")
     if not isinstance(value, dict):
         return MalformedCall(tool, text, f"the arguments must be a JSON object, not {type(value).__name__}")
-    return Call(tool, value)
+    return checked(Call(tool, value))
+
+
+def checked(call: Call) -> Call | MalformedCall:
+    """The call itself when its arguments can travel as JSON, which NaN and lone surrogates cannot."""
+    try:
+        json.dumps(call.arguments, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, TypeError, RecursionError) as error:
+        return MalformedCall(call.tool, _sendable(str(call.arguments)), f"the arguments are no JSON: {error}")
+    return call
 
 
 def arguments_text(call: Call | MalformedCall) -> str:
@@ -158,6 +167,10 @@ def _block_from_json(block: Mapping[str, Any]) -> Content:
             return TextBlock(text=f"[image: {block['image_url']}]")
         return ImageBlock(mime_type=match[1], data=match[2])
     return TextBlock(text=block["text"] if "text" in block else block["refusal"])
+
+
+def _sendable(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _no_constant(name: str) -> float:

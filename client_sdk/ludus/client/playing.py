@@ -30,7 +30,6 @@ from ludus.client.trajectory import (
     tool_records,
 )
 from ludus.protocol import errors as e
-from ludus.protocol.actions import Call
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import EpisodeInfo, GradeResult, StepError, StepResult
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
@@ -255,7 +254,7 @@ class _Run:
         try:
             result = await self.episode.call(item.call)
         except (e.InvalidParams, e.PayloadTooLarge) as error:
-            # Arguments that cannot travel (lone surrogates, megabytes of text) are the policy's mistake, too.
+            # Arguments that the wire refuses, such as megabytes of text, are the policy's mistake, too.
             return _mistake(error.message), 0.0
         return result, time.perf_counter() - before
 

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Container, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Iterable, Sized
 from dataclasses import dataclass
 from typing import Final
 
@@ -63,7 +63,7 @@ async def rollout(
     secrets: dict[str, str] | None = None,
     skip: Container[tuple[str, str, str, int]] = (),
     on_progress: Callable[[Progress], None] | None = None,
-) -> AsyncIterator[Trajectory]:
+) -> AsyncGenerator[Trajectory]:
     """Play tasks and yield their trajectories as they end, in no particular order.
 
     Leaving the loop early (close the iterator: `contextlib.aclosing`), or cancelling it, closes all open episodes.
@@ -249,7 +249,7 @@ async def _jobs(
     samples: int,
     seed: int | None,
     skip: Container[tuple[str, str, str, int]],
-) -> AsyncIterator[_Job]:
+) -> AsyncGenerator[_Job]:
     count = 0
     async for task in _rows(environment, split, tasks):
         if n is not None and count >= n:
@@ -284,7 +284,7 @@ def _total(
     samples: int,
 ) -> int | None:
     if tasks is not None:
-        count = len(tasks) if hasattr(tasks, "__len__") else None
+        count = len(tasks) if isinstance(tasks, Sized) else None
     else:
         info = next((known for known in environment.splits if known.name == split), None)
         if info is None:
