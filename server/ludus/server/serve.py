@@ -105,7 +105,7 @@ def uvicorn_config(app: LudusApp, settings: ServerSettings) -> uvicorn.Config:
         loop="auto",
         http=BoundedHttpProtocol,
         ws="websockets-sansio",
-        ws_max_size=settings.limits.body_bytes,
+        ws_max_size=2 * settings.limits.body_bytes,  # the channel itself refuses what is over the limit, in words
         ws_ping_interval=settings.ping_seconds,
         ws_ping_timeout=settings.pong_seconds,
         ws_per_message_deflate=False,

@@ -57,10 +57,6 @@ REPLY_FRAME_BYTES: Final = 1024 * 1024
 MAX_ID_CHARS: Final = 128
 """The longest request id; it is echoed."""
 
-UVICORN_OPTIONS: Final = {"ws": "websockets-sansio", "ws_per_message_deflate": False}
-"""How uvicorn should serve the channel: its one implementation that is not deprecated and needs nothing more installed.
-Compression would cost more than a local or data-centre network saves, and invites decompression bombs."""
-
 _ENVELOPE: Final = frozenset({"jsonrpc", "id", "method", "params"})
 
 
