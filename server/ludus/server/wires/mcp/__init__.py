@@ -11,30 +11,58 @@ from starlette.routing import BaseRoute, Route
 
 from ludus.protocol.identifiers import CONTROL_PATH, PLAY_PATH
 from ludus.server.wires.mcp.control import ControlPlane
+from ludus.server.wires.mcp.http import Extend
 from ludus.server.wires.mcp.play import PlayPlane
 from ludus.server.wires.mcp.stdio import serve_stdio
 
 if TYPE_CHECKING:
     from ludus.server.wires import WireContext
 
-__all__ = ["ControlPlane", "PlayPlane", "lifespan", "routes", "serve_stdio"]
+__all__ = ["McpWire", "lifespan", "routes", "serve_stdio"]
+
+
+class McpWire:
+    """Both planes over HTTP.
+
+    Args:
+        context: what the app gives to every wire.
+        extend: adds further handlers to the MCP servers of both planes before they serve.
+        back_channel: whether those handlers may talk to the client while they run; see `Endpoint`.
+    """
+
+    def __init__(self, context: WireContext, *, extend: Extend | None = None, back_channel: bool = False) -> None:
+        self.control = ControlPlane(context, extend, back_channel=back_channel)
+        self.play = PlayPlane(context, extend, back_channel=back_channel)
+        # Without sessions there is nothing that a GET or a DELETE could be about.
+        self._methods = ["POST", "GET", "DELETE"] if back_channel else ["POST"]
+
+    def routes(self) -> list[BaseRoute]:
+        """The routes of both planes."""
+        return [
+            Route(CONTROL_PATH, self.control, methods=self._methods),
+            Route(PLAY_PATH, self.play, methods=self._methods),
+        ]
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Serve while entered."""
+        async with self.control.run(), self.play.run():
+            yield
 
 
 def routes(context: WireContext) -> list[BaseRoute]:
-    """The routes of both planes. Only POST: nothing is remembered that a GET or a DELETE could be about."""
-    control, play = _planes_of(context)
-    return [Route(CONTROL_PATH, control, methods=["POST"]), Route(PLAY_PATH, play, methods=["POST"])]
+    """The routes of both planes."""
+    return _wire_of(context).routes()
 
 
 @asynccontextmanager
 async def lifespan(context: WireContext) -> AsyncIterator[None]:
     """Both planes serve while this is entered."""
-    control, play = _planes_of(context)
-    async with control.run(), play.run():
+    async with _wire_of(context).run():
         yield
 
 
 @lru_cache(maxsize=16)
-def _planes_of(context: WireContext) -> tuple[ControlPlane, PlayPlane]:
-    """The planes that an app's routes and its lifespan share; few apps of one process begin at one time."""
-    return ControlPlane(context), PlayPlane(context)
+def _wire_of(context: WireContext) -> McpWire:
+    """The wire that an app's routes and its lifespan share; few apps of one process begin at one time."""
+    return McpWire(context)

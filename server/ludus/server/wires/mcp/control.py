@@ -16,7 +16,7 @@ from ludus.protocol.errors import Unauthenticated
 from ludus.server.wires.mcp.base import Context, LudusServer
 from ludus.server.wires.mcp.catalogue import Catalogue
 from ludus.server.wires.mcp.extension import HTTP_SETTINGS, add_extension, declares_extension
-from ludus.server.wires.mcp.http import Endpoint
+from ludus.server.wires.mcp.http import Endpoint, Extend
 
 if TYPE_CHECKING:
     from ludus.server.host import EpisodeHost
@@ -33,27 +33,13 @@ _INSTRUCTIONS: Final = (
 
 
 class ControlPlane:
-    """`POST /mcp`.
+    """`POST /mcp`. The arguments are those of `McpWire`."""
 
-    Args:
-        context: what the app gives to every wire.
-        back_channel: see `Endpoint`.
-        extend: adds further handlers to the MCP server before it serves.
-    """
-
-    def __init__(
-        self,
-        context: WireContext,
-        *,
-        back_channel: bool = False,
-        extend: Callable[[LudusServer], None] | None = None,
-    ) -> None:
+    def __init__(self, context: WireContext, extend: Extend | None = None, *, back_channel: bool = False) -> None:
         self._authenticate = context.authenticate
         server = catalogue_server(context.host, _principal_of_request)
         add_extension(server, context.host, _principal_of_request, HTTP_SETTINGS)
-        if extend is not None:
-            extend(server)
-        self._endpoint = Endpoint(server, context.limits.body_bytes, back_channel=back_channel)
+        self._endpoint = Endpoint(server, context.limits.body_bytes, extend, back_channel=back_channel)
         self.run = self._endpoint.run
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
-from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import Receive, Scope, Send
 
+from ludus.server.wires.mcp.base import LudusServer
 from ludus.server.wires.mcp.streaming import answer_patiently
 
 _CHECKED_ALREADY: Final = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 """The app's own guard has checked Host and Origin before any wire is reached."""
+
+Extend = Callable[[LudusServer], None]
+"""Adds handlers to an MCP server."""
 
 
 class Endpoint:
@@ -23,12 +26,17 @@ class Endpoint:
     Args:
         server: what is served.
         body_bytes: the largest request body.
+        extend: adds further handlers first.
         back_channel: let handlers send progress, log messages and requests of their own to the client while they
             run. Ludus's own tools do none of that, and it costs a session per handshake-era client and an event
             stream per request.
     """
 
-    def __init__(self, server: Server[Any], body_bytes: int, *, back_channel: bool = False) -> None:
+    def __init__(
+        self, server: LudusServer, body_bytes: int, extend: Extend | None = None, *, back_channel: bool = False
+    ) -> None:
+        if extend is not None:
+            extend(server)
         self._back_channel = back_channel
         self._server = server
         self._body_bytes = body_bytes

@@ -36,7 +36,7 @@ from ludus.server.wires.mcp.answers import (
     tool_list,
 )
 from ludus.server.wires.mcp.base import Context, LudusServer
-from ludus.server.wires.mcp.http import Endpoint
+from ludus.server.wires.mcp.http import Endpoint, Extend
 
 if TYPE_CHECKING:
     from ludus.server.host import EpisodeHost
@@ -58,11 +58,15 @@ class StepMark(WireModel):
 
 
 class PlayPlane:
-    """Every episode's play plane: one MCP server that reads from the URL which episode is meant."""
+    """Every episode's play plane: one MCP server that reads from the URL which episode is meant.
 
-    def __init__(self, context: WireContext) -> None:
+    The arguments are those of `McpWire`.
+    """
+
+    def __init__(self, context: WireContext, extend: Extend | None = None, *, back_channel: bool = False) -> None:
         self._signer = context.signer
-        self._endpoint = Endpoint(episode_server(context.host, _episode_of_request), context.limits.body_bytes)
+        server = episode_server(context.host, _episode_of_request)
+        self._endpoint = Endpoint(server, context.limits.body_bytes, extend, back_channel=back_channel)
         self.run = self._endpoint.run
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
