@@ -1,0 +1,203 @@
+"""One fixture, five ways to play: the same behaviour is asked of every wire."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import mcp.types as mcp_types
+import pytest
+import worlds
+from mcp import Client as McpClient
+from mcp import MCPError, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from ludus.client import Client, Episode, connect
+from ludus.protocol import Content, ImageBlock, TextBlock, text_of
+from ludus.protocol.errors import EpisodeEnded, EpisodeFailed
+from ludus.protocol.identifiers import SUBMIT_TOOL
+
+CLIENT_WIRES = ("channel", "mcp", "ors")
+WIRES = (*CLIENT_WIRES, "play", "stdio")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a player saw of one call, whatever the wire."""
+
+    content: tuple[Content, ...]
+    mistake: bool = False
+    """The call was refused, or told that it was wrong."""
+    over: bool = False
+    """The episode was over before the call."""
+    failed: str | None = None
+    """The incident, when the environment broke."""
+    reward: float | None = None
+    """On wires that carry rewards."""
+
+    @property
+    def text(self) -> str:
+        return text_of(self.content)
+
+
+class Seat(Protocol):
+    """One episode, seen by one player."""
+
+    @property
+    def prompt(self) -> str: ...
+
+    @property
+    def tools(self) -> Sequence[str]: ...
+
+    @property
+    def sees_rewards(self) -> bool: ...
+
+    async def call(self, tool: str, /, **arguments: Any) -> Seen: ...
+
+    async def submit(self, answer: str) -> Seen: ...
+
+
+class ClientSeat:
+    """Our client on one of its wires."""
+
+    sees_rewards = True
+
+    def __init__(self, episode: Episode) -> None:
+        self.episode = episode
+        self.prompt = text_of(episode.prompt[-1].content)
+        self.tools = [tool.name for tool in episode.tools if tool.name != SUBMIT_TOOL]
+
+    async def call(self, tool: str, /, **arguments: Any) -> Seen:
+        try:
+            result = await self.episode.call(tool, **arguments)
+        except EpisodeEnded:
+            return Seen((), over=True)
+        except EpisodeFailed as error:
+            return Seen((TextBlock(text=error.message),), failed=error.incident or "unknown")
+        reward = result.reward.value if result.reward is not None else None
+        return Seen(result.content, mistake=result.error is not None, reward=reward)
+
+    async def submit(self, answer: str) -> Seen:
+        try:
+            result = await self.episode.grade(answer)
+        except EpisodeEnded:
+            return Seen((), over=True)
+        return Seen((), reward=result.reward.value if result.reward is not None else None)
+
+
+class McpSeat:
+    """The official MCP client, unchanged."""
+
+    sees_rewards = False
+
+    def __init__(self, client: McpClient, prompt: str, tools: Sequence[str]) -> None:
+        self.client = client
+        self.prompt = prompt
+        self.tools = [name for name in tools if name != SUBMIT_TOOL]
+
+    async def call(self, tool: str, /, **arguments: Any) -> Seen:
+        try:
+            result = await self.client.call_tool(tool, arguments)
+        except MCPError as error:
+            return Seen((TextBlock(text=str(error)),), mistake=True)
+        assert isinstance(result, mcp_types.CallToolResult)
+        assert result.structured_content is None
+        content = tuple(_block(block) for block in result.content)
+        text = text_of(content)
+        if not result.is_error:
+            return Seen(content)
+        incident = re.search(r"[Ii]ncident (\w+)", text)
+        if incident is not None:
+            return Seen(content, failed=incident.group(1))
+        return Seen(content, over="over" in text, mistake="over" not in text)
+
+    async def submit(self, answer: str) -> Seen:
+        return await self.call(SUBMIT_TOOL, answer=answer)
+
+
+def _block(block: mcp_types.ContentBlock) -> Content:
+    if isinstance(block, mcp_types.TextContent):
+        return TextBlock(text=block.text)
+    assert isinstance(block, mcp_types.ImageContent)
+    return ImageBlock(data=block.data, mime_type=block.mime_type)
+
+
+class Keeper:
+    """Holds an MCP client open in a task of its own: its cancel scopes must be left by the task that entered them."""
+
+    def __init__(self, client: McpClient) -> None:
+        self._client = client
+        self._leave = asyncio.Event()
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def _hold(self) -> None:
+        try:
+            async with self._client:
+                self._ready.set_result(None)
+                await self._leave.wait()
+        except BaseException as error:
+            if self._ready.done():
+                raise
+            self._ready.set_exception(error)
+
+    async def __aenter__(self) -> McpClient:
+        self._task = asyncio.create_task(self._hold())
+        await self._ready
+        return self._client
+
+    async def __aexit__(self, *_: object) -> None:
+        self._leave.set()
+        await self._task
+
+
+async def _take_mcp_seat(client: McpClient) -> McpSeat:
+    tools = (await client.list_tools()).tools
+    (prompt,) = (await client.list_prompts()).prompts
+    messages = (await client.get_prompt(prompt.name)).messages
+    content = messages[-1].content
+    assert isinstance(content, mcp_types.TextContent)
+    return McpSeat(client, content.text, [tool.name for tool in tools])
+
+
+Sit = Callable[..., Awaitable[Seat]]
+
+
+@pytest.fixture(params=WIRES)
+async def sit(request: pytest.FixtureRequest, serve: Any) -> AsyncIterator[Sit]:
+    """`seat = await sit(Environment, index=…, seed=…)`: an episode, on each wire in turn."""
+    wire: str = request.param
+    async with AsyncExitStack() as stack:
+        clients: dict[Any, Client] = {}
+
+        async def client_for(environment: Any) -> Client:
+            if environment not in clients:
+                server = await serve(environment)
+                chosen = wire if wire in CLIENT_WIRES else "channel"
+                clients[environment] = await stack.enter_async_context(connect(server.url, wire=chosen))
+            return clients[environment]
+
+        async def take(environment: Any, *, split: str = "train", index: int = 0, seed: int = 7) -> Seat:
+            name = environment.__name__.lower()
+            if wire == "stdio":
+                where = f"{Path(worlds.__file__)}:{environment.__name__}"
+                task = ["--environment", name, "--split", split, "--index", str(index), "--seed", str(seed)]
+                command = ["-m", "ludus.client.cli", "serve", where, "--stdio", *task]
+                parameters = StdioServerParameters(command=sys.executable, args=command)
+                return await _take_mcp_seat(
+                    await stack.enter_async_context(Keeper(McpClient(stdio_client(parameters))))
+                )
+            client = await client_for(environment)
+            episode = await client.environment(name).start(split=split, index=index, seed=seed)
+            stack.push_async_callback(episode.close)
+            if wire == "play":
+                assert episode.play_url is not None
+                return await _take_mcp_seat(await stack.enter_async_context(Keeper(McpClient(episode.play_url))))
+            return ClientSeat(episode)
+
+        yield take
