@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import sys
 from collections.abc import Generator
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any, Final
 
+from ludus.client.loading import load_object
 from ludus.client.policies.base import Conversation, EpisodePolicy, PolicyResult
 from ludus.protocol.actions import Answer, Call
 from ludus.protocol.content import TextBlock
@@ -101,15 +99,10 @@ def load_class(source: str) -> Any:
     A name may be that of a variant: `countdown-hard` finds the class of `countdown`.
 
     Raises:
-        EnvironmentNotFound: there is none.
+        NotFound: there is none.
     """
-    module, _, attribute = source.rpartition(":")
-    if module:
-        found = _load_file(Path(module)) if module.endswith(".py") else _import(module)
-        try:
-            return getattr(found, attribute)
-        except AttributeError:
-            raise EnvironmentNotFound(f"{module} has no class {attribute!r}") from None
+    if ":" in source:
+        return load_object(source)
     entries = {entry.name: entry for entry in entry_points(group=GROUP)}
     names = [name for name in entries if source == name or source.startswith(f"{name}-")]
     if not names:
@@ -119,24 +112,3 @@ def load_class(source: str) -> Any:
             "name its class as module:Class or file.py:Class"
         )
     return entries[max(names, key=len)].load()
-
-
-def _import(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name and (module == error.name or module.startswith(f"{error.name}.")):
-            raise EnvironmentNotFound(f"there is no module {module!r}; is its package installed?") from None
-        raise
-
-
-def _load_file(path: Path) -> Any:
-    if not path.is_file():
-        raise EnvironmentNotFound(f"there is no file {path}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise EnvironmentNotFound(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)
-    spec.loader.exec_module(module)
-    return module

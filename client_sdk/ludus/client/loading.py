@@ -1,0 +1,60 @@
+"""Objects by their address: `module:name`, or `path/file.py:name`."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+from ludus.protocol.errors import NotFound
+
+
+def load_object(source: str) -> Any:
+    """What `source` names. Modules are looked for in the working directory, too.
+
+    Raises:
+        NotFound: there is no such module, file or name. Whatever the module itself raises comes through.
+    """
+    module, _, name = source.rpartition(":")
+    if not module or not name:
+        raise NotFound(f"{source!r} names nothing; write module:name or path/file.py:name")
+    loaded = _file(Path(module)) if module.endswith(".py") else _module(module)
+    try:
+        return getattr(loaded, name)
+    except AttributeError:
+        raise NotFound(f"{module} has no {name!r}") from None
+
+
+def _module(name: str) -> Any:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise NotFound(f"there is no module {name!r}; is its package installed?") from None
+        raise
+
+
+def _file(path: Path) -> Any:
+    if not path.is_file():
+        raise NotFound(f"there is no file {path}")
+    # The hash keeps files of one name apart; registered, so that pydantic finds the module of a class's annotations.
+    name = f"{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise NotFound(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
