@@ -55,13 +55,13 @@ def envs(url: Url, token: Token = None, wire: WireOption = "channel", as_json: J
     if as_json:
         print_json([info.model_dump(mode="json") for info in found])
         return
-    table = Table("environment", "version", "splits", "tools", "graded", "description")
     for info in found:
-        splits = ", ".join(f"{s.name} ({'endless' if s.count is None else s.count})" for s in info.splits)
+        splits = ", ".join(f"{s.name} {'endless' if s.count is None else s.count}" for s in info.splits)
+        tools = ", ".join(tool.name for tool in info.tools) or "none"
+        console.print(Text(f"{info.name} {info.version}", style="bold"), soft_wrap=True)
         first = info.description.strip().partition("\n")[0]
-        row = [info.name, info.version, splits, str(len(info.tools)), "yes" if info.gradable else "no", first]
-        table.add_row(*map(Text, row))
-    console.print(table)
+        for line in (first, f"splits: {splits}", f"tools: {tools}"):
+            console.print(Text(f"  {line}"), soft_wrap=True)
 
 
 def tasks(
