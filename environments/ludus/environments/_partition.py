@@ -1,4 +1,7 @@
-"""Splits that cannot overlap: a problem belongs to the split that its own hash names, whoever generates it."""
+"""Splits that cannot overlap: a problem belongs to one split by what it is, whoever generates it.
+
+Of ten problems eight are for training, one each for validation and test.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def digest(text: str) -> int:
 
 
 def split_of(identity: str) -> SplitName:
-    """The split a problem belongs to: of ten, eight are for training, one each for validation and test.
+    """The split that a problem's own hash names.
 
     Args:
         identity: what makes two problems the same, written as text.
@@ -27,8 +30,18 @@ def split_of(identity: str) -> SplitName:
     return "validation" if bucket == 8 else "test" if bucket == 9 else "train"
 
 
+def place_of(split: SplitName, index: int) -> int:
+    """The place of a split's problem where all problems stand in one row and every ten are dealt out alike."""
+    if split == "train":
+        return 10 * (index // 8) + index % 8
+    return 10 * index + (8 if split == "validation" else 9)
+
+
 def draw(
-    split: SplitName, stream: str, make: Callable[[random.Random], ProblemT], identity: Callable[[ProblemT], str]
+    split: SplitName,
+    stream: str,
+    make: Callable[[random.Random], ProblemT],
+    identity: Callable[[ProblemT], str],
 ) -> ProblemT:
     """The first problem of a stream that belongs to a split.
 

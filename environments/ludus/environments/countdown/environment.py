@@ -14,7 +14,7 @@ from ludus.environments.countdown.generator import Difficulty, make_problem
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult
 from ludus.server import Environment, Private, Result, Split, Task, ToolError, tool
 
-COUNTS: Final[Mapping[SplitName, int]] = {"train": 50_000, "validation": 300, "test": 300}
+COUNTS: Final[Mapping[SplitName, int]] = {"train": 40_000, "validation": 300, "test": 300}
 
 
 class CountdownTask(Task):
@@ -30,7 +30,7 @@ class CountdownTask(Task):
 def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> CountdownTask:
     """The task at an index; difficulties take turns."""
     difficulty = difficulties[index % len(difficulties)]
-    problem = make_problem(split, difficulty, index)
+    problem = make_problem(split, difficulty, index // len(difficulties))
     return CountdownTask(
         id=f"{split}-{index}",
         numbers=problem.numbers,

@@ -1,7 +1,12 @@
-"""Countdown problems from an index: always solvable, and never by fewer numbers than their level says."""
+"""Countdown problems from an index: always solvable, and never by fewer numbers than their level says.
+
+Every choice of numbers that a level allows has a place in one row, and the places are dealt out to the splits. So no
+two problems have the same numbers, whether in one split or in two.
+"""
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +14,7 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Final, Literal
 
-from ludus.environments._partition import SplitName, draw
+from ludus.environments._partition import SplitName, digest, place_of
 
 Difficulty = Literal["easy", "medium", "hard"]
 
@@ -28,11 +33,25 @@ class Level:
     needs: int
     """No solution uses fewer numbers than this (2 to 4)."""
 
+    @property
+    def choices(self) -> int:
+        """How many different choices of numbers there are."""
+        return math.comb(self.greatest + self.small - 1, self.small) * math.comb(len(LARGE), self.large)
+
+    def numbers(self, place: int) -> list[int]:
+        """The numbers at a place below `choices`; neighbours have nothing in common."""
+        stride = int(self.choices * (math.sqrt(5) - 1) / 2)
+        while math.gcd(stride, self.choices) > 1:
+            stride += 1
+        large = list(combinations(LARGE, self.large))
+        rank, which = divmod(place * stride % self.choices, len(large))
+        return [*_multiset(rank, self.small), *large[which]]
+
 
 LEVELS: Final[Mapping[Difficulty, Level]] = {
-    "easy": Level(small=3, greatest=50, large=0, targets=(2, 100), needs=2),
+    "easy": Level(small=3, greatest=99, large=0, targets=(2, 100), needs=2),
     "medium": Level(small=4, greatest=50, large=0, targets=(2, 200), needs=3),
-    "hard": Level(small=4, greatest=10, large=2, targets=(101, 999), needs=4),
+    "hard": Level(small=4, greatest=20, large=2, targets=(101, 999), needs=4),
 }
 LARGE: Final = (25, 50, 75, 100)
 
@@ -45,19 +64,25 @@ class Problem:
     target: int
     solution: str
 
-    @property
-    def identity(self) -> str:
-        """The same for problems that differ only in the order of the numbers or in the known solution."""
-        return f"countdown:{sorted(self.numbers)}:{self.target}"
-
 
 def make_problem(split: SplitName, difficulty: Difficulty, index: int) -> Problem:
-    """The problem of an index: always the same, and of no other split."""
+    """The problem of an index, always the same.
 
-    def candidate(rng: random.Random) -> Problem:
-        return _problem(rng, LEVELS[difficulty])
-
-    return draw(split, f"countdown:{difficulty}:{index}", candidate, lambda problem: problem.identity)
+    Raises:
+        IndexError: the level has no further choice of numbers for that split.
+    """
+    level = LEVELS[difficulty]
+    place = place_of(split, index)
+    if place >= level.choices:
+        raise IndexError(index)
+    chosen = level.numbers(place)
+    rng = random.Random(digest(f"countdown:{difficulty}:{place}"))
+    rng.shuffle(chosen)
+    while True:
+        solution, target = _combine(rng, rng.sample(chosen, rng.randint(level.needs, len(chosen))))
+        in_range = level.targets[0] <= target <= level.targets[1]
+        if in_range and not reachable(chosen, target, level.needs - 1):
+            return Problem(tuple(chosen), target, solution)
 
 
 def reachable(numbers: Sequence[int], target: int, count: int) -> bool:
@@ -90,14 +115,16 @@ def _values(a: Fraction, b: Fraction) -> set[Fraction]:
     return values
 
 
-def _problem(rng: random.Random, level: Level) -> Problem:
-    while True:
-        numbers = [rng.randint(1, level.greatest) for _ in range(level.small)] + rng.sample(LARGE, level.large)
-        rng.shuffle(numbers)
-        solution, target = _combine(rng, rng.sample(numbers, rng.randint(level.needs, len(numbers))))
-        in_range = level.targets[0] <= target <= level.targets[1]
-        if in_range and not reachable(numbers, target, level.needs - 1):
-            return Problem(tuple(numbers), target, solution)
+def _multiset(rank: int, size: int) -> list[int]:
+    """The multiset of positive whole numbers at a rank, by the combinatorial number system."""
+    numbers = []
+    for position in range(size, 0, -1):
+        top = position - 1
+        while math.comb(top + 1, position) <= rank:
+            top += 1
+        rank -= math.comb(top, position)
+        numbers.append(top - position + 2)
+    return numbers
 
 
 def _combine(rng: random.Random, numbers: Sequence[int]) -> tuple[str, int]:

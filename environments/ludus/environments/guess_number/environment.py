@@ -30,7 +30,7 @@ class Level:
 LEVELS: Final[Mapping[Difficulty, Level]] = {
     "easy": Level(sizes=(8, 20), spare=2),
     "medium": Level(sizes=(50, 200), spare=1),
-    "hard": Level(sizes=(500, 2000), spare=0),
+    "hard": Level(sizes=(12_289, 16_383), spare=0),
 }
 
 

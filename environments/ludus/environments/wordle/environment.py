@@ -51,8 +51,9 @@ class Wordle(Environment[WordleTask]):
     forkable = True
     blocking = False
 
-    shaping: ClassVar[float] = 0.2
-    """How much of the reward is paid for finding letters' places, and no longer for winning."""
+    shaping: ClassVar[float] = 1 / 32
+    """How much of the reward is paid for each letter whose place is found, and no longer for winning. Keep it a power
+    of two, so that rewards add up to exactly 1."""
     strict: ClassVar[bool] = False
     """Whether guesses must keep every hint so far."""
     hints: ClassVar[int] = 0
@@ -110,13 +111,13 @@ class Wordle(Environment[WordleTask]):
             raise ToolError(f"{guess.upper()} does not keep the hints: {broken}. No guess was used.")
 
     def _reward(self, before: list[tuple[str, str]], won: bool) -> Reward:
-        placed = (len(greens(self._history)) - len(greens(before))) / LENGTH
-        found = (present(self._history).total() - present(before).total()) / LENGTH
-        win = 1.0 - self.shaping
+        placed = len(greens(self._history)) - len(greens(before))
+        found = present(self._history).total() - present(before).total()
+        win = 1.0 - LENGTH * self.shaping
         components = {
             "win": Component(value=float(won), weight=win),
-            "greens": Component(value=placed, weight=self.shaping),
-            "yellows": Component(value=found, weight=0.0),
+            "greens": Component(value=float(placed), weight=self.shaping),
+            "yellows": Component(value=float(found), weight=0.0),
             "turns": Component(value=1.0, weight=0.0),
         }
         return Reward.of(win * won + self.shaping * placed, components)

@@ -1,0 +1,94 @@
+"""A host with every built-in environment, and a player that drives its episodes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Callable, Generator
+from importlib.metadata import entry_points
+from typing import Any
+
+import pytest
+
+from ludus.protocol import Answer, Call, EpisodeInfo, Reward, StartedEpisode, StepResult, Task
+from ludus.protocol import episodes as e
+from ludus.server import EpisodeHost
+from ludus.server.principal import Principal
+
+Policy = Generator[Call | Answer, StepResult, None]
+
+
+class Player:
+    """Plays whole episodes against a host."""
+
+    def __init__(self, host: EpisodeHost) -> None:
+        self.host = host
+        self.principal = Principal.open()
+        self._keys = map(str, itertools.count())
+
+    def task(self, environment: str, split: str, index: int) -> Task:
+        """The author's own task, private fields included."""
+        task: Task = self.host.catalog[environment].splits[split].get(index)
+        return task
+
+    def oracle(self, environment: str, split: str, index: int) -> Policy:
+        return self.host.catalog[environment].cls.oracle(self.task(environment, split, index))
+
+    async def start(
+        self, environment: str, split: str, index: int, seed: int = 0, count: int = 1
+    ) -> list[StartedEpisode]:
+        params = e.StartParams(
+            environment=environment, split=split, index=index, seed=seed, count=count, key=next(self._keys)
+        )
+        return list((await self.host.start(params, self.principal)).episodes)
+
+    async def step(self, episode: str, tool: str, **arguments: Any) -> StepResult:
+        info = await self.info(episode)
+        params = e.StepParams(
+            episode=episode, step=info.steps + 1, tool=tool, arguments=arguments, key=next(self._keys)
+        )
+        return await self.host.step(params, self.principal)
+
+    async def answer(self, episode: str, text: str) -> EpisodeInfo:
+        params = e.GradeParams(episode=episode, answer=text, key=next(self._keys))
+        return (await self.host.grade(params, self.principal)).info
+
+    async def info(self, episode: str) -> EpisodeInfo:
+        return (await self.host.get_episode(e.GetEpisodeParams(episode=episode), self.principal)).info
+
+    async def rewards(self, episode: str) -> tuple[Reward, list[Reward]]:
+        """The total, and the reward of each step."""
+        result = await self.host.rewards(e.RewardsParams(episode=episode), self.principal)
+        return result.total, [entry.reward for entry in result.entries]
+
+    async def play(self, episode: str, policy: Policy) -> list[StepResult]:
+        """Drive an episode by a policy until either ends."""
+        results: list[StepResult] = []
+        action = next(policy, None)
+        while isinstance(action, Call):
+            results.append(await self.step(episode, action.tool, **action.arguments))
+            if results[-1].ended:
+                break
+            try:
+                action = policy.send(results[-1])
+            except StopIteration:
+                break
+        if isinstance(action, Answer):
+            await self.answer(episode, action.text)
+        return results
+
+
+@pytest.fixture
+def load() -> Callable[[], list[Any]]:
+    """All environment classes of our own that are registered as plugins."""
+
+    def read() -> list[Any]:
+        ours = [entry for entry in entry_points(group="ludus.environments") if entry.value.startswith("ludus.")]
+        return [entry.load() for entry in ours]
+
+    return read
+
+
+@pytest.fixture
+async def player(load: Callable[[], list[Any]]) -> AsyncIterator[Player]:
+    async with EpisodeHost(load()) as host:
+        yield Player(host)

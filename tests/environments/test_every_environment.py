@@ -1,0 +1,254 @@
+"""What every built-in environment and variant must keep, whatever it is about."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import pytest
+
+from ludus.protocol import Answer, Call, EndReason, EpisodeStatus, StartedEpisode, StepResult, Task, ToolSpec, text_of
+from ludus.protocol import episodes as e
+
+NAMES = (
+    "countdown", "countdown-easy", "countdown-hard",
+    "guess_number", "guess_number-easy", "guess_number-hard", "guess_number-shaped",
+    "wordle", "wordle-easy", "wordle-hard", "wordle-sparse",
+)  # fmt: skip
+SPLITS = ("train", "validation", "test")
+SAMPLE = 30
+
+each_environment = pytest.mark.parametrize("name", NAMES)
+each_split = pytest.mark.parametrize("split", SPLITS)
+
+
+def problem(task: Task) -> tuple[Any, ...]:
+    """What makes two tasks the same problem: all fields but the id, private ones included."""
+    fields = {name: getattr(task, name) for name in type(task).model_fields if name not in ("id", "solution")}
+    if "numbers" in fields:
+        fields["numbers"] = tuple(sorted(fields["numbers"]))
+    return tuple(sorted(fields.items()))
+
+
+def arbitrary(tools: Sequence[ToolSpec], rng: random.Random) -> Generator[Call | Answer, StepResult, None]:
+    """Call a random tool with random arguments of the right types, and never learn."""
+    while True:
+        tool = rng.choice(tools)
+        arguments: dict[str, Any] = {}
+        for name, schema in tool.input_schema["properties"].items():
+            if schema["type"] == "integer":
+                arguments[name] = rng.randint(-10, 100_000)
+            else:
+                arguments[name] = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz+*()1234567890", k=5))
+        yield Call(tool.name, arguments)
+
+
+def shown_by(episode: StartedEpisode, results: Sequence[StepResult]) -> str:
+    """All text that a policy sees, in lower case."""
+    prompt = [text_of(message.content) for message in episode.prompt]
+    tools = [json.dumps(tool.model_dump()) for tool in episode.tools]
+    return "\n".join([*prompt, *tools, *(text_of(result.content) for result in results)]).lower()
+
+
+async def transcript(player: Any, name: str, split: str, index: int, seed: int) -> list[str]:
+    """Everything that an oracle's episode shows, prompt and rewards included."""
+    [episode] = await player.start(name, split, index, seed=seed)
+    results = await player.play(episode.episode, player.oracle(name, split, index))
+    prompt = [message.model_dump_json() for message in episode.prompt]
+    return [*prompt, *(result.model_dump_json() for result in results)]
+
+
+async def test_the_names_checked_here_are_all_that_is_published(player: Any) -> None:
+    assert sorted(player.host.catalog) == sorted(NAMES)
+
+
+@each_environment
+async def test_it_has_the_three_splits_and_announces_its_rewards(player: Any, name: str) -> None:
+    info = player.host.catalog[name].info
+
+    assert [(split.name, split.type) for split in info.splits] == [(split, split) for split in SPLITS]
+    assert all(split.count for split in info.splits)
+    assert info.reward_range == (0.0, 1.0)
+    assert info.description
+    assert info.seedable
+    assert all(schema.get("description") for tool in info.tools for schema in tool.input_schema["properties"].values())
+
+
+@each_environment
+async def test_validation_and_test_hold_no_problem_twice_and_share_none(player: Any, name: str) -> None:
+    splits = player.host.catalog[name].splits
+    problems = {split: [problem(splits[split].get(i)) for i in range(splits[split].count)] for split in SPLITS[1:]}
+
+    assert len(set(problems["validation"])) == splits["validation"].count
+    assert len(set(problems["test"])) == splits["test"].count
+    assert set(problems["validation"]).isdisjoint(problems["test"])
+
+
+@each_environment
+async def test_no_training_problem_is_held_out(player: Any, name: str) -> None:
+    splits = player.host.catalog[name].splits
+    held_out = {problem(splits[split].get(i)) for split in SPLITS[1:] for i in range(splits[split].count)}
+    sample = range(0, splits["train"].count, max(1, splits["train"].count // 2000))
+
+    assert held_out.isdisjoint(problem(splits["train"].get(index)) for index in sample)
+
+
+@each_environment
+async def test_a_task_is_found_by_its_id(player: Any, name: str) -> None:
+    for split in SPLITS:
+        params = e.GetTaskParams(environment=name, split=split, index=17)
+        row = (await player.host.get_task(params, player.principal)).task
+        again = e.GetTaskParams(environment=name, split=split, task=row.id)
+
+        assert (await player.host.get_task(again, player.principal)).task == row
+
+
+@each_environment
+@each_split
+async def test_the_oracle_earns_the_greatest_reward(player: Any, name: str, split: str) -> None:
+    best = player.host.catalog[name].info.reward_range[1]
+    for index in range(SAMPLE):
+        [episode] = await player.start(name, split, index, seed=index)
+        results = await player.play(episode.episode, player.oracle(name, split, index))
+        total, _ = await player.rewards(episode.episode)
+
+        assert total.value == best
+        assert results[-1].end_reason is EndReason.COMPLETED
+        assert not any(result.error for result in results)
+
+
+@each_environment
+async def test_a_reward_is_the_weighted_sum_of_its_components(player: Any, name: str) -> None:
+    for index in range(SAMPLE):
+        [episode] = await player.start(name, "train", index, seed=index)
+        await player.play(episode.episode, player.oracle(name, "train", index))
+        total, steps = await player.rewards(episode.episode)
+
+        for reward in (*steps, total):
+            weighted = sum(part.value * part.weight for part in reward.components.values())
+            assert reward.value == pytest.approx(weighted, abs=1e-12)
+
+
+@each_environment
+async def test_equal_seeds_give_equal_episodes(player: Any, name: str) -> None:
+    for index in range(5):
+        first = await transcript(player, name, "train", index, seed=9)
+        assert first == await transcript(player, name, "train", index, seed=9)
+
+
+@pytest.mark.parametrize("name", ["guess_number", "wordle-easy"])
+async def test_other_seeds_give_other_episodes_where_something_is_drawn(player: Any, name: str) -> None:
+    seen = {tuple(await transcript(player, name, "train", 2, seed=seed)) for seed in range(20)}
+
+    assert len(seen) > 3
+
+
+@each_environment
+async def test_the_episodes_of_a_group_hide_the_same(player: Any, name: str) -> None:
+    group = await player.start(name, "train", 1, seed=3, count=4)
+    played = [await player.play(one.episode, player.oracle(name, "train", 1)) for one in group]
+
+    assert len({one.prompt for one in group}) == 1
+    assert all(results == played[0] for results in played)
+
+
+@each_environment
+async def test_doing_nothing_earns_the_least(player: Any, name: str) -> None:
+    [episode] = await player.start(name, "train", 0)
+    info = await player.answer(episode.episode, "I do not know.")
+
+    assert info.end_reason is EndReason.SUBMITTED
+    assert info.reward is not None
+    assert info.reward.value == 0.0
+
+
+@each_environment
+async def test_arbitrary_calls_earn_next_to_nothing_and_come_to_an_end(player: Any, name: str) -> None:
+    rng = random.Random(4)
+    totals = []
+    for index in range(SAMPLE):
+        [episode] = await player.start(name, "train", index, seed=index)
+        results = await player.play(episode.episode, arbitrary(episode.tools, rng))
+        total, _ = await player.rewards(episode.episode)
+        totals.append(total.value)
+
+        assert results[-1].status in (EpisodeStatus.COMPLETED, EpisodeStatus.TRUNCATED)
+    assert sum(totals) / len(totals) <= 0.05
+
+
+@each_environment
+async def test_wrong_arguments_and_unknown_tools_are_the_policys_mistake(player: Any, name: str) -> None:
+    [episode] = await player.start(name, "train", 0)
+    for tool in episode.tools:
+        parameter = next(iter(tool.input_schema["properties"]))
+        wrong: list[dict[str, Any]] = [{}, {parameter: None}, {parameter: [1]}, {parameter: {}}, {"no_such": 1}]
+        for arguments in wrong:
+            result = await player.step(episode.episode, tool.name, **arguments)
+            assert result.error is not None
+            assert result.error.code == "invalid_arguments"
+            assert result.status is EpisodeStatus.RUNNING
+    result = await player.step(episode.episode, "no_such_tool")
+    assert result.error is not None
+    assert result.error.code == "unknown_tool"
+
+
+@each_environment
+async def test_extreme_arguments_are_refused_and_cost_nothing(player: Any, name: str) -> None:
+    [episode] = await player.start(name, "train", 0)
+    for tool in episode.tools:
+        [(parameter, schema)] = tool.input_schema["properties"].items()
+        numbers = [10**5000, -(10**400), 2**63, -1]
+        texts = ["", " ", "\x00", "a" * 100_000, "(" * 199, "9" * 200, "\ud800", "ﬀ½٣Ⅷ", "crane\ncrane", "1/0", "ſſſſſ"]
+        for value in numbers if schema["type"] == "integer" else texts:
+            result = await player.step(episode.episode, tool.name, **{parameter: value})
+            assert result.error is not None
+            assert result.error.code in ("refused", "invalid_arguments")
+            assert len(text_of(result.content)) < 500
+            assert result.reward is None
+            if len(episode.tools) * len(texts) > 15:
+                [episode] = await player.start(name, "train", 0)
+
+
+@each_environment
+@each_split
+async def test_public_rows_hold_no_private_field(player: Any, name: str, split: str) -> None:
+    params = e.ListTasksParams(environment=name, split=split, limit=50)
+    for row in (await player.host.list_tasks(params, player.principal)).tasks:
+        task = player.task(name, split, row.index)
+        public = set(type(task).model_fields) - task.private_fields() - {"id"}
+
+        assert set(row.fields) == (set() if split == "test" else public)
+        for field in task.private_fields():
+            assert getattr(task, field) not in (row.id, *(v for k, v in row.fields.items() if k != "difficulty"))
+
+
+@each_environment
+async def test_prompt_and_observations_never_tell_a_private_field(player: Any, name: str) -> None:
+    rng = random.Random(11)
+    [other] = await player.start(name, "train", SAMPLE)
+    rules = shown_by(other, [])
+    for index in range(SAMPLE):
+        [episode] = await player.start(name, "train", index, seed=index)
+        results = await player.play(episode.episode, arbitrary(episode.tools, rng))
+        shown = shown_by(episode, results)
+        task = player.task(name, "train", index)
+
+        for field in task.private_fields():
+            secret = str(getattr(task, field)).lower()
+            # A few answers, such as "below", are words of the rules themselves.
+            assert secret not in shown or secret in rules
+
+
+@each_environment
+async def test_a_hundred_episodes_at_once_do_not_disturb_each_other(player: Any, name: str) -> None:
+    async def one(index: int) -> float | None:
+        [episode] = await player.start(name, "train", index, seed=index)
+        await player.play(episode.episode, player.oracle(name, "train", index))
+        total, _ = await player.rewards(episode.episode)
+        value: float | None = total.value
+        return value
+
+    assert set(await asyncio.gather(*map(one, range(100)))) == {1.0}
