@@ -32,6 +32,9 @@ STEP_META_KEY: Final = "dev.ludus/step"
 """The `_meta` key of an MCP `tools/call` under which a client may number and key its step: `{"step": n, "key": …}`.
 (MCP's grammar for `_meta` keys allows one slash, so it cannot begin with the extension's identifier.)"""
 
+ORS_EXTENSION_HEADER: Final = "Ludus-Extension"
+"""On the ORS wire: a client that sends it is answered with what ORS has no word for, under `ludus` at the roots."""
+
 SUBMIT_TOOL: Final = "submit_answer"
 """The tool that carries a final answer to `grade` on wires that have no final message (play plane, ORS)."""
 

@@ -59,30 +59,44 @@ def messages_json(prompt: Sequence[Message]) -> bytes:
     return f"[{','.join(messages)}]".encode()
 
 
-def step_json(tool: str, result: StepResult) -> str:
+def extend(answer: bytes, extension: str) -> bytes:
+    """A JSON object with what only our own client asks for, under `ludus` at its root."""
+    return b'%b,"ludus":%b}' % (answer[:-1], extension.encode())
+
+
+def step_json(tool: str, result: StepResult, *, extended: bool = False) -> str:
     """The result of a call.
 
     A step that was worth something has the value in `reward`, as ORS has it. What ORS has no word for (components,
-    why a reward is unscored, why an episode was cut short, a tool's refusal) stands in `metadata`.
+    why a reward is unscored, why an episode was cut short, a tool's refusal) stands in `metadata`, or for clients that
+    know our extension, at the root.
     """
-    error = result.error
-    if error is not None and error.code != "refused":
-        if error.code == "unknown_tool":
-            return _failed(f"{tool!r} is not a valid tool", "not_found")
-        return _failed(VALIDATION_PREFIX + error.message, "input_validation")
-    reward = result.reward
+    if extended:
+        return _extended_json(tool, result)
     metadata: Mapping[str, Any] = result.metadata
-    value = None
-    if reward is not None:
-        value = reward.value
-        if reward.components or reward.reason is not None or not reward.valid:
-            metadata = {"reward": reward.model_dump(mode="json"), **metadata}
+    reward, error = result.reward, result.error
+    if reward is not None and (reward.components or reward.reason is not None or not reward.valid):
+        metadata = {"reward": reward.model_dump(mode="json"), **metadata}
     if error is not None:
         metadata = {"error": error.model_dump(mode="json"), **metadata}
-    ended = result.end_reason is not None
     if result.truncated:
         metadata = {"end_reason": str(result.end_reason), **metadata}
-    return _ok(_blocks(result.content), metadata, value, ended)
+    return _step(tool, result, metadata)
+
+
+def _extended_json(tool: str, result: StepResult) -> str:
+    rest = result.model_dump_json(exclude={"content", "metadata"})
+    return f'{_step(tool, result, result.metadata)[:-1]},"ludus":{rest}}}'
+
+
+def _step(tool: str, result: StepResult, metadata: Mapping[str, Any]) -> str:
+    error, reward = result.error, result.reward
+    if error is not None and error.code == "unknown_tool":
+        return _failed(f"{tool!r} is not a valid tool", "not_found")
+    if error is not None and error.code == "invalid_arguments":
+        return _failed(VALIDATION_PREFIX + error.message, "input_validation")
+    value = reward.value if reward is not None else None
+    return _ok(_blocks(result.content), metadata, value, result.end_reason is not None)
 
 
 def finished_json(tool: str) -> str:

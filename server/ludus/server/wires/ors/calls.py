@@ -13,14 +13,14 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from ludus.protocol.episodes import Candidate
-from ludus.protocol.errors import EpisodeEnded, EpisodeFailed, EpisodeNotFound, LudusError
+from ludus.protocol.errors import EpisodeEnded, EpisodeFailed, EpisodeNotFound, LudusError, to_wire
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
 from ludus.server.wires.ors import bodies
 from ludus.server.wires.ors.blocks import candidate, finished_json, step_json
 from ludus.server.wires.ors.exchange import Exchange, Refusal
-from ludus.server.wires.ors.frames import error_event, ping_comment, result_events, task_id_event
+from ludus.server.wires.ors.frames import error_event, ludus_event, ping_comment, result_events, task_id_event
 from ludus.server.wires.ors.lifecycle import ready, view_of
-from ludus.server.wires.ors.sessions import NOT_FOUND, Session
+from ludus.server.wires.ors.sessions import NOT_FOUND
 from ludus.server.wires.ors.wire import SESSION_SCOPES, Ors
 
 EARLY_SECONDS: Final = 0.02
@@ -40,8 +40,7 @@ async def call(ors: Ors, x: Exchange, environment: str) -> None:
     principal = ors.principal(x, *SESSION_SCOPES)
     session = ors.sessions.find(principal, x.header(b"x-session-id"))
     name, arguments, task_id = bodies.read_call(await x.body(ors.limits.body_bytes))
-    if session.episode is None:
-        await ready(ors, x, session, principal)
+    episode = session.episode or await ready(ors, x, session, principal)
     if task_id is not None:
         known = session.call(task_id)
         if known is None:
@@ -53,7 +52,7 @@ async def call(ors: Ors, x: Exchange, environment: str) -> None:
     stream = Stream(x, task_id)
     stream.open_late()
     try:
-        events = await _play(ors, session, name, arguments, task_id)
+        events = await _play(ors, x, episode, name, arguments, task_id)
     except Refusal as refusal:
         if not x.started:
             raise
@@ -149,23 +148,28 @@ class Stream:
             leaving.cancel()
 
 
-async def _play(ors: Ors, session: Session, name: str, arguments: dict[str, Any], task_id: str) -> bytes:
+async def _play(ors: Ors, x: Exchange, episode: str, name: str, arguments: dict[str, Any], task_id: str) -> bytes:
     """Run the tool, once per task id, and put what came of it into events."""
-    assert session.episode is not None
     try:
-        result = await ors.host.play(session.episode, name, arguments, key=task_id)
+        result = await ors.host.play(episode, name, arguments, key=task_id)
     except EpisodeEnded as error:
         reason = EndReason(error.data["endReason"])
         if reason in (EndReason.EXPIRED, EndReason.CLOSED):
-            raise Refusal(404, NOT_FOUND) from None
+            raise Refusal(404, NOT_FOUND, error=error) from None
         if EVENT_OF_REASON[reason] is Event.FAIL:
-            return error_event(_told(error))
+            return _failure(x, error)
         return result_events(finished_json(name))
-    except EpisodeNotFound:
-        raise Refusal(404, NOT_FOUND) from None
+    except EpisodeNotFound as error:
+        raise Refusal(404, NOT_FOUND, error=error) from None
     except LudusError as error:
-        return error_event(_told(error))
-    return result_events(step_json(name, result))
+        return _failure(x, error)
+    return result_events(step_json(name, result, extended=x.extended))
+
+
+def _failure(x: Exchange, error: LudusError) -> bytes:
+    """The `error` event; for our own clients, the typed error in an event before it."""
+    typed = ludus_event(to_wire(error).model_dump_json()) if x.extended else b""
+    return typed + error_event(_told(error))
 
 
 async def _score(ors: Ors, episode: str, candidates: list[Candidate]) -> bytes:

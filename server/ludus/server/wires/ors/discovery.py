@@ -9,12 +9,13 @@ from pydantic_core import to_json
 
 from ludus.protocol.episodes import GetTaskParams, ListSplitsParams, ListTasksParams, SplitInfo
 from ludus.protocol.errors import SplitNotFound
+from ludus.protocol.identifiers import EXTENSION_VERSION
 from ludus.protocol.methods import Scope
 from ludus.server.catalog import SUBMIT_SPEC
 from ludus.server.principal import Principal
 from ludus.server.splits import ENDLESS_INDEX_LIMIT
 from ludus.server.wires.ors import bodies
-from ludus.server.wires.ors.blocks import task_json, tools_json
+from ludus.server.wires.ors.blocks import extend, task_json, tools_json
 from ludus.server.wires.ors.exchange import Exchange, Refusal
 from ludus.server.wires.ors.wire import Ors
 
@@ -32,7 +33,7 @@ async def show_version(ors: Ors, x: Exchange, environment: str) -> None:
 
 @cache
 def _version() -> bytes:
-    return to_json({"version": version("ludus"), "build_sha": None})
+    return to_json({"version": version("ludus"), "build_sha": None, "ludus": {"extension": EXTENSION_VERSION}})
 
 
 async def list_environments(ors: Ors, x: Exchange, environment: str) -> None:
@@ -44,13 +45,13 @@ async def list_environments(ors: Ors, x: Exchange, environment: str) -> None:
 async def list_tools(ors: Ors, x: Exchange, environment: str) -> None:
     """`GET /{env}/tools`: the tools every task has."""
     ors.principal(x, Scope.TASKS_READ)
+    info = ors.info(environment)
     answer = ors.tools.get(environment)
     if answer is None:
-        info = ors.info(environment)
         specs = (*info.tools, SUBMIT_SPEC) if info.gradable else info.tools
         answer = tools_json(specs, gradable=info.gradable, group_scoring=info.group_scoring)
         ors.tools[environment] = answer
-    await x.json(answer)
+    await x.json(extend(answer, info.model_dump_json()) if x.extended else answer)
 
 
 async def list_splits(ors: Ors, x: Exchange, environment: str) -> None:

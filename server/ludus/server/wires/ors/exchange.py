@@ -7,6 +7,9 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
+from ludus.protocol.errors import LudusError, to_wire
+from ludus.protocol.identifiers import ORS_EXTENSION_HEADER
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -20,6 +23,7 @@ SSE_HEADERS: Final = (
 )
 """What both published servers send before events."""
 
+_EXTENSION: Final = ORS_EXTENSION_HEADER.lower().encode()
 _JSON: Final = (b"content-type", b"application/json")
 
 
@@ -27,9 +31,15 @@ class Refusal(Exception):
     """An answer that is not 2xx, in ORS's form: `{"detail": …}`."""
 
     def __init__(
-        self, status: int, detail: str | Sequence[Mapping[str, Any]], headers: Mapping[str, str] | None = None
+        self,
+        status: int,
+        detail: str | Sequence[Mapping[str, Any]],
+        headers: Mapping[str, str] | None = None,
+        error: LudusError | None = None,
     ) -> None:
         super().__init__(f"{status}: {detail}")
+        self.error = error
+        """What it was before it was put in ORS's words."""
         self.status = status
         self.detail = detail
         self.headers = headers or {}
@@ -58,6 +68,11 @@ class Exchange:
             self._headers = dict(self.scope["headers"])
         value = self._headers.get(name)
         return value.decode("latin-1").strip() if value else ""
+
+    @property
+    def extended(self) -> bool:
+        """Whether the client knows our extension of ORS."""
+        return bool(self.header(_EXTENSION))
 
     async def body(self, limit: int) -> bytes:
         """The request's body.
@@ -124,7 +139,10 @@ class Exchange:
         if refusal.status == 413:
             # the rest of the body is still on its way; the connection cannot carry another request
             headers.append((b"connection", b"close"))
-        await self.json(to_json({"detail": refusal.detail}, inf_nan_mode="constants"), refusal.status, headers)
+        answer: dict[str, Any] = {"detail": refusal.detail}
+        if refusal.error is not None and self.extended:
+            answer["ludus"] = to_wire(refusal.error).model_dump(mode="json")
+        await self.json(to_json(answer, inf_nan_mode="constants"), refusal.status, headers)
 
 
 def _too_large(limit: int) -> Refusal:

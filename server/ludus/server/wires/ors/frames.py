@@ -45,6 +45,11 @@ def error_event(message: str) -> bytes:
     return f"event: error\r\n{lines}\r\n".encode(errors="backslashreplace")
 
 
+def ludus_event(json_text: str) -> bytes:
+    """An event of our extension. Clients that do not know it pass over it, as SSE has them do."""
+    return b"event: ludus\r\ndata: %b\r\n\r\n" % json_text.encode()
+
+
 def ping_comment() -> bytes:
     """A comment that keeps the client's read timeout from passing."""
     return f": ping - {datetime.now(UTC)}\r\n\r\n".encode()

@@ -11,7 +11,7 @@ from ludus.protocol.episodes import GetTaskParams, Seed, StartParams
 from ludus.server.episode import EpisodeView
 from ludus.server.principal import Principal
 from ludus.server.wires.ors import bodies
-from ludus.server.wires.ors.blocks import messages_json, prompt_json, tools_json
+from ludus.server.wires.ors.blocks import extend, messages_json, prompt_json, tools_json
 from ludus.server.wires.ors.discovery import position
 from ludus.server.wires.ors.exchange import Exchange, Refusal
 from ludus.server.wires.ors.sessions import Session
@@ -82,7 +82,15 @@ async def task_tools(ors: Ors, x: Exchange, environment: str) -> None:
     """`GET /{env}/task_tools`: the tools of this session's task."""
     _, view = await view_of(ors, x)
     published = ors.published(view.environment)
-    await x.json(tools_json(view.tools, gradable=published.gradable, group_scoring=published.group_scoring))
+    answer = tools_json(view.tools, gradable=published.gradable, group_scoring=published.group_scoring)
+    if x.extended:
+        started = {
+            "task": view.row.model_dump(mode="json"),
+            "seed": view.seed,
+            "limits": ors.limits.of_episode(published.cls.limits).model_dump(mode="json"),
+        }
+        answer = extend(answer, to_json(started).decode())
+    await x.json(answer)
 
 
 async def ping(ors: Ors, x: Exchange, environment: str) -> None:

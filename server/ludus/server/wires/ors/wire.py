@@ -107,27 +107,31 @@ class Ors:
 
 def refusal_of(error: LudusError) -> Refusal:
     """An error of the runtime, as ORS says it."""
-    headers = {}
+    status, detail, headers = _in_ors_words(error)
     if error.retry_after is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after)))
+    return Refusal(status, detail, headers, error)
+
+
+def _in_ors_words(error: LudusError) -> tuple[int, str, dict[str, str]]:
     match error:
         case SplitNotFound():
-            return Refusal(400, "Invalid split")
+            return 400, "Invalid split", {}
         case TaskNotFound():
-            return Refusal(400, "Invalid index" if "index" in error.data else f"Unknown task: {error.message}")
+            return 400, "Invalid index" if "index" in error.data else f"Unknown task: {error.message}", {}
         case EnvironmentNotFound():
-            return Refusal(404, f"unknown environment {error.data.get('environment', '')!r}")
+            return 404, f"unknown environment {error.data.get('environment', '')!r}", {}
         case EpisodeNotFound():
-            return Refusal(404, NOT_FOUND)
+            return 404, NOT_FOUND, {}
         case Unauthenticated():
-            return Refusal(401, error.message, {"WWW-Authenticate": "Bearer"})
+            return 401, error.message, {"WWW-Authenticate": "Bearer"}
         case EpisodeFailed():
-            return Refusal(500, f"{type(error).__name__}: {error.message}")
+            return 500, f"{type(error).__name__}: {error.message}", {}
         case CapacityError():
-            return Refusal(429, error.message, {"Retry-After": "1"} | headers)
+            return 429, error.message, {"Retry-After": "1"}
         case ShuttingDown():
-            return Refusal(503, error.message, {"Retry-After": "2"} | headers)
+            return 503, error.message, {"Retry-After": "2"}
         case InvalidParams() | Unsupported():
-            return Refusal(400, error.message)
+            return 400, error.message, {}
         case _:
-            return Refusal(error.http_status, error.message, headers)
+            return error.http_status, error.message, {}
