@@ -1,0 +1,83 @@
+"""Connections cut at random points: every episode is started once, every tool runs once per step, nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar, Literal
+
+import pytest
+from cutting import CuttingProxy
+
+from ludus.client import connect
+from ludus.protocol import EndReason, Task
+from ludus.server import Environment, Result, tool
+
+STEPS = 5
+
+
+class Ledger(Environment[Task]):
+    """Writes down every setup and every execution of its tool."""
+
+    splits = {"train": [Task(id="only")]}
+    ledgers: ClassVar[list[list[int]]] = []
+    grades: ClassVar[list[str]] = []
+
+    def setup(self) -> None:
+        self.ledger: list[int] = []
+        self.ledgers.append(self.ledger)
+
+    def prompt(self) -> str:
+        return "Count to five."
+
+    @tool
+    async def write(self, number: int) -> Result:
+        """Write a number down."""
+        await asyncio.sleep(0)
+        self.ledger.append(number)
+        return Result(f"{len(self.ledger)}", reward=1.0)
+
+    def grade(self, answer: str) -> float:
+        self.grades.append(answer)
+        return 2.0
+
+
+async def play_through(serve: Any, wire: Literal["channel", "mcp"], episodes: int, at_once: int, mean: float) -> Any:
+    """Play episodes through a cutting proxy. Returns it."""
+    Ledger.ledgers.clear()
+    Ledger.grades.clear()
+    server = await serve(Ledger)
+    turns = asyncio.Semaphore(at_once)
+    async with (
+        CuttingProxy(server.url, mean_bytes=mean, seed=7).running() as proxy,
+        connect(proxy.url, wire=wire, timeout=60) as client,
+    ):
+        environment = client.environment("ledger")
+
+        async def play(number: int) -> None:
+            async with turns, environment.episode() as episode:
+                for step in range(1, STEPS + 1):
+                    result = await episode.call("write", number=step)
+                    assert (result.step, result.content[0].text) == (step, str(step))  # type: ignore[union-attr]
+                graded = await episode.grade(f"answer {number}")
+                assert graded.info.end_reason is EndReason.SUBMITTED
+                assert graded.info.reward is not None
+                assert graded.info.reward.value == STEPS + 2.0
+
+        await asyncio.gather(*(play(number) for number in range(episodes)))
+        assert server.app.context.host.stats().running == 0
+        return proxy
+
+
+@pytest.mark.timeout(180)
+async def test_a_thousand_episodes_over_a_channel_that_keeps_breaking(serve: Any) -> None:
+    proxy = await play_through(serve, "channel", episodes=1000, at_once=40, mean=30_000)
+    assert proxy.cuts > 100
+    assert Ledger.ledgers == [list(range(1, STEPS + 1))] * 1000
+    assert sorted(Ledger.grades) == sorted(f"answer {number}" for number in range(1000))
+
+
+async def test_episodes_over_http_that_keeps_breaking(serve: Any) -> None:
+    proxy = await play_through(serve, "mcp", episodes=60, at_once=10, mean=8_000)
+    assert proxy.cuts > 20
+    assert Ledger.ledgers == [list(range(1, STEPS + 1))] * 60
+    assert sorted(Ledger.grades) == sorted(f"answer {number}" for number in range(60))
