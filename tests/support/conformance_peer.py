@@ -118,19 +118,21 @@ class ChannelPeer(Peer):
         """Replies nobody waits for by id, failures with a null id among them."""
         self.frames: list[str] = []
         """Every frame that came."""
+        self._opening = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
         self.socket: aiohttp.ClientWebSocketResponse | None = None
         self._reader: asyncio.Task[None] | None = None
 
     async def connect(self) -> aiohttp.ClientWebSocketResponse:
         """Open the connection if it is not."""
-        if self.socket is None:
-            self._session = aiohttp.ClientSession()
-            self.socket = await self._session.ws_connect(
-                self.url + "/channel", protocols=(SUBPROTOCOL,), headers=self.headers, max_msg_size=0
-            )
-            self._reader = asyncio.create_task(self._read(self.socket))
-        return self.socket
+        async with self._opening:
+            if self.socket is None:
+                self._session = aiohttp.ClientSession()
+                self.socket = await self._session.ws_connect(
+                    self.url + "/channel", protocols=(SUBPROTOCOL,), headers=self.headers, max_msg_size=0
+                )
+                self._reader = asyncio.create_task(self._read(self.socket))
+            return self.socket
 
     async def exchange(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send a request, get its answer."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
 
 from ludus.protocol.episodes import Outcome
+from ludus.protocol.errors import KeyConflict
 
 _KEYS_KEPT = 10_000
 
@@ -15,14 +15,22 @@ class Curriculum:
 
     def __init__(self) -> None:
         self._counts: dict[str, tuple[int, int]] = {}
-        self._keys: OrderedDict[str, None] = OrderedDict()
+        self._keys: OrderedDict[str, int] = OrderedDict()
         self.recorded = 0
 
-    def report(self, outcomes: Iterable[Outcome], key: str) -> None:
-        """Count outcomes, once per key."""
-        if key in self._keys:
+    def report(self, outcomes: tuple[Outcome, ...], key: str) -> None:
+        """Count outcomes, once per key.
+
+        Raises:
+            KeyConflict: the key stands for other outcomes.
+        """
+        digest = hash(outcomes)
+        known = self._keys.get(key)
+        if known is not None:
+            if known != digest:
+                raise KeyConflict("the key already stands for another report; use a new key for a new report")
             return
-        self._keys[key] = None
+        self._keys[key] = digest
         if len(self._keys) > _KEYS_KEPT:
             self._keys.popitem(last=False)
         for outcome in outcomes:

@@ -1,0 +1,358 @@
+"""Keys, step numbers, and what a server keeps (spec chapter 9)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import conformance_world as world
+import pytest
+from conformance_peer import Peer, RpcError
+
+from ludus.server import ServerLimits
+from ludus.server.journal import Asked
+from ludus.server.serve import LudusServer
+
+Connect = Callable[..., Peer]
+START: dict[str, Any] = {"environment": "workshop", "split": "train", "index": 0}
+
+
+def without_play(started: dict[str, Any]) -> dict[str, Any]:
+    """A start's result but for the capabilities, which may be new each time."""
+    return {**started, "episodes": [{**one, "play": None} for one in started["episodes"]]}
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop run until something is so."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+# ── keys ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.requirement("KEY-2", "KEEP-3")
+async def test_a_start_asked_again_is_the_same_group(peer: Peer) -> None:
+    first = await peer.call("episodes/start", **START, count=2, key="k")
+    await peer.step(first["episodes"][0]["episode"], 1, "earn")
+    again = await peer.call("episodes/start", **START, count=2, key="k")
+    assert without_play(again) == without_play(first)
+    assert world.RUNS["setup"] == 2
+
+
+@pytest.mark.requirement("KEEP-3")
+async def test_the_answer_to_a_start_outlives_the_linger_while_an_episode_runs(
+    serve: Callable[..., Awaitable[LudusServer]], connect: Connect, wire: str
+) -> None:
+    server = await serve(*world.WORLD, limits=ServerLimits(linger_seconds=0.02, grace_seconds=0.3))
+    peer = connect(wire, server)
+    first = await peer.call("episodes/start", **START, count=2, key="k")
+    await peer.call("episodes/close", episode=first["episodes"][0]["episode"])
+    await until(lambda: server.app.context.host.stats().kept == 1)
+    again = await peer.call("episodes/start", **START, count=2, key="k")
+    assert without_play(again) == without_play(first)
+    assert world.RUNS["setup"] == 2
+
+
+@pytest.mark.requirement("KEY-2")
+async def test_a_failed_start_asked_again_fails_again_without_running_again(peer: Peer) -> None:
+    for _ in range(2):
+        with pytest.raises(RpcError) as caught:
+            await peer.call("episodes/start", environment="faulty", split="train", task="p-1", key="k")
+        assert caught.value.code == 5001
+    assert world.RUNS["faulty setup"] == 1
+
+
+@pytest.mark.requirement("KEY-2", "STEP-4", "STEP-6")
+async def test_a_step_asked_again_is_the_stored_outcome(peer: Peer) -> None:
+    episode = (await peer.start())["episode"]
+    first = await peer.step(episode, 1, "earn", key="a")
+    second = await peer.step(episode, 2, "refuse", key="b")
+    assert (first["step"], second["step"]) == (1, 2)
+    assert await peer.step(episode, 1, "earn", key="a") == first
+    assert await peer.step(episode, 2, "refuse", key="b") == second
+    assert (world.RUNS["earn"], world.RUNS["refuse"]) == (1, 1)
+    assert (await peer.rewards(episode))["total"]["value"] == 1.0
+
+
+@pytest.mark.requirement("KEY-2", "STEP-4", "KEEP-1")
+async def test_outcomes_stay_after_the_end(peer: Peer) -> None:
+    episode = (await peer.start())["episode"]
+    first = await peer.step(episode, 1, "earn", key="a")
+    grade = await peer.grade(episode, "no", key="g")
+    assert await peer.step(episode, 1, "earn", key="a") == first
+    assert await peer.grade(episode, "no", key="g") == grade
+    await peer.call("episodes/close", episode=episode)
+    assert await peer.step(episode, 1, "earn", key="a") == first
+    assert (world.RUNS["earn"], world.RUNS["grade"]) == (1, 1)
+
+
+@pytest.mark.requirement("KEY-2")
+async def test_an_error_that_ended_the_episode_is_told_again(peer: Peer) -> None:
+    episode = (await peer.start("faulty", task="p-0"))["episode"]
+    errors = []
+    for _ in range(2):
+        with pytest.raises(RpcError) as caught:
+            await peer.step(episode, 1, "crash", key="a")
+        errors.append((caught.value.code, caught.value.data["incident"]))
+    assert errors[0] == errors[1]
+    assert world.RUNS["crash"] == 1
+
+
+@pytest.mark.requirement("KEY-2")
+async def test_a_fork_asked_again_is_the_same_episode(peer: Peer) -> None:
+    episode = (await peer.start())["episode"]
+    await peer.step(episode, 1, "earn")
+    forks = [await peer.call("episodes/fork", episode=episode, key="k") for _ in range(2)]
+    assert forks[0]["episode"]["episode"] == forks[1]["episode"]["episode"]
+    assert world.RUNS["setup"] == 2
+
+
+@pytest.mark.requirement("KEY-3", "STEP-5")
+async def test_a_repeat_of_what_still_runs_gets_its_outcome(peer: Peer, server: LudusServer, connect: Connect) -> None:
+    other = connect("channel", server)
+    episode = (await peer.start())["episode"]
+    gate = world.GATES["g"] = asyncio.Event()
+    asked = {"arguments": {"gate": "g"}, "key": "a"}
+    waiting = [asyncio.create_task(one.step(episode, 1, "wait", **asked)) for one in (peer, other, peer)]
+    await until(lambda: world.RUNS["begin g"] == 1)
+    gate.set()
+    results = await asyncio.gather(*waiting)
+    assert results[0] == results[1] == results[2]
+    assert (world.RUNS["begin g"], world.RUNS["end g"]) == (1, 1)
+
+
+@pytest.mark.requirement("KEY-3")
+async def test_starts_under_one_key_at_one_time_start_once(peer: Peer) -> None:
+    results = await asyncio.gather(*(peer.call("episodes/start", **START, key="k") for _ in range(5)))
+    assert len({one["group"] for one in results}) == 1
+    assert world.RUNS["setup"] == 1
+
+
+@pytest.mark.requirement("KEY-4", "MTH-5")
+async def test_a_key_that_stands_for_something_else_is_refused(peer: Peer) -> None:
+    started = await peer.call("episodes/start", **START, key="k")
+    episode = started["episodes"][0]["episode"]
+    await peer.step(episode, 1, "say", arguments={"text": "x"}, key="a")
+    await peer.call("episodes/fork", episode=episode, step=1, key="f")
+    before = await peer.info(episode)
+    for method, params in (
+        ("episodes/start", {**START, "count": 2, "key": "k"}),
+        ("episodes/start", {**START, "index": 1, "key": "k"}),
+        ("episodes/step", {"episode": episode, "step": 1, "tool": "say", "arguments": {"text": "y"}, "key": "a"}),
+        ("episodes/step", {"episode": episode, "step": 1, "tool": "earn", "arguments": {}, "key": "a"}),
+        ("episodes/step", {"episode": episode, "step": 2, "tool": "say", "arguments": {"text": "x"}, "key": "a"}),
+        ("episodes/grade", {"episode": episode, "answer": "x", "key": "a"}),
+        ("episodes/fork", {"episode": episode, "step": 0, "key": "f"}),
+    ):
+        with pytest.raises(RpcError) as caught:
+            await peer.call(method, **params)
+        assert caught.value.code == 4092, method
+    assert await peer.info(episode) == before
+    assert world.RUNS["say"] == 2
+
+
+@pytest.mark.requirement("KEY-4")
+async def test_a_reports_key_that_stands_for_something_else_is_refused(peer: Peer) -> None:
+    where = {"environment": "workshop", "split": "train", "key": "k"}
+    await peer.call("outcomes/report", **where, outcomes=[{"task": "p-0", "reward": 1.0, "passed": True}])
+    with pytest.raises(RpcError) as caught:
+        await peer.call("outcomes/report", **where, outcomes=[{"task": "p-1", "reward": 1.0, "passed": True}])
+    assert caught.value.code == 4092
+
+
+@pytest.mark.requirement("KEY-5")
+async def test_keys_of_different_episodes_and_methods_have_nothing_to_do_with_each_other(peer: Peer) -> None:
+    first = (await peer.start(key="k"))["episode"]
+    second = (await peer.call("episodes/fork", episode=first, key="k"))["episode"]["episode"]
+    assert first != second
+    results = [await peer.step(one, 1, tool, key="k") for one, tool in ((first, "earn"), (second, "roll"))]
+    assert results[0]["content"] != results[1]["content"]
+    await peer.call(
+        "outcomes/report", environment="workshop", split="train", key="k",
+        outcomes=[{"task": "p-0", "reward": 1.0, "passed": True}],
+    )  # fmt: skip
+
+
+@pytest.mark.requirement("KEY-5")
+async def test_the_same_key_of_two_principals_starts_two_groups(
+    guarded: LudusServer, tokens: dict[str, str], connect: Connect, wire: str
+) -> None:
+    groups = {
+        (await connect(wire, guarded, tokens[name]).call("episodes/start", **START, key="k"))["group"]
+        for name in ("alice", "bob")
+    }
+    assert len(groups) == 2
+
+
+@pytest.mark.requirement("KEY-6")
+async def test_a_refused_request_leaves_its_key_free(
+    serve: Callable[..., Awaitable[LudusServer]], connect: Connect, wire: str
+) -> None:
+    limits = ServerLimits(max_episodes=1, queue_seconds=0.01, grace_seconds=0.3)
+    peer = connect(wire, await serve(*world.WORLD, limits=limits))
+    with pytest.raises(RpcError):
+        await peer.call("episodes/start", **{**START, "index": 99}, key="k")
+    episode = (await peer.start(key="first"))["episode"]
+    with pytest.raises(RpcError) as caught:
+        await peer.call("episodes/start", **START, key="k")
+    assert caught.value.code == 4290
+    with pytest.raises(RpcError):
+        await peer.step(episode, 3, "earn", key="s")
+    assert (await peer.step(episode, 1, "earn", key="s"))["step"] == 1
+    await peer.call("episodes/close", episode=episode)
+    assert (await peer.call("episodes/start", **START, key="k"))["episodes"]
+
+
+# ── step numbers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.requirement("STEP-1", "STEP-6")
+async def test_steps_count_up_from_one(peer: Peer) -> None:
+    episode = (await peer.start())["episode"]
+    for number in range(1, 6):
+        result = await peer.step(episode, number, "which")
+        assert (result["step"], result["content"][0]["text"]) == (number, str(number))
+
+
+@pytest.mark.requirement("STEP-2", "MTH-5")
+async def test_a_gap_is_refused_and_told_what_was_expected(peer: Peer) -> None:
+    episode = (await peer.start())["episode"]
+    await peer.step(episode, 1, "earn")
+    for number in (3, 4, 10**9):
+        with pytest.raises(RpcError, match="expects step 2") as caught:
+            await peer.step(episode, number, "earn")
+        assert caught.value.code == 4091
+    assert world.RUNS["earn"] == 1
+    assert (await peer.step(episode, 2, "earn"))["step"] == 2
+
+
+@pytest.mark.requirement("STEP-3")
+async def test_a_number_that_was_used_under_another_key_is_refused(peer: Peer) -> None:
+    episode = (await peer.start())["episode"]
+    await peer.step(episode, 1, "earn", key="a")
+    with pytest.raises(RpcError) as caught:
+        await peer.step(episode, 1, "earn", key="b")
+    assert caught.value.code == 4091
+    assert world.RUNS["earn"] == 1
+
+
+@pytest.mark.requirement("STEP-5", "CHAN-17", "CHAN-19", "NEG-9")
+async def test_a_step_runs_on_when_its_caller_is_gone_and_is_told_to_the_next(
+    peer: Peer, server: LudusServer, connect: Connect, wire: str
+) -> None:
+    episode = (await peer.start())["episode"]
+    gate = world.GATES["g"] = asyncio.Event()
+    asked = {"arguments": {"gate": "g"}, "key": "a"}
+    waiting = asyncio.create_task(peer.step(episode, 1, "wait", **asked))
+    await until(lambda: world.RUNS["begin g"] == 1)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await peer.close()
+    again = asyncio.create_task(connect(wire, server).step(episode, 1, "wait", **asked))
+    gate.set()
+    assert (await again)["reward"]["value"] == 1.0
+    assert (world.RUNS["begin g"], world.RUNS["end g"]) == (1, 1)
+
+
+@pytest.mark.requirement("STEP-7", "STEP-8", "CHAN-8")
+async def test_steps_run_one_at_a_time_in_their_order(peer: Peer, server: LudusServer) -> None:
+    asked = server.app.context.host.journal.read
+    episode = (await peer.start())["episode"]
+    gates = {name: world.GATES.setdefault(name, asyncio.Event()) for name in ("g1", "g2")}
+    first = asyncio.create_task(peer.step(episode, 1, "wait", arguments={"gate": "g1"}))
+    await until(lambda: world.RUNS["begin g1"] == 1)
+    second = asyncio.create_task(peer.step(episode, 2, "wait", arguments={"gate": "g2"}))
+    await until(lambda: sum(isinstance(entry, Asked) for entry in asked(episode)) == 2)
+    third = asyncio.create_task(peer.step(episode, 3, "earn"))
+    gates["g2"].set()
+    other = (await peer.start())["episode"]
+    assert (await peer.step(other, 1, "earn", arguments={"mark": "other"}))["step"] == 1
+    assert (world.RUNS["begin g2"], world.RUNS["earn"]) == (0, 0)
+    gates["g1"].set()
+    assert [one["step"] for one in await asyncio.gather(first, second, third)] == [1, 2, 3]
+    log = (await peer.rewards(episode))["entries"]
+    assert [entry["step"] for entry in log] == [1, 2, 3]
+
+
+@pytest.mark.requirement("STEP-7")
+async def test_calls_overlap_only_where_all_tools_concerned_say_so(peer: Peer) -> None:
+    episode = (await peer.start())["episode"]
+    for name in ("g1", "g2", "g3"):
+        world.GATES[name] = asyncio.Event()
+    tasks = [
+        asyncio.create_task(peer.step(episode, 1, "overlap", arguments={"gate": "g1"})),
+    ]
+    await until(lambda: world.RUNS["begin g1"] == 1)
+    tasks.append(asyncio.create_task(peer.step(episode, 2, "overlap", arguments={"gate": "g2"})))
+    await until(lambda: world.RUNS["begin g2"] == 1)
+    tasks.append(asyncio.create_task(peer.step(episode, 3, "wait", arguments={"gate": "g3"})))
+    world.GATES["g3"].set()
+    world.GATES["g2"].set()
+    await tasks[1]
+    assert world.RUNS["begin g3"] == 0
+    world.GATES["g1"].set()
+    await asyncio.gather(*tasks)
+    assert world.RUNS["end g3"] == 1
+
+
+@pytest.mark.requirement("STEP-9", "LIFE-9")
+async def test_steps_behind_the_last_one_do_not_run(peer: Peer, server: LudusServer) -> None:
+    asked = server.app.context.host.journal.read
+    episode = (await peer.start(limits={"maxSteps": 1}))["episode"]
+    gate = world.GATES["g"] = asyncio.Event()
+    first = asyncio.create_task(peer.step(episode, 1, "wait", arguments={"gate": "g"}))
+    await until(lambda: world.RUNS["begin g"] == 1)
+    second = asyncio.create_task(peer.step(episode, 2, "earn", key="late"))
+    await until(lambda: sum(isinstance(entry, Asked) for entry in asked(episode)) == 2)
+    gate.set()
+    assert (await first)["endReason"] == "step_limit"
+    for task in (second, peer.step(episode, 2, "earn", key="late"), peer.step(episode, 2, "earn")):
+        with pytest.raises(RpcError) as caught:
+            await task
+        assert (caught.value.code, caught.value.data["endReason"]) == (4093, "step_limit")
+    assert world.RUNS["earn"] == 0
+
+
+# ── keeping ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.requirement("KEEP-1")
+async def test_every_outcome_is_kept_while_the_episode_runs(peer: Peer) -> None:
+    episode = (await peer.start())["episode"]
+    results = [await peer.step(episode, number, "earn", key=f"k{number}") for number in range(1, 41)]
+    again = [await peer.step(episode, number, "earn", key=f"k{number}") for number in range(1, 41)]
+    assert again == results
+    assert world.RUNS["earn"] == 40
+
+
+@pytest.mark.requirement("KEEP-4")
+async def test_a_forgotten_episode_is_not_found_and_nothing_runs(
+    serve: Callable[..., Awaitable[LudusServer]], connect: Connect, wire: str
+) -> None:
+    server = await serve(*world.WORLD, limits=ServerLimits(linger_seconds=0.02, grace_seconds=0.3))
+    peer = connect(wire, server)
+    episode = (await peer.start())["episode"]
+    await peer.step(episode, 1, "earn", key="a")
+    await peer.call("episodes/close", episode=episode)
+    await until(lambda: server.app.context.host.stats().kept == 0)
+    for method, params in (
+        ("episodes/step", {"step": 1, "tool": "earn", "key": "a"}),
+        ("episodes/step", {"step": 2, "tool": "earn", "key": "b"}),
+        ("episodes/grade", {"answer": "x", "key": "c"}),
+        ("episodes/get", {}),
+        ("episodes/rewards", {}),
+        ("episodes/close", {}),
+        ("episodes/fork", {"key": "d"}),
+    ):
+        with pytest.raises(RpcError) as caught:
+            await peer.call(method, episode=episode, **params)
+        assert caught.value.code == 4044, method
+    assert world.RUNS["earn"] == 1
+
+
+@pytest.mark.requirement("KEEP-2")
+def test_outcomes_linger_for_a_minute_by_default() -> None:
+    assert ServerLimits().linger_seconds >= 60

@@ -1,0 +1,154 @@
+"""Environments, splits and tasks (spec chapter 4.2 to 4.6, 4.15)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from conformance_peer import Peer, RpcError
+
+TRAIN: dict[str, Any] = {"environment": "workshop", "split": "train"}
+
+
+@pytest.mark.requirement("ENV-1", "ENV-2", "TASK-5")
+async def test_every_environment_is_listed_once_with_its_tools_and_splits(peer: Peer) -> None:
+    listed = (await peer.call("environments/list"))["environments"]
+    assert sorted(one["name"] for one in listed) == ["faulty", "plain", "workshop"]
+    workshop = next(one for one in listed if one["name"] == "workshop")
+    names = [tool["name"] for tool in workshop["tools"]]
+    assert len(names) == len(set(names))
+    assert not {"submit_answer", "start_episode"} & set(names)
+    assert {split["name"]: (split["type"], split["count"]) for split in workshop["splits"]} == {
+        "train": ("train", 7),
+        "validation": ("validation", 3),
+        "test": ("test", 3),
+        "endless": ("train", None),
+    }
+    assert (await peer.call("splits/list", environment="workshop"))["splits"] == workshop["splits"]
+
+
+@pytest.mark.requirement("ENV-2")
+def test_a_reserved_tool_name_is_refused_at_start() -> None:
+    from ludus.protocol.errors import AuthoringError
+    from ludus.server import Environment, EpisodeHost, Task, tool
+
+    class Bad(Environment[Task]):
+        splits = {"train": [Task(id="t")]}
+
+        def prompt(self) -> str:
+            return ""
+
+        @tool
+        def submit_answer(self) -> str:
+            """Reserved."""
+            return ""
+
+    with pytest.raises(AuthoringError, match="submit_answer"):
+        EpisodeHost([Bad])
+
+
+@pytest.mark.requirement("TASK-1", "TASK-2", "TASK-3")
+@pytest.mark.parametrize("limit", [1, 3, 7, 1000])
+async def test_pages_give_every_task_once_in_order(peer: Peer, limit: int) -> None:
+    found: list[dict[str, Any]] = []
+    cursor: str | None = None
+    while True:
+        page = await peer.call("tasks/list", **TRAIN, limit=limit, cursor=cursor)
+        assert len(page["tasks"]) <= limit
+        found += page["tasks"]
+        cursor = page["nextCursor"]
+        if cursor is None:
+            break
+    assert [row["index"] for row in found] == list(range(7))
+    assert len({row["id"] for row in found}) == 7
+    for row in found:
+        assert (await peer.call("tasks/get", **TRAIN, index=row["index"]))["task"] == row
+        assert (await peer.call("tasks/get", **TRAIN, task=row["id"]))["task"] == row
+
+
+@pytest.mark.requirement("TASK-4")
+@pytest.mark.parametrize("cursor", ["", "nonsense", "-1", "1e3", "\x00", "9" * 5000])
+async def test_a_cursor_that_cannot_be_read_is_refused(peer: Peer, cursor: str) -> None:
+    with pytest.raises(RpcError) as caught:
+        await peer.call("tasks/list", **TRAIN, cursor=cursor)
+    assert caught.value.code == -32602
+    assert "cursor" in caught.value.message
+
+
+@pytest.mark.requirement("TASK-5")
+@pytest.mark.parametrize("index", [0, 1, 10**6, 2**53 - 1])
+async def test_an_endless_split_gives_the_same_task_for_the_same_index(peer: Peer, index: int) -> None:
+    first = await peer.call("tasks/get", environment="workshop", split="endless", index=index)
+    assert await peer.call("tasks/get", environment="workshop", split="endless", index=index) == first
+    assert first["task"]["index"] == index
+
+
+@pytest.mark.requirement("TASK-6")
+@pytest.mark.parametrize("naming", [{}, {"task": "p-0", "index": 0}, {"task": None, "index": None}], ids=str)
+async def test_a_task_is_got_by_exactly_one_name(peer: Peer, naming: dict[str, Any]) -> None:
+    with pytest.raises(RpcError) as caught:
+        await peer.call("tasks/get", **TRAIN, **naming)
+    assert caught.value.code == -32602
+
+
+@pytest.mark.requirement("TASK-7")
+@pytest.mark.parametrize(
+    ("split", "naming"),
+    [("train", {"task": "p-100"}), ("train", {"index": 7}), ("endless", {"task": "zzz"}), ("validation", {"index": 3})],
+)
+async def test_a_task_that_is_not_there_is_not_found(peer: Peer, split: str, naming: dict[str, Any]) -> None:
+    for method, more in (("tasks/get", {}), ("episodes/start", {"key": "k"})):
+        with pytest.raises(RpcError) as caught:
+            await peer.call(method, environment="workshop", split=split, **naming, **more)
+        assert caught.value.code == 4043
+
+
+@pytest.mark.requirement("ERR-3")
+async def test_an_unknown_environment_or_split_is_named_in_the_message(peer: Peer) -> None:
+    with pytest.raises(RpcError, match="workshp") as caught:
+        await peer.call("splits/list", environment="workshp")
+    assert caught.value.code == 4041
+    with pytest.raises(RpcError, match="trian") as caught:
+        await peer.call("tasks/list", environment="workshop", split="trian")
+    assert caught.value.code == 4042
+
+
+@pytest.mark.requirement("TASK-8", "TASK-9")
+@pytest.mark.parametrize("split", ["train", "endless"])
+@pytest.mark.parametrize("strategy", ["uniform", "band"])
+async def test_a_draw_has_the_count_asked_for_and_repeats_with_its_seed(peer: Peer, split: str, strategy: str) -> None:
+    where = {"environment": "workshop", "split": split, "strategy": strategy}
+    first = await peer.call("tasks/sample", **where, count=20, seed=5)
+    assert len(first["tasks"]) == 20
+    assert await peer.call("tasks/sample", **where, count=20, seed=5) == first
+    assert await peer.call("tasks/sample", **where, count=20, seed=6) != first
+    for row in first["tasks"][:3]:
+        assert (await peer.call("tasks/get", environment="workshop", split=split, index=row["index"]))["task"] == row
+
+
+@pytest.mark.requirement("TASK-10")
+async def test_a_band_draws_tasks_passed_sometimes_first_then_those_unknown(peer: Peer) -> None:
+    outcomes = [{"task": "p-3", "reward": 1.0, "passed": passed} for passed in (True, False, False)]
+    outcomes += [{"task": f"p-{index}", "reward": 1.0, "passed": True} for index in (0, 1)]
+    await peer.call("outcomes/report", **TRAIN, outcomes=outcomes, key="k")
+    drawn = await peer.call("tasks/sample", **TRAIN, count=4, seed=1, strategy="band", band=[0.2, 0.5])
+    ids = [row["id"] for row in drawn["tasks"]]
+    assert ids[0] == "p-3"
+    assert not {"p-0", "p-1"} & set(ids[1:])
+
+
+@pytest.mark.requirement("OUT-1")
+async def test_outcomes_reported_again_under_their_key_are_not_counted_again(peer: Peer) -> None:
+    report = {**TRAIN, "outcomes": [{"task": "p-0", "reward": 1.0, "passed": True}]}
+    assert (await peer.call("outcomes/report", **report, key="a"))["recorded"] == 1
+    assert (await peer.call("outcomes/report", **report, key="a"))["recorded"] == 1
+    assert (await peer.call("outcomes/report", **report, key="b"))["recorded"] == 2
+
+
+@pytest.mark.requirement("OUT-2")
+async def test_a_report_with_an_unknown_task_records_nothing(peer: Peer) -> None:
+    good, bad = ({"task": task, "reward": 1.0, "passed": True} for task in ("p-0", "nope"))
+    with pytest.raises(RpcError) as caught:
+        await peer.call("outcomes/report", **TRAIN, outcomes=[good, bad], key="a")
+    assert caught.value.code == 4043
+    assert (await peer.call("outcomes/report", **TRAIN, outcomes=[good], key="b"))["recorded"] == 1
