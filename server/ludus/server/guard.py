@@ -134,20 +134,12 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        host = origin = length = chunked = None
-        for name, value in scope["headers"]:
-            if name == b"host":
-                host = value
-            elif name == b"origin":
-                origin = value
-            elif name == b"content-length":
-                length = value
-            elif name == b"transfer-encoding":
-                chunked = value
-        error = self._origins.refusal(host, origin)
+        headers = dict(scope["headers"])
+        length = headers.get(b"content-length")
+        error = self._origins.refusal(headers.get(b"host"), headers.get(b"origin"))
         if error is None and length is not None and not self._fits(length):
             error = self._too_large()
-        if error is None and chunked is not None and scope["type"] == "http":
+        if error is None and b"transfer-encoding" in headers and scope["type"] == "http":
             try:
                 receive = await self._read_whole(receive)
             except PayloadTooLarge as too_large:

@@ -24,7 +24,7 @@ LogFormat = Literal["console", "json"]
 """How lines look: for a person, or one JSON object each."""
 
 _CREDENTIALS: Final = re.compile(
-    r"(?P<path>/play/)[^/\s\"'?#]+"
+    r"(?P<path>/play/)[^/\s\"'?#{][^/\s\"'?#]*"
     r"|(?P<kind>ludus_|play_)[A-Za-z0-9_-]{16,}"
     r"|(?P<header>(?:authorization|x-api-key|x-secrets)\\?[\"']?\s*[:=,]\s*b?\\?[\"']?(?:bearer\s+)?)[^\s\"',})]+",
     re.IGNORECASE,

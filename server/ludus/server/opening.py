@@ -12,6 +12,7 @@ from ludus.protocol.errors import AuthoringError, EpisodeFailed, InvalidParams
 from ludus.protocol.lifecycle import Event
 from ludus.server import boundary
 from ludus.server.episode import Episode
+from ludus.server.logs import episode_secrets
 from ludus.server.results import ToolError, read_messages
 from ludus.server.tools import Tool, options_of
 from ludus.server.workers import Workers
@@ -41,6 +42,8 @@ class Opener:
         instance = published.cls()
         instance.task, instance.seed, instance.secrets = episode.task, episode.seed, episode.secrets or {}
         episode.instance = instance
+        if episode.secrets:
+            episode_secrets.add(episode.secrets.values())
         if published.cls.toolsets:
             episode.toolsets = tuple(toolset(instance) for toolset in published.cls.toolsets)
         what = "setup"

@@ -208,6 +208,7 @@ class LudusServer(uvicorn.Server):
             logs.flush()
             os._exit(128 + sig)
         self.should_exit = True
+        self.app.context.host.ready = False
 
 
 @asynccontextmanager

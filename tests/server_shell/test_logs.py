@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from ludus.server import logs
+from ludus.server.auth import CapabilitySigner
+from ludus.server.auth.tokens import new_token
+
+TOKEN = new_token("a", ("admin",))[0]
+CAPABILITY = CapabilitySigner.random().sign("e_1", ["a"])[0]
+
+
+@pytest.fixture(params=["console", "json"])
+def stream(request: pytest.FixtureRequest) -> Iterator[io.StringIO]:
+    """Where this process's log goes while a test runs."""
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    written = io.StringIO()
+    logs.configure(request.param, "INFO", written)
+    yield written
+    logs.flush()
+    root.handlers[:] = before
+    root.setLevel(level)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TOKEN,
+        f"Authorization: Bearer {TOKEN}",
+        f"/play/{CAPABILITY}/mcp",
+        CAPABILITY,
+        "{'authorization': 'Bearer opaque-credential'}",
+        '{"X-API-Key": "opaque-credential"}',
+        "[(b'x-api-key', b'opaque-credential')]",
+        "X-Secrets: opaque-credential",
+    ],
+)
+def test_credentials_are_hidden_wherever_they_stand(text: str) -> None:
+    hidden = logs.redact(f"before {text} after")
+    for credential in (TOKEN, TOKEN[6:], CAPABILITY, CAPABILITY[5:], "opaque-credential"):
+        assert credential not in hidden
+    assert hidden.startswith("before ")
+    assert hidden.endswith(" after")
+    assert "***" in hidden
+
+
+def test_what_is_no_credential_is_let_be() -> None:
+    text = "ludus_steps_total in /play/{capability}/mcp by display_name play_ground"
+    assert logs.redact(text) == text
+
+
+def test_secrets_are_hidden_in_every_spelling_and_short_ones_let_be() -> None:
+    registry = logs.SecretRegistry(size=2)
+    registry.add(['qu"oted\nvalue', "abc"])
+    assert registry.redact(f"{'qu' + chr(34) + 'oted' + chr(10) + 'value'} abc") == "*** abc"
+    assert registry.redact(json.dumps('qu"oted\nvalue')) == '"***"'
+    assert registry.redact(repr('qu"oted\nvalue')) == "'***'"
+    registry.add(["second-secret", "third-secret"])
+    assert registry.redact("second-secret third-secret") == "*** ***"
+
+
+def test_arguments_extras_and_tracebacks_are_redacted_in_any_logger(stream: io.StringIO) -> None:
+    logger = logging.getLogger("somebody.elses")
+    try:
+        raise ValueError(f"bad {TOKEN}")
+    except ValueError:
+        logger.exception("failed for %s", CAPABILITY, extra={"where": f"/play/{CAPABILITY}/mcp"})
+    logs.flush()
+    written = stream.getvalue()
+    assert TOKEN not in written
+    assert CAPABILITY not in written
+    assert "ValueError: bad ludus_***" in written
+    assert "somebody.elses" in written
+
+
+def test_a_wrong_log_call_is_written_and_breaks_nothing(stream: io.StringIO) -> None:
+    logging.getLogger("x").warning("%d things", "many")
+    logs.flush()
+    assert "%d things" in stream.getvalue()
+    assert "unformattable" in stream.getvalue()
