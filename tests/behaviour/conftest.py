@@ -179,7 +179,7 @@ async def sit(request: pytest.FixtureRequest, serve: Any) -> AsyncIterator[Sit]:
             if environment not in clients:
                 server = await serve(environment)
                 chosen = wire if wire in CLIENT_WIRES else "channel"
-                clients[environment] = await stack.enter_async_context(connect(server.url, wire=chosen))
+                clients[environment] = await stack.enter_async_context(connect(server.url, wire=chosen))  # type: ignore[arg-type]
             return clients[environment]
 
         async def take(environment: Any, *, split: str = "train", index: int = 0, seed: int = 7) -> Seat:

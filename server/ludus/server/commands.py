@@ -46,6 +46,14 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on; other than loopback needs tokens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     stdio: Annotated[bool, typer.Option("--stdio", help="Serve MCP on standard input and output instead.")] = False,
+    environment: Annotated[
+        str | None, typer.Option(help="With --stdio: be one episode of this environment; else the catalogue.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="With --environment: the task's split.")] = None,
+    task: Annotated[str | None, typer.Option(help="With --environment: the task's id.")] = None,
+    index: Annotated[int | None, typer.Option(min=0, help="With --environment: the task's index.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="With --environment: the episode's seed.")] = None,
+    play_only: Annotated[bool, typer.Option("--play-only", help="With --stdio: tools only, no rewards.")] = False,
     token_file: Annotated[Path | None, typer.Option(envvar=TOKEN_FILE_VARIABLE, help="Trainer tokens.")] = None,
     capability_key_file: Annotated[
         Path | None, typer.Option(help="Key of play addresses (hexadecimal), shared by several servers.")
@@ -80,7 +88,8 @@ def serve(
     classes = load_environments(environments)
     settings = _settings(options)
     if stdio:
-        _serve_stdio(classes, settings)
+        which = {name: options[name] for name in ("environment", "split", "task", "index", "seed", "play_only")}
+        _serve_stdio(classes, settings, which)
         return
     raise typer.Exit(run(classes, settings))
 
@@ -104,7 +113,7 @@ def _settings(options: dict[str, Any]) -> Any:
         raise typer.BadParameter(f"{option}: {first['msg']}") from None
 
 
-def _serve_stdio(classes: Sequence[Any], settings: Any) -> None:
+def _serve_stdio(classes: Sequence[Any], settings: Any, which: dict[str, Any]) -> None:
     from ludus.server import logs
     from ludus.server.host import EpisodeHost
     from ludus.server.wires.mcp import serve_stdio
@@ -113,7 +122,7 @@ def _serve_stdio(classes: Sequence[Any], settings: Any) -> None:
 
     async def main() -> None:
         async with EpisodeHost(classes, limits=settings.limits) as host:
-            await serve_stdio(host)
+            await serve_stdio(host, **which)
 
     try:
         asyncio.run(main())
