@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from collections.abc import Generator, Sequence
+from importlib import resources
 from typing import Any
 
 import pytest
@@ -252,3 +253,20 @@ async def test_a_hundred_episodes_at_once_do_not_disturb_each_other(player: Any,
         return value
 
     assert set(await asyncio.gather(*map(one, range(100)))) == {1.0}
+
+
+@each_environment
+async def test_the_readme_names_its_tools_fields_components_and_counts(player: Any, name: str) -> None:
+    base = name.partition("-")[0]
+    readme = (resources.files(f"ludus.environments.{base}") / "README.md").read_text()
+    [episode] = await player.start(name, "train", 0)
+    await player.play(episode.episode, player.oracle(name, "train", 0))
+    total, _ = await player.rewards(episode.episode)
+    task = player.task(name, "train", 0)
+
+    names = {name, *(tool.name for tool in episode.tools), *total.components, *type(task).model_fields} - {"id"}
+    assert [one for one in names if f"`{one}" not in readme and f"# {one}" not in readme] == []
+    if name == base:
+        for split, tasks in player.host.catalog[name].splits.items():
+            assert f"`{split}` {tasks.count:,}" in readme
+        assert f"`{player.host.catalog[name].info.version}`" in readme
