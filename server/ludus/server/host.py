@@ -24,7 +24,6 @@ from ludus.protocol.identifiers import PLAY_PATH, SUBMIT_TOOL
 from ludus.protocol.lifecycle import EndReason, EpisodeStatus
 from ludus.protocol.methods import Scope
 from ludus.protocol.rewards import Reward
-from ludus.server import boundary
 from ludus.server.catalog import Catalog
 from ludus.server.environment import Environment
 from ludus.server.episode import Episode, EpisodeView, StepRecord
@@ -35,8 +34,9 @@ from ludus.server.once import Once
 from ludus.server.opening import Opener
 from ludus.server.principal import Principal
 from ludus.server.register import Register
-from ludus.server.results import read_reward
+from ludus.server.replay import repeat
 from ludus.server.runner import StepCounts, StepRunner
+from ludus.server.scoring import score
 from ludus.server.workers import Workers
 
 log = logging.getLogger("ludus.server.host")
@@ -351,17 +351,11 @@ class EpisodeHost:
             tools=tuple(source.tools), key="fork/" + params.key,
         )  # fmt: skip
         (episode,) = await self._open_group(again, principal)
-        for record in records[:upto]:
-            assert record.tool is not None
-            repeat = self.runner.accept(episode, record.number, f"fork/{record.number}", record.tool, record.arguments)
-            outcome = await repeat.wait()
-            if not isinstance(record.outcome, e.StepResult) or outcome.content != record.outcome.content:
-                await self._close(episode)
-                raise Unsupported(
-                    f"repeating step {record.number} of {source.id} led elsewhere, so environment {published.name!r} "
-                    "is not deterministic; set `forkable = False`",
-                    environment=published.name,
-                )
+        try:
+            await repeat(self.runner, episode, records[:upto])
+        except LudusError:
+            await self._close(episode)
+            raise
         return episode
 
     async def score_group(self, params: e.ScoreGroupParams, principal: Principal) -> e.ScoreGroupResult:
@@ -394,17 +388,7 @@ class EpisodeHost:
         if not published.group_scoring:
             raise Unsupported(f"environment {published.name!r} does not score groups", environment=published.name)
         _, task = await self._library.at(published, found.row.split, found.row.index)
-        cls = published.cls
-        offload = not asyncio.iscoroutinefunction(cls.score_group)
-        try:
-            async with asyncio.timeout(self.limits.tool_seconds):
-                scores = await boundary.run(self._workers, offload, cls.score_group, task, candidates)
-            rewards = [read_reward(score) for score in scores]
-            if len(rewards) != len(candidates) or any(reward is None for reward in rewards):
-                raise TypeError(f"score_group must return one reward for each of {len(candidates)} candidates")
-        except (boundary.AuthorRaised, TypeError, ValueError, TimeoutError) as error:
-            raise boundary.failure("score_group", None, published.name, error) from None
-        return [reward for reward in rewards if reward is not None]
+        return await score(self._workers, published, task, candidates, self.limits.tool_seconds)
 
     # ── ends ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,0 +1,29 @@
+"""Bringing a new episode to where another one stood, by repeating its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ludus.protocol.episodes import StepResult
+from ludus.protocol.errors import Unsupported
+from ludus.server.episode import Episode, StepRecord
+from ludus.server.runner import StepRunner
+
+
+async def repeat(runner: StepRunner, episode: Episode, records: Sequence[StepRecord]) -> None:
+    """Ask `episode` for the same steps and insist on the same observations.
+
+    Raises:
+        Unsupported: a step showed something else, so the environment is not deterministic.
+    """
+    for record in records:
+        assert record.tool is not None
+        again = runner.accept(episode, record.number, f"fork/{record.number}", record.tool, record.arguments)
+        outcome = await again.wait()
+        if not isinstance(record.outcome, StepResult) or outcome.content != record.outcome.content:
+            name = episode.published.name
+            raise Unsupported(
+                f"repeating step {record.number} led elsewhere, so environment {name!r} is not deterministic; set "
+                "`forkable = False`",
+                environment=name,
+            )
