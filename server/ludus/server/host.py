@@ -17,6 +17,7 @@ from ludus.protocol.errors import (
     EpisodeFailed,
     GroupNotFound,
     InvalidParams,
+    LudusError,
     ShuttingDown,
     Unsupported,
 )
