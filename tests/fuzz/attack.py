@@ -151,28 +151,27 @@ class Fuzzer:
         tool, arguments = self.arguments()
         step: dict[str, Any] = {"episode": episode, "step": 0, "tool": tool, "arguments": arguments, "key": self.key()}
         place = {"environment": "target", "split": rng.choice(("train", "validation", "test"))}
-        name, params = rng.choice(
+        choices: tuple[tuple[str, dict[str, Any]], ...] = (
+            ("environments/list", {}),
+            ("splits/list", {"environment": "target"}),
+            ("tasks/list", {**place, "limit": 3}),
+            ("tasks/get", {**place, "index": rng.randrange(5)}),
+            ("tasks/sample", {**place, "count": 2, "seed": 7}),
+            ("episodes/start", {**place, "count": rng.choice((1, 1, 2)), "key": self.key()}),
+            ("episodes/start", {**place, "index": 1, "seed": 3, "key": self.key()}),
+            *[("episodes/step", step)] * 8,
+            ("episodes/grade", {"episode": episode, "answer": "x", "key": self.key()}),
+            ("episodes/rewards", {"episode": episode}),
+            ("episodes/get", {"episode": episode}),
+            ("episodes/fork", {"episode": episode, "key": self.key()}),
+            ("episodes/close", {"episode": episode}),
+            ("groups/score", {"group": "g_none", "candidates": {}}),
             (
-                ("environments/list", {}),
-                ("splits/list", {"environment": "target"}),
-                ("tasks/list", {**place, "limit": 3}),
-                ("tasks/get", {**place, "index": rng.randrange(5)}),
-                ("tasks/sample", {**place, "count": 2, "seed": 7}),
-                ("episodes/start", {**place, "count": rng.choice((1, 1, 2)), "key": self.key()}),
-                ("episodes/start", {**place, "index": 1, "seed": 3, "key": self.key()}),
-                *[("episodes/step", step)] * 8,
-                ("episodes/grade", {"episode": episode, "answer": "x", "key": self.key()}),
-                ("episodes/rewards", {"episode": episode}),
-                ("episodes/get", {"episode": episode}),
-                ("episodes/fork", {"episode": episode, "key": self.key()}),
-                ("episodes/close", {"episode": episode}),
-                ("groups/score", {"group": "g_none", "candidates": {}}),
-                (
-                    "outcomes/report",
-                    {**place, "outcomes": [{"task": "riddle-1", "reward": 0.5, "passed": True}], "key": self.key()},
-                ),
-            )
+                "outcomes/report",
+                {**place, "outcomes": [{"task": "riddle-1", "reward": 0.5, "passed": True}], "key": self.key()},
+            ),
         )
+        name, params = rng.choice(choices)
         if params is step:
             self.next_step[episode] += 1
             step["step"] = self.next_step[episode]

@@ -1,0 +1,142 @@
+"""Every snippet in the documentation is a file, and every file runs against a real server as a reader would run it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SNIPPETS = ROOT / "docs" / "snippets"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LUDUS = Path(sys.executable).with_name("ludus")
+WRITTEN = "http://127.0.0.1:8000"
+"""The address that snippets name."""
+
+PROGRAMS = {
+    "client.py": r"7\+7 .*1\.0.* completed",
+    "blocking.py": r"What is 20\+20\?[\s\S]*invalid_arguments[\s\S]*value=1\.0",
+    "rollouts.py": r"mean reward 0\.\d\d over 20 episodes",
+    "trainer.py": r"(beach-\d+ \[.*\]\s*){4}",
+    "stock_mcp_client.py": r"\['submit'\][\s\S]*Thank you[\s\S]*value=1\.0",
+}
+"""Programs that talk to a server, and what they print."""
+
+LIBRARIES = {"arithmetic.py", "treasure.py"}
+"""Environments, which the server serves."""
+
+OTHERS = {"test_treasure.py", "plugin.toml"}
+"""Tested by tests of their own."""
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """A folder with the snippets, their address changed to that of a server which serves their environments."""
+    folder = tmp_path_factory.mktemp("snippets")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for path in SNIPPETS.iterdir():
+        if path.is_file():
+            text = path.read_text(encoding="utf-8").replace(WRITTEN, f"http://127.0.0.1:{port}")
+            (folder / path.name).write_text(text, encoding="utf-8")
+    served = ["arithmetic.py:Arithmetic", "treasure.py:TreasureHunt"]
+    with (folder / "server.log").open("w") as log:
+        process = subprocess.Popen(
+            [str(LUDUS), "serve", *served, "--port", str(port)], cwd=folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+        )
+        try:
+            wait_until_open(port, process, folder / "server.log")
+            yield folder, f"http://127.0.0.1:{port}"
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=30)
+
+
+def wait_until_open(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 30
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.02)
+    pytest.fail(f"the server did not start: {log.read_text(encoding='utf-8')}")
+
+
+def run(folder: Path, *command: str | Path) -> str:
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=folder,
+        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "120"},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_runs_and_prints_what_it_should(workshop: tuple[Path, str], name: str) -> None:
+    folder, _ = workshop
+    printed = run(folder, sys.executable, "-W", "error", name)
+    assert re.search(PROGRAMS[name], printed), printed
+
+
+def test_the_tutorials_test_passes(workshop: tuple[Path, str]) -> None:
+    folder, _ = workshop
+    assert "1 passed" in run(folder, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_treasure.py")
+
+
+def test_the_tutorials_command_lines_work(workshop: tuple[Path, str]) -> None:
+    folder, url = workshop
+    assert "treasure_hunt" in run(folder, LUDUS, "envs", url)
+    assert "beach-3" in run(folder, LUDUS, "tasks", url, "treasure_hunt", "--split", "validation")
+    options = ("--split", "validation", "-n", "10", "--policy", "random", "--out", "trajectories.jsonl")
+    run(folder, LUDUS, "run", url, "treasure_hunt", *options)
+    assert len((folder / "trajectories.jsonl").read_text(encoding="utf-8").splitlines()) == 10
+
+
+def test_the_plugins_entry_point_names_its_class() -> None:
+    plugin = tomllib.loads((SNIPPETS / "plugin.toml").read_text(encoding="utf-8"))
+    module, _, name = plugin["project"]["entry-points"]["ludus.environments"]["treasure_hunt"].partition(":")
+    assert f"class {name}(" in (SNIPPETS / f"{module}.py").read_text(encoding="utf-8")
+
+
+def test_a_readers_environment_is_at_most_fifteen_lines() -> None:
+    lines = (SNIPPETS / "arithmetic.py").read_text(encoding="utf-8").splitlines()
+    assert sum(bool(line.strip()) for line in lines) <= 15
+
+
+def test_every_snippet_is_tested_and_shown() -> None:
+    names = {path.name for path in SNIPPETS.iterdir() if path.is_file()}
+    assert names == {*PROGRAMS, *LIBRARIES, *OTHERS}
+    shown = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert [name for name in sorted(names) if f"docs/snippets/{name}" not in shown] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_on_a_page_comes_from_a_snippet(page: Path) -> None:
+    text = re.sub(r"<!-- begin: .*?<!-- end -->", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert "```python" not in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_files_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_no_block_is_stale() -> None:
+    run(ROOT, sys.executable, ROOT / "scripts" / "generate_docs.py", "--check")
