@@ -202,10 +202,7 @@ class EpisodeHost:
         ]  # fmt: skip
         self._running += params.count
         try:
-            if params.count == 1:
-                await self._opener.open(episodes[0], params.tools)
-            else:
-                await self._open_together(episodes, params.tools)
+            await self._opener.open_all(episodes, params.tools)
         except BaseException:
             for episode in episodes:
                 await self._discard_unborn(episode)
@@ -215,14 +212,6 @@ class EpisodeHost:
             self.journal.append(Started(episode.id, published.name, params.split, index, seed, principal.name))
         self._started[published.name] += params.count
         return tuple(episodes)
-
-    async def _open_together(self, episodes: Sequence[Episode], allowed: Sequence[str] | None) -> None:
-        results = await asyncio.gather(
-            *(self._opener.open(episode, allowed) for episode in episodes), return_exceptions=True
-        )
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
 
     async def _discard_unborn(self, episode: Episode) -> None:
         self._running -= 1

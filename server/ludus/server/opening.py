@@ -65,6 +65,16 @@ class Opener:
         episode.move(Event.READY)
         episode.began = episode.used = asyncio.get_running_loop().time()
 
+    async def open_all(self, episodes: Sequence[Episode], allowed: Sequence[str] | None) -> None:
+        """Open a group at once; the first failure is raised when all have come to an end."""
+        if len(episodes) == 1:
+            await self.open(episodes[0], allowed)
+            return
+        outcomes = await asyncio.gather(*(self.open(one, allowed) for one in episodes), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
     async def tear_down(self, episode: Episode, running: Sequence[asyncio.Task[None]]) -> None:
         """Wait for the episode's last steps, bounded, and run the author's teardown; failures are only logged."""
         if running:
