@@ -58,11 +58,13 @@ class Served:
 Serve = Callable[..., Awaitable[Served]]
 
 
-async def launch(*arguments: str, **variables: str) -> asyncio.subprocess.Process:
+async def launch(
+    *arguments: str, stdin: int = asyncio.subprocess.DEVNULL, **variables: str
+) -> asyncio.subprocess.Process:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LUDUS_")}
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "ludus.client.cli", *arguments,
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        stdin=stdin, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         env=environment | variables,
     )  # fmt: skip
 
@@ -189,6 +191,22 @@ async def test_a_second_signal_exits_at_once(serve: Serve, channel: Open) -> Non
     assert "a second signal" in errors
 
 
+async def test_a_signal_ends_a_server_on_stdio_and_tears_its_episode_down(yard_file: Path, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    arguments = ("serve", str(yard_file), "--stdio", "--environment", "yard")
+    process = await launch(*arguments, stdin=asyncio.subprocess.PIPE, YARD_NOTES=str(notes))
+    assert process.stdin is not None
+    assert process.stdout is not None
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}}
+    process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}).encode())
+    process.stdin.write(b"\n")
+    async with asyncio.timeout(PATIENCE):
+        assert "result" in json.loads(await process.stdout.readline())
+        process.terminate()
+        assert await process.wait() == 0
+    assert notes.read_text() == "torn down\n"
+
+
 # ── starting ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -262,6 +280,7 @@ async def test_several_environments_share_a_process(serve: Serve, yard_file: Pat
         (("{here}/broken.py", "--port", "99999"), "65535"),
         (("{folder}/yard.py", "--idle-seconds", "-1"), "--idle-seconds"),
         (("{folder}/yard.py", "--log-format", "xml"), "--log-format"),
+        (("{folder}/yard.py", "--play-only"), "together with --stdio"),
         ((), "environments"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import sys
+import signal
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -87,10 +87,13 @@ def serve(
     options = dict(locals())
     classes = load_environments(environments)
     settings = _settings(options)
+    which = {name: options[name] for name in ("environment", "split", "task", "index", "seed", "play_only")}
     if stdio:
-        which = {name: options[name] for name in ("environment", "split", "task", "index", "seed", "play_only")}
         _serve_stdio(classes, settings, which)
         return
+    idle = next((name for name, value in which.items() if value not in (None, False)), None)
+    if idle is not None:
+        raise typer.BadParameter(f"--{idle.replace('_', '-')} means something only together with --stdio")
     raise typer.Exit(run(classes, settings))
 
 
@@ -121,13 +124,22 @@ def _serve_stdio(classes: Sequence[Any], settings: Any, which: dict[str, Any]) -
     logs.configure(settings.log_format, settings.log_level)
 
     async def main() -> None:
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
         async with EpisodeHost(classes, limits=settings.limits) as host:
-            await serve_stdio(host, **which)
+            serving = asyncio.create_task(serve_stdio(host, **which))
+            stopping = asyncio.create_task(stop.wait())
+            await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                stopping.cancel()
+                return await serving
+        # A thread still reads standard input, and nothing but its end wakes it.
+        logs.flush()
+        os._exit(0)
 
     try:
         asyncio.run(main())
-    except KeyboardInterrupt:
-        sys.exit(0)
     finally:
         logs.flush()
 

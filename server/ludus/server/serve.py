@@ -145,14 +145,9 @@ class LudusServer(uvicorn.Server):
         self._signals = signals
         self._on_start = on_start
         self.running = asyncio.Event()
+        self.url = ""
+        """Where it listens, known once it does; the port is the real one."""
         self._sweeper: asyncio.Task[None] | None = None
-
-    @property
-    def url(self) -> str:
-        """Where it listens; the port is the real one."""
-        name = self.servers[0].sockets[0].getsockname()
-        host = self.settings.host if self.settings.host not in ("0.0.0.0", "::") else "127.0.0.1"
-        return f"http://{f'[{host}]' if ':' in host else host}:{name[1]}"
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Enter the application and listen."""
@@ -162,6 +157,9 @@ class LudusServer(uvicorn.Server):
         self._sweeper = asyncio.get_running_loop().create_task(
             sweep_for_ever(self.server_state.connections, self.settings.request_seconds)
         )
+        name = self.servers[0].sockets[0].getsockname()
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.settings.host, self.settings.host)
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{name[1]}"
         self.running.set()
         if self._on_start is not None:
             self._on_start(self.url)
