@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from ludus.client._keepalive import KeepAlive
+from ludus.client._params import make
 from ludus.client.environment import RemoteEnvironment
 from ludus.client.episode import Episode, Group
 from ludus.protocol import errors
@@ -89,7 +90,7 @@ class Client:
         Raises:
             Unsupported: the environment does not score groups.
         """
-        params = ScoreGroupParams(group=group, candidates=dict(candidates), key=self._new_key())
+        params = make(ScoreGroupParams, group=group, candidates=dict(candidates), key=self._new_key())
         return (await self._wire.request(SCORE_GROUP, params)).rewards
 
     async def close(self) -> None:
@@ -150,7 +151,7 @@ class Client:
         return Group(self, result.group, episodes)
 
     async def _fork(self, source: Episode, step: int | None) -> Episode:
-        params = ForkParams(episode=source.id, step=step, key=self._new_key())
+        params = make(ForkParams, episode=source.id, step=step, key=self._new_key())
         result = await self._opening(FORK, params)
         branch = Episode(self, result.episode, group=result.group, environment=source.environment, fresh=False)
         self._keep(branch)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Literal
 
+from ludus.client._params import make
 from ludus.protocol.episodes import (
     EnvironmentInfo,
     EpisodeLimits,
@@ -63,7 +64,7 @@ class RemoteEnvironment:
 
     async def splits(self) -> tuple[SplitInfo, ...]:
         """Its splits, in the author's order."""
-        return (await self._wire.request(LIST_SPLITS, ListSplitsParams(environment=self._name))).splits
+        return (await self._wire.request(LIST_SPLITS, make(ListSplitsParams, environment=self._name))).splits
 
     async def tasks(self, split: str, *, page: int = 100) -> AsyncIterator[TaskRow]:
         """The tasks of a split, in order of index; endless where the split is.
@@ -74,7 +75,7 @@ class RemoteEnvironment:
         """
         cursor: str | None = None
         while True:
-            params = ListTasksParams(environment=self._name, split=split, cursor=cursor, limit=page)
+            params = make(ListTasksParams, environment=self._name, split=split, cursor=cursor, limit=page)
             result = await self._wire.request(LIST_TASKS, params)
             for task in result.tasks:
                 yield task
@@ -88,7 +89,7 @@ class RemoteEnvironment:
         Raises:
             TaskNotFound: the split has no such task.
         """
-        params = GetTaskParams(environment=self._name, split=split, task=task, index=index)
+        params = make(GetTaskParams, environment=self._name, split=split, task=task, index=index)
         return (await self._wire.request(GET_TASK, params)).task
 
     async def sample(
@@ -109,8 +110,8 @@ class RemoteEnvironment:
             strategy: `band` prefers tasks whose reported pass rate lies in `band`, then unreported ones.
             band: the pass rates to prefer.
         """
-        params = SampleTasksParams(
-            environment=self._name, split=split, count=count, seed=seed, strategy=strategy, band=band
+        params = make(
+            SampleTasksParams, environment=self._name, split=split, count=count, seed=seed, strategy=strategy, band=band
         )
         return (await self._wire.request(SAMPLE_TASKS, params)).tasks
 
@@ -120,8 +121,12 @@ class RemoteEnvironment:
         Returns:
             How many outcomes the split has now.
         """
-        params = ReportOutcomesParams(
-            environment=self._name, split=split, outcomes=tuple(outcomes), key=self._client._new_key()
+        params = make(
+            ReportOutcomesParams,
+            environment=self._name,
+            split=split,
+            outcomes=tuple(outcomes),
+            key=self._client._new_key(),
         )
         return (await self._wire.request(REPORT_OUTCOMES, params)).recorded
 
@@ -222,7 +227,8 @@ class RemoteEnvironment:
         tools: Sequence[str] | None,
         secrets: Mapping[str, str] | None,
     ) -> StartParams:
-        return StartParams(
+        return make(
+            StartParams,
             environment=self._name,
             split=split,
             task=task,

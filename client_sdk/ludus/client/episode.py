@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from pydantic import ValidationError
+
+from ludus.client._params import check_finite, make, wrong
 from ludus.protocol import errors
 from ludus.protocol.actions import Call
 from ludus.protocol.episodes import (
@@ -143,14 +146,14 @@ class Episode:
             EpisodeEnded: the episode was over before.
             EpisodeFailed: the environment broke; the episode is unscored.
         """
-        params = GradeParams(episode=self.id, answer=answer, key=f"{self._key}.grade")
+        params = make(GradeParams, episode=self.id, answer=answer, key=f"{self._key}.grade")
         result = await self._wire.request(GRADE, params)
         self._note(result.info)
         return result
 
     async def rewards(self, after: int = 0) -> RewardsResult:
         """The reward log, without its first `after` entries, and the total of all of it."""
-        result = await self._wire.request(REWARDS, RewardsParams(episode=self.id, after=after))
+        result = await self._wire.request(REWARDS, make(RewardsParams, episode=self.id, after=after))
         self._touch()
         return result
 
@@ -209,9 +212,15 @@ class Episode:
         if self._in_doubt:
             await self._resolve()
         number = self._next
-        params = StepParams(
-            episode=self._started.episode, step=number, tool=tool, arguments=arguments, key=f"{self._key}.{number}"
-        )
+        for name, value in arguments.items():
+            if type(value) is not str:
+                check_finite(value, name)
+        try:
+            params = StepParams(
+                episode=self._started.episode, step=number, tool=tool, arguments=arguments, key=f"{self._key}.{number}"
+            )
+        except ValidationError as error:
+            raise wrong(error) from None
         self._next = number + 1
         try:
             result = await self._wire.request(STEP, params)

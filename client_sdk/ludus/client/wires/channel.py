@@ -105,7 +105,10 @@ class ChannelWire:
         loop = self._loop or self._start()
         codec = self._codecs.get(method.name) or self._codec(method)
         self._next_id = identifier = self._next_id + 1
-        frame = b'%b%d,"params":%b}' % (codec.head, identifier, codec.serialize(params))
+        try:
+            frame = b'%b%d,"params":%b}' % (codec.head, identifier, codec.serialize(params))
+        except ValueError as error:
+            raise errors.InvalidParams(f"{method.name} cannot be written as JSON: {error}") from None
         deadline = loop.time() + (self._timeout if timeout is None else timeout)
         future: asyncio.Future[R] = loop.create_future()
         if not self._pending:

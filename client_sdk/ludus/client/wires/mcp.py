@@ -99,14 +99,7 @@ class McpWire:
     async def _ask(self, method: str, params: WireModel) -> Mapping[str, Any]:
         """Post until there is an answer. Sending again is safe: the request carries its key."""
         loop = asyncio.get_running_loop()
-        body = to_json(
-            {
-                "jsonrpc": "2.0",
-                "id": next(self._ids),
-                "method": method,
-                "params": {**params.model_dump(mode="json"), "_meta": _meta()},
-            }
-        )
+        body = self._body(method, params)
         give_up = loop.time() + self._patience
         backoff = FIRST_BACKOFF
         while True:
@@ -127,6 +120,13 @@ class McpWire:
                 ) from cause
             await asyncio.sleep(pause)
             backoff = min(backoff * 2, LAST_BACKOFF)
+
+    def _body(self, method: str, params: WireModel) -> bytes:
+        try:
+            fields = {**params.model_dump(mode="json"), "_meta": _meta()}
+            return to_json({"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": fields})
+        except ValueError as error:
+            raise errors.InvalidParams(f"{method} cannot be written as JSON: {error}") from None
 
     async def _post(self, method: str, body: bytes) -> Mapping[str, Any]:
         if self._session is None:

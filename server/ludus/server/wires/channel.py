@@ -28,6 +28,7 @@ from ludus.protocol.errors import (
     LudusError,
     ParseError,
     PayloadTooLarge,
+    Unauthenticated,
     to_wire,
 )
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER
@@ -53,6 +54,12 @@ MAX_IN_FLIGHT_BYTES: Final = 64 * 1024 * 1024
 
 REPLY_FRAME_BYTES: Final = 1024 * 1024
 """Replies beyond this begin another frame, so that no client needs a large receive limit for many small replies."""
+
+RECHECK_SECONDS: Final = 5.0
+"""How often the token of a connection that is in use is looked at again."""
+
+UNAUTHORIZED: Final = 3000
+"""The WebSocket close code for a credential that is not good any more (IANA's registry of close codes)."""
 
 MAX_ID_CHARS: Final = 128
 """The longest request id; it is echoed."""
@@ -85,10 +92,17 @@ class Channel:
             self._entries = _table(self.context.host)
         return self._entries
 
+    def entries_of(self, principal: Principal) -> dict[str, _Entry]:
+        """The rows that a principal's scopes open."""
+        return {name: row for name, row in self.entries.items() if principal.may(METHODS[name].scope)}
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, from its upgrade to its end."""
+        headers = Headers(scope=scope)
         try:
-            principal = self._admit(scope)
+            if CHANNEL_SUBPROTOCOL not in scope.get("subprotocols", ()):
+                raise InvalidRequest(f"offer the WebSocket subprotocol {CHANNEL_SUBPROTOCOL!r}; it is the only one")
+            connection = _Connection(self, headers)
         except LudusError as error:
             await refuse(scope, receive, send, error)
             return
@@ -101,22 +115,23 @@ class Channel:
                 "headers": [(MAX_FRAME_HEADER.lower().encode(), limit)],
             }
         )
-        await _Connection(self, principal).run(receive, send)
-
-    def _admit(self, scope: Scope) -> Principal:
-        if CHANNEL_SUBPROTOCOL not in scope.get("subprotocols", ()):
-            raise InvalidRequest(f"offer the WebSocket subprotocol {CHANNEL_SUBPROTOCOL!r}; it is the only one here")
-        return self.context.authenticate(Headers(scope=scope))
+        await connection.run(receive, send)
 
 
 class _Connection:
-    """One client. Holds what is in flight, and replies that wait for the end of this turn of the loop."""
+    """One client. Holds what is in flight, and replies that wait for the end of this turn of the loop.
 
-    def __init__(self, channel: Channel, principal: Principal) -> None:
+    Raises:
+        Unauthenticated: its headers hold no good credential.
+    """
+
+    def __init__(self, channel: Channel, headers: Headers) -> None:
         self._channel = channel
+        self._headers = headers
         self._host = channel.context.host
-        self._principal = principal
-        self._entries = {name: row for name, row in channel.entries.items() if principal.may(METHODS[name].scope)}
+        self._principal = channel.context.authenticate(headers)
+        self._entries = channel.entries_of(self._principal)
+        self._check_again = 0.0
         self._max_bytes = channel.context.limits.body_bytes
         self._tasks = channel.tasks
         self._loop = asyncio.get_running_loop()
@@ -132,6 +147,9 @@ class _Connection:
         writer = self._loop.create_task(self._write(send))
         try:
             while (message := await receive())["type"] != "websocket.disconnect":
+                if not self._still_welcome():
+                    await send({"type": "websocket.close", "code": UNAUTHORIZED, "reason": "the token is not valid"})
+                    return
                 text = message.get("text")
                 if text is None:
                     self._reply(_failure(None, InvalidRequest("a binary frame; send JSON in text frames")))
@@ -143,6 +161,20 @@ class _Connection:
             self._lost = True
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
+
+    def _still_welcome(self) -> bool:
+        """Whether the token is good: it may have been revoked, or expired, since the connection was made."""
+        now = self._loop.time()
+        if now >= self._check_again:
+            self._check_again = now + RECHECK_SECONDS
+            try:
+                principal = self._channel.context.authenticate(self._headers)
+            except Unauthenticated:
+                return False
+            if principal != self._principal:
+                self._principal = principal
+                self._entries = self._channel.entries_of(principal)
+        return True
 
     def _full(self) -> bool:
         return self._in_flight >= MAX_IN_FLIGHT or self._bytes >= MAX_IN_FLIGHT_BYTES
@@ -186,18 +218,20 @@ class _Connection:
         try:
             if entry is None:
                 raise LookupError
-            serving = self._serve(identifier, entry, entry.validate(params), size)
+            serving = self._serve(identifier, entry, entry.validate(params), self._principal, size)
         except (ValidationError, LookupError):
-            serving = self._serve_checked(identifier, method, params, size)
+            serving = self._serve_checked(identifier, method, params, self._principal, size)
         self._in_flight += 1
         self._bytes += size
         task = self._loop.create_task(serving)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, identifier: RequestId, entry: _Entry, params: WireModel, size: int) -> None:
+    async def _serve(
+        self, identifier: RequestId, entry: _Entry, params: WireModel, principal: Principal, size: int
+    ) -> None:
         try:
-            result = await entry.handle(params, self._principal)
+            result = await entry.handle(params, principal)
             reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_id_json(identifier), entry.serialize(result))
         except LudusError as error:
             reply = _failure(identifier, error)
@@ -205,10 +239,12 @@ class _Connection:
             reply = _failure(identifier, _incident(entry.name))
         self._answer(reply, size)
 
-    async def _serve_checked(self, identifier: RequestId, method: str, params: dict[str, Any], size: int) -> None:
+    async def _serve_checked(
+        self, identifier: RequestId, method: str, params: dict[str, Any], principal: Principal, size: int
+    ) -> None:
         """The way of requests that are not valid: `dispatch` finds the words for why."""
         try:
-            result = await dispatch(self._host, method, params, self._principal)
+            result = await dispatch(self._host, method, params, principal)
             reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_id_json(identifier), result.model_dump_json().encode())
         except LudusError as error:
             reply = _failure(identifier, error)
