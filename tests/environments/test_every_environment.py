@@ -198,19 +198,19 @@ async def test_wrong_arguments_and_unknown_tools_are_the_policys_mistake(player:
 
 @each_environment
 async def test_extreme_arguments_are_refused_and_cost_nothing(player: Any, name: str) -> None:
-    [episode] = await player.start(name, "train", 0)
-    for tool in episode.tools:
+    numbers = [10**5000, -(10**400), 2**63, -1]
+    texts = ["", " ", "\x00", "a" * 100_000, "(" * 199, "9" * 200, "\ud800", "ﬀ½٣Ⅷ", "crane\ncrane", "1/0", "ſſſſſ"]
+    for tool in player.host.catalog[name].specs:
+        [episode] = await player.start(name, "train", 0)
         [(parameter, schema)] = tool.input_schema["properties"].items()
-        numbers = [10**5000, -(10**400), 2**63, -1]
-        texts = ["", " ", "\x00", "a" * 100_000, "(" * 199, "9" * 200, "\ud800", "ﬀ½٣Ⅷ", "crane\ncrane", "1/0", "ſſſſſ"]
         for value in numbers if schema["type"] == "integer" else texts:
             result = await player.step(episode.episode, tool.name, **{parameter: value})
             assert result.error is not None
             assert result.error.code in ("refused", "invalid_arguments")
             assert len(text_of(result.content)) < 500
             assert result.reward is None
-            if len(episode.tools) * len(texts) > 15:
-                [episode] = await player.start(name, "train", 0)
+        await player.play(episode.episode, player.oracle(name, "train", 0))
+        assert (await player.rewards(episode.episode))[0].value == 1.0
 
 
 @each_environment
@@ -270,3 +270,21 @@ async def test_the_readme_names_its_tools_fields_components_and_counts(player: A
         for split, tasks in player.host.catalog[name].splits.items():
             assert f"`{split}` {tasks.count:,}" in readme
         assert f"`{player.host.catalog[name].info.version}`" in readme
+
+
+@each_environment
+async def test_a_fork_goes_on_as_the_original_does(player: Any, name: str) -> None:
+    [episode] = await player.start(name, "train", 2, seed=5)
+    tool, parameter = player_mistake(episode)
+    await player.step(episode.episode, tool, **parameter)
+    forked = await player.host.fork(e.ForkParams(episode=episode.episode, step=1, key="fork"), player.principal)
+    original = await player.play(episode.episode, player.oracle(name, "train", 2))
+
+    assert await player.play(forked.episode.episode, player.oracle(name, "train", 2)) == original
+
+
+def player_mistake(episode: StartedEpisode) -> tuple[str, dict[str, Any]]:
+    """A call that every environment refuses."""
+    tool = episode.tools[0]
+    [(parameter, schema)] = tool.input_schema["properties"].items()
+    return tool.name, {parameter: -1 if schema["type"] == "integer" else ""}
