@@ -63,9 +63,7 @@ async def test_the_seed_that_was_drawn_leads_to_the_same_episode_again(peer: Pee
     again = await peer.start(index=0, seed=first["seed"])
     assert again["seed"] == first["seed"]
     for number, (tool, arguments) in enumerate([("roll", {}), ("earn", {"amount": 0.5}), ("roll", {})], 1):
-        outcomes = [
-            await peer.step(one["episode"], number, tool, arguments=arguments) for one in (first, again)
-        ]
+        outcomes = [await peer.step(one["episode"], number, tool, arguments=arguments) for one in (first, again)]
         assert outcomes[0] == outcomes[1]
     other = await peer.start(index=0, seed=first["seed"] ^ 1)
     shown = [(await peer.step(one["episode"], n, "roll"))["content"] for one, n in ((other, 1), (first, 4))]

@@ -1,0 +1,353 @@
+"""How episodes end, and what they may use (spec chapters 4.8, 8 and 10)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import conformance_world as world
+import pytest
+from conformance_peer import Peer, RpcError, validate
+
+from ludus.server import EpisodeHost, ServerLimits
+from ludus.server.principal import Principal
+from ludus.server.serve import LudusServer
+
+Connect = Callable[..., Peer]
+Serve = Callable[..., Awaitable[LudusServer]]
+STATUS_OF = {
+    "completed": "completed", "submitted": "completed", "step_limit": "truncated", "time_limit": "truncated",
+    "observation_limit": "truncated", "expired": "closed", "closed": "closed", "environment_error": "failed",
+    "infrastructure_error": "failed",
+}  # fmt: skip
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop run until something is so."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+async def until_ended(server: LudusServer) -> None:
+    """Wait until no episode runs, without using any."""
+    await until(lambda: server.app.context.host.stats().running == 0)
+
+
+# ── what a step can say ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.requirement("CALL-1", "CALL-4")
+async def test_a_tool_that_is_not_there_is_the_policys_mistake(peer: Peer) -> None:
+    episode = (await peer.start())["episode"]
+    result = await peer.step(episode, 1, "sing")
+    assert result["error"]["code"] == "unknown_tool"
+    assert result["error"]["message"] in result["content"][0]["text"]
+    assert (result["status"], result["endReason"], result["reward"]) == ("running", None, None)
+
+
+@pytest.mark.requirement("CALL-2", "CALL-4")
+@pytest.mark.parametrize(
+    "arguments", [{}, {"text": 1}, {"text": "x", "more": 1}, {"text": None}, {"Text": "x"}], ids=str
+)
+async def test_arguments_that_do_not_fit_do_not_run_the_tool(peer: Peer, arguments: dict[str, Any]) -> None:
+    episode = (await peer.start())["episode"]
+    result = await peer.step(episode, 1, "say", arguments=arguments)
+    assert result["error"]["code"] == "invalid_arguments"
+    assert result["content"][0]["text"] == result["error"]["message"]
+    assert world.RUNS["say"] == 0
+    assert (await peer.step(episode, 2, "say", arguments={"text": "x"}))["error"] is None
+
+
+@pytest.mark.requirement("CALL-3", "CALL-4")
+async def test_what_the_tool_refuses_is_told(peer: Peer) -> None:
+    episode = (await peer.start())["episode"]
+    result = await peer.step(episode, 1, "refuse")
+    assert result["error"] == {"code": "refused", "message": "you may not do that here"}
+    assert result["content"] == [{"type": "text", "text": "you may not do that here"}]
+
+
+@pytest.mark.requirement("CALL-5", "LIFE-4", "LIFE-3")
+async def test_a_tool_that_finishes_the_task_completes_the_episode(peer: Peer) -> None:
+    episode = (await peer.start(index=0))["episode"]
+    first = await peer.step(episode, 1, "earn")
+    assert (first["status"], first["endReason"]) == ("running", None)
+    last = await peer.step(episode, 2, "finish", arguments={"word": f"{world.SECRET}-0"})
+    assert (last["status"], last["endReason"], last["reward"]["value"]) == ("completed", "completed", 1.0)
+    info = await peer.info(episode)
+    assert (info["status"], info["endReason"], info["reward"]["value"]) == ("completed", "completed", 2.0)
+
+
+# ── failures ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.requirement("LIFE-5", "LIFE-8", "LIFE-3", "REW-1", "REW-3", "CRED-12")
+@pytest.mark.parametrize("tool", ["crash", "hang", "wrong_type", "not_a_number", "infinite", "block"])
+async def test_an_environment_that_breaks_fails_its_episode_with_an_incident_of_the_log(
+    peer: Peer, tool: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    episode = (await peer.start("faulty", task="p-0"))["episode"]
+    await peer.step(episode, 1, "fine")
+    with caplog.at_level(logging.ERROR), pytest.raises(RpcError) as caught:
+        await peer.step(episode, 2, tool)
+    error = caught.value
+    assert (error.code, error.data["endReason"]) == (5001, "environment_error")
+    assert error.data["incident"] in caplog.text
+    assert world.SECRET not in f"{error.message}{error.data}"
+    info = await peer.info(episode)
+    assert (info["status"], info["endReason"]) == ("failed", "environment_error")
+    assert info["incident"] == error.data["incident"]
+    assert (info["reward"]["value"], info["reward"]["valid"]) == (None, False)
+    total = (await peer.rewards(episode))["total"]
+    assert (total["value"], total["valid"]) == (None, False)
+
+
+@pytest.mark.requirement("LIFE-6", "LIFE-8")
+async def test_what_breaks_below_the_environment_is_told_apart(peer: Peer) -> None:
+    episode = (await peer.start("faulty", task="p-0"))["episode"]
+    with pytest.raises(RpcError) as caught:
+        await peer.step(episode, 1, "below")
+    assert (caught.value.code, caught.value.data["endReason"]) == (5002, "infrastructure_error")
+    assert caught.value.data["incident"]
+    assert world.SECRET not in str(caught.value)
+    assert (await peer.info(episode))["endReason"] == "infrastructure_error"
+
+
+@pytest.mark.requirement("LIFE-5")
+async def test_a_setup_that_fails_fails_the_start(peer: Peer) -> None:
+    with pytest.raises(RpcError) as caught:
+        await peer.start("faulty", task="p-1")
+    assert caught.value.code == 5001
+    assert caught.value.data["incident"]
+    assert world.SECRET not in f"{caught.value.message}{caught.value.data}"
+
+
+@pytest.mark.requirement("LIFE-7")
+async def test_the_failure_of_one_episode_leaves_others_alone(peer: Peer) -> None:
+    good = (await peer.start())["episode"]
+    bad = [(await peer.start("faulty", task="p-0"))["episode"] for _ in range(3)]
+    failing = [asyncio.create_task(peer.step(one, 1, "hang")) for one in bad]
+    for number in range(1, 6):
+        assert (await peer.step(good, number, "earn"))["status"] == "running"
+    assert not any(task.done() for task in failing)
+    assert all(isinstance(one, RpcError) for one in await asyncio.gather(*failing, return_exceptions=True))
+    assert (await peer.info(good))["reward"]["value"] == 5.0
+
+
+@pytest.mark.requirement("LIFE-9", "LIFE-2")
+async def test_a_request_after_the_end_is_told_why_it_ended(peer: Peer) -> None:
+    ended: dict[str, str] = {}
+    for reason in ("completed", "submitted", "closed", "step_limit"):
+        episode = (await peer.start(limits={"maxSteps": 1} if reason == "step_limit" else None))["episode"]
+        match reason:
+            case "completed":
+                await peer.step(episode, 1, "finish", arguments={"word": "x"})
+            case "submitted":
+                await peer.grade(episode, "x")
+            case "closed":
+                await peer.call("episodes/close", episode=episode)
+            case _:
+                await peer.step(episode, 1, "earn")
+        ended[episode] = reason
+    failed = (await peer.start("faulty", task="p-0"))["episode"]
+    with pytest.raises(RpcError):
+        await peer.step(failed, 1, "crash")
+    ended[failed] = "environment_error"
+    for episode, reason in ended.items():
+        before = await peer.info(episode)
+        assert (before["status"], before["endReason"]) == (STATUS_OF[reason], reason)
+        for request in (peer.step(episode, before["steps"] + 1, "earn"), peer.grade(episode, "again")):
+            with pytest.raises(RpcError) as caught:
+                await request
+            assert (caught.value.code, caught.value.data["endReason"]) == (4093, reason)
+        assert await peer.info(episode) == before
+
+
+@pytest.mark.requirement("LIFE-10")
+async def test_teardown_runs_once_however_the_episode_ended(peer: Peer, server: LudusServer) -> None:
+    for tool in ("crash", "hang", "below"):
+        episode = (await peer.start("faulty", task="p-0"))["episode"]
+        with pytest.raises(RpcError):
+            await peer.step(episode, 1, tool)
+        await peer.call("episodes/close", episode=episode)
+    with pytest.raises(RpcError):
+        await peer.start("faulty", task="p-1")
+    await until(lambda: world.RUNS["faulty teardown"] == 4)
+    assert world.RUNS["faulty setup"] == 4
+    ending = (await peer.start(limits={"maxSteps": 1}))["episode"]
+    await peer.step(ending, 1, "earn")
+    await until(lambda: world.RUNS["teardown"] == 1)
+
+
+@pytest.mark.requirement("LIFE-11")
+async def test_a_server_that_stops_tears_every_episode_down() -> None:
+    from ludus.protocol.episodes import StartParams, StepParams
+
+    async with asyncio.timeout(10):
+        async with EpisodeHost(world.WORLD, limits=ServerLimits(grace_seconds=0.2)) as host:
+            params = StartParams(environment="workshop", split="train", count=5, key="k")
+            episodes = (await host.start(params, Principal.open())).episodes
+            step = StepParams(episode=episodes[0].episode, step=1, tool="wait", arguments={"gate": "never"}, key="s")
+            waiting = asyncio.create_task(host.step(step, Principal.open()))
+            await until(lambda: world.RUNS["begin never"] == 1)
+        await asyncio.gather(waiting, return_exceptions=True)
+    assert world.RUNS["teardown"] == 5
+
+
+# ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.requirement("LIM-1", "LIM-7", "CALL-5")
+async def test_the_last_step_that_is_allowed_truncates_the_episode(peer: Peer) -> None:
+    episode = (await peer.start(limits={"maxSteps": 2}))["episode"]
+    await peer.step(episode, 1, "earn")
+    last = await peer.step(episode, 2, "earn")
+    assert (last["status"], last["endReason"], last["reward"]["value"]) == ("truncated", "step_limit", 1.0)
+    assert (await peer.info(episode))["reward"]["value"] == 2.0
+
+
+@pytest.mark.requirement("LIM-1")
+async def test_a_last_step_that_finishes_the_task_completes_it(peer: Peer) -> None:
+    episode = (await peer.start(limits={"maxSteps": 1}))["episode"]
+    assert (await peer.step(episode, 1, "finish", arguments={"word": "x"}))["endReason"] == "completed"
+    other = (await peer.start(limits={"maxSteps": 1}))["episode"]
+    result = await peer.step(other, 1, "refuse")
+    assert (result["error"]["code"], result["endReason"]) == ("refused", "step_limit")
+
+
+@pytest.mark.requirement("LIM-2", "LIM-7")
+async def test_an_idle_episode_ends_when_its_time_has_passed(peer: Peer, server: LudusServer) -> None:
+    episode = (await peer.start(limits={"seconds": 0.3}))["episode"]
+    await peer.step(episode, 1, "earn")
+    await until_ended(server)
+    info = await peer.info(episode)
+    assert (info["status"], info["endReason"], info["reward"]["value"]) == ("truncated", "time_limit", 1.0)
+
+
+@pytest.mark.requirement("LIM-2", "LIM-7")
+async def test_a_step_that_runs_into_the_time_limit_truncates_the_episode(peer: Peer) -> None:
+    episode = (await peer.start(limits={"seconds": 0.3}))["episode"]
+    await peer.step(episode, 1, "earn")
+    last = await peer.step(episode, 2, "wait", arguments={"gate": "never"})
+    assert (last["status"], last["endReason"], last["reward"]) == ("truncated", "time_limit", None)
+    assert (await peer.info(episode))["reward"]["value"] == 1.0
+
+
+@pytest.mark.requirement("LIM-3")
+async def test_a_tool_that_takes_too_long_fails_the_episode(peer: Peer) -> None:
+    episode = (await peer.start(limits={"toolSeconds": 0.05}))["episode"]
+    with pytest.raises(RpcError, match=r"0\.05 s") as caught:
+        await peer.step(episode, 1, "wait", arguments={"gate": "never"})
+    assert (caught.value.code, caught.value.data["endReason"]) == (5001, "environment_error")
+
+
+@pytest.mark.requirement("LIM-4")
+async def test_an_observation_that_is_too_long_is_cut_with_a_marker(peer: Peer) -> None:
+    episode = (await peer.start(limits={"observationChars": 100}))["episode"]
+    whole = await peer.step(episode, 1, "say", arguments={"text": "x" * 100})
+    assert [block["text"] for block in whole["content"]] == ["x" * 100]
+    cut = await peer.step(episode, 2, "say", arguments={"text": "y" * 5000})
+    text = "".join(block["text"] for block in cut["content"])
+    assert text.startswith("y" * 100)
+    assert text.count("y") == 100
+    assert "cut" in text
+    assert "100 of 5000" in text
+    assert cut["status"] == "running"
+
+
+@pytest.mark.requirement("LIM-5", "LIM-7")
+async def test_observations_that_add_up_to_too_much_truncate_the_episode(peer: Peer) -> None:
+    episode = (await peer.start(limits={"totalObservationChars": 120}))["episode"]
+    await peer.step(episode, 1, "earn")
+    assert (await peer.step(episode, 2, "say", arguments={"text": "x" * 60}))["status"] == "running"
+    last = await peer.step(episode, 3, "say", arguments={"text": "x" * 60})
+    assert (last["status"], last["endReason"]) == ("truncated", "observation_limit")
+    assert (await peer.info(episode))["reward"]["value"] == 1.0
+
+
+@pytest.mark.requirement("LIM-6", "REW-3")
+async def test_an_episode_that_nobody_uses_expires_unscored(peer: Peer, server: LudusServer) -> None:
+    episode = (await peer.start(limits={"idleSeconds": 0.2}))["episode"]
+    await peer.step(episode, 1, "earn")
+    await until_ended(server)
+    info = await peer.info(episode)
+    assert (info["status"], info["endReason"]) == ("closed", "expired")
+    assert (info["reward"]["value"], info["reward"]["valid"]) == (None, False)
+    assert (await peer.rewards(episode))["total"]["valid"] is False
+
+
+@pytest.mark.requirement("LIM-6", "GET-1")
+async def test_use_puts_off_expiry(serve: Serve, connect: Connect, wire: str) -> None:
+    server = await serve(*world.WORLD, limits=ServerLimits(idle_seconds=0.6, grace_seconds=0.3))
+    peer, player = connect(wire, server), connect("mcp", server)
+    kinds = ("asked", "stepping", "reading", "viewed", "left")
+    episodes = {kind: await peer.start() for kind in kinds}
+    player.path = episodes["viewed"]["play"]["path"]  # type: ignore[attr-defined]
+    running = asyncio.create_task(peer.step(episodes["stepping"]["episode"], 1, "wait", arguments={"gate": "g"}))
+    for _ in range(8):
+        await asyncio.sleep(0.2)
+        await peer.info(episodes["asked"]["episode"])
+        await peer.rewards(episodes["reading"]["episode"])
+        await player.mcp("tools/list")  # type: ignore[attr-defined]
+    assert server.app.context.host.stats().running == len(kinds) - 1
+    world.GATES["g"].set()
+    assert (await running)["status"] == "running"
+    assert (await peer.info(episodes["left"]["episode"]))["endReason"] == "expired"
+
+
+@pytest.mark.requirement("LIM-8")
+async def test_a_start_waits_for_room(serve: Serve, connect: Connect, wire: str) -> None:
+    limits = ServerLimits(max_episodes=1, queue_seconds=10, grace_seconds=0.3)
+    server = await serve(*world.WORLD, limits=limits)
+    peer = connect(wire, server)
+    first = (await peer.start())["episode"]
+    waiting = asyncio.create_task(peer.start())
+    await until(lambda: server.app.context.host.stats().queued == 1)
+    assert not waiting.done()
+    await peer.call("episodes/close", episode=first)
+    assert (await waiting)["episode"] != first
+
+
+@pytest.mark.requirement("LIM-9", "MTH-5")
+async def test_a_refusal_for_want_of_room_says_which_limit_and_when(serve: Serve, connect: Connect, wire: str) -> None:
+    limits = ServerLimits(max_episodes=1, queue_seconds=0.02, grace_seconds=0.3)
+    server = await serve(*world.WORLD, limits=limits)
+    peer = connect(wire, server)
+    episode = (await peer.start())["episode"]
+    with pytest.raises(RpcError, match="1 places for episodes") as caught:
+        await peer.start()
+    assert (caught.value.code, caught.value.data["retryAfter"] > 0) == (4290, True)
+    assert (await peer.info(episode))["status"] == "running"
+
+
+@pytest.mark.requirement("LIM-11")
+async def test_a_group_that_can_never_fit_is_refused_at_once(serve: Serve, connect: Connect, wire: str) -> None:
+    server = await serve(*world.WORLD, limits=ServerLimits(max_episodes=3, queue_seconds=50, grace_seconds=0.3))
+    with pytest.raises(RpcError, match="can never fit") as caught:
+        await asyncio.wait_for(connect(wire, server).start(count=4), 5)
+    assert (caught.value.code, "retryAfter" in caught.value.data) == (4290, False)
+
+
+@pytest.mark.requirement("LIM-12")
+@pytest.mark.parametrize("path", ["/mcp", "/workshop/tasks"])
+@pytest.mark.parametrize("chunked", [False, True], ids=["announced", "chunked"])
+async def test_a_body_that_is_too_large_is_refused(serve: Serve, path: str, chunked: bool) -> None:
+    server = await serve(*world.WORLD, limits=ServerLimits(body_bytes=4096, grace_seconds=0.3))
+
+    async def pieces() -> Any:
+        for _ in range(10):
+            yield b" " * 1000
+
+    async with aiohttp.ClientSession() as session:
+        body = pieces() if chunked else b" " * 10_000
+        async with session.post(server.url + path, data=body) as response:
+            assert response.status == 413
+            text = await response.json()
+        if path == "/mcp":
+            validate("Failure", text)
+            assert text["error"]["code"] == 4130
+        async with session.get(server.url + "/health") as response:
+            assert response.status == 200

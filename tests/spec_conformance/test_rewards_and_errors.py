@@ -1,0 +1,227 @@
+"""Reward logs, common rules of methods, errors, content (spec chapters 4.1, 11, 12 and 13)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import conformance_world as world
+import pytest
+from conformance_peer import OPENRPC, SCHEMA, ChannelPeer, McpPeer, OrsPeer, Peer, RpcError
+
+from ludus.server.serve import LudusServer
+
+Connect = Callable[..., Any]
+
+
+@pytest.mark.requirement("REW-9", "REW-10", "REW-5", "REW-6")
+async def test_the_log_has_one_entry_for_each_step_that_gave_a_reward(peer: Peer) -> None:
+    episode = (await peer.start(index=0))["episode"]
+    for number, (tool, arguments) in enumerate(
+        [("earn", {"amount": 1.5}), ("say", {"text": "x"}), ("refuse", {}), ("earn", {"amount": -0.5})], 1
+    ):
+        await peer.step(episode, number, tool, arguments=arguments)
+    log = await peer.rewards(episode)
+    assert [(e["step"], e["source"], e["reward"]["value"]) for e in log["entries"]] == [
+        (1, "step", 1.5),
+        (4, "step", -0.5),
+    ]
+    assert log["total"]["value"] == 1.0
+    assert log["total"]["components"][f"{world.SECRET}-part"]["value"] == 1.0
+    await peer.grade(episode, "no")
+    after = await peer.rewards(episode)
+    assert after["entries"][:2] == log["entries"]
+    assert [(e["step"], e["source"]) for e in after["entries"]][2:] == [(4, "grade")]
+
+
+@pytest.mark.requirement("REW-11")
+@pytest.mark.parametrize("after", [0, 1, 3, 4, 1000])
+async def test_entries_that_are_known_are_left_out_but_counted(peer: Peer, after: int) -> None:
+    episode = (await peer.start())["episode"]
+    for number in range(1, 5):
+        await peer.step(episode, number, "earn")
+    log = await peer.rewards(episode, after)
+    assert [entry["step"] for entry in log["entries"]] == [1, 2, 3, 4][after:]
+    assert log["total"]["value"] == 4.0
+
+
+@pytest.mark.requirement("REW-7", "REW-2")
+async def test_an_unscored_step_makes_the_total_unscored(peer: Peer) -> None:
+    episode = (await peer.start())["episode"]
+    await peer.step(episode, 1, "earn")
+    judged = await peer.step(episode, 2, "judge")
+    assert (judged["reward"]["value"], judged["reward"]["valid"]) == (None, False)
+    await peer.step(episode, 3, "finish", arguments={"word": "x"})
+    total = (await peer.rewards(episode))["total"]
+    assert (total["value"], total["valid"], total["reason"]) == (None, False, "the judge gave no verdict")
+    assert (await peer.info(episode))["reward"]["valid"] is False
+
+
+@pytest.mark.requirement("REW-3")
+async def test_an_episode_closed_before_its_end_has_no_number(peer: Peer) -> None:
+    episode = (await peer.start())["episode"]
+    await peer.step(episode, 1, "earn")
+    await peer.call("episodes/close", episode=episode)
+    assert (await peer.info(episode))["reward"]["value"] is None
+    log = await peer.rewards(episode)
+    assert (log["total"]["value"], log["total"]["valid"]) == (None, False)
+    assert log["total"]["reason"]
+
+
+@pytest.mark.requirement("REW-8")
+async def test_a_truncated_episode_without_rewards_is_worth_nought(peer: Peer) -> None:
+    episode = (await peer.start(limits={"maxSteps": 1}))["episode"]
+    await peer.step(episode, 1, "say", arguments={"text": "x"})
+    reward = (await peer.info(episode))["reward"]
+    assert (reward["value"], reward["valid"]) == (0.0, True)
+    assert reward["reason"]
+
+
+@pytest.mark.requirement("REW-12")
+async def test_rewards_of_play_and_ors_are_in_the_log(peer: Peer, server: LudusServer, connect: Connect) -> None:
+    started = await peer.start()
+    player: McpPeer = connect("mcp", server, path=started["play"]["path"])
+    await player.tool("earn", {"amount": 2.0})
+    await peer.step(started["episode"], 2, "earn")
+    assert [e["reward"]["value"] for e in (await peer.rewards(started["episode"]))["entries"]] == [2.0, 1.0]
+    host = server.app.context.host
+    before = {entry.id for entry in host._register}
+    ors: OrsPeer = connect("ors", server)
+    session = await ors.open()
+    await ors.call(session, "earn", {"amount": 3.0})
+    (episode,) = {entry.id for entry in host._register} - before
+    assert [e["reward"]["value"] for e in (await peer.rewards(episode))["entries"]] == [3.0]
+
+
+# ── common rules ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def valid_params(started: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Params of every method that a server would accept."""
+    where = {"environment": "workshop", "split": "train"}
+    episode = started["episodes"][0]["episode"]
+    return {
+        "environments/list": {},
+        "splits/list": {"environment": "workshop"},
+        "tasks/list": where,
+        "tasks/get": {**where, "index": 0},
+        "tasks/sample": where,
+        "episodes/start": {**where, "key": "s"},
+        "episodes/step": {"episode": episode, "step": 1, "tool": "earn", "key": "a"},
+        "episodes/rewards": {"episode": episode},
+        "episodes/get": {"episode": episode},
+        "episodes/fork": {"episode": episode, "key": "f"},
+        "groups/score": {"group": started["group"], "candidates": {episode: {"messages": []}}, "key": "g"},
+        "outcomes/report": {**where, "outcomes": [], "key": "o"},
+        "episodes/grade": {"episode": episode, "answer": "", "key": "b"},
+        "episodes/close": {"episode": episode},
+    }
+
+
+@pytest.mark.requirement("MTH-1", "MTH-3", "VER-1", "NEG-8")
+async def test_every_method_answers_minimal_params_with_a_result_that_the_schema_knows(peer: Peer) -> None:
+    started = await peer.call("episodes/start", environment="workshop", split="train", key="k")
+    asked = valid_params(started)
+    assert {"dev.ludus/" + method for method in asked} == OPENRPC.keys()
+    for method, params in asked.items():
+        await peer.call(method, **params)
+
+
+@pytest.mark.requirement("MTH-2", "MTH-5")
+async def test_params_that_do_not_fit_are_refused_by_name_and_change_nothing(peer: Peer, server: LudusServer) -> None:
+    started = await peer.call("episodes/start", environment="workshop", split="train", key="k")
+    episode = started["episodes"][0]["episode"]
+    before = await peer.info(episode)
+    for method, params in valid_params(started).items():
+        schema = SCHEMA["$defs"][OPENRPC["dev.ludus/" + method]["x-params-schema"]["$ref"].rsplit("/", 1)[-1]]
+        wrong: list[tuple[str, dict[str, Any]]] = [("surprise", {**params, "surprise": 1})]
+        for field in schema.get("required", ()):
+            wrong.append((field, {key: value for key, value in params.items() if key != field}))
+            wrong.append((field, {**params, field: [[1]]}))
+            wrong.append((field, {**params, field: None}))
+        for field, given in wrong:
+            with pytest.raises(RpcError) as caught:
+                await peer.call(method, **given)
+            assert caught.value.code == -32602, (method, given)
+            assert field in caught.value.message, (method, given, caught.value.message)
+    assert await peer.info(episode) == before
+    assert server.app.context.host.stats().running == 1
+
+
+@pytest.mark.requirement("MTH-4")
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+async def test_numbers_that_json_does_not_have_are_refused_on_every_wire(
+    server: LudusServer, connect: Connect, number: str
+) -> None:
+    outcome = f'[{{"task":"p-0","reward":{number},"passed":true}}]'
+    params = f'{{"environment":"workshop","split":"train","key":"k","outcomes":{outcome}'
+    channel: ChannelPeer = connect("channel", server)
+    await channel.frame(f'{{"jsonrpc":"2.0","id":"n","method":"dev.ludus/outcomes/report","params":{params}}}}}')
+    reply = await channel.reply()
+    assert reply["error"]["code"] in (-32700, -32600, -32602)
+    mcp: McpPeer = connect("mcp", server)
+    meta = json.loads(mcp._body("x", {}))["params"]["_meta"]
+    body = (
+        '{"jsonrpc":"2.0","id":1,"method":"dev.ludus/outcomes/report",'
+        f'"params":{params},"_meta":{json.dumps(meta)}}}}}'
+    )
+    _, answer = await mcp.post("dev.ludus/outcomes/report", body)
+    assert answer["error"]["code"] in (-32700, -32600, -32602)
+    good = {"environment": "workshop", "split": "train", "key": "k2"}
+    outcomes = [{"task": "p-0", "reward": 1.0, "passed": True}]
+    assert (await channel.call("outcomes/report", **good, outcomes=outcomes))["recorded"] == 1
+
+
+@pytest.mark.requirement("ERR-1", "NEG-10")
+@pytest.mark.parametrize("method", ["dev.ludus/episodes/stop", "dev.ludus/", "episodes/step", "tools/lisst", ""])
+async def test_a_method_that_is_not_there_is_not_found(server: LudusServer, connect: Connect, method: str) -> None:
+    for wire in ("channel", "mcp"):
+        with pytest.raises(RpcError) as caught:
+            await connect(wire, server).exchange(method, {})
+        assert caught.value.code in ((-32601,) if method else (-32601, -32600, -32602, -32020)), wire
+
+
+@pytest.mark.requirement("ERR-6")
+async def test_a_fault_of_the_server_is_told_by_incident_alone(
+    peer: Peer, server: LudusServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError(world.SECRET)
+
+    monkeypatch.setattr(server.app.context.host.catalog, "find", broken)
+    with pytest.raises(RpcError) as caught:
+        await peer.call("splits/list", environment="workshop")
+    assert caught.value.code == -32603
+    assert world.SECRET not in f"{caught.value.message}{caught.value.data}"
+    assert caught.value.data["incident"] in caplog.text
+
+
+@pytest.mark.requirement("CONT-4")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "\n", "  two  spaces ", "a\r\nb\rc\n", "\u2028\u2029\u0085", "\u00a0\u3000x", "é e\u0301 🙂 \U0010ffff",
+        "\x00\x01\x1f\x7f", "data: x\n\nevent: end\n", " " * 9000 + "x", '{"json": "inside"}\\', "‮rtl",
+    ],
+    ids=ascii,
+)  # fmt: skip
+async def test_text_arrives_unchanged_on_every_wire(server: LudusServer, connect: Connect, text: str) -> None:
+    for wire in ("channel", "mcp"):
+        peer = connect(wire, server)
+        started = await peer.start()
+        result = await peer.step(started["episode"], 1, "say", arguments={"text": text})
+        assert result["content"] == [{"type": "text", "text": text}], wire
+    player: McpPeer = connect("mcp", server, path=started["play"]["path"])
+    assert (await player.tool("say", {"text": text}))["content"] == [{"type": "text", "text": text}]
+    ors: OrsPeer = connect("ors", server)
+    reply = await ors.call(await ors.open(), "say", {"text": text})
+    assert [block["text"] for block in reply["output"]["blocks"]] == [text]
+
+
+@pytest.mark.requirement("CONT-2", "CONT-3")
+async def test_prompts_have_a_message_and_images_are_base64(peer: Peer) -> None:
+    started = await peer.start()
+    assert len(started["prompt"]) >= 1
+    image = (await peer.step(started["episode"], 1, "look"))["content"][1]
+    assert image == {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}
