@@ -108,6 +108,84 @@ async def conformance() -> AsyncIterator[Callable[..., Awaitable[dict[str, str]]
         yield start
 
 
+class Player:
+    """A peer's client in a process of its own, told one call after the other.
+
+    Attributes:
+        hello: what it found when it connected: tools, prompt, instructions.
+        said: every line it has printed, verbatim.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.hello: dict[str, Any] = {}
+        self.said: list[str] = []
+
+    async def listen(self) -> dict[str, Any]:
+        """The next thing it says."""
+        assert self._process.stdout is not None
+        line = await asyncio.wait_for(self._process.stdout.readline(), 40)
+        assert line, "the peer's client ended; its standard error says why"
+        self.said.append(line.decode())
+        heard: dict[str, Any] = json.loads(line)
+        return heard
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """What `tools/call` gave the peer: the result in MCP's own form, or `failure`."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([tool, arguments]).encode() + b"\n")
+        await self._process.stdin.drain()
+        return await self.listen()
+
+
+@asynccontextmanager
+async def _player(*command: str | Path) -> AsyncIterator[Player]:
+    process = await asyncio.create_subprocess_exec(
+        *map(str, command),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        limit=2**24,
+    )
+    try:
+        player = Player(process)
+        player.hello = await player.listen()
+        yield player
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            await asyncio.wait_for(process.wait(), 20)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+PLAYERS = {
+    "mcp-1.30": ("mcp1", "mcp1_client.py"),
+    "mcp-2.3-auto": ("mcp2", "mcp2_client.py", "auto"),
+    "mcp-2.3-legacy": ("mcp2", "mcp2_client.py", "legacy"),
+    "mcp-2.3-pinned": ("mcp2", "mcp2_client.py", "2026-07-28"),
+    "fastmcp": ("fastmcp", "fastmcp_client.py"),
+}
+"""By name: the peer's environment, our script, and how it is told which era."""
+
+
+@pytest.fixture(params=sorted(PLAYERS))
+async def player(
+    request: pytest.FixtureRequest, peer: Callable[[str], Path]
+) -> AsyncIterator[Callable[..., Awaitable[Player]]]:
+    """`player = await player("http", url)`, or `("stdio", command, …)`; once for each peer."""
+    name, script, *mode = PLAYERS[request.param]
+    python = peer(name)
+    async with AsyncExitStack() as stack:
+
+        async def start(*where: str) -> Player:
+            return await stack.enter_async_context(_player(python, HERE / "peers" / script, *mode, *where))
+
+        yield start
+
+
 @pytest.fixture
 def start_episode() -> Callable[..., Awaitable[Any]]:
     """`episode = await start_episode(server, "name", split=…)`: a `StartedEpisode` on a `serve`d server."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from mcp.server.stdio import stdio_server
 
 from ludus.protocol.episodes import StartParams
+from ludus.protocol.errors import InvalidParams
 from ludus.server.principal import Principal
 from ludus.server.wires.mcp.base import Context, LudusServer
 from ludus.server.wires.mcp.catalogue import default_split
@@ -39,7 +40,8 @@ async def serve_stdio(
 
     Args:
         host: whose environments.
-        environment: start one episode of it and serve that; None serves the catalogue.
+        environment: start one episode of it and serve that; None serves the catalogue, unless one of the arguments
+            after it says that an episode is meant and `host` has one environment only.
         split: where the task is drawn from; the first training split by default.
         task: the task's id.
         index: the task's place in the split.
@@ -47,8 +49,11 @@ async def serve_stdio(
         play_only: leave out the extension's methods, and with them rewards.
 
     Raises:
+        InvalidParams: an episode is meant, and it is not clear of which environment.
         LudusError: the episode could not be started.
     """
+    if environment is None and any(given is not None for given in (split, task, index, seed)):
+        environment = _only(host)
     if environment is None:
         await _serve(catalogue_server(host, _owner), host, play_only)
         return
@@ -72,6 +77,15 @@ async def _serve(server: LudusServer, host: EpisodeHost, play_only: bool) -> Non
         add_extension(server, host, _owner, STDIO_SETTINGS)
     async with stdio_server() as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+def _only(host: EpisodeHost) -> str:
+    """The one environment of a host; its variants do not count."""
+    first, *others = map(str, host.catalog)
+    if any(not other.startswith(f"{first}-") for other in others):
+        names = ", ".join([first, *others])
+        raise InvalidParams(f"an episode is of one environment; name it with `environment`: {names}")
+    return first
 
 
 def _owner(ctx: Context) -> Principal:

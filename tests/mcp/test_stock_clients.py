@@ -1,0 +1,146 @@
+"""Other people's MCP clients play whole episodes, unchanged, over HTTP in both eras and over stdio."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from ludus.protocol import Call, StepResult, TextBlock
+from ludus.protocol.lifecycle import EndReason
+
+HERE = Path(__file__).resolve().parent
+BUILT_IN = ("guess_number", "countdown", "wordle")
+
+
+def vault():
+    """The test environment's class."""
+    spec = importlib.util.spec_from_file_location("mcp_environments", HERE / "environments.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["mcp_environments"] = module
+    spec.loader.exec_module(module)
+    return module.Vault
+
+
+def built_in(name):
+    module = importlib.import_module(f"ludus.environments.{name}")
+    return next(getattr(module, each) for each in module.__all__ if not each.endswith("Task"))
+
+
+def seen(result):
+    """A player's view of a step, as the step's result would have it."""
+    assert "failure" not in result, result
+    texts = [block["text"] for block in result["content"] if block["type"] == "text"]
+    over = any(text.startswith("This episode is over") for text in texts)
+    content = tuple(TextBlock(text=text) for text in texts)
+    return StepResult(step=1, content=content, end_reason=EndReason.COMPLETED if over else None)
+
+
+async def play_oracle(cls, task, call):
+    """Let the oracle play through a client, and return the last thing it saw."""
+    actions = cls.oracle(task)
+    action = next(actions)
+    while True:
+        assert isinstance(action, Call)
+        result = await call(action.tool, action.arguments)
+        try:
+            action = actions.send(seen(result))
+        except StopIteration:
+            return result
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+async def test_a_peer_plays_the_built_in_environments_to_the_best_reward(name, player, serve, start_episode):
+    cls = built_in(name)
+    server = await serve(cls)
+    episode = await start_episode(server, name, index=3)
+    host = server.app.context.host
+    task = host.catalog.find(name).split("train").get(3)
+
+    peer = await player("http", server.url + episode.play.path)
+    assert peer.hello["tools"] == [tool.name for tool in host.view(episode.episode).tools]
+    assert peer.hello["prompt"][0]["text"] == episode.prompt[0].content[0].text
+    last = await play_oracle(cls, task, peer.call)
+
+    assert "This episode is over (completed)." in [block.get("text") for block in last["content"]]
+    view = host.view(episode.episode)
+    assert view.end_reason is EndReason.COMPLETED
+    after = await peer.call(episode.tools[0].name, {})
+    assert after["isError"] is True
+    assert "over" in after["content"][0]["text"]
+
+
+async def test_a_peer_sees_content_and_errors_in_mcps_own_forms(player, serve, start_episode):
+    server = await serve(vault())
+    episode = await start_episode(server, "vault", index=1)
+    peer = await player("http", server.url + episode.play.path)
+    assert peer.hello["tools"] == ["look", "dial", "kick", "peek", "open", "submit_answer"]
+    assert peer.hello["prompt"][0]["text"] == "Open the vault. Hint: clue 1."
+    looked = await peer.call("look", {})
+    assert [block["type"] for block in looked["content"]] == ["text", "image"]
+    assert not looked.get("structuredContent")
+    wrong = await peer.call("dial", {"number": "far"})
+    assert wrong["isError"] is True
+    assert "number" in wrong["content"][0]["text"]
+    refused = await peer.call("dial", {"number": -1})
+    assert (refused["isError"], refused["content"][0]["text"]) == (True, "the dial does not go below 0")
+    unknown = await peer.call("fly", {})
+    assert "fly" in (unknown.get("failure") or unknown["content"][0]["text"])
+    answered = await peer.call("submit_answer", {"answer": "42"})
+    assert answered["isError"] is False
+    assert answered["content"][-1]["text"] == "This episode is over (submitted)."
+    assert "PRIVATE" not in "".join(peer.said)
+
+
+async def test_a_failing_environment_is_a_tool_error_with_an_incident(player, serve, start_episode):
+    server = await serve(vault())
+    episode = await start_episode(server, "vault", index=1)
+    peer = await player("http", server.url + episode.play.path)
+    failed = await peer.call("kick", {})
+    incident = server.app.context.host.view(episode.episode).incident
+    assert failed["isError"] is True
+    assert incident in failed["content"][0]["text"]
+    assert (await peer.call("look", {}))["isError"] is True
+    assert "PRIVATE" not in "".join(peer.said)
+
+
+async def test_a_peer_begins_and_plays_from_the_catalogue(player, serve):
+    server = await serve(vault())
+    peer = await player("http", server.url + "/mcp")
+    assert peer.hello["tools"] == ["list_environments", "start_episode", "call_tool"]
+    begun = await peer.call("start_episode", {"environment": "vault", "index": 2})
+    texts = [block["text"] for block in begun["content"]]
+    assert texts[1] == "Open the vault. Hint: clue 2."
+    url = next(line for line in texts[-1].splitlines() if line.startswith(server.url + "/play/"))
+    episode = texts[0].split()[1]
+    opened = await peer.call("call_tool", {"episode": episode, "tool": "open", "arguments": {"combination": "guess"}})
+    assert opened["content"][0]["text"] == "It opens."
+    over = await (await player("http", url)).call("look", {})
+    assert over["isError"] is True
+    assert "PRIVATE" not in "".join(peer.said).replace(url, "")
+
+
+async def test_a_peer_plays_one_episode_over_stdio(player):
+    ludus = Path(sys.executable).with_name("ludus")
+    peer = await player("stdio", str(ludus), "serve", "guess_number", "--stdio", "--index", "3", "--play-only")
+    assert peer.hello["tools"] == ["guess"]
+    task = built_in("guess_number").splits["train"].get(3)
+    last = await play_oracle(built_in("guess_number"), task, peer.call)
+    assert "This episode is over (completed)." in [block.get("text") for block in last["content"]]
+
+
+async def test_a_peer_plays_the_catalogue_over_stdio(player):
+    ludus = Path(sys.executable).with_name("ludus")
+    peer = await player("stdio", str(ludus), "serve", f"{HERE / 'environments.py'}:Vault", "--stdio")
+    assert peer.hello["tools"] == ["list_environments", "start_episode", "call_tool"]
+    begun = await peer.call("start_episode", {"environment": "vault"})
+    assert "/play/" not in json.dumps(begun)
+    episode = begun["content"][0]["text"].split()[1]
+    opened = await peer.call("call_tool", {"episode": episode, "tool": "open", "arguments": {"combination": "x"}})
+    assert opened["content"][0]["text"] == "It opens."
+    assert "PRIVATE" not in "".join(peer.said)
