@@ -1,0 +1,159 @@
+"""The `ludus` command in real processes, against a real `ludus serve`."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+LUDUS: Final = Path(sys.executable).with_name("ludus")
+
+WORLD: Final = '''
+from collections.abc import Generator
+
+from ludus.server import Answer, Call, Environment, Private, Result, Split, StepResult, Task, ToolError, tool
+
+
+class Sum(Task):
+    a: int
+    b: int
+    answer: Private[int]
+
+
+def sums(index: int) -> Sum:
+    return Sum(id=f"sum-{index}", a=index, b=2, answer=index + 2)
+
+
+class Sums(Environment[Sum]):
+    """Add two numbers."""
+
+    splits = {"train": [sums(index) for index in range(6)], "test": Split.lazy(sums, 3)}
+    reward_range = (0.0, 1.0)
+
+    def prompt(self) -> str:
+        return f"{self.task.a} + {self.task.b}?"
+
+    @tool
+    def note(self, text: str, times: int = 1, loud: bool = False) -> str:
+        """Write something down."""
+        return (text.upper() if loud else text) * times
+
+    @tool
+    def pick(self, numbers: list[int]) -> str:
+        """Pick numbers."""
+        return f"sum {sum(numbers)}"
+
+    @tool
+    def submit(self, number: int) -> Result:
+        """Submit the sum."""
+        right = number == self.task.answer
+        return Result("right" if right else "wrong", reward=float(right), components={"right": right}, finished=True)
+
+    @tool
+    def crash(self) -> str:
+        """Break."""
+        raise RuntimeError("boom")
+
+    @classmethod
+    def oracle(cls, task: Sum) -> Generator[Call | Answer, StepResult, None]:
+        yield Call("submit", {"number": task.answer})
+
+
+class Riddle(Environment[Sum]):
+    """Answer in words."""
+
+    splits = {"train": [sums(1)]}
+
+    def prompt(self) -> str:
+        return "What is it?"
+
+    def grade(self, answer: str) -> float:
+        return float(answer == "an egg")
+
+
+async def crasher(conversation):
+    return Call("crash") if conversation.task.index % 2 else Call("submit", {"number": 2})
+
+
+async def buggy(conversation):
+    raise ValueError("my bug")
+'''
+
+Ran = subprocess.CompletedProcess[str]
+Ludus = Callable[..., Ran]
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with environments and policies."""
+    path = tmp_path_factory.mktemp("world") / "world.py"
+    path.write_text(WORLD)
+    return path
+
+
+@pytest.fixture
+def ludus(tmp_path: Path) -> Ludus:
+    """`ludus("envs", url, input=…)` runs the command to its end."""
+
+    def run(
+        *arguments: object, input: str = "", variables: Mapping[str, str] | None = None, cwd: Path = tmp_path
+    ) -> Ran:
+        return subprocess.run(
+            [LUDUS, *map(str, arguments)],
+            input=input, capture_output=True, text=True, timeout=50, cwd=cwd, check=False,
+            env={**_clean_variables(), **(variables or {})},
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def url(world: Path) -> Iterator[str]:
+    """The address of a `ludus serve` process."""
+    yield from _serve(f"{world}:Sums", f"{world}:Riddle")
+
+
+@pytest.fixture(scope="module")
+def single(world: Path) -> Iterator[str]:
+    """The address of a server with one environment."""
+    yield from _serve(f"{world}:Sums")
+
+
+@pytest.fixture
+def serve_process() -> Iterator[Callable[..., str]]:
+    """`url = serve_process(source, …)`: one more `ludus serve` process, for this test."""
+    with ExitStack() as stack:
+        yield lambda *arguments: stack.enter_context(contextmanager(_serve)(*arguments))
+
+
+def _serve(*arguments: str) -> Iterator[str]:
+    command = [LUDUS, "serve", *arguments, "--port", "0"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_clean_variables()
+    )
+    assert process.stdout is not None
+    seen = ""
+    try:
+        for line in process.stdout:
+            seen += line
+            found = re.search(r"http://[\d.]+:\d+", line)
+            if found:
+                yield found[0]
+                return
+        pytest.fail(f"ludus serve said: {seen}")
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+        process.stdout.close()
+
+
+def _clean_variables() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LUDUS_", "OPENAI_"))}
+    return kept | {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}

@@ -1,0 +1,56 @@
+"""`ludus init` makes a project that works."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+Ludus = Callable[..., CompletedProcess[str]]
+
+
+def test_the_generated_project_passes_its_own_tests_and_serves(ludus: Ludus, tmp_path: Path) -> None:
+    done = ludus("init", "word-play")
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "word-play"
+    made = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert made == {
+        ".gitignore", "Dockerfile", "README.md", "pyproject.toml", "tests/test_word_play.py", "word_play.py",
+    }  # fmt: skip
+    assert not [path for path in made if "$" in (folder / path).read_text().replace("$PWD", "")]
+    tests = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"],
+        cwd=folder, capture_output=True, text=True, timeout=50, check=False,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    assert tests.returncode == 0, tests.stdout
+    assert "4 passed" in tests.stdout
+
+
+def test_the_generated_environment_is_served_and_solved_from_its_file(
+    ludus: Ludus, tmp_path: Path, serve_process: Callable[..., str]
+) -> None:
+    assert ludus("init", "task").returncode == 0
+    source = f"{tmp_path / 'task' / 'task.py'}:TaskEnvironment"
+    url = serve_process(source)
+    done = ludus("run", url, "task", "--policy", "oracle", "--source", source, "-n", "5", "--json")
+    assert json.loads(done.stdout)["mean"] == 1.0
+
+
+@pytest.mark.parametrize("name", ["Word", "1st", "json", "class", "a b", "ludus"])
+def test_names_that_cannot_be_are_refused(ludus: Ludus, tmp_path: Path, name: str) -> None:
+    assert ludus("init", name).returncode == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_holds_something_is_left_alone(ludus: Ludus, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    assert ludus("init", "mine").returncode == 2
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]

@@ -1,0 +1,117 @@
+"""Commands enter through entry points, and cost nothing until they are called."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+Ludus = Callable[..., CompletedProcess[str]]
+Plugin = Callable[[str], dict[str, str]]
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Plugin:
+    """Install a module as a distribution with an entry point; gives the variables under which `ludus` finds it."""
+
+    def install(source: str) -> dict[str, str]:
+        site = tmp_path / "site"
+        info = site / "extra-1.0.dist-info"
+        info.mkdir(parents=True)
+        (site / "extra_commands.py").write_text(textwrap.dedent(source))
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: extra\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text("[ludus.commands]\nextra = extra_commands:register\n")
+        return {"PYTHONPATH": str(site)}
+
+    return install
+
+
+def test_a_declared_command_is_listed_without_importing_its_module(ludus: Ludus, plugin: Plugin) -> None:
+    variables = plugin("""
+        COMMANDS = {"greet": "Say hello."}
+        print("imported")
+        def register(app):
+            @app.command("greet")
+            def greet(name: str):
+                print(f"hello {name}")
+    """)
+    listed = ludus("--help", variables=variables)
+    assert "Say hello." in listed.stdout
+    assert "imported" not in listed.stdout
+    assert ludus("greet", "you", variables=variables).stdout == "imported\nhello you\n"
+
+
+def test_an_undeclared_command_works_too(ludus: Ludus, plugin: Plugin) -> None:
+    variables = plugin("""
+        def register(app):
+            @app.command("greet")
+            def greet(name: str):
+                "Say hello."
+                print(f"hello {name}")
+    """)
+    assert "Say hello." in ludus("--help", variables=variables).stdout
+    assert ludus("greet", "you", variables=variables).stdout == "hello you\n"
+
+
+def test_a_broken_plugin_breaks_only_itself(ludus: Ludus, plugin: Plugin) -> None:
+    variables = plugin("raise RuntimeError('broken on import')")
+    listed = ludus("--help", variables=variables)
+    assert listed.returncode == 0
+    assert "unavailable: broken on import" in listed.stdout
+
+
+def test_a_missing_package_is_answered_with_the_pip_command(ludus: Ludus, plugin: Plugin) -> None:
+    variables = plugin("""
+        COMMANDS = {"greet": "Say hello."}
+        import surely_not_installed.anywhere
+    """)
+    done = ludus("greet", variables=variables)
+    assert done.returncode == 6
+    assert done.stderr == (
+        "ludus: the package 'surely_not_installed' is missing; install it with: pip install surely_not_installed\n"
+    )
+
+
+def test_our_own_commands_name_their_extra() -> None:
+    from importlib.metadata import EntryPoint
+
+    from ludus.client.cli._lazy import advice
+
+    entry = EntryPoint("server", "ludus.server.commands:register", "ludus.commands")
+    assert 'pip install "ludus[server]"' in advice(entry, ModuleNotFoundError("no", name="fastapi.routing"))
+
+
+def test_an_unforeseen_error_is_one_line_and_a_traceback_on_demand(ludus: Ludus, plugin: Plugin) -> None:
+    variables = plugin("""
+        COMMANDS = {"fail": "Fail."}
+        def register(app):
+            @app.command("fail")
+            def fail():
+                raise KeyError("what")
+    """)
+    done = ludus("fail", variables=variables)
+    assert done.returncode == 70
+    assert "LUDUS_DEBUG=1" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Traceback" in ludus("fail", variables=variables | {"LUDUS_DEBUG": "1"}).stderr
+
+
+def test_help_imports_none_of_the_heavy_packages() -> None:
+    code = textwrap.dedent("""
+        import sys
+        sys.argv = ["ludus", "--help"]
+        from ludus.client.cli import main
+        try:
+            main()
+        except SystemExit:
+            pass
+        heavy = {"pydantic", "aiohttp", "httpx", "fastapi", "mcp", "asyncio", "ludus.client.client", "ludus.server"}
+        print("HEAVY", sorted(heavy & set(sys.modules)))
+    """)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.splitlines()[-1] == "HEAVY []"
