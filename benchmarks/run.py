@@ -1,0 +1,193 @@
+"""Every figure that the project promises, beside its bar, in one run: `make bench`.
+
+    python benchmarks/run.py [--only channel,ors,mcp_play,startup] [--quick]
+
+Runs the benchmarks one after the other (never two at once) and writes benchmarks/RESULTS.md: the table of figures with
+what was promised and what was measured, the machine, and each benchmark's own output. With `--only` or `--quick` the
+table is printed and no file is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).resolve().parent
+QUICK = {
+    "channel": ["--quick"],
+    "ors": ["--rounds", "1", "--seconds", "0.5"],
+    "mcp_play": ["--rounds", "2", "--calls", "500"],
+    "startup": ["--rounds", "3"],
+}
+
+
+class Figure(NamedTuple):
+    """One line of the table."""
+
+    what: str
+    bar: str
+    measured: str
+    met: bool
+
+
+class Run(NamedTuple):
+    """What one benchmark left."""
+
+    output: str
+    found: dict[str, Any] | None
+    """Its figures; None when it failed."""
+
+
+def run(name: str, options: list[str]) -> Run:
+    """Run one benchmark to its end, showing what it prints."""
+    print(f"━━ {name}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "figures.json"
+        command = [sys.executable, str(HERE / f"{name}.py"), "--json", str(file), *options]
+        lines = []
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                print(line, end="", flush=True)
+                lines.append(line)
+        output = "".join(lines)
+        if not file.exists():
+            return Run(output, None)
+        return Run(output, json.loads(file.read_text(encoding="utf-8")))
+
+
+# ── from each benchmark's figures to lines of the table ────────────────────────────────────────────────────────────
+
+
+def of_channel(found: dict[str, Any]) -> Iterator[Figure]:
+    """Steps, episodes and idle episodes."""
+    for key, what, least, times in (
+        ("steps_per_second", "channel steps/s, 64 in flight", 25_000, 1.5),
+        ("episodes_per_second", "channel episodes/s (start + 1 step + close), 64 in flight", 4_000, 5.0),
+    ):
+        ours, theirs = found["ludus"][key], found.get("openenv", {}).get(key)
+        beside = f" = {ours / theirs:.1f}× OpenEnv's {theirs:,.0f}" if theirs else " (OpenEnv is not installed)"
+        met = ours >= least and (theirs is None or ours >= times * theirs)
+        yield Figure(what, f"≥ {least:,} and {times:g}× OpenEnv", f"{ours:,.0f}{beside}", met)
+    idle = found["idle"]
+    size, p99 = idle["bytes_per_episode"], idle["open_p99_ms"]
+    told = f"{size / 1024:.1f} KB each; opening p99 {p99:.1f} ms"
+    yield Figure(f"{idle['episodes']:,} open idle episodes", "≤ 4 KB each", told, size <= 4096)
+
+
+def of_ors(found: dict[str, Any]) -> Iterator[Figure]:
+    """The worst ratio to ors-sdk's server over all numbers of clients."""
+    for kind, what in (
+        ("call", "ORS `/call`, server CPU per call"),
+        ("session", "ORS sessions, server CPU per session"),
+    ):
+        rows = {name: row for name, row in found.items() if name.startswith(kind)}
+        pairs = [(row["ludus"]["cpu_us"], row["ors-sdk"]["cpu_us"]) for row in rows.values() if "ors-sdk" in row]
+        if not pairs:
+            continue
+        ours, theirs = max(pairs, key=lambda pair: pair[0] / pair[1])
+        ratio = ours / theirs
+        told = f"{ours:,.0f} µs = 1/{1 / ratio:.1f} of {theirs:,.0f} µs"
+        yield Figure(what, "≤ 1/5 of ors-sdk's", told, ratio <= 0.2)
+
+
+def of_mcp_play(found: dict[str, Any]) -> Iterator[Figure]:
+    """The ratio to the SDK's minimal server, for both eras."""
+    for era, ratio in found["ratio"].items():
+        cpu = found["table"][f"{era} ludus"]["server_us_per_call"]
+        what = f"MCP play `tools/call` ({era}), server CPU per call"
+        yield Figure(what, "≤ 1.2× the SDK's minimal server", f"{cpu:,.0f} µs = {ratio:.2f}×", ratio <= 1.2)
+
+
+def of_startup(found: dict[str, float]) -> Iterator[Figure]:
+    """Import and help."""
+    peers = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in found.items() if name.startswith("import o"))
+    for name, bar in (("import ludus.client", 0.2), ("ludus --help", 0.4)):
+        beside = f" ({peers})" if peers and name.startswith("import") else ""
+        yield Figure(f"`{name}`", f"≤ {bar:g} s", f"{found[name]:.2f} s{beside}", found[name] <= bar)
+
+
+READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
+    "channel": of_channel,
+    "ors": of_ors,
+    "mcp_play": of_mcp_play,
+    "startup": of_startup,
+}
+
+
+# ── the page ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def table(figures: list[Figure]) -> str:
+    """The figures in Markdown."""
+    lines = ["| what | at least | measured | |", "|---|---|---|---|"]
+    lines += [f"| {f.what} | {f.bar} | {f.measured} | {'met' if f.met else '**missed**'} |" for f in figures]
+    return "\n".join(lines) + "\n"
+
+
+def machine() -> str:
+    """What it ran on."""
+    model = "unknown processor"
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [
+            line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")
+        ]
+        model = names[0] if names else model
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    packages = ", ".join(f"{name} {version(name)}" for name in ("uvicorn", "uvloop", "pydantic", "aiohttp", "mcp"))
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    return (
+        f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {len(os.sched_getaffinity(0))} cores of {model}, "
+        f"{memory:.0f} GiB, {platform.system()} {platform.release().partition('-')[0]}, "
+        f"Python {platform.python_version()}, {packages}. Load average before: {load}."
+    )
+
+
+def page(figures: list[Figure], runs: dict[str, Run], about: str, seconds: float) -> str:
+    """benchmarks/RESULTS.md."""
+    met = sum(figure.met for figure in figures)
+    parts = [
+        "# Results\n\n",
+        "Written by `make bench`. Each server is one process, each client another, on loopback; peers run in their\n"
+        "own environments, in turn with ours, in the same run. What each benchmark does is told at its top.\n\n",
+        f"{about}\nThe whole took {seconds:.0f} s. {met} of {len(figures)} bars met.\n\n",
+        f"## Figures\n\n{table(figures)}\n",
+    ]
+    for name, one in runs.items():
+        parts.append(f"## {name}.py\n\n```text\n{one.output.rstrip()}\n```\n\n")
+    return "".join(parts).rstrip() + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(READERS), help=f"of {', '.join(READERS)}")
+    parser.add_argument("--quick", action="store_true", help="short rounds, to see that they run")
+    options = parser.parse_args()
+    about, begun = machine(), time.monotonic()
+    runs = {name: run(name, QUICK[name] if options.quick else []) for name in options.only.split(",")}
+    figures = [figure for name, one in runs.items() if one.found for figure in READERS[name](one.found)]
+    broken = [name for name, one in runs.items() if one.found is None]
+    print(f"\n{table(figures)}")
+    if broken:
+        print(f"these gave no figures: {', '.join(broken)}", file=sys.stderr)
+    elif not options.quick and set(runs) == set(READERS):
+        text = page(figures, runs, about, time.monotonic() - begun)
+        (HERE / "RESULTS.md").write_text(text, encoding="utf-8")
+        print("written: benchmarks/RESULTS.md")
+    return int(bool(broken))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
