@@ -291,3 +291,25 @@ async def test_refusals_are_counted(start: START, connect: CONNECT) -> None:
     _, metrics = await wire.answer()
     assert b'ludus_requests_refused_total{error="Misdirected"} 1.0' in metrics
     assert b'ludus_requests_refused_total{error="Forbidden"} 1.0' in metrics
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        (b"\x81\x82\0\0\0\0\xff\xfe", 1007),
+        (b"\x81\xfe\x20\x00\0\0\0\0" + b"x" * 8192, 1009),
+        (b"\x81\x02{}", 1002),
+        (b"\x83\x80\0\0\0\0", 1002),
+    ],
+)
+async def test_a_frame_that_may_not_be_closes_the_channel_with_its_code(
+    small: Any, connect: CONNECT, frame: bytes, code: int
+) -> None:
+    wire = await connect(small)
+    await wire.send(get("/channel", extra=UPGRADE))
+    assert (await wire.answer())[0] == 101
+    await wire.send(frame)
+    closing = await wire.rest()
+    assert closing[0] == 0x88
+    assert int.from_bytes(closing[2:4], "big") == code
+    await assert_healthy(small, connect)

@@ -264,9 +264,19 @@ def run(environments: Sequence[type[Environment[Any]]], settings: ServerSettings
         sys.stdout.write(f"Serving {names} at {url} ({mode})\n")
         sys.stdout.flush()
 
+    _raise_file_limit()
     server = LudusServer(app, settings, signals=True, on_start=announce)
     try:
         server.run()
     finally:
         logs.flush()
     return 0 if server.started else 1
+
+
+def _raise_file_limit() -> None:
+    """Allow as many connections as the system lets this process have; the usual soft limit is 1,024."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

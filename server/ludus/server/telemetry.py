@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -39,13 +38,14 @@ def from_environment(variables: Mapping[str, str] = os.environ) -> Telemetry | N
     """The telemetry that OpenTelemetry's variables ask for; None, with a warning, where its packages are missing."""
     if not any(variables.get(name) for name in ENDPOINT_VARIABLES):
         return None
-    if find_spec("opentelemetry") is None or find_spec("opentelemetry.exporter") is None:
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
         _logger.warning("spans are configured but not installed: pip install 'ludus[telemetry]'")
         return None
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     provider = TracerProvider(resource=Resource.create({"service.name": variables.get("OTEL_SERVICE_NAME", "ludus")}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ludus.protocol.errors import AuthoringError, EnvironmentNotFound
+from ludus.server.loading import load_environment
+
+
+@pytest.fixture(autouse=True)
+def same_path_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+def publish(folder: Path, module: str, source: str, requires: str = "") -> None:
+    """An installed distribution `toys` that publishes the environment `toy`."""
+    (folder / f"{module}.py").write_text(source)
+    info = folder / "toys-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: toys\nVersion: 1.0\n{requires}")
+    (info / "entry_points.txt").write_text(f"[ludus.environments]\ntoy = {module}:Toy\n")
+    sys.path.insert(0, str(folder))
+
+
+SOURCE = "from ludus.server import Environment\nclass Toy(Environment):\n    pass\n"
+
+
+def test_an_environment_is_found_by_its_published_name(tmp_path: Path) -> None:
+    publish(tmp_path, "toys_found", SOURCE)
+    assert load_environment("toy").__name__ == "Toy"
+
+
+def test_a_missing_package_answers_with_the_extra_that_brings_it(tmp_path: Path) -> None:
+    requires = "Provides-Extra: games\nRequires-Dist: No_Such.Package>=2; extra == 'games'\n"
+    publish(tmp_path, "toys_extra", f"import no_such_package.part\n{SOURCE}", requires)
+    with pytest.raises(AuthoringError, match=r'pip install "toys\[games\]"'):
+        load_environment("toy")
+
+
+def test_a_missing_package_that_no_extra_brings_answers_with_its_name(tmp_path: Path) -> None:
+    publish(tmp_path, "toys_bare", f"import no_such_package\n{SOURCE}")
+    with pytest.raises(AuthoringError, match="pip install no_such_package"):
+        load_environment("toy")
+
+
+def test_the_only_environment_of_a_file_needs_no_name(tmp_path: Path) -> None:
+    file = tmp_path / "only.py"
+    file.write_text(SOURCE)
+    assert load_environment(str(file)).__name__ == "Toy"
+    file.write_text(SOURCE + "class Other(Environment):\n    pass\n")
+    with pytest.raises(EnvironmentNotFound, match=r"has 2 environments; say which: .*only\.py:Toy, .*only\.py:Other"):
+        load_environment(str(file))
+
+
+def test_a_file_imports_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "neighbour_of_toy.py").write_text("NAME = 'toy'\n")
+    (tmp_path / "with_neighbour.py").write_text(f"from neighbour_of_toy import NAME\n{SOURCE}")
+    assert load_environment(f"{tmp_path}/with_neighbour.py:Toy").__name__ == "Toy"
