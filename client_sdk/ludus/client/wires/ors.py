@@ -4,8 +4,8 @@ ORS knows sessions and calls; steps have no numbers there, rewards come with eac
 ended. What can be had exactly from what it does say is kept on this side: numbers, the reward log, groups as several
 sessions of one task, `max_steps`, allowed tools. The rest (forks, outcomes, on others' servers seeds) is `Unsupported`.
 
-Our own servers answer what ORS has no word for under `ludus` at the roots, when asked by the header of the extension; on
-them seeds, components and end reasons arrive too, and a call that is sent again under its key runs once.
+Our own servers answer what ORS has no word for under `ludus` at the roots, when asked by the extension's header. There
+seeds, components and end reasons arrive too, and a call that is sent again under its key runs once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import random
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from enum import StrEnum
 from typing import Any, Final, TypeVar, cast
 
 from pydantic import ValidationError
@@ -25,6 +24,7 @@ from pydantic_core import to_json
 
 from ludus.client.wires import _ors_sessions as kept
 from ludus.client.wires._ors_http import OrsHttp, Refused, error_from
+from ludus.client.wires._ors_server import ENDLESS, Kind, OrsServer
 from ludus.client.wires.base import WireCapabilities
 from ludus.protocol import episodes as e
 from ludus.protocol import errors
@@ -42,19 +42,8 @@ T = TypeVar("T")
 PEER_IDLE_SECONDS: Final = 40.0
 """Taken for the idle limit of servers that do not tell theirs: it makes a ping every 10 s, as their own clients do."""
 
-ENDLESS: Final = 2**53
-"""How many tasks a server of ours says a split without end has."""
-
 _KEPT: Final = 4096
 """Outcomes by key, and closed episodes, that stay to answer repeated requests."""
-
-
-class Kind(StrEnum):
-    """Who made the server; they differ in how they take secrets, among other things."""
-
-    LUDUS = "ludus"
-    OPENREWARD = "openreward"
-    ORS_SDK = "ors-sdk"
 
 
 class OrsWire:
@@ -81,20 +70,17 @@ class OrsWire:
     ) -> None:
         self._http = OrsHttp(url.rstrip("/"), token, patience, connections)
         self._timeout = timeout
-        self._kind: Kind | None = None
-        self._probing = asyncio.Lock()
-        self._infos: dict[str, e.EnvironmentInfo] = {}
-        self._indices: dict[tuple[str, str], dict[str, int]] = {}
+        self._server = OrsServer(self._http)
         self._sessions: dict[str, kept.OrsSession] = {}
         self._closed: OrderedDict[str, kept.OrsSession] = OrderedDict()
         self._groups: OrderedDict[str, tuple[str, ...]] = OrderedDict()
         self._outcomes: OrderedDict[tuple[str, str], asyncio.Task[Any]] = OrderedDict()
         self._handlers: Mapping[str, Callable[[Any], Awaitable[WireModel]]] = {
-            m.LIST_ENVIRONMENTS.name: self._list_environments,
-            m.LIST_SPLITS.name: self._list_splits,
-            m.LIST_TASKS.name: self._list_tasks,
-            m.GET_TASK.name: self._get_task,
-            m.SAMPLE_TASKS.name: self._sample_tasks,
+            m.LIST_ENVIRONMENTS.name: self._server.list_environments,
+            m.LIST_SPLITS.name: self._server.list_splits,
+            m.LIST_TASKS.name: self._server.list_tasks,
+            m.GET_TASK.name: self._server.get_task,
+            m.SAMPLE_TASKS.name: self._server.sample_tasks,
             m.START.name: self._start,
             m.STEP.name: self._step,
             m.GRADE.name: self._grade,
@@ -107,7 +93,7 @@ class OrsWire:
     @property
     def capabilities(self) -> WireCapabilities:
         """What this wire carries."""
-        return WireCapabilities(methods=frozenset(self._handlers), exactly_once=self._kind is Kind.LUDUS)
+        return WireCapabilities(methods=frozenset(self._handlers), exactly_once=self._server.kind is Kind.LUDUS)
 
     async def request(self, method: m.Method[P, R], params: P, *, timeout: float | None = None) -> R:
         """Ask the server; see `Wire.request`."""
@@ -131,121 +117,19 @@ class OrsWire:
         await asyncio.gather(*waiting, return_exceptions=True)
         await self._http.close()
 
-    # ── environments and tasks ──────────────────────────────────────────────────────────────────────────────────────
-
-    async def _list_environments(self, _: e.ListEnvironmentsParams) -> e.ListEnvironmentsResult:
-        names = await self._json("GET", "/list_environments")
-        infos = await asyncio.gather(*(self._info(name) for name in names))
-        return e.ListEnvironmentsResult(environments=tuple(infos))
-
-    async def _list_splits(self, params: e.ListSplitsParams) -> e.ListSplitsResult:
-        return e.ListSplitsResult(splits=(await self._info(params.environment)).splits)
-
-    async def _info(self, name: str) -> e.EnvironmentInfo:
-        """What is known of an environment; asked once, as it does not change while a server runs."""
-        if name not in self._infos:
-            answer = await self._json("GET", f"/{name}/tools", environment=name)
-            if "ludus" in answer:
-                self._infos[name] = e.EnvironmentInfo.model_validate(answer["ludus"])
-            else:
-                self._infos[name] = await self._peer_info(name, answer)
-        return self._infos[name]
-
-    async def _peer_info(self, name: str, tools: Mapping[str, Any]) -> e.EnvironmentInfo:
-        splits = await self._json("GET", f"/{name}/splits", environment=name)
-        counts = await asyncio.gather(*(self._count(name, split["name"]) for split in splits))
-        return e.EnvironmentInfo(
-            name=name,
-            description="",
-            version="",
-            splits=tuple(
-                e.SplitInfo(name=split["name"], type=split["type"], count=count)
-                for split, count in zip(splits, counts, strict=True)
-            ),
-            tools=tuple(kept.spec_of(tool) for tool in tools["tools"]),
-            seedable=False,
-            gradable=tools.get("terminal_tool") is not None,
-            forkable=False,
-            group_scoring=bool(tools.get("supports_score_group")),
-            reward_range=None,
-        )
-
-    async def _count(self, environment: str, split: str) -> int | None:
-        answer = await self._json("POST", f"/{environment}/num_tasks", {"split": split}, environment=environment)
-        count = answer["num_tasks"]
-        return None if count >= ENDLESS else count
-
-    async def _list_tasks(self, params: e.ListTasksParams) -> e.ListTasksResult:
-        try:
-            start = int(params.cursor or 0)
-        except ValueError:
-            raise errors.InvalidParams(f"cursor {params.cursor!r} is not one this wire gave") from None
-        rows = await self._range(params.environment, params.split, start, start + params.limit)
-        end = start + len(rows)
-        more = len(rows) == params.limit
-        if more:
-            count = await self._count(params.environment, params.split)
-            more = count is None or end < count
-        return e.ListTasksResult(tasks=tuple(rows), next_cursor=str(end) if more else None)
-
-    async def _range(self, environment: str, split: str, start: int, stop: int) -> list[e.TaskRow]:
-        body = {"split": split, "start": start, "stop": stop}
-        answer = await self._json("POST", f"/{environment}/task_range", body, environment=environment)
-        ours = await self._probe() is Kind.LUDUS
-        rows = [kept.row_of(spec, split, start + n, ours=ours) for n, spec in enumerate(answer["tasks"])]
-        self._indices.setdefault((environment, split), {}).update((row.id, row.index) for row in rows)
-        return rows
-
-    async def _get_task(self, params: e.GetTaskParams) -> e.GetTaskResult:
-        index = params.index
-        if params.task is not None:
-            index = await self._index_of(params.environment, params.split, params.task)
-        return e.GetTaskResult(task=await self._row(params.environment, params.split, index or 0))
-
-    async def _row(self, environment: str, split: str, index: int) -> e.TaskRow:
-        answer = await self._json(
-            "POST", f"/{environment}/task", {"split": split, "index": index}, environment=environment
-        )
-        return kept.row_of(answer["task"], split, index, ours=await self._probe() is Kind.LUDUS)
-
-    async def _index_of(self, environment: str, split: str, task: str) -> int:
-        """The index of an id. ORS has no such question, so pages are read until the id comes by."""
-        known = self._indices.setdefault((environment, split), {})
-        start, page = len(known), 1000
-        while task not in known:
-            rows = await self._range(environment, split, start, start + page)
-            start += page
-            if len(rows) < page or start >= 1_000_000:
-                break
-        if task not in known:
-            raise errors.TaskNotFound(
-                f"split {split!r} of {environment!r} has no task {task!r}", split=split, task=task
-            )
-        return known[task]
-
-    async def _sample_tasks(self, params: e.SampleTasksParams) -> e.SampleTasksResult:
-        if params.strategy != "uniform":
-            raise errors.Unsupported(
-                f"ORS cannot draw tasks by {params.strategy!r}; draw uniformly, or use the channel"
-            )
-        count = await self._count(params.environment, params.split) or ENDLESS
-        rng = random.Random(params.seed if params.seed is not None else secrets.randbits(63))
-        rows = [await self._row(params.environment, params.split, rng.randrange(count)) for _ in range(params.count)]
-        return e.SampleTasksResult(tasks=tuple(rows))
-
     # ── episodes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _start(self, params: e.StartParams) -> e.StartResult:
         return await self._once(("start", params.key), lambda: self._open_group(params))
 
     async def _open_group(self, params: e.StartParams) -> e.StartResult:
-        kind = await self._probe()
+        kind = await self._server.probe()
         seed = await self._check_start(params, kind)
         index = params.index
         if params.task is not None:
-            index = await self._index_of(params.environment, params.split, params.task)
+            index = await self._server.index_of(params.environment, params.split, params.task)
         elif index is None:
-            count = await self._count(params.environment, params.split) or ENDLESS
+            count = await self._server.count(params.environment, params.split) or ENDLESS
             index = random.Random(seed if seed is not None else secrets.randbits(63)).randrange(count)
         group = "g_" + secrets.token_hex(8)
         opening = [self._open(params, group, index, seed, kind) for _ in range(params.count)]
@@ -268,7 +152,7 @@ class OrsWire:
             if params.seed is not None:
                 raise errors.Unsupported("this ORS server takes no seeds; leave the seed out")
             return None
-        seedable = (await self._info(params.environment)).seedable
+        seedable = (await self._server.info(params.environment)).seedable
         if params.seed is not None and not seedable:
             raise errors.Unsupported(f"environment {params.environment!r} cannot be seeded; leave the seed out")
         return params.seed if params.seed is not None or not seedable else secrets.randbits(53)
@@ -322,7 +206,7 @@ class OrsWire:
 
     async def _create(self, params: e.StartParams, index: int, seed: int | None, kind: Kind) -> str:
         """Open a session. A `/create` whose answer was lost is recognised when it is sent again."""
-        opened = await self._json("POST", "/create_session", headers={"Accept": "text/event-stream"})
+        opened = await self._server.json("POST", "/create_session", headers={"Accept": "text/event-stream"})
         sid = _sid_of(opened)
         headers = {"X-Session-ID": sid, "Idempotency-Key": f"{params.key}/{sid}"}
         body: dict[str, Any] = {"env_name": params.environment, "split": params.split, "index": index}
@@ -347,19 +231,19 @@ class OrsWire:
         """The session's task, tools and prompt, once its setup is done."""
         path = f"/{params.environment}"
         try:
-            tools = await self._json("GET", f"{path}/task_tools", sid=sid)
+            tools = await self._server.json("GET", f"{path}/task_tools", sid=sid)
         except errors.EpisodeNotFound:
-            tools = await self._json("GET", f"{path}/tools", environment=params.environment)
+            tools = await self._server.json("GET", f"{path}/tools", environment=params.environment)
         if kind is Kind.ORS_SDK:
-            prompt = kept.prompt_of(await self._json("GET", f"{path}/prompt", sid=sid))
+            prompt = kept.prompt_of(await self._server.json("GET", f"{path}/prompt", sid=sid))
         else:
             try:
-                prompt = kept.messages_of(await self._json("GET", f"{path}/messages", sid=sid))
+                prompt = kept.messages_of(await self._server.json("GET", f"{path}/messages", sid=sid))
             except errors.EpisodeNotFound:
-                prompt = kept.prompt_of(await self._json("GET", f"{path}/prompt", sid=sid))
+                prompt = kept.prompt_of(await self._server.json("GET", f"{path}/prompt", sid=sid))
         if "ludus" in tools:
             return e.TaskRow.model_validate(tools["ludus"]["task"]), tools, prompt
-        return await self._row(params.environment, params.split, index), tools, prompt
+        return await self._server.row(params.environment, params.split, index), tools, prompt
 
     async def _step(self, params: e.StepParams) -> e.StepResult:
         return await self._once(("step", f"{params.episode}/{params.key}"), lambda: self._run(params))
@@ -385,7 +269,7 @@ class OrsWire:
         grading: bool = False,
     ) -> e.StepResult:  # fmt: skip
         headers = {"X-Session-ID": session.sid, "Idempotency-Key": key}
-        ours = self._kind is Kind.LUDUS
+        ours = self._server.kind is Kind.LUDUS
         try:
             reply = await self._http.call(
                 f"/{session.environment}/call", {"name": tool, "input": arguments}, headers, repeatable=ours
@@ -420,7 +304,7 @@ class OrsWire:
         session = self._session(params.episode)
         if session.end_reason is None:
             try:
-                await self._json("POST", "/ping", sid=session.sid)
+                await self._server.json("POST", "/ping", sid=session.sid)
             except errors.EpisodeNotFound as error:
                 raise self._gone(session, error) from None
         return e.GetEpisodeResult(info=session.info())
@@ -434,8 +318,8 @@ class OrsWire:
         return e.CloseResult(info=session.info())
 
     async def _delete(self, sid: str) -> None:
-        await self._json("POST", "/delete", sid=sid)
-        await self._json("POST", "/delete_session", sid=sid)
+        await self._server.json("POST", "/delete", sid=sid)
+        await self._server.json("POST", "/delete_session", sid=sid)
 
     async def _score_group(self, params: e.ScoreGroupParams) -> e.ScoreGroupResult:
         members = self._groups.get(params.group, ())
@@ -470,33 +354,6 @@ class OrsWire:
         return kept.scores_of(reply, params.candidates)
 
     # ── shared ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def _json(
-        self, method: str, path: str, body: Any = None, *,
-        sid: str | None = None, environment: str | None = None, headers: Mapping[str, str] | None = None,
-    ) -> Any:  # fmt: skip
-        extra = {**(headers or {}), **({"X-Session-ID": sid} if sid is not None else {})}
-        try:
-            return await self._http.json(method, path, body, extra)
-        except Refused as refused:
-            raise error_from(refused, episode=sid, environment=environment) from None
-
-    async def _probe(self) -> Kind:
-        """Who made the server: ours say so, `openreward` tells its version, `ors-sdk` knows no such route."""
-        if self._kind is None:
-            async with self._probing:
-                if self._kind is None:
-                    self._kind = await self._ask_version()
-        return self._kind
-
-    async def _ask_version(self) -> Kind:
-        try:
-            answer = await self._http.json("GET", "/version")
-        except Refused as refused:
-            if refused.status in (308, 404):
-                return Kind.ORS_SDK
-            raise error_from(refused) from None
-        return Kind.LUDUS if isinstance(answer, dict) and "ludus" in answer else Kind.OPENREWARD
 
     async def _once(self, key: tuple[str, str], work: Callable[[], Awaitable[T]]) -> T:
         """Do something once per key, in a task that outlives whoever waits for it.

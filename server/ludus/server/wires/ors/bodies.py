@@ -33,6 +33,13 @@ class TaskBody(_Body):
     index: int
 
 
+class NamedTaskBody(_Body):
+    """`/task` of our extension: a task by its id, for which ORS has no question."""
+
+    split: str
+    task: str = Field(min_length=1, max_length=200)
+
+
 class TaskRangeBody(_Body):
     """`/task_range`: a Python slice of a split."""
 

@@ -83,10 +83,17 @@ async def num_tasks(ors: Ors, x: Exchange, environment: str) -> None:
 async def get_task(ors: Ors, x: Exchange, environment: str) -> None:
     """`POST /{env}/task` and `/{env}/get_task`."""
     principal = ors.principal(x, Scope.TASKS_READ)
-    body = bodies.read(bodies.TaskBody, await x.body(ors.limits.body_bytes))
-    index = await position(ors, environment, body.split, body.index, principal)
-    result = await ors.host.get_task(GetTaskParams(environment=environment, split=body.split, index=index), principal)
-    await x.json(to_json({"task": task_json(result.task), "env_name": environment}))
+    raw = await x.body(ors.limits.body_bytes)
+    if x.extended and isinstance(value := bodies.parse(raw), dict) and "task" in value:
+        named = bodies.read(bodies.NamedTaskBody, raw)
+        params = GetTaskParams(environment=environment, split=named.split, task=named.task)
+    else:
+        body = bodies.read(bodies.TaskBody, raw)
+        index = await position(ors, environment, body.split, body.index, principal)
+        params = GetTaskParams(environment=environment, split=body.split, index=index)
+    row = (await ors.host.get_task(params, principal)).task
+    answer = to_json({"task": task_json(row), "env_name": environment})
+    await x.json(extend(answer, row.model_dump_json()) if x.extended else answer)
 
 
 async def get_task_range(ors: Ors, x: Exchange, environment: str) -> None:
