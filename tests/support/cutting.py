@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
+_ENDLESS = 1 << 62
+
 
 class CuttingProxy:
     """Passes bytes on until a connection has had its share, then resets it.
@@ -60,7 +62,7 @@ class CuttingProxy:
         back_reader, back_writer = await asyncio.open_connection(self._host, self._port)
         pair = {writer, back_writer}
         self._open |= pair
-        share = [self._random.expovariate(1 / self._mean) if self._mean else float("inf")]
+        share = [int(self._random.expovariate(1 / self._mean)) if self._mean else _ENDLESS]
         for source, sink in ((reader, back_writer), (back_reader, writer)):
             pump = asyncio.get_running_loop().create_task(self._pump(source, sink, share, pair))
             self._pumps.add(pump)
@@ -70,12 +72,12 @@ class CuttingProxy:
         self,
         source: asyncio.StreamReader,
         sink: asyncio.StreamWriter,
-        share: list[float],
+        share: list[int],
         pair: set[asyncio.StreamWriter],
     ) -> None:
         try:
             while data := await source.read(4096):
-                passed = data[: max(0, int(share[0]))]
+                passed = data[: max(0, share[0])]
                 share[0] -= len(data)
                 sink.write(passed)
                 await sink.drain()
