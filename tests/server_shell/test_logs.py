@@ -84,3 +84,13 @@ def test_a_wrong_log_call_is_written_and_breaks_nothing(stream: io.StringIO) -> 
     logs.flush()
     assert "%d things" in stream.getvalue()
     assert "unformattable" in stream.getvalue()
+
+
+def test_a_json_line_stays_json_whatever_was_hidden_in_it() -> None:
+    formatter = logs.JsonFormatter()
+    extra = {"headers": {"nested": [f'{{"X-API-Key": "{TOKEN}"}}', TOKEN]}, "number": 1, "nothing": None}
+    record = logging.makeLogRecord({"msg": '{"Authorization": "Bearer a\\\\b"}', "args": None, **extra})
+    line = json.loads(formatter.format(record))
+    assert TOKEN not in json.dumps(line)
+    assert line["message"] == '{"Authorization": "Bearer ***"}'
+    assert (line["number"], line["nothing"], line["headers"]["nested"][1]) == (1, None, "ludus_***")

@@ -16,7 +16,7 @@ import secrets
 import sys
 import threading
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import IO, Any, Final, Literal
 
@@ -25,7 +25,7 @@ LogFormat = Literal["console", "json"]
 
 _CREDENTIALS: Final = re.compile(
     r"(?P<path>/play/)[^/\s\"'?#{][^/\s\"'?#]*"
-    r"|(?P<kind>ludus_|play_)[A-Za-z0-9_-]{16,}"
+    r"|(?P<kind>ludus_|play_)[A-Za-z0-9_-]{32,}"
     r"|(?P<header>(?:authorization|x-api-key|x-secrets)\\?[\"']?\s*[:=,]\s*b?\\?[\"']?(?:bearer\s+)?)[^\s\"',})]+",
     re.IGNORECASE,
 )
@@ -108,17 +108,27 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line: `time`, `level`, `logger`, `message`, extra fields, `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The object, redacted as text: a replacement never breaks the JSON around it."""
+        """The object; each text in it is redacted before it is written, so that the JSON stays whole."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": redact(record.getMessage()),
+            "message": record.getMessage(),
+            **_extra(record),
         }
-        line |= {name: redact(value) if isinstance(value, str) else value for name, value in _extra(record).items()}
         if record.exc_info and record.exc_info[0] is not None:
-            line["exception"] = redact("".join(traceback.format_exception(*record.exc_info)))
-        return redact(json.dumps(line, default=str, ensure_ascii=False))
+            line["exception"] = "".join(traceback.format_exception(*record.exc_info))
+        return json.dumps(_cleaned(line), ensure_ascii=False)
+
+
+def _cleaned(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): _cleaned(item) for name, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_cleaned(item) for item in value]
+    return redact(str(value))
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:

@@ -26,7 +26,6 @@ from ludus.protocol.errors import AuthoringError
 from ludus.server import logs
 from ludus.server.app import LudusApp, create_app
 from ludus.server.auth import CapabilitySigner, TokenStore
-from ludus.server.auth.tokens import TokenFileError
 from ludus.server.environment import Environment
 from ludus.server.host import EpisodeHost
 from ludus.server.http_protocol import BoundedHttpProtocol, sweep_for_ever
@@ -61,8 +60,6 @@ def build(
     try:
         tokens = TokenStore.from_environment(settings.token_file, variables)
         signer = _signer(settings, variables)
-    except TokenFileError as error:
-        raise ServeError(str(error)) from None
     except ValueError as error:
         raise ServeError(str(error)) from None
     if not settings.on_loopback and not tokens:
