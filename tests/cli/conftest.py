@@ -134,7 +134,7 @@ def serve_process() -> Iterator[Callable[..., str]]:
 
 
 def _serve(*arguments: str) -> Iterator[str]:
-    command = [LUDUS, "serve", *arguments, "--port", "0"]
+    command = [str(LUDUS), "serve", *arguments, "--port", "0"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_clean_variables()
     )

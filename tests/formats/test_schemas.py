@@ -18,6 +18,8 @@ AWKWARD = ["title", "default", "example", "examples", "not", "anyOf", "$ref", "$
 
 Json = Any
 
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
 json_values = st.recursive(
     st.none()
     | st.booleans()
@@ -109,7 +111,7 @@ def instances(schema: dict[str, Json]) -> st.SearchStrategy[Json]:
     return st.dictionaries(st.sampled_from(names), json_values, max_size=4)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
 @given(st.data())
 def test_providers_that_take_json_schema_judge_every_instance_alike(data: st.DataObject) -> None:
     schema = data.draw(tool_schemas())
@@ -123,7 +125,7 @@ def test_providers_that_take_json_schema_judge_every_instance_alike(data: st.Dat
         assert set(converted.get("required", [])) <= set(converted["properties"])
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=600, deadline=None, suppress_health_check=SLOW)
 @given(st.data())
 def test_google_judges_every_instance_alike_but_for_closed_objects(data: st.DataObject) -> None:
     schema = data.draw(tool_schemas())

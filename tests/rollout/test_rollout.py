@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import aclosing
 from typing import Any
@@ -15,7 +16,7 @@ from ludus.client.policies import Conversation, OraclePolicy, RandomPolicy, Turn
 from ludus.client.rollout import Harness, Progress, episode_seed, play, rollout, rollout_all
 from ludus.client.summary import summarize
 from ludus.protocol.errors import ConnectionFailed, InvalidParams, SplitNotFound, Unsupported
-from ludus.server import Answer, Call, Environment, Private, Result, Split, StepResult, Task, tool
+from ludus.server import Answer, Call, Environment, EpisodeLimits, Private, Result, Split, StepResult, Task, tool
 
 Remote = Callable[..., Awaitable[RemoteEnvironment]]
 
@@ -178,6 +179,25 @@ async def test_a_time_limit_stops_the_episode_with_what_it_earned(remote: Remote
     assert found.outcome == "closed (time_limit)"
 
 
+async def test_a_limit_that_the_server_keeps_while_the_policy_thinks_is_no_failure(remote: Remote) -> None:
+    async def policy(conversation: Conversation) -> Call | Answer:
+        if conversation.turn == 1:
+            return Call("hint")
+        await _elapse(0.5)
+        return Call("hint") if conversation.task.index else Answer("2")
+
+    found = await rollout_all(await remote(Adding), policy, n=2, limits=EpisodeLimits(seconds=0.3))
+    assert [t.failure for t in found] == [None, None]
+    assert [t.outcome for t in found] == ["time_limit", "time_limit"]
+    assert [t.value for t in found] == [0.1, 0.1]
+
+
+async def _elapse(seconds: float) -> None:
+    """Let wall-clock time pass, which is what the limit is about."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.Event().wait(), seconds)
+
+
 async def test_malformed_arguments_are_an_observation_and_no_step(remote: Remote) -> None:
     async def policy(conversation: Conversation) -> list[MalformedCall] | Call | Answer:
         if conversation.turn == 1:
@@ -196,7 +216,7 @@ async def test_malformed_arguments_are_an_observation_and_no_step(remote: Remote
 
 async def test_unknown_tools_and_wrong_arguments_are_steps_and_the_episode_goes_on(remote: Remote) -> None:
     async def policy(conversation: Conversation) -> Call | Answer:
-        tries = [Call("nope"), Call("submit", {"number": "many"}), Answer("2")]
+        tries: list[Call | Answer] = [Call("nope"), Call("submit", {"number": "many"}), Answer("2")]
         return tries[conversation.turn - 1]
 
     (found,) = await rollout_all(await remote(Adding), policy, n=1)

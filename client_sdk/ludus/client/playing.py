@@ -147,8 +147,9 @@ class _Run:
                 return
 
     async def _bounded(self) -> None:
+        limit = asyncio.timeout(self.harness.episode_seconds)
         try:
-            async with asyncio.timeout(self.harness.episode_seconds) as limit:
+            async with limit:
                 await self._loop()
         except TimeoutError:
             if not limit.expired():
@@ -195,8 +196,9 @@ class _Run:
         return last
 
     async def _choose(self, choose: EpisodePolicy, conversation: Conversation) -> Turn:
+        limit = asyncio.timeout(self.harness.turn_seconds)
         try:
-            async with asyncio.timeout(self.harness.turn_seconds) as limit:
+            async with limit:
                 result = await choose(conversation)
             return as_turn(result, self.ids)
         except e.LudusError:
@@ -217,25 +219,31 @@ class _Run:
             await self._call_all(turn.calls)
             return self.end is not None
         if self.gradable:
-            self.graded = await self.episode.grade(turn.text)
-            self.end = self.graded.info
+            await self._grade(turn.text)
         else:
             self.stopped = "final_message"
         return True
+
+    async def _grade(self, text: str) -> None:
+        try:
+            self.graded = await self.episode.grade(text)
+            self.end = self.graded.info
+        except e.EpisodeEnded:
+            self.end = await self.episode.info()
 
     async def _call_all(self, calls: Sequence[CallItem]) -> None:
         """Make the calls, at once when there are several, and note their outcomes in the calls' order."""
         if len(calls) == 1:
             outcomes: list[_Outcome | BaseException] = [await self._call(calls[0])]
         else:
-            outcomes = await asyncio.gather(*(self._call(call) for call in calls), return_exceptions=True)
+            outcomes = list(await asyncio.gather(*map(self._call, calls), return_exceptions=True))
         results: list[StepResult] = []
         broken: BaseException | None = None
         for call, outcome in zip(calls, outcomes, strict=True):
             if isinstance(outcome, BaseException):
-                # A call that comes after the one that ended the episode was not run, which is no failure.
-                if not isinstance(outcome, e.EpisodeEnded):
-                    broken = broken or outcome
+                broken = broken or outcome
+                continue
+            if outcome is None:
                 self.items.append(_refusal(call, "not run: the episode was over"))
                 continue
             result, seconds = outcome
@@ -248,6 +256,7 @@ class _Run:
             self.end = await self.episode.info()
 
     async def _call(self, item: CallItem) -> _Outcome:
+        """The result and its seconds; None when the episode was over before, which a limit may have seen to."""
         before = time.perf_counter()
         if isinstance(item.call, MalformedCall):
             return _mistake(item.call.problem), 0.0
@@ -256,6 +265,8 @@ class _Run:
         except (e.InvalidParams, e.PayloadTooLarge) as error:
             # Arguments that the wire refuses, such as megabytes of text, are the policy's mistake, too.
             return _mistake(error.message), 0.0
+        except e.EpisodeEnded:
+            return None
         return result, time.perf_counter() - before
 
     def _note(self, call: CallItem, result: StepResult, seconds: float) -> None:
@@ -338,7 +349,7 @@ class _Run:
         )
 
 
-_Outcome = tuple[StepResult, float]
+_Outcome = tuple[StepResult, float] | None
 
 
 def failure_of(error: BaseException, episode: str | None = None, kind: FailureKind | None = None) -> Failure:

@@ -140,12 +140,17 @@ async def rollout_all(
     seed: int | None = None,
     concurrency: int = 16,
     retries: int = 2,
+    retry_environment_errors: bool = False,
     harness: Harness | None = None,
+    limits: EpisodeLimits | None = None,
+    secrets: dict[str, str] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
 ) -> list[Trajectory]:
     """`rollout`, collected: in order of the tasks' indices, then samples."""
     stream = rollout(
-        environment, policy, split=split, tasks=tasks, n=n, samples=samples, seed=seed,
-        concurrency=concurrency, retries=retries, harness=harness,
+        environment, policy, split=split, tasks=tasks, n=n, samples=samples, seed=seed, concurrency=concurrency,
+        retries=retries, retry_environment_errors=retry_environment_errors, harness=harness, limits=limits,
+        secrets=secrets, on_progress=on_progress,
     )  # fmt: skip
     return sorted([t async for t in stream], key=lambda t: (t.task.index, t.task.id, t.sample))
 
