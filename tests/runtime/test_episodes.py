@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +16,7 @@ from worlds import FAULTS, SECRET_ANSWER, Counting, Playground, Riddle, Troubles
 from ludus.protocol import EndReason, EpisodeLimits, EpisodeStatus, TextBlock, text_of
 from ludus.protocol import episodes as e
 from ludus.protocol import errors as err
-from ludus.server import Environment, EpisodeHost, Result, ServerLimits, tool
+from ludus.server import Environment, EpisodeHost, Result, ServerLimits, Split, tool
 from ludus.server.dispatch import dispatch
 from ludus.server.principal import Principal
 
@@ -589,6 +589,15 @@ async def test_tasks_made_on_demand_are_found_by_index_and_by_id(host: Start, sp
             await running.get_task(
                 e.GetTaskParams.model_validate({"environment": "playground", "split": split, **wrong}), OPEN
             )
+
+
+async def test_the_size_of_a_split_read_at_first_use_is_known_when_it_is_listed(host: Start) -> None:
+    class Filed(Playground):
+        splits: ClassVar[Any] = {"train": Split.load(lambda: [riddle(index) for index in range(4)])}
+
+    running = await host(Filed)
+    listed = await running.list_splits(e.ListSplitsParams(environment="filed"), OPEN)
+    assert listed.splits[0].count == 4
 
 
 async def test_band_sampling_prefers_tasks_solved_sometimes(host: Start) -> None:

@@ -195,7 +195,7 @@ def _with_variants(cls: type[Environment[Any]]) -> Iterable[tuple[str, type[Envi
             )
         yield (
             f"{base}-{variant}",
-            type(f"{cls.__name__}_{variant}", (cls,), {**changes, "variants": {}, "__doc__": cls.__doc__}),
+            type(f"{cls.__name__}_{variant}", (cls,), {"__doc__": cls.__doc__, **changes, "variants": {}}),
         )
 
 

@@ -141,11 +141,15 @@ class EpisodeHost:
         self, params: e.ListEnvironmentsParams, principal: Principal
     ) -> e.ListEnvironmentsResult:
         """All environments."""
+        for published in self.catalog.values():
+            await self._library.prepare(published)
         return e.ListEnvironmentsResult(environments=tuple(one.info for one in self.catalog.values()))
 
     async def list_splits(self, params: e.ListSplitsParams, principal: Principal) -> e.ListSplitsResult:
         """The splits of one environment."""
-        return e.ListSplitsResult(splits=self.catalog.find(params.environment).split_infos())
+        published = self.catalog.find(params.environment)
+        await self._library.prepare(published)
+        return e.ListSplitsResult(splits=published.split_infos())
 
     async def list_tasks(self, params: e.ListTasksParams, principal: Principal) -> e.ListTasksResult:
         """One page of tasks."""

@@ -43,9 +43,14 @@ class Library:
                 f"'{SPLIT_SCOPE_PREFIX}{split}'; use a token that has it",
                 scope=SPLIT_SCOPE_PREFIX + split,
             )
-        if not found.prepared:
-            await self._run(published, found.prepare)
+        await self.prepare(published, found)
         return published, found
+
+    async def prepare(self, published: Published, *splits: Split[Any]) -> None:
+        """Read the tasks of splits that are read at first use, so that their size is known."""
+        for split in splits or published.splits.values():
+            if not split.prepared:
+                await self._run(published, split.prepare)
 
     async def at(self, published: Published, split: str, index: int) -> tuple[int, Any]:
         """The task at an index, with its index."""

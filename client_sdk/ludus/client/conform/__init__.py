@@ -1,0 +1,8 @@
+"""Does a server keep to the standard? Black-box checks of every wire, negative ones included."""
+
+from __future__ import annotations
+
+from ludus.client.conform.checks import Verdict
+from ludus.client.conform.report import WIRES, Report, conform
+
+__all__ = ["WIRES", "Report", "Verdict", "conform"]
