@@ -1,0 +1,123 @@
+"""The blocking client: derived, complete, and usable from many threads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from threaded import server_in_thread
+from worlds import Playground
+
+from ludus.client import sync
+from ludus.client._portal import portal
+from ludus.protocol import EndReason, text_of
+from ludus.protocol.errors import EpisodeEnded, SplitNotFound
+from ludus.server import ServerLimits
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with server_in_thread(Playground, limits=ServerLimits(idle_seconds=0.5, grace_seconds=0.2)) as server:
+        yield server.url
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[sync.Client]:
+    with sync.connect(url) as client:
+        yield client
+
+
+def test_the_blocking_client_is_generated_and_not_stale() -> None:
+    check = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "generate_sync.py", "--check"], capture_output=True, text=True, timeout=50
+    )
+    assert check.returncode == 0, check.stderr
+
+
+def test_a_whole_episode_blocks_and_works(client: sync.Client) -> None:
+    environment = client.environment("playground")
+    assert [task.id for task in environment.tasks("validation")] == [f"r-{n}" for n in range(5)]
+    with environment.episode(index=1) as episode:
+        assert text_of(episode.prompt[0].content) == "Say word 1."
+        assert text_of(episode.call("add", amount=3).content) == "count 3"
+        with episode.fork() as branch:
+            assert text_of(branch.call("add").content) == "count 4"
+        graded = episode.grade("no idea")
+        assert graded.info.end_reason is EndReason.SUBMITTED
+        assert episode.rewards().total.value == 0.25
+        with pytest.raises(EpisodeEnded):
+            episode.call("add")
+
+
+def test_groups_are_iterated_and_indexed(client: sync.Client) -> None:
+    with client.environment("playground").group(3, seed=5) as group:
+        assert [episode.id for episode in group] == [group[n].id for n in range(3)] == [e.id for e in group.episodes]
+        assert len({text_of(episode.call("roll").content) for episode in group}) == 1
+
+
+def test_the_block_closes_when_an_exception_leaves_it(client: sync.Client) -> None:
+    with pytest.raises(ZeroDivisionError), client.environment("playground").episode() as episode:
+        raise ZeroDivisionError
+    assert episode.info().end_reason is EndReason.CLOSED
+
+
+def test_errors_are_the_same_classes(client: sync.Client) -> None:
+    with pytest.raises(SplitNotFound):
+        client.environment("playground").task("nope", index=0)
+
+
+def test_many_threads_share_one_client(client: sync.Client) -> None:
+    environment = client.environment("playground")
+    together = threading.Barrier(16)
+
+    def play(number: int) -> list[str]:
+        together.wait(timeout=20)
+        with environment.episode() as episode:
+            return [text_of(episode.call("add").content) for _ in range(10)]
+
+    with ThreadPoolExecutor(16) as threads:
+        played = list(threads.map(play, range(16)))
+    assert played == [[f"count {n}" for n in range(1, 11)]] * 16
+
+
+def test_threads_may_share_an_episode(client: sync.Client) -> None:
+    with client.environment("playground").episode() as episode, ThreadPoolExecutor(8) as threads:
+        steps = sorted(result.step for result in threads.map(lambda _: episode.call("add"), range(40)))
+        assert steps == list(range(1, 41))
+
+
+def test_episodes_live_while_the_caller_blocks(client: sync.Client) -> None:
+    with client.environment("playground").episode() as episode:
+        time.sleep(1.2)  # blocked, for more than twice the idle limit
+        assert episode.call("add").step == 1
+
+
+def test_the_portal_does_not_wait_for_itself() -> None:
+    async def inside() -> Any:
+        return portal().call(nothing())
+
+    async def nothing() -> None: ...
+
+    with pytest.raises(RuntimeError, match="from within"):
+        portal().call(inside())
+
+
+def test_a_program_that_ends_without_closing_still_ends(url: str) -> None:
+    program = (
+        "from ludus.client import sync\n"
+        f"client = sync.connect({url!r})\n"
+        "episode = client.environment('playground').start()\n"
+        "print(episode.call('add').step)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout.strip()) == (0, "1")
+    assert "Traceback" not in done.stderr
