@@ -153,8 +153,8 @@ def publish(name: str, cls: type[Environment[Any]]) -> Published:
     where = cls.__qualname__
     if not _NAME.fullmatch(name) or name in _ROOT_PATHS:
         raise AuthoringError(
-            f"{where}: the name {name!r} cannot be published; use lower-case letters, digits, '_', '-' and '.', and none "
-            f"of the server's own paths ({', '.join(sorted(_ROOT_PATHS))})"
+            f"{where}: the name {name!r} cannot be published; use lower-case letters, digits, '_', '-' and '.', and "
+            f"none of the server's own paths ({', '.join(sorted(_ROOT_PATHS))})"
         )
     _check_class(cls, where)
     tools = _tools(cls, where)
