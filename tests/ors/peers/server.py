@@ -1,6 +1,8 @@
+# mypy: ignore-errors
+# pyright: basic, reportMissingImports=false
 """An ORS server made with a peer's SDK, run by the peer's own Python: `python server.py {ors|openreward} PORT`.
 
-`echo` serves benchmarks; `Adder` is a small game with everything that our client has to cope with.
+`Echo` serves benchmarks; `Adder` is a small game with everything that our client has to cope with.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ import os
 import sys
 from typing import Any
 
+from pydantic import BaseModel
+
 KIND, PORT = sys.argv[1], int(sys.argv[2])
 os.environ.setdefault("OPENREWARD_DISABLE_UPDATE_CHECK", "1")
 
@@ -16,8 +20,6 @@ if KIND == "ors":
     from ors import Environment, Server, Split, TextBlock, ToolOutput, tool
 else:
     from openreward.environments import Environment, Server, Split, TextBlock, ToolOutput, tool
-
-from pydantic import BaseModel
 
 
 class Text(BaseModel):

@@ -145,7 +145,7 @@ class OrsWire:
 
     async def _check_start(self, params: e.StartParams, kind: Kind) -> int | None:
         """The seed to send, None on servers that take none."""
-        limits = params.limits.model_dump(exclude_none=True) if params.limits is not None else {}
+        limits = params.limits.model_dump(exclude_none=True, by_alias=False) if params.limits is not None else {}
         if set(limits) - {"max_steps"}:
             raise errors.Unsupported(f"ORS carries no limits but max_steps; leave out {', '.join(limits)}")
         if kind is not Kind.LUDUS:
