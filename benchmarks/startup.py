@@ -26,6 +26,7 @@ def commands() -> dict[str, list[str]]:
     found = {
         "python -c pass": [sys.executable, "-c", "pass"],
         "import ludus.client": [sys.executable, "-c", "import ludus.client"],
+        "from ludus.client import connect": [sys.executable, "-c", "from ludus.client import connect"],
         "ludus --help": [str(Path(sys.executable).with_name("ludus")), "--help"],
     }
     for peer, module in (("ors-sdk", "ors"), ("openreward", "openreward"), ("openenv", "openenv.core.generic_client")):

@@ -122,8 +122,8 @@ def _describe(command: Any, path: str, parent: Any) -> Iterator[str]:
     yield f"## `{path}`\n"
     yield f"```text\n{path} {usage}\n```\n"
     if command.help:
-        yield " ".join(command.help.split("\f")[0].split()) + "\n"
-    rows = [_row(parameter, context) for parameter in command.get_params(context) if not getattr(parameter, "hidden", False)]
+        yield re.sub(r"\[/?bold\]", "`", command.help.split("\f")[0].strip()) + "\n"
+    rows = [_row(parameter) for parameter in command.get_params(context) if not getattr(parameter, "hidden", False)]
     rows = [row for row in rows if row]
     if rows:
         yield "| argument or option | default | what it does |\n|---|---|---|"
@@ -132,14 +132,14 @@ def _describe(command: Any, path: str, parent: Any) -> Iterator[str]:
         yield from _describe(child, f"{path} {name}", context)
 
 
-def _row(parameter: Any, context: Any) -> str:
+def _row(parameter: Any) -> str:
     if parameter.name == "help":
         return ""
     names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
     if parameter.param_type_name == "argument":
-        names = f"`{parameter.make_metavar(context)}`"
+        names = f"`{parameter.name.upper()}`"
     default = parameter.default
-    shown = "" if default is None or callable(default) or default in ((), [], "") else f"`{default}`"
+    shown = "" if default is None or callable(default) or default in ((), [], "", False) else f"`{default}`"
     text = " ".join((getattr(parameter, "help", None) or "").split()).replace("|", "\\|")
     return f"| {names} | {shown} | {text} |"
 

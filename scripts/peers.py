@@ -126,7 +126,7 @@ def _install_node() -> None:
         shutil.copy(PINS / NODE / file, folder / file)
     command, variables = _npm()
     done = subprocess.run(
-        [*command, "ci", "--no-audit", "--no-fund", "--ignore-scripts=false"],
+        [*command, "ci", "--no-audit", "--no-fund", "--ignore-scripts"],
         cwd=folder,
         env={**os.environ, **variables},
         stdin=subprocess.DEVNULL,

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from treasure import TreasureHunt
 
+from ludus.protocol import Call
 from ludus.protocol.episodes import StartParams, StepParams
 from ludus.server import EpisodeHost
 from ludus.server.principal import Principal
@@ -16,6 +17,7 @@ async def test_the_oracle_earns_everything() -> None:
         episode = started.episodes[0].episode
         split = host.catalog["treasure_hunt"].split("train")
         for number, call in enumerate(TreasureHunt.oracle(split.get(3)), start=1):
+            assert isinstance(call, Call)
             step = StepParams(episode=episode, step=number, tool=call.tool, arguments=call.arguments, key=str(number))
             result = await host.step(step, me)
         assert result.reward is not None
