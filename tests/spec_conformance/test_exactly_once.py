@@ -8,7 +8,7 @@ from typing import Any
 
 import conformance_world as world
 import pytest
-from conformance_peer import Peer, RpcError
+from conformance_peer import Peer, RpcError, until
 
 from ludus.server import ServerLimits
 from ludus.server.journal import Asked
@@ -21,13 +21,6 @@ START: dict[str, Any] = {"environment": "workshop", "split": "train", "index": 0
 def without_play(started: dict[str, Any]) -> dict[str, Any]:
     """A start's result but for the capabilities, which may be new each time."""
     return {**started, "episodes": [{**one, "play": None} for one in started["episodes"]]}
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop run until something is so."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 # ── keys ───────────────────────────────────────────────────────────────────────────────────────────────────────────

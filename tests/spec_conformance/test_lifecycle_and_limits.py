@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import conformance_world as world
 import pytest
-from conformance_peer import Peer, RpcError, validate
+from conformance_peer import Peer, RpcError, until, validate
 
 from ludus.server import EpisodeHost, ServerLimits
 from ludus.server.principal import Principal
@@ -23,13 +23,6 @@ STATUS_OF = {
     "observation_limit": "truncated", "expired": "closed", "closed": "closed", "environment_error": "failed",
     "infrastructure_error": "failed",
 }  # fmt: skip
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop run until something is so."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 async def until_ended(server: LudusServer) -> None:

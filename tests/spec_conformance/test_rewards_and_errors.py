@@ -201,7 +201,8 @@ async def test_a_fault_of_the_server_is_told_by_incident_alone(
 @pytest.mark.parametrize(
     "text",
     [
-        "", " ", "\n", "  two  spaces ", "a\r\nb\rc\n", "\u2028\u2029\u0085", "\u00a0\u3000x", "é e\u0301 🙂 \U0010ffff",
+        "", " ", "\n", "  two  spaces ", "a\r\nb\rc\n", "\u2028\u2029\u0085", "\u00a0\u3000x",
+        "é e\u0301 🙂 \U0010ffff",
         "\x00\x01\x1f\x7f", "data: x\n\nevent: end\n", " " * 9000 + "x", '{"json": "inside"}\\', "‮rtl",
     ],
     ids=ascii,

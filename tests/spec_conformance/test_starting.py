@@ -8,7 +8,7 @@ from typing import Any
 
 import conformance_world as world
 import pytest
-from conformance_peer import Peer, RpcError
+from conformance_peer import Peer, RpcError, until
 
 from ludus.server import ServerLimits
 from ludus.server.journal import Asked
@@ -268,8 +268,8 @@ def candidates(*episodes: str, **metadata: Any) -> dict[str, Any]:
 @pytest.mark.requirement("GROUP-1")
 async def test_a_group_that_nobody_can_score_is_refused(peer: Peer) -> None:
     started = await peer.call("episodes/start", environment="plain", split="train", key="k")
+    scored = candidates(started["episodes"][0]["episode"])
     with pytest.raises(RpcError) as caught:
-        scored = candidates(started["episodes"][0]["episode"])
         await peer.call("groups/score", group=started["group"], candidates=scored, key="k")
     assert caught.value.code == 4220
 
@@ -291,8 +291,8 @@ async def test_a_stranger_in_the_group_is_refused(peer: Peer) -> None:
     ids = [one["episode"] for one in started["episodes"]]
     outsider = (await peer.start())["episode"]
     for number, stranger in enumerate((outsider, "e_nobody")):
+        scored = candidates(*ids, stranger)
         with pytest.raises(RpcError) as caught:
-            scored = candidates(*ids, stranger)
             await peer.call("groups/score", group=started["group"], candidates=scored, key=f"s{number}")
         assert caught.value.code in (4044, 4045)
     assert world.RUNS["score_group"] == 0
@@ -307,10 +307,3 @@ async def test_a_scorer_that_fails_gives_an_error_and_no_rewards(peer: Peer) -> 
     assert caught.value.code == 5001
     assert caught.value.data["incident"]
     assert world.SECRET not in str(caught.value)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop run until something is so."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.002)

@@ -1,4 +1,4 @@
-"""Clients written from the spec's text alone: bare JSON over HTTP and WebSocket, every message checked by the schemas."""
+"""Clients written from the spec's text alone: bare JSON over HTTP and WebSocket, checked by the schemas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import itertools
 import json
 import re
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ SPEC = Path(__file__).resolve().parents[2] / "spec"
 SCHEMA = json.loads((SPEC / "schema" / "episodes.schema.json").read_text("utf-8"))
 OPENRPC = {m["name"]: m for m in json.loads((SPEC / "schema" / "openrpc.json").read_text("utf-8"))["methods"]}
 CODES = frozenset(int(code) for code in re.findall(r"^\| (-?\d+) \|", (SPEC / "13-errors.md").read_text("utf-8"), re.M))
+MCP_CODES = frozenset({-32020, -32021, -32022})
 REGISTRY: Registry[Any] = Registry().with_resource(SCHEMA["$id"], Resource.from_contents(SCHEMA))
 EXTENSION = "dev.ludus/episodes"
 SUBPROTOCOL = "ludus.channel.v0.1"
@@ -43,6 +44,8 @@ class RpcError(Exception):
         self.code: int = error["code"]
         self.message: str = error["message"]
         self.data: dict[str, Any] = error.get("data") or {}
+        assert self.code in CODES | MCP_CODES, error
+        assert self.message
 
 
 class Peer:
@@ -60,12 +63,7 @@ class Peer:
             RpcError: the server said no.
         """
         name = "dev.ludus/" + method
-        try:
-            result = await self.exchange(name, params)
-        except RpcError as error:
-            assert error.code in CODES or error.code in (-32020, -32021, -32022), error
-            assert error.message
-            raise
+        result = await self.exchange(name, params)
         if name in OPENRPC:
             validate(OPENRPC[name]["result"]["name"], result)
         return result
@@ -318,6 +316,13 @@ class OrsPeer:
         headers = {**self.headers, **({"X-Session-ID": session} if session else {})}
         async with self._session.request(method, self.url + path, json=body, headers=headers) as response:
             yield response
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop run until something is so; what is waited for has no event of its own."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
 
 
 def result_of(reply: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,344 @@
+"""The channel: opening, frames, and lost connections (spec chapter 6)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import conformance_world as world
+import pytest
+from aiohttp import web
+from conformance_peer import SUBPROTOCOL, ChannelPeer, until
+
+from ludus.client.wires.channel import ChannelWire
+from ludus.protocol import episodes, methods
+from ludus.server import ServerLimits
+from ludus.server.serve import LudusServer
+from ludus.server.wires import channel as server_channel
+
+Connect = Callable[..., Any]
+Serve = Callable[..., Awaitable[LudusServer]]
+
+
+@pytest.fixture
+async def peer(server: LudusServer, connect: Connect) -> ChannelPeer:
+    peer: ChannelPeer = connect("channel", server)
+    await peer.connect()
+    return peer
+
+
+def request(identifier: Any, method: str = "environments/list", **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": identifier, "method": "dev.ludus/" + method, "params": params}
+
+
+def step(identifier: Any, episode: str, number: int, tool: str, **arguments: Any) -> dict[str, Any]:
+    key = f"{episode}-{number}"
+    return request(identifier, "episodes/step", episode=episode, step=number, tool=tool, arguments=arguments, key=key)
+
+
+@pytest.mark.requirement("CHAN-1")
+@pytest.mark.parametrize("offered", [(), ("mcp",), ("ludus.channel.v9",)], ids=str)
+async def test_an_upgrade_without_the_subprotocol_is_refused(server: LudusServer, offered: tuple[str, ...]) -> None:
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            await session.ws_connect(server.url + "/channel", protocols=offered)
+        assert caught.value.status == 400
+        async with session.ws_connect(server.url + "/channel", protocols=("other", SUBPROTOCOL)) as socket:
+            assert socket.protocol == SUBPROTOCOL
+
+
+@pytest.mark.requirement("CHAN-1")
+async def test_our_client_offers_the_subprotocol(server: LudusServer) -> None:
+    wire = ChannelWire(server.url)
+    try:
+        result = await wire.request(methods.LIST_ENVIRONMENTS, episodes.ListEnvironmentsParams(), timeout=10)
+    finally:
+        await wire.close()
+    assert len(result.environments) == len(world.WORLD)
+
+
+@pytest.mark.requirement("CHAN-5")
+async def test_the_largest_frame_is_told(serve: Serve) -> None:
+    server = await serve(*world.WORLD, limits=ServerLimits(body_bytes=5000, grace_seconds=0.3))
+    async with aiohttp.ClientSession() as session:
+        async with session.ws_connect(server.url + "/channel", protocols=(SUBPROTOCOL,)) as socket:
+            assert socket._response.headers["Ludus-Max-Frame"] == "5000"
+
+
+@pytest.mark.requirement("CHAN-6", "CHAN-7")
+@pytest.mark.parametrize("batch", [1, 2, 50])
+async def test_every_request_is_answered_once_alone_or_in_a_batch(peer: ChannelPeer, batch: int) -> None:
+    ids = [f"q{number}" for number in range(100)]
+    for begin in range(0, 100, batch):
+        group = [request(identifier) for identifier in ids[begin : begin + batch]]
+        await peer.frame(group if batch > 1 else group[0])
+    replies = [await peer.reply() for _ in ids]
+    assert sorted(reply["id"] for reply in replies) == sorted(ids)
+    assert all(len(reply["result"]["environments"]) == len(world.WORLD) for reply in replies)
+    assert peer.stray.empty()
+
+
+@pytest.mark.requirement("CHAN-7")
+@pytest.mark.parametrize("identifier", [0, -1, 2**53, "", "a" * 128, 'é\n"', 1], ids=ascii)
+async def test_an_id_comes_back_as_it_was(peer: ChannelPeer, identifier: int | str) -> None:
+    await peer.frame(request(identifier))
+    reply = await peer.reply()
+    assert (reply["id"], type(reply["id"])) == (identifier, type(identifier))
+
+
+@pytest.mark.requirement("CHAN-8")
+async def test_one_answer_does_not_wait_for_another(peer: ChannelPeer) -> None:
+    first, second = [(await peer.start())["episode"] for _ in range(2)]
+    await peer.frame([step("slow", first, 1, "wait", gate="g"), step("quick", second, 1, "earn"), request("list")])
+    assert {(await peer.reply())["id"] for _ in range(2)} == {"quick", "list"}
+    world.GATES["g"].set()
+    assert (await peer.reply())["id"] == "slow"
+
+
+@pytest.mark.requirement("CHAN-9", "STEP-8")
+async def test_requests_begin_in_the_order_in_which_they_arrive(peer: ChannelPeer) -> None:
+    ids = [(await peer.start())["episode"] for _ in range(3)]
+    await peer.frame([step(f"{one}/{n}", one, n, "which") for n in range(1, 6) for one in ids])
+    for number in (6, 7):
+        await peer.frame([step(f"{one}/{number}", one, number, "which") for one in ids])
+    replies = {reply["id"]: reply for reply in [await peer.reply() for _ in range(21)]}
+    for one in ids:
+        for number in range(1, 8):
+            assert replies[f"{one}/{number}"]["result"]["content"][0]["text"] == str(number)
+
+
+@pytest.mark.requirement("CHAN-11", "CHAN-12")
+@pytest.mark.parametrize(
+    ("frame", "code", "identifier"),
+    [
+        ("", -32700, None),
+        ("{", -32700, None),
+        ("nonsense", -32700, None),
+        ('{"jsonrpc":"2.0","id":1', -32700, None),
+        ("[]", -32600, None),
+        ("1", -32600, None),
+        ("null", -32600, None),
+        ('"text"', -32600, None),
+        ("{}", -32600, None),
+        ([[]], -32600, None),
+        ({"jsonrpc": "2.0", "method": "dev.ludus/environments/list"}, -32600, None),
+        ({"jsonrpc": "2.0", "id": None, "method": "dev.ludus/environments/list"}, -32600, None),
+        ({"jsonrpc": "2.0", "id": 1.5, "method": "dev.ludus/environments/list"}, -32600, None),
+        ({"jsonrpc": "2.0", "id": True, "method": "dev.ludus/environments/list"}, -32600, None),
+        ({"jsonrpc": "2.0", "id": "a", "method": 3}, -32600, "a"),
+        ({"jsonrpc": "2.0", "id": "a"}, -32600, "a"),
+        ({"id": "a", "method": "dev.ludus/environments/list"}, -32600, "a"),
+        ({"jsonrpc": "1.0", "id": "a", "method": "dev.ludus/environments/list"}, -32600, "a"),
+        ({"jsonrpc": "2.0", "id": "a", "method": "dev.ludus/environments/list", "params": []}, -32600, "a"),
+        ({"jsonrpc": "2.0", "id": "a", "method": "dev.ludus/environments/list", "extra": 1}, -32600, "a"),
+        ({"jsonrpc": "2.0", "id": "a", "method": "nope"}, -32601, "a"),
+    ],
+    ids=str,
+)
+async def test_what_is_no_request_is_answered_and_the_connection_stays(
+    peer: ChannelPeer, frame: Any, code: int, identifier: str | None
+) -> None:
+    await peer.frame(frame)
+    reply = await peer.reply()
+    assert (reply["error"]["code"], reply["id"]) == (code, identifier)
+    assert (await peer.call("environments/list"))["environments"]
+
+
+@pytest.mark.requirement("CHAN-12")
+async def test_a_step_without_an_id_does_not_run(peer: ChannelPeer) -> None:
+    episode = (await peer.start())["episode"]
+    nameless = step("x", episode, 1, "earn")
+    del nameless["id"]
+    await peer.frame(nameless)
+    assert (await peer.reply())["error"]["code"] == -32600
+    assert (await peer.info(episode))["steps"] == 0
+    assert world.RUNS["earn"] == 0
+
+
+@pytest.mark.requirement("CHAN-13")
+async def test_a_bad_request_in_a_batch_leaves_the_others_alone(peer: ChannelPeer) -> None:
+    await peer.frame([request("a"), 7, {"id": "b"}, request("c", "nope"), request("d", "splits/list"), request("e")])
+    replies = [await peer.reply() for _ in range(6)]
+    assert {reply["id"] for reply in replies if "result" in reply} == {"a", "e"}
+    failed = {reply["id"]: reply["error"]["code"] for reply in replies if "error" in reply}
+    assert failed == {None: -32600, "b": -32600, "c": -32601, "d": -32602}
+
+
+@pytest.mark.requirement("CHAN-14", "SEC-7")
+@pytest.mark.parametrize("size", [5_001, 100_000])
+async def test_a_frame_that_is_too_large_runs_nothing(serve: Serve, connect: Connect, size: int) -> None:
+    server = await serve(*world.WORLD, limits=ServerLimits(body_bytes=5000, grace_seconds=0.3))
+    peer, other = connect("channel", server), connect("channel", server)
+    episode = (await other.start())["episode"]
+    await peer.frame(json.dumps(step("x", episode, 1, "earn")) + " " * size)
+    async with asyncio.timeout(10):
+        while peer.stray.empty() and not peer.socket.closed:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    if not peer.stray.empty():
+        assert (await peer.reply())["error"]["code"] == 4130
+    assert (await other.info(episode))["steps"] == 0
+    assert world.RUNS["earn"] == 0
+
+
+@pytest.mark.requirement("CHAN-15")
+async def test_answers_that_are_ready_at_one_time_share_a_frame(peer: ChannelPeer) -> None:
+    await peer.frame([request(f"q{number}") for number in range(64)])
+    for _ in range(64):
+        await peer.reply()
+    assert len(peer.frames) < 16
+
+
+@pytest.mark.requirement("CHAN-16")
+async def test_reading_goes_on_when_answers_have_made_room(
+    server: LudusServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_channel, "MAX_IN_FLIGHT", 4)
+    peer: ChannelPeer = connect("channel", server)
+    ids = [(await peer.start())["episode"] for _ in range(4)]
+    for episode in ids:
+        await peer.frame(step(episode, episode, 1, "wait", gate="g"))
+    await until(lambda: world.RUNS["begin g"] == 4)
+    for number in range(50):
+        await peer.frame(request(f"q{number}"))
+    assert peer.stray.empty()
+    world.GATES["g"].set()
+    assert {(await peer.reply())["id"] for _ in range(54)} == {*ids, *(f"q{number}" for number in range(50))}
+
+
+@pytest.mark.requirement("CHAN-17", "CHAN-19", "KEY-3")
+async def test_a_lost_connection_loses_replies_only(peer: ChannelPeer, server: LudusServer, connect: Connect) -> None:
+    ids = [(await peer.start())["episode"] for _ in range(5)]
+    frame = [step(one, one, 1, "wait", gate="g") for one in ids]
+    await peer.frame(frame)
+    await until(lambda: world.RUNS["begin g"] == 5)
+    assert peer.socket is not None
+    transport = peer.socket._writer.transport
+    assert transport is not None
+    transport.abort()
+    other: ChannelPeer = connect("channel", server)
+    await other.frame(frame[::-1])
+    world.GATES["g"].set()
+    replies = [await other.reply() for _ in ids]
+    assert {reply["id"] for reply in replies} == set(ids)
+    assert all(reply["result"]["reward"]["value"] == 1.0 for reply in replies)
+    assert (world.RUNS["begin g"], world.RUNS["end g"]) == (5, 5)
+
+
+# ── our client against a server that loses connections ─────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+async def flaky(unused_tcp_port: int) -> Any:
+    """`flaky(frames)`: a channel that reads so many frames on its first connection and cuts it without an answer."""
+    runners: list[web.AppRunner] = []
+    heard: list[list[dict[str, Any]]] = []
+
+    async def start(frames: int) -> tuple[str, list[list[dict[str, Any]]]]:
+        async def serve_channel(http: web.Request) -> web.WebSocketResponse:
+            socket = web.WebSocketResponse(protocols=(SUBPROTOCOL,))
+            await socket.prepare(http)
+            mine: list[dict[str, Any]] = []
+            heard.append(mine)
+            first, seen = len(heard) == 1, 0
+            async for message in socket:
+                seen += 1
+                asked = json.loads(message.data)
+                asked = asked if isinstance(asked, list) else [asked]
+                mine += asked
+                if first and seen == frames:
+                    assert http.transport is not None
+                    http.transport.abort()
+                elif not first:
+                    result = {"environments": []}
+                    for one in asked:
+                        await socket.send_json({"jsonrpc": "2.0", "id": one["id"], "result": result})
+            return socket
+
+        app = web.Application()
+        app.router.add_get("/channel", serve_channel)
+        runner = web.AppRunner(app)
+        runners.append(runner)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", unused_tcp_port).start()
+        return f"http://127.0.0.1:{unused_tcp_port}", heard
+
+    yield start
+    for runner in runners:
+        await runner.cleanup()
+
+
+@pytest.mark.requirement("CHAN-10", "CHAN-18", "KEY-1")
+async def test_our_client_sends_unanswered_requests_again_unchanged_and_in_order(flaky: Any) -> None:
+    url, heard = await flaky(2)
+    wire = ChannelWire(url, patience=5)
+    ask = methods.LIST_ENVIRONMENTS, episodes.ListEnvironmentsParams()
+    try:
+        first = [asyncio.create_task(wire.request(*ask, timeout=10)) for _ in range(3)]
+        await until(lambda: len(heard) == 1 and len(heard[0]) == 3)
+        second = [asyncio.create_task(wire.request(*ask, timeout=10)) for _ in range(3)]
+        await asyncio.gather(*first, *second)
+    finally:
+        await wire.close()
+    assert heard[1][:6] == heard[0]
+    ids = [one["id"] for one in heard[1]]
+    assert len(set(ids)) == len(ids) == 6
+
+
+@pytest.mark.requirement("CHAN-6")
+async def test_our_client_reads_answers_alone_and_in_batches(unused_tcp_port: int) -> None:
+    async def serve_channel(http: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(protocols=(SUBPROTOCOL,))
+        await socket.prepare(http)
+        waiting: list[dict[str, Any]] = []
+        async for message in socket:
+            asked = json.loads(message.data)
+            for one in asked if isinstance(asked, list) else [asked]:
+                waiting.append({"jsonrpc": "2.0", "id": one["id"], "result": {"environments": []}})
+            if len(waiting) == 3:
+                await socket.send_json(waiting[2])
+                await socket.send_json(waiting[:2])
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/channel", serve_channel)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", unused_tcp_port).start()
+    wire = ChannelWire(f"http://127.0.0.1:{unused_tcp_port}")
+    ask = methods.LIST_ENVIRONMENTS, episodes.ListEnvironmentsParams()
+    try:
+        results = await asyncio.gather(*(wire.request(*ask, timeout=10) for _ in range(3)))
+    finally:
+        await wire.close()
+        await runner.cleanup()
+    assert [result.environments for result in results] == [()] * 3
+
+
+# ── nonsense ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.requirement("SEC-7")
+async def test_nonsense_over_any_wire_stops_nobody_else(server: LudusServer, connect: Connect) -> None:
+    good: ChannelPeer = connect("channel", server)
+    episode = (await good.start())["episode"]
+    junk = [b"\x00" * 300, b"\xff\xfe{}", b"[" * 5000, b'{"a":' * 3000, b'"\\ud800"', b"GET / HTTP/9.9\r\n\r\n"]
+    number = 0
+    async with aiohttp.ClientSession() as session:
+        for body in junk:
+            for path in ("/mcp", "/play/x/mcp", "/create", "/workshop/call", "/workshop/tasks", "/nowhere"):
+                async with session.post(server.url + path, data=body, headers={"X-Session-ID": "x"}) as response:
+                    assert response.status < 500, (path, body[:20])
+                    await response.read()
+            async with session.ws_connect(server.url + "/channel", protocols=(SUBPROTOCOL,)) as socket:
+                await socket.send_bytes(body)
+                await socket.send_str(body.decode("latin-1"))
+            name, port = server.url.removeprefix("http://").split(":")
+            reader, writer = await asyncio.open_connection(name, int(port))
+            writer.write(body + b"\r\n\r\n")
+            writer.close()
+            number += 1
+            assert (await good.step(episode, number, "earn"))["reward"]["value"] == 1.0
+            del reader
