@@ -16,6 +16,7 @@ import pytest
 LUDUS: Final = Path(sys.executable).with_name("ludus")
 
 WORLD: Final = '''
+import asyncio
 from collections.abc import Generator
 
 from ludus.server import Answer, Call, Environment, Private, Result, Split, StepResult, Task, ToolError, tool
@@ -38,7 +39,7 @@ class Sums(Environment[Sum]):
     reward_range = (0.0, 1.0)
 
     def prompt(self) -> str:
-        return f"{self.task.a} + {self.task.b}?"
+        return f"{self.task.a} + {self.task.b}?\\x1b[31m[bold]"
 
     @tool
     def note(self, text: str, times: int = 1, loud: bool = False) -> str:
@@ -80,6 +81,11 @@ class Riddle(Environment[Sum]):
 
 async def crasher(conversation):
     return Call("crash") if conversation.task.index % 2 else Call("submit", {"number": 2})
+
+
+async def waiting(conversation):
+    print("waiting", flush=True)
+    await asyncio.Event().wait()
 
 
 async def buggy(conversation):

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -93,7 +98,7 @@ def test_play_takes_the_only_environment_and_asks_among_several(ludus: Ludus, ur
     assert "sums, riddle" in done.stderr
 
 
-@pytest.mark.parametrize("wire", ["channel", "mcp"])
+@pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
 def test_an_oracle_runs_on_each_wire(ludus: Ludus, url: str, world: Path, wire: str) -> None:
     done = ludus(
         "run", url, "sums", "--policy", "oracle", "--source", f"{world}:Sums", "--wire", wire, "--seed", "3", "--json"
@@ -165,3 +170,29 @@ def test_mistakes_are_answered_in_a_line_without_a_traceback(
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_what_a_server_says_cannot_steer_the_terminal(ludus: Ludus, url: str) -> None:
+    assert "3 + 2?\ufffd[31m[bold]" in ludus("show", url, "sums", "3").stdout
+    assert "3 + 2?\ufffd[31m[bold]" in ludus("play", url, "sums", "--task", "3").stdout
+
+
+def test_an_interrupted_run_closes_its_episodes_and_keeps_what_it_wrote(url: str, world: Path, tmp_path: Path) -> None:
+    ludus = Path(sys.executable).with_name("ludus")
+    command = [str(ludus), "run", url, "sums", "--policy", f"{world}:waiting", "-c", "2", "--out", str(tmp_path / "o")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == ["waiting\n"] * 2
+    assert running_episodes(url) == 2
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert running_episodes(url) == 0
+
+
+def running_episodes(url: str) -> int:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as reply:
+        text = reply.read().decode()
+    (found,) = re.findall(r"^ludus_episodes_running(?:\{[^}]*\})? ([\d.]+)$", text, re.MULTILINE)
+    return int(float(found))

@@ -11,6 +11,10 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from ludus.client.cli._app import printable
+from ludus.client.cli._lazy import advice, importer
+from ludus.client.loading import load_object
+
 Ludus = Callable[..., CompletedProcess[str]]
 Plugin = Callable[[str], dict[str, str]]
 
@@ -78,12 +82,24 @@ def test_a_missing_package_is_answered_with_the_pip_command(ludus: Ludus, plugin
 
 
 def test_our_own_commands_name_their_extra() -> None:
-    from importlib.metadata import EntryPoint
+    error = ModuleNotFoundError("no", name="fastapi.routing")
+    assert 'pip install "ludus[server]"' in advice("ludus.server.commands", error)
+    assert "pip install fastapi" in advice("somebody.elses", error)
 
-    from ludus.client.cli._lazy import advice
 
-    entry = EntryPoint("server", "ludus.server.commands:register", "ludus.commands")
-    assert 'pip install "ludus[server]"' in advice(entry, ModuleNotFoundError("no", name="fastapi.routing"))
+def test_an_import_that_fails_while_a_command_runs_is_blamed_on_our_module(tmp_path: Path) -> None:
+    (tmp_path / "needs.py").write_text("import surely_not_installed")
+    with pytest.raises(ModuleNotFoundError) as caught:
+        load_object(f"{tmp_path}/needs.py:x")
+    assert importer(caught.value) == "ludus.client.loading"
+
+
+def test_control_characters_are_shown_and_scripts_left_alone() -> None:
+    assert printable("a\tb\n\x1b[0m\r\u202e\x9b") == "a\tb\n\ufffd[0m\ufffd\ufffd\ufffd"
+    assert (
+        printable("é \u3000 \u0928\u094d\u200d \U0001f469\u200d\U0001f4bb")
+        == "é \u3000 \u0928\u094d\u200d \U0001f469\u200d\U0001f4bb"
+    )
 
 
 def test_an_unforeseen_error_is_one_line_and_a_traceback_on_demand(ludus: Ludus, plugin: Plugin) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import unicodedata
 from enum import IntEnum
 from typing import Annotated
 
 import typer
 
-from ludus.client.cli._lazy import LazyGroup, MissingPackage
+from ludus.client.cli._lazy import LazyGroup, MissingPackage, advice, importer
 
 
 class ExitCode(IntEnum):
@@ -74,8 +75,18 @@ def main() -> None:
         if os.environ.get("LUDUS_DEBUG"):
             raise
         code, message = explain(error)
-        print(f"ludus: {message}", file=sys.stderr)  # noqa: T201
+        print(f"ludus: {printable(message)}", file=sys.stderr)  # noqa: T201
         sys.exit(code)
+
+
+def printable(text: str) -> str:
+    """The text with every control character but newline and tab shown as `�`."""
+    return text if text.isprintable() else "".join(c if _harmless(c) else "�" for c in text)
+
+
+def _harmless(char: str) -> bool:
+    # Joiners are what emoji and several scripts are made with; other format characters can reorder what is read.
+    return char.isprintable() or char in "\n\t\u200c\u200d" or unicodedata.category(char) == "Zs"
 
 
 def explain(error: BaseException) -> tuple[ExitCode, str]:
@@ -85,7 +96,7 @@ def explain(error: BaseException) -> tuple[ExitCode, str]:
     if isinstance(error, MissingPackage):
         return ExitCode.MISSING, str(error)
     if isinstance(error, ModuleNotFoundError):
-        return ExitCode.MISSING, f"the package {error.name!r} is missing; install it with pip"
+        return ExitCode.MISSING, advice(importer(error), error)
     if isinstance(error, BaseExceptionGroup) and error.exceptions:
         return explain(error.exceptions[0])
     if not isinstance(error, e.LudusError):

@@ -11,10 +11,13 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from ludus.client import connect
+from ludus.client.cli._app import printable
 from ludus.client.client import Client
 from ludus.protocol.episodes import EnvironmentInfo, ToolSpec
+from ludus.protocol.errors import EnvironmentNotFound
 from ludus.protocol.rewards import Reward
 
 T = TypeVar("T")
@@ -48,6 +51,11 @@ async def client_of(url: str, token: str | None, wire: str) -> AsyncIterator[Cli
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a command's coroutine to its end."""
     return asyncio.run(coroutine)
+
+
+def shown(text: str, style: str = "") -> Text:
+    """Text for the terminal, as it is: no markup, and no control characters, which a server could send to mislead."""
+    return Text(printable(text), style=style)
 
 
 def print_json(value: Any) -> None:
@@ -91,8 +99,6 @@ def find_environment(environments: tuple[EnvironmentInfo, ...], name: str | None
         EnvironmentNotFound: there is none of that name, or none at all.
         BadParameter: no name was given and there are several.
     """
-    from ludus.protocol.errors import EnvironmentNotFound
-
     names = ", ".join(info.name for info in environments) or "none"
     if name is None and len(environments) == 1:
         return environments[0]

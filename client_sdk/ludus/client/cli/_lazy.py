@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any, Final
 
 import typer
@@ -41,21 +42,27 @@ class Plugin:
         try:
             register = self.entry.load()
         except ModuleNotFoundError as error:
-            raise MissingPackage(advice(self.entry, error)) from error
+            raise MissingPackage(advice(self.entry.module, error)) from error
         app = typer.Typer(rich_markup_mode="rich")
         register(app)
         return dict(typer.main.get_group(app).commands)
 
 
-def advice(entry: EntryPoint, error: ModuleNotFoundError) -> str:
-    """How to get the package whose absence `error` tells of."""
+def advice(module: str, error: ModuleNotFoundError) -> str:
+    """How to get the package that `module` needs and `error` says is absent."""
     missing = (error.name or "").partition(".")[0]
-    namespace, _, rest = entry.module.partition(".")
+    namespace, _, rest = module.partition(".")
     extra = EXTRAS.get(rest.partition(".")[0]) if namespace == "ludus" else None
     if missing == "ludus":
         return f"the module {error.name} is not installed; reinstall ludus"
     wanted = f'"ludus[{extra}]"' if extra else missing
     return f"the package {missing!r} is missing; install it with: pip install {wanted}"
+
+
+def importer(error: BaseException) -> str:
+    """The module that an import error came up in: the innermost of ours, else the innermost of all."""
+    names = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
+    return next((name for name in reversed(names) if name.startswith("ludus.")), names[-1] if names else "")
 
 
 def discover() -> Iterator[Plugin]:

@@ -8,8 +8,8 @@ import typer
 from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
-from rich.text import Text
 
+from ludus.client.cli._app import printable
 from ludus.client.cli._common import (
     EnvironmentName,
     Json,
@@ -21,11 +21,13 @@ from ludus.client.cli._common import (
     find_environment,
     print_json,
     run,
+    shown,
     signature,
 )
 from ludus.client.environment import RemoteEnvironment
 from ludus.protocol.content import text_of
 from ludus.protocol.episodes import EnvironmentInfo, TaskRow
+from ludus.protocol.errors import TaskNotFound
 
 COMMANDS: Final = {
     "envs": "List the environments of a server.",
@@ -58,10 +60,10 @@ def envs(url: Url, token: Token = None, wire: WireOption = "channel", as_json: J
     for info in found:
         splits = ", ".join(f"{s.name} {'endless' if s.count is None else s.count}" for s in info.splits)
         tools = ", ".join(tool.name for tool in info.tools) or "none"
-        console.print(Text(f"{info.name} {info.version}", style="bold"), soft_wrap=True)
+        console.print(shown(f"{info.name} {info.version}", style="bold"), soft_wrap=True)
         first = info.description.strip().partition("\n")[0]
         for line in (first, f"splits: {splits}", f"tools: {tools}"):
-            console.print(Text(f"  {line}"), soft_wrap=True)
+            console.print(shown(f"  {line}"), soft_wrap=True)
 
 
 def tasks(
@@ -93,9 +95,9 @@ def tasks(
         print_json([row.model_dump(mode="json") for row in found])
         return
     names = list(dict.fromkeys(name for row in found for name in row.fields))
-    table = Table("index", "id", *map(escape, names))
+    table = Table("index", "id", *(escape(printable(name)) for name in names))
     for row in found:
-        table.add_row(str(row.index), Text(row.id), *(Text(str(row.fields.get(name, ""))) for name in names))
+        table.add_row(str(row.index), shown(row.id), *(shown(str(row.fields.get(name, ""))) for name in names))
     console.print(table)
 
 
@@ -128,15 +130,15 @@ def _show_environment(info: EnvironmentInfo, as_json: bool) -> None:
         return
     can = {"seeds": info.seedable, "grades": info.gradable, "forks": info.forkable, "scores groups": info.group_scoring}
     bounds = "unknown" if info.reward_range is None else "{:g} to {:g}".format(*info.reward_range)
-    console.print(Panel(Text(info.description.strip() or "(no description)"), title=f"{info.name} {info.version}"))
+    console.print(Panel(shown(info.description.strip() or "(no description)"), title=f"{info.name} {info.version}"))
     for split in info.splits:
         count = "endless" if split.count is None else f"{split.count} tasks"
-        console.print(Text(f"  split {split.name} ({split.type}): {count}"))
-    console.print(Text(f"  reward: {bounds}"))
-    console.print(Text(f"  can: {', '.join(name for name, able in can.items() if able) or 'nothing further'}"))
+        console.print(shown(f"  split {split.name} ({split.type}): {count}"))
+    console.print(shown(f"  reward: {bounds}"))
+    console.print(shown(f"  can: {', '.join(name for name, able in can.items() if able) or 'nothing further'}"))
     for tool in info.tools:
-        console.print(Text(f"  tool {signature(tool)}", style="bold"))
-        console.print(Text(f"    {tool.description.strip().partition(chr(10))[0]}"))
+        console.print(shown(f"  tool {signature(tool)}", style="bold"))
+        console.print(shown(f"    {tool.description.strip().partition(chr(10))[0]}"))
 
 
 async def _show_task(environment: RemoteEnvironment, split: str, task: str, seed: int | None, as_json: bool) -> None:
@@ -147,9 +149,9 @@ async def _show_task(environment: RemoteEnvironment, split: str, task: str, seed
         print_json({"task": row.model_dump(mode="json"), "prompt": [m.model_dump(mode="json") for m in prompt]})
         return
     for name, value in row.fields.items():
-        console.print(Text(f"{name}: {value}"))
+        console.print(shown(f"{name}: {value}"))
     for message in prompt:
-        console.print(Panel(Text(text_of(message.content)), title=f"{row.id}: {message.role}"))
+        console.print(Panel(shown(text_of(message.content)), title=f"{row.id}: {message.role}"))
 
 
 async def find_task(environment: RemoteEnvironment, split: str, task: str) -> TaskRow:
@@ -158,8 +160,6 @@ async def find_task(environment: RemoteEnvironment, split: str, task: str) -> Ta
     Raises:
         TaskNotFound: there is neither.
     """
-    from ludus.protocol.errors import TaskNotFound
-
     try:
         return await environment.task(split, task=task)
     except TaskNotFound:

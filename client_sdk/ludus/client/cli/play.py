@@ -14,7 +14,6 @@ from typing import Annotated, Any, Final
 
 import typer
 from rich.panel import Panel
-from rich.text import Text
 
 from ludus.client.cli._app import ExitCode
 from ludus.client.cli._common import (
@@ -26,6 +25,7 @@ from ludus.client.cli._common import (
     find_environment,
     kind_of,
     reward_text,
+    shown,
     signature,
 )
 from ludus.client.cli.catalog import find_task
@@ -95,7 +95,7 @@ async def _choose(names: Sequence[str]) -> str | None:
     if len(names) < 2 or not sys.stdin.isatty():
         return None
     for number, name in enumerate(names, start=1):
-        console.print(Text(f"  {number}  {name}"))
+        console.print(shown(f"  {number}  {name}"))
     typed = (await read_line("Which environment? ")).strip()
     return names[int(typed) - 1] if typed.isdecimal() and 0 < int(typed) <= len(names) else typed
 
@@ -111,20 +111,20 @@ class _Game:
         """From the prompt to the end."""
         title = f"{self.episode.environment}, task {self.episode.task.id}, seed {self.episode.seed}"
         for message in self.episode.prompt:
-            console.print(Panel(Text(text_of(message.content)), title=Text(title), subtitle=message.role))
+            console.print(Panel(shown(text_of(message.content)), title=shown(title), subtitle=message.role))
         self.show_tools()
         try:
             while not self.episode.ended:
                 await self.turn()
         except Quit:
             total = (await self.episode.rewards()).total
-            console.print(Text(f"\nYou left. Reward until then: {reward_text(total)}"))
+            console.print(shown(f"\nYou left. Reward until then: {reward_text(total)}"))
             return
         except e.EpisodeEnded:
             console.print("The episode was over.")
         info = await self.episode.close()
-        console.print(Text(f"\nThe end ({info.end_reason}) after {info.steps} steps.", style="bold"))
-        console.print(Text(f"Reward: {reward_text(info.reward)}", style="bold"))
+        console.print(shown(f"\nThe end ({info.end_reason}) after {info.steps} steps.", style="bold"))
+        console.print(shown(f"Reward: {reward_text(info.reward)}", style="bold"))
 
     async def turn(self) -> None:
         """One line of input and what comes of it."""
@@ -135,7 +135,7 @@ class _Game:
             case "quit" | "exit" | "q" if line not in self.tools:
                 raise Quit
             case "help" | "?" if line not in self.tools:
-                console.print(Text(HELP + (f"\n{HELP_ANSWER}" if self.gradable else "")))
+                console.print(shown(HELP + (f"\n{HELP_ANSWER}" if self.gradable else "")))
                 return
             case "tools" if line not in self.tools:
                 self.show_tools()
@@ -143,7 +143,7 @@ class _Game:
         try:
             action = await self.read_action(line)
         except Mistyped as mistake:
-            console.print(Text(str(mistake), style="yellow"))
+            console.print(shown(str(mistake), style="yellow"))
             return
         if isinstance(action, Answer):
             await self.episode.grade(action.text)
@@ -184,24 +184,24 @@ class _Game:
                     arguments[name] = parse_value(schema, typed)
                     break
                 except Mistyped as mistake:
-                    console.print(Text(f"  {mistake}", style="yellow"))
+                    console.print(shown(f"  {mistake}", style="yellow"))
         return arguments
 
     def show_tools(self) -> None:
         """List the tools."""
         for tool in self.tools.values():
-            console.print(Text(f"  {signature(tool)}", style="bold"))
+            console.print(shown(f"  {signature(tool)}", style="bold"))
             if tool.description:
-                console.print(Text(f"      {tool.description.strip().partition(chr(10))[0]}"))
+                console.print(shown(f"      {tool.description.strip().partition(chr(10))[0]}"))
         ways = ["tools"] if self.tools else []
-        console.print(Text(f"  ({', '.join([*ways, 'answer TEXT'] if self.gradable else ways)}, help, quit)", "dim"))
+        console.print(shown(f"  ({', '.join([*ways, 'answer TEXT'] if self.gradable else ways)}, help, quit)", "dim"))
 
     def show(self, result: StepResult) -> None:
         """Show what a call brought."""
         style = "red" if result.error else "cyan"
-        console.print(Text(text_of(result.content), style=style))
+        console.print(shown(text_of(result.content), style=style))
         if result.reward is not None and result.reward.value != 0:
-            console.print(Text(f"  reward {reward_text(result.reward)}", style="green"))
+            console.print(shown(f"  reward {reward_text(result.reward)}", style="green"))
 
 
 def parse_arguments(tool: ToolSpec, text: str) -> dict[str, Any]:
@@ -284,5 +284,5 @@ async def read_line(prompt: str) -> str:
     threading.Thread(target=read, daemon=True, name="ludus-stdin").start()
     line = await future
     if not sys.stdin.isatty():
-        console.print(Text(line), soft_wrap=True)
+        console.print(shown(line), soft_wrap=True)
     return line

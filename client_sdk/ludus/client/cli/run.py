@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
 from rich.table import Table
-from rich.text import Text
 
 from ludus.client.cli._app import ExitCode
 from ludus.client.cli._common import (
@@ -26,10 +23,12 @@ from ludus.client.cli._common import (
     find_environment,
     print_json,
     run,
+    shown,
 )
 from ludus.client.loading import load_object
 from ludus.client.policies import OraclePolicy, Policy, RandomPolicy
-from ludus.client.rollout import Harness, Progress, rollout
+from ludus.client.progress import ProgressBar
+from ludus.client.rollout import Harness, rollout
 from ludus.client.summary import Summary, summarize
 from ludus.client.trajectory import Trajectory, TrajectoryWriter, latest, read_trajectories
 
@@ -97,7 +96,7 @@ def run_command(
             writer = stack.enter_context(_writer(out, resume, overwrite)) if out else None
             client = await stack.enter_async_context(client_of(url, token, wire))
             info = find_environment(await client.environments(), environment)
-            bar = stack.enter_context(_Meter())
+            bar = stack.enter_context(ProgressBar())
             stream = rollout(
                 client.environment(info.name), chosen, split=split or info.splits[0].name, n=n, samples=samples,
                 seed=seed, concurrency=concurrency, retries=retries, harness=harness,
@@ -162,44 +161,14 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-class _Meter:
-    """A progress bar on a terminal, nothing elsewhere."""
-
-    def __init__(self) -> None:
-        self._bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=errors,
-            disable=not errors.is_terminal,
-            transient=True,
-        )
-        self._task = self._bar.add_task("playing", total=None)
-
-    def __call__(self, progress: Progress) -> None:
-        mean = "" if progress.mean is None else f", mean reward {progress.mean:.3f}"
-        failed = f", {progress.failed} failed" if progress.failed else ""
-        self._bar.update(
-            self._task, completed=progress.done, total=progress.total, description=f"playing{mean}{failed}"
-        )
-
-    def __enter__(self) -> _Meter:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-
 def _print(summary: Summary, environment: str) -> None:
-    table = Table("measure", "value", title=Text(environment))
+    table = Table("measure", "value", title=shown(environment))
     for name, value in _rows(summary):
-        table.add_row(Text(name), Text(value))
+        table.add_row(shown(name), shown(value))
     console.print(table)
     if summary.failed:
         failed = ", ".join(f"{count} {kind}" for kind, count in summary.failed.items())
-        errors.print(Text(f"failures, not counted in any mean: {failed}; --out FILE records why"))
+        errors.print(shown(f"failures, not counted in any mean: {failed}; --out FILE records why"))
 
 
 def _rows(summary: Summary) -> list[tuple[str, str]]:
