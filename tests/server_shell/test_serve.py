@@ -58,19 +58,19 @@ class Served:
 Serve = Callable[..., Awaitable[Served]]
 
 
-async def launch(
-    *arguments: str, stdin: int = asyncio.subprocess.DEVNULL, **variables: str
-) -> asyncio.subprocess.Process:
+async def launch(*arguments: str, talk: bool = False, **variables: str) -> asyncio.subprocess.Process:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LUDUS_")}
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "ludus.client.cli", *arguments,
-        stdin=stdin, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        stdin=asyncio.subprocess.PIPE if talk else asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
         env=environment | variables,
     )  # fmt: skip
 
 
 async def output(*arguments: str, **variables: str) -> tuple[int, str, str]:
-    process = await launch(*arguments, **variables)
+    process = await launch(*arguments, talk=False, **variables)
     async with asyncio.timeout(PATIENCE):
         out, errors = await process.communicate()
     assert process.returncode is not None
@@ -84,7 +84,9 @@ async def serve(yard_file: Path, tmp_path: Path) -> AsyncIterator[Serve]:
 
     async def begin(*options: str, **variables: str) -> Served:
         notes = tmp_path / f"notes-{len(processes)}"
-        process = await launch("serve", str(yard_file), "--port", "0", *options, YARD_NOTES=str(notes), **variables)
+        process = await launch(
+            "serve", str(yard_file), "--port", "0", *options, talk=False, YARD_NOTES=str(notes), **variables
+        )
         processes.append(process)
         assert process.stdout is not None
         async with asyncio.timeout(PATIENCE):
@@ -194,7 +196,7 @@ async def test_a_second_signal_exits_at_once(serve: Serve, channel: Open) -> Non
 async def test_a_signal_ends_a_server_on_stdio_and_tears_its_episode_down(yard_file: Path, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     arguments = ("serve", str(yard_file), "--stdio", "--environment", "yard")
-    process = await launch(*arguments, stdin=asyncio.subprocess.PIPE, YARD_NOTES=str(notes))
+    process = await launch(*arguments, talk=True, YARD_NOTES=str(notes))
     assert process.stdin is not None
     assert process.stdout is not None
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}}
