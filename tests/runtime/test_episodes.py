@@ -499,14 +499,15 @@ async def test_an_episode_does_not_exist_for_another_principal(host: Start) -> N
     bob = Principal("bob", alice.scopes)
     params = e.StartParams(environment="playground", split="train", key="k")
     episode = (await running.start(params, alice)).episodes[0].episode
-    for method, more in {
+    calls: dict[str, dict[str, Any]] = {
         "step": {"step": 1, "tool": "add", "key": "x"},
         "grade": {"answer": "x", "key": "y"},
         "rewards": {},
         "get": {},
         "fork": {"key": "z"},
         "close": {},
-    }.items():
+    }
+    for method, more in calls.items():
         with pytest.raises(err.EpisodeNotFound):
             await dispatch(running, f"dev.ludus/episodes/{method}", {"episode": episode, **more}, bob)
     assert (await running.start(params, bob)).episodes[0].episode != episode

@@ -100,9 +100,11 @@ class Published:
 
     def split_infos(self) -> tuple[SplitInfo, ...]:
         """Its splits in the author's order."""
-        return tuple(
-            SplitInfo(name=name, type=split.type or "train", count=split.count) for name, split in self.splits.items()
-        )
+        infos = []
+        for name, split in self.splits.items():
+            assert split.type is not None
+            infos.append(SplitInfo(name=name, type=split.type, count=split.count))
+        return tuple(infos)
 
 
 class Catalog(Mapping[str, Published]):

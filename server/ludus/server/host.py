@@ -48,6 +48,7 @@ class Signer(Protocol):
 
     def sign(self, episode: str, tools: Sequence[str]) -> tuple[str, float]:
         """A capability for the episode and exactly these tools, and when it expires (Unix time)."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,12 +61,15 @@ class Journal(Protocol):
 
     def append(self, entry: Entry) -> None:
         """Remember an entry."""
+        ...
 
     def read(self, episode: str) -> Sequence[Entry]:
         """All entries of an episode, oldest first; empty when it is unknown."""
+        ...
 
     def forget(self, episode: str) -> None:
         """The episode is closed and its outcomes need not be kept any longer."""
+        ...
 
 
 class MemoryJournal:

@@ -77,7 +77,8 @@ def read_content(value: object) -> tuple[Content, ...]:
         value.close()
         raise TypeError("a coroutine was returned and never awaited; declare the method `async def` or await inside it")
     raise TypeError(
-        f"{type(value).__name__} cannot be shown to an agent; return str, TextBlock, ImageBlock, a list of these, or Result"
+        f"{type(value).__name__} cannot be shown to an agent; return str, TextBlock, ImageBlock, a list of these, "
+        "or Result"
     )
 
 

@@ -30,6 +30,7 @@ class OnEnd(Protocol):
         self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None, last: StepRecord | None = None
     ) -> None:
         """End it; `last` is the record by which it ended."""
+        ...
 
 
 @dataclass(slots=True)

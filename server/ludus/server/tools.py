@@ -226,7 +226,7 @@ def _check_name(name: str) -> None:
         raise AuthoringError(f"the tool name {name!r} is taken by Ludus itself; choose another with @tool(name=…)")
     if not name.replace("_", "a").replace("-", "a").isalnum() or not name.isascii() or len(name) > _NAME_LIMIT:
         raise AuthoringError(
-            f"the tool name {name!r} is not usable: model providers accept 1 to {_NAME_LIMIT} letters, digits, '_' and '-'"
+            f"the tool name {name!r} is not usable: model providers accept 1 to {_NAME_LIMIT} letters, digits, '_', '-'"
         )
 
 
