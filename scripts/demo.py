@@ -210,10 +210,13 @@ async def play_all(url: str, tasks: int, console: Console) -> list[str]:
             "MCP play": await stack.enter_async_context(played_environments(url)),
             "stdio": await stack.enter_async_context(stdio_environments()),
         }
-        live = stack.enter_context(Live(table, console=console, refresh_per_second=4))
+        if console.is_terminal:
+            stack.enter_context(Live(table, console=console, refresh_per_second=4))
         for name in ENVIRONMENTS:
             for policy in (RandomPolicy(SEED), OraclePolicy()):
                 kind = policy.name.partition("(")[0]
+                if not console.is_terminal:
+                    console.print(f"playing {name} with the {kind} policy over {', '.join(ways)} …")
                 for way, environment in ways.items():
                     begun = time.perf_counter()
                     played = await rollout_all(
@@ -225,8 +228,9 @@ async def play_all(url: str, tasks: int, console: Console) -> list[str]:
                         failures = {str(t.failure.message) for t in played if t.failure is not None}
                         problems.append(f"{name}, {kind}, {way}: {summary.failed} failed: {'; '.join(failures)[:300]}")
                     table.add_row(name, kind, way, *cells(summary, time.perf_counter() - begun))
-                    live.refresh()
                 table.add_section()
+    if not console.is_terminal:
+        console.print(table)
     for (name, kind), by_way in rewards.items():
         told = {None if mean is None else round(mean, 9) for way, mean in by_way.items()}
         if len(told) > 1:
