@@ -1,8 +1,8 @@
 """The one place where the environment's code is run and its faults are attributed.
 
 Authors raise plain Python. Whatever comes out, `SystemExit` and a stray `CancelledError` included, becomes
-`AuthorRaised` here; only `ToolError` (meant for the agent) and a cancellation by the host itself pass through. `failure`
-turns it into the error that ends the episode, logged under an incident id.
+`AuthorRaised` here; only `ToolError` (meant for the agent) and a cancellation by the host itself pass through.
+`failure` turns it into the error that ends the episode, logged under an incident id.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ludus.protocol.episodes import EnvironmentInfo, SplitInfo, TaskRow, ToolSpec
+from ludus.protocol.episodes import EnvironmentInfo, SplitInfo, SplitType, TaskRow, ToolSpec
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, SplitNotFound
 from ludus.protocol.identifiers import SUBMIT_TOOL
 from ludus.server.curriculum import Curriculum
@@ -25,6 +25,7 @@ _ROOT_PATHS = frozenset(
     }
 )  # fmt: skip
 """First path segments of the server's own routes: ORS puts environment names in the same place."""
+_TYPE_OF_NAME: Mapping[str, SplitType] = {name: name for name in SPLIT_TYPES}
 _ROWS_KEPT = 1024
 
 SUBMIT_SPEC = ToolSpec(
@@ -234,8 +235,8 @@ def _splits(cls: type[Environment[Any]], where: str) -> dict[str, Split[Any]]:
     splits: dict[str, Split[Any]] = {}
     for name, given in cls.splits.items():
         split = given if isinstance(given, Split) else Split(given)
-        kind = split.type or next((known for known in SPLIT_TYPES if known == name), None)
-        if kind not in SPLIT_TYPES:
+        kind = split.type or _TYPE_OF_NAME.get(name)
+        if kind is None or kind not in SPLIT_TYPES:
             raise AuthoringError(
                 f"{where}: split {name!r} needs a type; write Split(tasks, type=…) with one of {', '.join(SPLIT_TYPES)}"
             )
