@@ -26,7 +26,7 @@ class Split(Generic[TaskT]):
     """
 
     def __init__(self, tasks: Sequence[TaskT], type: SplitType | None = None) -> None:
-        self.type = type
+        self.type: SplitType | None = type
         self.count: int | None = len(tasks)
         self.immediate = True
         """Whether a task can be had without running the author's code."""
