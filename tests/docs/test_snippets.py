@@ -54,7 +54,11 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, s
     served = ["arithmetic.py:Arithmetic", "treasure.py:TreasureHunt"]
     with (folder / "server.log").open("w") as log:
         process = subprocess.Popen(
-            [str(LUDUS), "serve", *served, "--port", str(port)], cwd=folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            [str(LUDUS), "serve", *served, "--port", str(port)],
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
         )
         try:
             wait_until_open(port, process, folder / "server.log")
