@@ -89,6 +89,19 @@ async def test_parallel_calls_are_answered_each_under_its_id(
     assert found.value == 1.0
 
 
+async def test_ids_that_an_endpoint_uses_again_become_unique(
+    remote: Remote, endpoint: Any, completion: Completion
+) -> None:
+    looks = completion(None, ("peek", {"depth": 1}), ("peek", {"depth": 2}))
+    endpoint.say(looks, looks, completion("yes"))
+    found = await play(remote, model(endpoint))
+    ids = [item["call_id"] for item in found.items if item["type"] == "function_call"]
+    assert len(set(ids)) == 4
+    assert [step.call_id for step in found.steps] == ids
+    last = endpoint.requests[2]["messages"]
+    assert [m["tool_call_id"] for m in last if m["role"] == "tool"] == ids
+
+
 async def test_arguments_that_are_no_json_are_shown_to_the_model_and_the_episode_goes_on(
     remote: Remote, endpoint: Any, completion: Completion
 ) -> None:

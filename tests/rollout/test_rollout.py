@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
 import pytest
 
+from ludus.client import connect
 from ludus.client.environment import RemoteEnvironment
 from ludus.client.items import MalformedCall
 from ludus.client.policies import Conversation, OraclePolicy, RandomPolicy, Turn
@@ -17,6 +18,7 @@ from ludus.client.rollout import Harness, Progress, episode_seed, play, rollout,
 from ludus.client.summary import summarize
 from ludus.protocol.errors import ConnectionFailed, InvalidParams, SplitNotFound, Unsupported
 from ludus.server import Answer, Call, Environment, EpisodeLimits, Private, Result, Split, StepResult, Task, tool
+from ludus.server.serve import serving
 
 Remote = Callable[..., Awaitable[RemoteEnvironment]]
 
@@ -354,8 +356,6 @@ async def test_no_more_episodes_run_at_once_than_allowed(remote: Remote) -> None
 
 
 async def test_leaving_the_loop_early_closes_open_episodes(serve: Any) -> None:
-    from ludus.client import connect
-
     server = await serve(Adding)
     waiting = asyncio.Event()
 
@@ -389,3 +389,35 @@ async def test_one_episode_can_be_played_by_hand(remote: Remote) -> None:
     async with environment.episode(split="train", index=4) as episode:
         found = await play(episode, OraclePolicy(f"{__file__}:Adding"))
     assert found.value == pytest.approx(1.1)
+
+
+async def test_a_server_that_goes_away_is_an_infrastructure_failure_without_reward(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ludus.client.rollout.FIRST_PAUSE", 0.01)
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(serving([Adding]))
+        port = int(server.url.rpartition(":")[2])
+        client = await stack.enter_async_context(connect(server.url, patience=0.5))
+
+        async def policy(conversation: Conversation) -> Call:
+            server.should_exit = True
+            await _refused(port)
+            return Call("hint")
+
+        found = await rollout_all(client.environment("adding"), policy, n=1, retries=1)
+    assert found[0].failure is not None
+    assert found[0].failure.kind == "infrastructure"
+    assert found[0].reward is None
+    assert found[0].attempts == 2
+
+
+async def _refused(port: int) -> None:
+    """Until nobody listens there any more."""
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except ConnectionError:
+            return
+        writer.close()
+        await asyncio.sleep(0)

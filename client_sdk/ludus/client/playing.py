@@ -92,6 +92,7 @@ class _Run:
     steps: list[StepRecord] = field(default_factory=list)
     turns: list[TurnRecord] = field(default_factory=list)
     ids: CallIds = field(default_factory=CallIds)
+    call_ids: set[str] = field(default_factory=set)
     results: tuple[StepResult, ...] = ()
     end: StepResult | EpisodeInfo | None = None
     graded: GradeResult | None = None
@@ -214,15 +215,30 @@ class _Run:
         if turn.stopped is not None:
             self.stopped = turn.stopped
             return True
-        self.items += turn.items
-        if turn.calls:
-            await self._call_all(turn.calls)
+        before = len(self.items)
+        self.items += self._with_own_ids(turn.items)
+        calls = [item for item in self.items[before:] if isinstance(item, CallItem)]
+        if calls:
+            await self._call_all(calls)
             return self.end is not None
         if self.gradable:
             await self._grade(turn.text)
         else:
             self.stopped = "final_message"
         return True
+
+    def _with_own_ids(self, items: Sequence[Item]) -> list[Item]:
+        """The items, with new ids for calls whose id was used before: some endpoints count anew in each turn."""
+        result: list[Item] = []
+        for item in items:
+            if isinstance(item, CallItem):
+                call_id = item.call_id
+                while call_id in self.call_ids:
+                    call_id = self.ids.next()
+                self.call_ids.add(call_id)
+                item = item if call_id == item.call_id else CallItem(call_id, item.call)
+            result.append(item)
+        return result
 
     async def _grade(self, text: str) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
@@ -86,7 +87,7 @@ def run_command(
         raise typer.BadParameter("--resume and --overwrite need --out")
     if policy == "openai" and not model:
         raise typer.BadParameter("--policy openai needs --model")
-    options = {"temperature": temperature, "max_tokens": max_tokens}
+    options = {"temperature": temperature, "max_tokens": max_tokens, **_options(option or [])}
     endpoint = {"model": model, "base_url": base_url, "api_key": api_key, "options": _given(options)}
     harness = Harness(max_turns=max_turns, turn_seconds=turn_seconds, episode_seconds=episode_seconds)
 
@@ -155,6 +156,20 @@ def _writer(path: Path, resume: bool, overwrite: bool) -> TrajectoryWriter:
         raise typer.BadParameter(f"{path} exists; say --resume, --overwrite or another --out") from None
     except OSError as error:
         raise typer.BadParameter(f"cannot write {path}: {error.strerror}") from None
+
+
+def _options(pairs: list[str]) -> dict[str, Any]:
+    """`name=json` pairs; what is no JSON is text."""
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"--option {pair!r} is no NAME=JSON")
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
