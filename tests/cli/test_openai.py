@@ -61,7 +61,8 @@ def base_url() -> Iterator[str]:
 
 def test_a_model_plays_a_split_through_trouble(ludus: Ludus, url: str, base_url: str) -> None:
     done = ludus(
-        "run", url, "sums", "--policy", "openai", "--model", "adder", "--base-url", base_url, "--temperature", "0", "--option", "max_completion_tokens=64", "--option", "user=me",
+        "run", url, "sums", "--policy", "openai", "--model", "adder", "--base-url", base_url, "--temperature", "0",
+        "--option", "max_completion_tokens=64", "--option", "user=me",
         "--json", variables={"OPENAI_API_KEY": "sk-test"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

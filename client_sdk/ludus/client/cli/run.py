@@ -59,6 +59,10 @@ def run_command(
     ] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", help="For openai.")] = None,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Per turn, for openai.", min=1)] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="NAME=JSON", help="Further field of each request, for openai; repeatable."),
+    ] = None,
     source: Annotated[
         str | None,
         typer.Option("--source", help="The environment's class (module:Class or file.py:Class), for oracle."),
