@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent / "peers"
 
-Play = Callable[..., Awaitable[Any]]
+SitPeer = Callable[..., Awaitable[Any]]
 
 
 def python_of(peer: str) -> str:
@@ -29,10 +29,10 @@ def python_of(peer: str) -> str:
     return str(path)
 
 
-def environment(**more: str) -> dict[str, str]:
+def peer_variables() -> dict[str, str]:
     """The process environment of a peer: no update checks, no proxies, our loopback."""
     kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
-    return {**kept, "OPENREWARD_DISABLE_UPDATE_CHECK": "1", "LOG_LEVEL": "WARNING", "HF_HUB_OFFLINE": "1", **more}
+    return {**kept, "OPENREWARD_DISABLE_UPDATE_CHECK": "1", "LOG_LEVEL": "WARNING", "HF_HUB_OFFLINE": "1"}
 
 
 @pytest.fixture(scope="session", params=["ors", "openreward"])
@@ -45,7 +45,9 @@ def peer_server(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
         port = int(probe.getsockname()[1])
     url = f"http://127.0.0.1:{port}"
     command = [python, str(HERE / "server.py"), kind, str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment()) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=peer_variables()
+    ) as process:
         try:
             _wait_for(url, process)
             yield kind, url
@@ -66,23 +68,61 @@ def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
             time.sleep(0.1)
 
 
-@pytest.fixture
-def peer_client() -> Play:
-    """`await peer_client("ors-sdk", "ors", url, {...})`: run a peer's client script, return the JSON it prints."""
+class PeerSeat:
+    """One episode played by a peer's client in a process of its own."""
 
-    async def run(peer: str, script: str, url: str, job: dict[str, Any], **variables: str) -> Any:
-        process = await asyncio.create_subprocess_exec(
-            python_of(peer), str(HERE / f"{script}.py"), url, stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=environment(**variables),
-        )  # fmt: skip
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.seen: dict[str, Any] = {}
+        """What it found before the first action."""
+
+    async def ask(self, line: Any) -> Any:
+        """Send a line, return the answer."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(line).encode() + b"\n")
+        async with asyncio.timeout(50):
+            answer = await self._process.stdout.readline()
+        assert answer, "the peer's client ended"
+        return json.loads(answer)
+
+    async def call(self, tool: str, /, **arguments: Any) -> Any:
+        """Call a tool."""
+        return await self.ask({"call": [tool, arguments]})
+
+    async def leave(self) -> None:
+        """Close the session and wait for the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         try:
-            async with asyncio.timeout(50):
-                out, err = await process.communicate(json.dumps(job).encode())
+            async with asyncio.timeout(20):
+                assert await self._process.wait() == 0
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        assert process.returncode == 0, err.decode()[-4000:]
-        return json.loads(out.decode().strip().splitlines()[-1])
+            if self._process.returncode is None:
+                self._process.kill()
+                await self._process.wait()
 
-    return run
+
+@pytest.fixture
+async def sit_peer() -> AsyncIterator[SitPeer]:
+    """`seat = await sit_peer("ors-sdk", url, environment=…, split=…, index=…)`: a peer's client at an episode."""
+    seats: list[PeerSeat] = []
+
+    async def sit(
+        peer: str, url: str, *, environment: str, split: str = "train", index: int = 0, **job: Any
+    ) -> PeerSeat:
+        script = "trl_client.py" if peer == "trl" else "client.py"
+        process = await asyncio.create_subprocess_exec(
+            python_of(peer), str(HERE / script), url, stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE, env=peer_variables(), limit=2**24,
+        )  # fmt: skip
+        seat = PeerSeat(process)
+        seats.append(seat)
+        kind = "ors" if peer == "ors-sdk" else "openreward"
+        seat.seen = await seat.ask({"peer": kind, "environment": environment, "split": split, "index": index, **job})
+        assert "raised" not in seat.seen, seat.seen
+        return seat
+
+    yield sit
+    for seat in seats:
+        await seat.leave()
