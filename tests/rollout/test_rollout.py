@@ -296,6 +296,14 @@ async def test_a_policy_that_raises_is_recorded_once_and_never_rewarded(remote: 
     assert found.attempts == 1
 
 
+async def test_a_policy_that_raises_cancellation_of_its_own_loses_no_episode(remote: Remote) -> None:
+    async def policy(conversation: Conversation) -> Answer:
+        raise asyncio.CancelledError
+
+    found = await rollout_all(await remote(Adding), policy, n=3, concurrency=2)
+    assert [t.failure.error for t in found if t.failure] == ["CancelledError"] * 3
+
+
 async def test_a_policy_that_hangs_is_an_infrastructure_failure(remote: Remote) -> None:
     async def policy(conversation: Conversation) -> Answer:
         await asyncio.Event().wait()

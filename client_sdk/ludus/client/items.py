@@ -61,6 +61,7 @@ def parse_arguments(tool: str, arguments: object) -> Call | MalformedCall:
 
     An empty text means no arguments. Numbers that JSON does not have (NaN, Infinity) are malformed.
     """
+    tool = _sendable(tool)
     if arguments is None or arguments == "":
         return Call(tool)
     if isinstance(arguments, Mapping):

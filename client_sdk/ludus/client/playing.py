@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ludus.client.episode import Episode
-from ludus.client.items import CallItem, Item, MalformedCall, OutputItem, to_json
+from ludus.client.items import CallItem, Item, MalformedCall, OutputItem, checked, to_json
 from ludus.client.policies.base import (
     CallIds,
     Conversation,
@@ -30,6 +30,7 @@ from ludus.client.trajectory import (
     tool_records,
 )
 from ludus.protocol import errors as e
+from ludus.protocol.actions import Call
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import EpisodeInfo, GradeResult, StepError, StepResult
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
@@ -204,6 +205,12 @@ class _Run:
             return as_turn(result, self.ids)
         except e.LudusError:
             raise
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancelled this task: the policy raised it, perhaps from a task of its own that was cancelled.
+            raise PolicyFailed from error
         except Exception as error:
             if isinstance(error, TimeoutError) and limit.expired():
                 raise e.DeadlineExceeded(
@@ -228,7 +235,10 @@ class _Run:
         return True
 
     def _with_own_ids(self, items: Sequence[Item]) -> list[Item]:
-        """The items, with new ids for calls whose id was used before: some endpoints count anew in each turn."""
+        """The items fit to be recorded: calls that JSON can hold, under ids of their own.
+
+        Some endpoints count their calls anew in each turn.
+        """
         result: list[Item] = []
         for item in items:
             if isinstance(item, CallItem):
@@ -236,7 +246,7 @@ class _Run:
                 while call_id in self.call_ids:
                     call_id = self.ids.next()
                 self.call_ids.add(call_id)
-                item = item if call_id == item.call_id else CallItem(call_id, item.call)
+                item = CallItem(call_id, checked(item.call) if isinstance(item.call, Call) else item.call)
             result.append(item)
         return result
 

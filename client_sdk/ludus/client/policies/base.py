@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from ludus.client.items import CallItem, Item, MalformedCall, checked, text_message
+from ludus.client.items import CallItem, Item, MalformedCall, text_message
 from ludus.client.trajectory import Stop, Usage
 from ludus.protocol.actions import Answer, Call
 from ludus.protocol.content import Message, text_of
@@ -98,16 +98,12 @@ def as_turn(result: PolicyResult, ids: CallIds) -> Turn:
     if isinstance(result, Answer):
         return Turn((text_message("assistant", result.text),))
     if isinstance(result, Call | MalformedCall):
-        return Turn((_item(result, ids),))
+        return Turn((CallItem(ids.next(), result),))
     if isinstance(result, Sequence) and result and all(isinstance(call, Call | MalformedCall) for call in result):
-        return Turn(tuple(_item(call, ids) for call in result))
+        return Turn(tuple(CallItem(ids.next(), call) for call in result))
     raise TypeError(
         f"a policy returned {type(result).__name__}; return a Call, a non-empty list of Calls, an Answer or a Turn"
     )
-
-
-def _item(call: Call | MalformedCall, ids: CallIds) -> CallItem:
-    return CallItem(ids.next(), checked(call) if isinstance(call, Call) else call)
 
 
 def policy_name(policy: object) -> str:
