@@ -25,7 +25,7 @@ help:
 
 venv:
 	@test -n "$(PYTHON)" || { echo "Ludus needs Python 3.11 or newer; none was found on PATH"; exit 1; }
-	@$(PYTHON) scripts/venv.py
+	@$(PYTHON) scripts/bootstrap.py
 
 demo: venv
 	@$(RUN) scripts/demo.py $(ARGS)

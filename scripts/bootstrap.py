@@ -1,4 +1,4 @@
-"""Make .venv with everything that development needs: `python3 scripts/venv.py`. Quick when nothing has changed."""
+"""Make .venv with everything that development needs: `python3 scripts/bootstrap.py`. Quick when nothing has changed."""
 
 from __future__ import annotations
 
