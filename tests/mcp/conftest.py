@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import os
 import sys
@@ -11,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -184,6 +186,78 @@ async def player(
             return await stack.enter_async_context(_player(python, HERE / "peers" / script, *mode, *where))
 
         yield start
+
+
+MODERN, LEGACY = "2026-07-28", "2025-11-25"
+ERAS = (MODERN, LEGACY)
+_META = "io.modelcontextprotocol/"
+
+
+def envelope(
+    era: str, method: str, params: dict[str, Any] | None = None, *, declare: bool = False, meta: Any = None
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Headers and body of one request, as a client of that era sends them."""
+    headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": era}
+    params = dict(params or {})
+    if era == MODERN:
+        capabilities = {"extensions": {"dev.ludus/episodes": {"version": "0.1"}}} if declare else {}
+        own = {_META + "protocolVersion": era, _META + "clientCapabilities": capabilities}
+        params["_meta"] = {**own, **(meta or {})}
+        headers["Mcp-Method"] = method
+        if method in ("tools/call", "prompts/get"):
+            headers["Mcp-Name"] = str(params.get("name"))
+    elif meta:
+        params["_meta"] = meta
+    return headers, {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[httpx.AsyncClient]:
+    """An HTTP client."""
+    async with httpx.AsyncClient(timeout=20) as client:
+        yield client
+
+
+Post = Callable[..., Awaitable[httpx.Response]]
+
+
+@pytest.fixture
+def post(http: httpx.AsyncClient) -> Post:
+    """`response = await post(url, era, method, params, declare=…, token=…, meta=…)`."""
+
+    async def send(
+        url: str,
+        era: str,
+        method: str,
+        params: dict[str, Any] | None = None,
+        *,
+        token: str | None = None,
+        **options: Any,
+    ) -> httpx.Response:
+        headers, body = envelope(era, method, params, **options)
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        return await http.post(url, headers=headers, json=body)
+
+    return send
+
+
+@pytest.fixture(scope="session")
+def vault() -> type[Any]:
+    """The environment whose secrets are easy to find."""
+    return environments().Vault
+
+
+def environments() -> Any:
+    """The module `environments.py` beside this file."""
+    name = "ludus_tests_mcp_environments"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, HERE / "environments.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules[name]
 
 
 @pytest.fixture

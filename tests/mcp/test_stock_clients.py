@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -16,18 +16,8 @@ HERE = Path(__file__).resolve().parent
 BUILT_IN = ("guess_number", "countdown", "wordle")
 
 
-def vault():
-    """The test environment's class."""
-    spec = importlib.util.spec_from_file_location("mcp_environments", HERE / "environments.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["mcp_environments"] = module
-    spec.loader.exec_module(module)
-    return module.Vault
-
-
 def built_in(name):
+    """A built-in environment's class."""
     module = importlib.import_module(f"ludus.environments.{name}")
     return next(getattr(module, each) for each in module.__all__ if not each.endswith("Task"))
 
@@ -75,8 +65,8 @@ async def test_a_peer_plays_the_built_in_environments_to_the_best_reward(name, p
     assert "over" in after["content"][0]["text"]
 
 
-async def test_a_peer_sees_content_and_errors_in_mcps_own_forms(player, serve, start_episode):
-    server = await serve(vault())
+async def test_a_peer_sees_content_and_errors_in_mcps_own_forms(player, serve, start_episode, vault):
+    server = await serve(vault)
     episode = await start_episode(server, "vault", index=1)
     peer = await player("http", server.url + episode.play.path)
     assert peer.hello["tools"] == ["look", "dial", "kick", "peek", "open", "submit_answer"]
@@ -97,8 +87,8 @@ async def test_a_peer_sees_content_and_errors_in_mcps_own_forms(player, serve, s
     assert "PRIVATE" not in "".join(peer.said)
 
 
-async def test_a_failing_environment_is_a_tool_error_with_an_incident(player, serve, start_episode):
-    server = await serve(vault())
+async def test_a_failing_environment_is_a_tool_error_with_an_incident(player, serve, start_episode, vault):
+    server = await serve(vault)
     episode = await start_episode(server, "vault", index=1)
     peer = await player("http", server.url + episode.play.path)
     failed = await peer.call("kick", {})
@@ -109,8 +99,8 @@ async def test_a_failing_environment_is_a_tool_error_with_an_incident(player, se
     assert "PRIVATE" not in "".join(peer.said)
 
 
-async def test_a_peer_begins_and_plays_from_the_catalogue(player, serve):
-    server = await serve(vault())
+async def test_a_peer_begins_and_plays_from_the_catalogue(player, serve, vault):
+    server = await serve(vault)
     peer = await player("http", server.url + "/mcp")
     assert peer.hello["tools"] == ["list_environments", "start_episode", "call_tool"]
     begun = await peer.call("start_episode", {"environment": "vault", "index": 2})
@@ -144,3 +134,48 @@ async def test_a_peer_plays_the_catalogue_over_stdio(player):
     opened = await peer.call("call_tool", {"episode": episode, "tool": "open", "arguments": {"combination": "x"}})
     assert opened["content"][0]["text"] == "It opens."
     assert "PRIVATE" not in "".join(peer.said)
+
+
+INSPECTOR = "inspector/clients/launcher/build/index.js"
+
+
+@pytest.mark.parametrize("era", ["legacy", "auto", "modern"])
+async def test_the_inspector_plays_an_episode(era, node, run, serve, start_episode, vault):
+    binary, script = node(INSPECTOR)
+    server = await serve(vault)
+    episode = await start_episode(server, "vault", index=1)
+
+    async def inspect(*options):
+        where = (server.url + episode.play.path, "--transport", "http", "--protocol-era", era, "--format", "json")
+        return await run(binary, script, "--cli", *where, *options)
+
+    code, output = await inspect("--method", "tools/list")
+    assert code == 0, output
+    assert "submit_answer" in output
+    code, output = await inspect("--method", "tools/call", "--tool-name", "dial", "--tool-arg", "number=7")
+    assert code == 0, output
+    assert "click" in output
+    code, output = await inspect("--method", "tools/call", "--tool-name", "open", "--tool-arg", "combination=x")
+    assert code == 0, output
+    assert "This episode is over (completed)." in output
+    assert "PRIVATE" not in output
+    assert "0.73" not in output
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+async def test_the_inspector_plays_the_built_in_environments(name, node, run, serve, start_episode):
+    binary, script = node(INSPECTOR)
+    cls = built_in(name)
+    server = await serve(cls)
+    episode = await start_episode(server, name, index=3)
+    host = server.app.context.host
+
+    async def call(tool, arguments):
+        given = [part for key, value in arguments.items() for part in ("--tool-arg", f"{key}={value}")]
+        where = (server.url + episode.play.path, "--transport", "http", "--protocol-era", "auto", "--format", "json")
+        code, output = await run(binary, script, "--cli", *where, "--method", "tools/call", "--tool-name", tool, *given)
+        assert code == 0, output
+        return json.loads(output)["result"]
+
+    await play_oracle(cls, host.catalog.find(name).split("train").get(3), call)
+    assert host.view(episode.episode).end_reason is EndReason.COMPLETED

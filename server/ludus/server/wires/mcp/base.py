@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final
 
+from mcp import MCPError
 from mcp.server.caching import CacheableMethod, CacheHint
-from mcp.server.context import ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
+from pydantic import ValidationError
 
+from ludus.protocol.errors import InternalError
 from ludus.protocol.identifiers import EXTENSION_VERSION
+from ludus.server.logs import new_incident
+from ludus.server.wires.mcp.answers import mcp_error
+
+_logger = logging.getLogger("ludus.server.wires.mcp")
 
 Context = ServerRequestContext[Any, Any]
 """One request, as the SDK gives it to handlers."""
@@ -39,7 +47,7 @@ class LudusServer(Server[Any]):
             get_tool_input_schema=_no_header_parameters,
         )
         # The SDK's span for each message would be a second one inside the app's own, which knows the route.
-        self.middleware.clear()
+        self.middleware[:] = [_answer_faults]
 
     def create_initialization_options(
         self,
@@ -50,6 +58,19 @@ class LudusServer(Server[Any]):
         """The SDK's own, with the extensions repeated as experimental capabilities."""
         experimental = {**self.extensions, **(experimental_capabilities or {})}
         return super().create_initialization_options(notification_options, experimental or None, extensions)
+
+
+async def _answer_faults(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Middleware: a fault of ours is logged, and the client gets its incident; the SDK would send its text."""
+    try:
+        return await call_next(ctx)
+    except (MCPError, ValidationError):
+        raise
+    except Exception as error:
+        incident = new_incident()
+        _logger.exception("%s failed (incident %s)", ctx.method, incident, extra={"incident": incident})
+        told = f"the server failed at {ctx.method}; its log tells why under {incident}"
+        raise mcp_error(InternalError(told, incident=incident)) from error
 
 
 def _no_header_parameters(name: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,19 +9,16 @@ import mcp_types as types
 from mcp import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ludus.protocol.errors import InternalError, LudusError
+from ludus.protocol.errors import LudusError
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, EXTENSION_ID, EXTENSION_VERSION, PLAY_PATH
 from ludus.protocol.methods import METHODS
 from ludus.server.dispatch import dispatch
-from ludus.server.logs import new_incident
 from ludus.server.wires.mcp.answers import mcp_error
 from ludus.server.wires.mcp.base import Context, LudusServer
 
 if TYPE_CHECKING:
     from ludus.server.host import EpisodeHost
     from ludus.server.principal import Principal
-
-_logger = logging.getLogger("ludus.server.wires.mcp")
 
 HTTP_SETTINGS: Final[Mapping[str, Any]] = {
     "version": EXTENSION_VERSION,
@@ -69,13 +65,6 @@ def _method(
             result = await dispatch(host, name, given, principal_of(ctx))
         except LudusError as error:
             raise mcp_error(error) from None
-        except Exception as error:
-            incident = new_incident()
-            _logger.exception("%s failed (incident %s)", name, incident, extra={"incident": incident})
-            failure = InternalError(
-                f"the server failed at {name}; its log tells why under {incident}", incident=incident
-            )
-            raise mcp_error(failure) from error
         return result.model_dump(mode="json")
 
     return handle

@@ -1,0 +1,253 @@
+"""The play plane: what a player may do, and what it may never learn."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from ludus.protocol import METHODS
+from ludus.protocol.episodes import GetEpisodeParams
+from ludus.protocol.identifiers import STEP_META_KEY
+from ludus.server import Environment, Task, tool
+from ludus.server.auth import CapabilitySigner
+from ludus.server.principal import Principal
+
+MODERN, LEGACY = ERAS = ("2026-07-28", "2025-11-25")
+era = pytest.mark.parametrize("era", ERAS)
+
+
+class Slow(Environment[Task]):
+    """Counts its calls, each of which waits until it is let go."""
+
+    splits = {"train": [Task(id="only")]}
+    seedable = False
+    calls: list[str] = []
+    started = asyncio.Event()
+    release = asyncio.Event()
+
+    def prompt(self) -> str:
+        return "Wait."
+
+    @tool
+    async def work(self) -> str:
+        """Work."""
+        self.calls.append(self.task.id)
+        self.started.set()
+        await self.release.wait()
+        return f"done {len(self.calls)}"
+
+
+@pytest.fixture
+def slow():
+    """The environment `Slow`, fresh."""
+    Slow.calls = []
+    Slow.started, Slow.release = asyncio.Event(), asyncio.Event()
+    return Slow
+
+
+@pytest.fixture
+async def played(serve, start_episode, vault):
+    """A server with one episode of the vault: the server, the episode, its URL."""
+    server = await serve(vault)
+    episode = await start_episode(server, "vault", index=1)
+    return server, episode, server.url + episode.play.path
+
+
+async def steps_of(server, episode):
+    """How many steps the episode has had."""
+    params = GetEpisodeParams(episode=episode.episode)
+    return (await server.app.context.host.get_episode(params, Principal.open())).info.steps
+
+
+@era
+async def test_the_prompt_is_given_as_prompt_and_as_instructions(era, played, post):
+    _, episode, url = played
+    opening = "server/discover" if era == MODERN else "initialize"
+    hello = (
+        {}
+        if era == MODERN
+        else {"protocolVersion": era, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    )
+    answer = (await post(url, era, opening, hello)).json()["result"]
+    text = episode.prompt[0].content[0].text
+    assert answer["instructions"] == text
+    assert "extensions" not in answer["capabilities"]
+    assert "experimental" not in answer["capabilities"]
+    (prompt,) = (await post(url, era, "prompts/list")).json()["result"]["prompts"]
+    (message,) = (await post(url, era, "prompts/get", {"name": prompt["name"]})).json()["result"]["messages"]
+    assert message == {"role": "user", "content": {"type": "text", "text": text}}
+
+
+@era
+async def test_no_other_prompt_exists(era, played, post):
+    answer = (await post(played[2], era, "prompts/get", {"name": "other"})).json()
+    assert answer["error"]["code"] == -32602
+
+
+@era
+@pytest.mark.parametrize("method", sorted(METHODS))
+async def test_the_extension_and_its_lifecycle_do_not_exist_here(era, method, played, post):
+    _, episode, url = played
+    response = await post(url, era, method, {"episode": episode.episode}, declare=era == MODERN)
+    assert response.json()["error"]["code"] == -32601
+    assert response.status_code == (404 if era == MODERN else 200)
+
+
+@era
+async def test_a_trainers_token_opens_nothing_here(era, played, post):
+    response = await post(played[2], era, "dev.ludus/episodes/rewards", {"episode": played[1].episode}, token="ludus_x")
+    assert response.json()["error"]["code"] == -32601
+
+
+@pytest.mark.parametrize("http_method", ["GET", "DELETE", "PUT"])
+async def test_only_post_is_allowed(http_method, played, http):
+    response = await http.request(http_method, played[2], headers={"Accept": "text/event-stream"})
+    assert response.status_code == 405
+    assert response.headers["allow"] == "POST"
+
+
+@era
+@pytest.mark.parametrize("forgery", ["play_x", "x", "play_" + "A" * 90])
+async def test_a_forged_capability_names_nothing(era, forgery, played, post):
+    server = played[0]
+    response = await post(f"{server.url}/play/{forgery}/mcp", era, "tools/list")
+    assert response.status_code == 404
+    assert response.json()["error"]["code"] == 4011
+
+
+@era
+async def test_an_altered_capability_is_refused(era, played, post):
+    _, _, url = played
+    capability = url.split("/")[-2]
+    altered = capability[:-1] + ("A" if capability[-1] != "A" else "E")
+    assert (await post(url.replace(capability, altered), era, "tools/list")).status_code == 404
+
+
+@era
+async def test_an_expired_capability_is_refused(era, serve, vault, start_episode, post):
+    server = await serve(vault)
+    signer = server.app.context.signer
+    episode = await start_episode(server, "vault", index=1)
+    expired, _ = CapabilitySigner(signer._key, 1e-9).sign(episode.episode, ["look"])
+    response = await post(f"{server.url}/play/{expired}/mcp", era, "tools/list")
+    assert response.status_code == 404
+    assert "expired" in response.json()["error"]["message"]
+
+
+@era
+async def test_an_episode_that_the_server_does_not_know_still_speaks_mcp(era, serve, vault, post):
+    server = await serve(vault)
+    capability, _ = server.app.context.signer.sign("e_gone", ["look"])
+    url = f"{server.url}/play/{capability}/mcp"
+    assert (await post(url, era, "tools/list")).json()["result"]["tools"] == []
+    called = await post(url, era, "tools/call", {"name": "look", "arguments": {}})
+    assert called.status_code == 200
+    assert called.json()["result"]["isError"] is True
+    assert "not running" in called.json()["result"]["content"][0]["text"]
+
+
+@era
+async def test_an_ended_episode_lists_its_tools_and_refuses_calls(era, played, post):
+    _, _, url = played
+    before = (await post(url, era, "tools/list")).json()["result"]["tools"]
+    await post(url, era, "tools/call", {"name": "open", "arguments": {"combination": "x"}})
+    assert (await post(url, era, "tools/list")).json()["result"]["tools"] == before
+    late = (await post(url, era, "tools/call", {"name": "look", "arguments": {}})).json()["result"]
+    assert late["isError"] is True
+    assert late["content"][0]["text"] == "This episode is over (completed). No tool was called."
+
+
+@era
+async def test_an_unknown_tool_is_mcps_invalid_params(era, played, post):
+    answer = (await post(played[2], era, "tools/call", {"name": "fly", "arguments": {}})).json()
+    assert answer["error"] == {"code": -32602, "message": "Unknown tool: fly"}
+
+
+@era
+@pytest.mark.parametrize("body", [b"{", b"\xff\xfe{}", b"[]", b"7", b'{"jsonrpc": "2.0", "method": 5, "id": 1}'])
+async def test_a_malformed_body_is_a_clear_error_and_the_episode_goes_on(era, body, played, http, post):
+    _, _, url = played
+    headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+    response = await http.post(url, content=body, headers={**headers, "MCP-Protocol-Version": era})
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] in (-32700, -32600, -32602)
+    assert (await post(url, era, "tools/call", {"name": "look", "arguments": {}})).json()["result"]["isError"] is False
+
+
+# ── exactly once ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@era
+async def test_a_marked_call_that_is_repeated_is_one_step(era, played, post):
+    server, episode, url = played
+    mark = {STEP_META_KEY: {"step": 1, "key": "k1"}}
+    call = ("tools/call", {"name": "dial", "arguments": {"number": 3}})
+    first = (await post(url, era, *call, meta=mark)).json()["result"]
+    again = (await post(url, era, *call, meta=mark)).json()["result"]
+    assert first == again
+    assert await steps_of(server, episode) == 1
+
+
+@era
+async def test_a_mark_that_skips_ahead_or_changes_its_call_is_a_conflict(era, played, post):
+    _, _, url = played
+    call = {"name": "dial", "arguments": {"number": 3}}
+    gap = (await post(url, era, "tools/call", call, meta={STEP_META_KEY: {"step": 4, "key": "k4"}})).json()
+    assert gap["error"]["code"] == 4091
+    assert gap["error"]["data"]["expected"] == 1
+    await post(url, era, "tools/call", call, meta={STEP_META_KEY: {"step": 1, "key": "k1"}})
+    other = {"name": "dial", "arguments": {"number": 4}}
+    changed = (await post(url, era, "tools/call", other, meta={STEP_META_KEY: {"step": 1, "key": "k1"}})).json()
+    assert changed["error"]["code"] == 4092
+
+
+@era
+@pytest.mark.parametrize("mark", ["k", {"key": ""}, {"step": 1}, {"step": "one", "key": "k"}, {"key": "k", "more": 1}])
+async def test_a_mark_of_another_shape_is_refused_and_nothing_runs(era, mark, played, post):
+    server, episode, url = played
+    answer = (await post(url, era, "tools/call", {"name": "look"}, meta={STEP_META_KEY: mark})).json()
+    assert answer["error"]["code"] == -32602
+    assert await steps_of(server, episode) == 0
+
+
+@era
+async def test_a_step_ends_although_the_player_hung_up(era, serve, slow, start_episode, http, post):
+    server = await serve(slow)
+    episode = await start_episode(server, "slow", index=0)
+    url = server.url + episode.play.path
+    mark = {STEP_META_KEY: {"step": 1, "key": "k1"}}
+    lost = asyncio.create_task(post(url, era, "tools/call", {"name": "work"}, meta=mark))
+    await asyncio.wait_for(slow.started.wait(), 10)
+    lost.cancel()
+    await asyncio.wait([lost])
+    slow.release.set()
+    answer = (await post(url, era, "tools/call", {"name": "work"}, meta=mark)).json()["result"]
+    assert answer["content"][0]["text"] == "done 1"
+    assert slow.calls == ["only"]
+
+
+@era
+async def test_a_cancelled_call_is_still_one_step(era, serve, slow, start_episode, http, post):
+    server = await serve(slow)
+    episode = await start_episode(server, "slow", index=0)
+    url = server.url + episode.play.path
+    running = asyncio.create_task(post(url, era, "tools/call", {"name": "work"}))
+    await asyncio.wait_for(slow.started.wait(), 10)
+    cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+    headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": era}
+    assert (await http.post(url, json=cancelled, headers=headers)).status_code == 202
+    slow.release.set()
+    assert (await running).json()["result"]["content"][0]["text"] == "done 1"
+
+
+@era
+async def test_episodes_on_one_server_do_not_meet(era, serve, vault, start_episode, post):
+    server = await serve(vault)
+    one, two = [await start_episode(server, "vault", index=index) for index in (1, 2)]
+    await post(server.url + one.play.path, era, "tools/call", {"name": "open", "arguments": {"combination": "x"}})
+    other = (await post(server.url + two.play.path, era, "tools/call", {"name": "look"})).json()["result"]
+    assert other["isError"] is False
+    text = (await post(server.url + two.play.path, era, "prompts/get", {"name": "task"})).json()
+    assert "clue 2" in json.dumps(text)
