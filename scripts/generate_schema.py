@@ -138,9 +138,9 @@ COMMON: Final[Mapping[str, str]] = {
 
 
 @cache
-def attribute_docstrings(module: ModuleType) -> Mapping[str, Mapping[str, str]]:
+def attribute_docstrings(module: str) -> Mapping[str, Mapping[str, str]]:
     """The strings under the attributes of a module's classes, by class and attribute; `""` holds the module's own."""
-    tree = ast.parse(inspect.getsource(module))
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     return {"": dict(_documented(tree.body)), **{node.name: dict(_documented(node.body)) for node in classes}}
 
@@ -160,11 +160,10 @@ def _documented(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
 def docstring_of(kind: type, attribute: str) -> str | None:
     """The docstring under `attribute` in the class that declares it."""
     for base in kind.__mro__:
-        for module in MODULES:
-            if base.__module__ == module.__name__:
-                found = attribute_docstrings(module).get(base.__name__, {}).get(attribute)
-                if found is not None:
-                    return found
+        if base.__module__.startswith("ludus.protocol."):
+            found = attribute_docstrings(base.__module__).get(base.__name__, {}).get(attribute)
+            if found is not None:
+                return found
     return None
 
 

@@ -13,16 +13,23 @@ A generated part of the text stands between two comments and is replaced as a wh
 from __future__ import annotations
 
 import argparse
-import inspect
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from generate_schema import ANY_ERRORS, METHOD_ERRORS, definitions, docstring_of, outputs, write_or_check
+from generate_schema import (
+    ANY_ERRORS,
+    METHOD_ERRORS,
+    attribute_docstrings,
+    definitions,
+    docstring_of,
+    outputs,
+    write_or_check,
+)
 from spec_manifest import MANIFEST, chapters, manifest_text, spec_requirements, wanted_manifest
 
 from ludus.protocol import METHODS, errors, identifiers, lifecycle, methods
@@ -37,7 +44,7 @@ def _schemas() -> Mapping[str, Any]:
     return definitions()
 
 
-def table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """A Markdown table."""
     lines = [columns, tuple("---" for _ in columns), *rows]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in lines)
@@ -190,15 +197,13 @@ def scopes(_: str) -> str:
     for scope in methods.Scope:
         names = [f"`{m.name.removeprefix(identifiers.METHOD_PREFIX)}`" for m in METHODS.values() if m.scope is scope]
         rows.append((f"`{scope}`", ", ".join(names) or one_line(docstring_of(methods.Scope, scope.name))))
-    rows.append((f"`{methods.SPLIT_SCOPE_PREFIX}<name>`", one_line(docstring_of_constant("SPLIT_SCOPE_PREFIX"))))
+    rows.append(
+        (
+            f"`{methods.SPLIT_SCOPE_PREFIX}<name>`",
+            one_line(attribute_docstrings(methods.__name__)[""]["SPLIT_SCOPE_PREFIX"]),
+        )
+    )
     return table(("scope", "opens"), rows)
-
-
-def docstring_of_constant(name: str) -> str:
-    """The docstring under a constant of `ludus.protocol.methods`."""
-    source = inspect.getsource(methods)
-    found = re.search(rf'^{name}\b[^\n]*\n"""(.*?)"""', source, re.MULTILINE | re.DOTALL)
-    return found[1] if found else ""
 
 
 def names(_: str) -> str:

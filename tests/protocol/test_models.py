@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from ludus import protocol
 from ludus.protocol import (
     METHODS,
     Call,
@@ -23,14 +22,16 @@ from ludus.protocol import (
     StepResult,
     TextBlock,
     WireModel,
+    content,
     episodes,
     errors,
     jsonrpc,
+    rewards,
     text_of,
 )
 from ludus.protocol.identifiers import METHOD_PREFIX, RESERVED_TOOL_NAMES, SUBMIT_TOOL
 
-MODULES = (protocol.content, protocol.episodes, protocol.rewards, jsonrpc, errors)
+MODULES = (content, episodes, rewards, jsonrpc, errors)
 MODELS = sorted(
     {
         value

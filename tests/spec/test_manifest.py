@@ -63,7 +63,9 @@ def test_ids_count_up_without_gaps_within_their_prefix(manifest: ModuleType) -> 
     for identifier in manifest.spec_requirements():
         prefix, number = identifier.split("-")
         numbers.setdefault(prefix, []).append(int(number))
-    assert numbers == {prefix: list(range(1, len(found) + 1)) for prefix, found in numbers.items()}
+    assert {prefix: sorted(found) for prefix, found in numbers.items()} == {
+        prefix: list(range(1, len(found) + 1)) for prefix, found in numbers.items()
+    }
 
 
 def test_references_between_requirements_name_existing_ones(manifest: ModuleType) -> None:

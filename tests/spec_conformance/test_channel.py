@@ -81,7 +81,7 @@ async def test_every_request_is_answered_once_alone_or_in_a_batch(peer: ChannelP
     assert peer.stray.empty()
 
 
-@pytest.mark.requirement("CHAN-7")
+@pytest.mark.requirement("CHAN-7", "CHAN-20")
 @pytest.mark.parametrize("identifier", [0, -1, 2**53, "", "a" * 128, 'é\n"', 1], ids=ascii)
 async def test_an_id_comes_back_as_it_was(peer: ChannelPeer, identifier: int | str) -> None:
     await peer.frame(request(identifier))
@@ -110,7 +110,7 @@ async def test_requests_begin_in_the_order_in_which_they_arrive(peer: ChannelPee
             assert replies[f"{one}/{number}"]["result"]["content"][0]["text"] == str(number)
 
 
-@pytest.mark.requirement("CHAN-11", "CHAN-12")
+@pytest.mark.requirement("CHAN-11", "CHAN-12", "CHAN-20")
 @pytest.mark.parametrize(
     ("frame", "code", "identifier"),
     [
@@ -127,6 +127,7 @@ async def test_requests_begin_in_the_order_in_which_they_arrive(peer: ChannelPee
         ({"jsonrpc": "2.0", "method": "dev.ludus/environments/list"}, -32600, None),
         ({"jsonrpc": "2.0", "id": None, "method": "dev.ludus/environments/list"}, -32600, None),
         ({"jsonrpc": "2.0", "id": 1.5, "method": "dev.ludus/environments/list"}, -32600, None),
+        ({"jsonrpc": "2.0", "id": "a" * 129, "method": "dev.ludus/environments/list"}, -32600, None),
         ({"jsonrpc": "2.0", "id": True, "method": "dev.ludus/environments/list"}, -32600, None),
         ({"jsonrpc": "2.0", "id": "a", "method": 3}, -32600, "a"),
         ({"jsonrpc": "2.0", "id": "a"}, -32600, "a"),
@@ -252,7 +253,7 @@ async def flaky(unused_tcp_port: int) -> Any:
                     assert http.transport is not None
                     http.transport.abort()
                 elif not first:
-                    result = {"environments": []}
+                    result: dict[str, Any] = {"environments": []}
                     for one in asked:
                         await socket.send_json({"jsonrpc": "2.0", "id": one["id"], "result": result})
             return socket

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import conformance_world as world
@@ -19,6 +22,7 @@ from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL, EXTENSION_VERSION
 from ludus.server.serve import LudusServer
 
 Connect = Callable[..., Any]
+SUPPORT = Path(__file__).resolve().parents[1] / "support"
 SETTINGS = {
     "version": "0.1",
     "channel": "/channel",
@@ -142,6 +146,65 @@ async def test_the_control_endpoints_tools_are_the_same_for_everybody(server: Lu
     await connect("mcp", server).start(count=3)
     after = [await tools(declare=True), await tools(declare=False), await tools(declare=False, revision=LEGACY)]
     assert len({*before, *after}) == 1
+
+
+@pytest.mark.requirement("NEG-13")
+async def test_a_plain_tools_result_holds_rewards_only_for_trainers_who_ask(
+    guarded: LudusServer, tokens: dict[str, str], connect: Connect
+) -> None:
+    for name, declare, revision, sees in (
+        ("alice", True, MODERN, True),
+        ("alice", False, MODERN, False),
+        ("alice", False, LEGACY, False),
+        ("player", True, MODERN, False),
+    ):
+        peer: McpPeer = connect("mcp", guarded, tokens[name], revision=revision)
+        episode = (await connect("channel", guarded, tokens[name]).start())["episode"]
+        peer.declare = declare
+        for tool, arguments in (
+            ("start_episode", {"environment": "workshop"}),
+            ("call_tool", {"episode": episode, "tool": "earn"}),
+        ):
+            result = await peer.tool(tool, arguments)
+            meta = result.pop("_meta", {}).get(EXTENSION, {})
+            assert world.SECRET not in json.dumps(result)
+            assert "reward" not in json.dumps({key: result[key] for key in result if key != "content"})
+            assert (meta.get("reward") is not None, meta.get("metadata") == {"note": world.SECRET}) == (
+                (sees, sees) if tool == "call_tool" else (False, False)
+            ), (name, declare, tool)
+
+
+@pytest.mark.requirement("NEG-14")
+async def test_a_process_serves_over_stdio() -> None:
+    code = (
+        "import asyncio, conformance_world as world\n"
+        "from ludus.server import EpisodeHost\n"
+        "from ludus.server.wires.mcp import serve_stdio\n"
+        "async def main():\n"
+        "    async with EpisodeHost(world.WORLD) as host:\n"
+        "        await serve_stdio(host)\n"
+        "asyncio.run(main())\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, cwd=SUPPORT,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    peer = McpPeer("")
+    assert process.stdin
+    assert process.stdout
+    try:
+        for method, params, found in (
+            ("server/discover", {}, EXTENSION),
+            ("dev.ludus/splits/list", {"environment": "workshop"}, "endless"),
+        ):
+            process.stdin.write(peer.body(method, params).encode() + b"\n")
+            await process.stdin.drain()
+            line = await asyncio.wait_for(process.stdout.readline(), 30)
+            assert found in json.dumps(json.loads(line)["result"])
+    finally:
+        process.stdin.close()
+        await asyncio.wait_for(process.wait(), 30)
+    assert process.returncode == 0
 
 
 @pytest.mark.requirement("VER-2")

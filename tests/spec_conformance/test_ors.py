@@ -9,7 +9,7 @@ from typing import Any
 
 import conformance_world as world
 import pytest
-from conformance_peer import ChannelPeer, OrsPeer, Peer, until
+from conformance_peer import ChannelPeer, OrsPeer, Peer, until, validate
 
 from ludus.server.serve import LudusServer
 
@@ -100,7 +100,7 @@ async def test_a_session_of_another_principal_is_not_there(
 ) -> None:
     alice, bob = (connect("ors", guarded, tokens[name]) for name in ("alice", "bob"))
     session = await alice.open()
-    routes = [
+    routes: list[tuple[str, str, Any]] = [
         ("GET", "/workshop/prompt", None),
         ("GET", "/workshop/task_tools", None),
         ("GET", "/workshop/messages", None),
@@ -213,3 +213,38 @@ async def test_a_final_answer_has_its_tool(ors: OrsPeer, trainer: Peer, server: 
     output = (await ors.call(session, "submit_answer", {"answer": f"{world.SECRET}-0"}))["output"]
     assert (output["reward"], output["finished"]) == (1.0, True)
     assert (await trainer.info(episode_of(server)))["endReason"] == "submitted"
+
+
+async def everything(ors: OrsPeer) -> None:
+    """Ask for all that may be extended."""
+    for name in ("workshop", "faulty"):
+        session = await ors.open(name)
+        for method, path, body in (
+            ("GET", "tools", None), ("GET", "splits", None), ("GET", "prompt", None), ("GET", "task_tools", None),
+            ("POST", "task", {"split": "train", "index": 0}), ("POST", "tasks", TASKS),
+        ):  # fmt: skip
+            await ors.ask(method, f"/{name}/{path}", body, session)
+        for tool in ("earn", "sing", "refuse", "crash", "earn"):
+            await ors.events(f"/{name}/call", {"name": tool, "input": {}}, session)
+
+
+@pytest.mark.requirement("ORS-14")
+async def test_clients_that_do_not_know_the_extension_never_see_it(ors: OrsPeer) -> None:
+    await everything(ors)
+    assert len(ors.texts) > 20
+    assert not [text for text in ors.texts if '"ludus"' in text or "event: ludus" in text]
+
+
+@pytest.mark.requirement("ORS-15")
+async def test_clients_that_know_the_extension_learn_what_ors_has_no_word_for(ors: OrsPeer) -> None:
+    ors.headers["Ludus-Extension"] = "0.1"
+    session, faulty = await ors.open(), await ors.open("faulty")
+    told = (await ors.call(session, "earn"))["ludus"]
+    validate("StepResult", {**told, "content": []})
+    assert told["reward"]["components"][f"{world.SECRET}-part"]["value"] == 1.0
+    assert (await ors.call(session, "refuse"))["ludus"]["error"]["code"] == "refused"
+    events = await ors.events("/faulty/call", {"name": "crash", "input": {}}, faulty)
+    assert [kind for kind, _ in events][-2:] == ["ludus", "error"]
+    error = json.loads(events[-2][1])
+    validate("ErrorObject", error)
+    assert (error["code"], world.SECRET in events[-2][1]) == (5001, False)

@@ -72,7 +72,8 @@ async def test_both_planes_speak_the_same_revisions(
 @pytest.mark.requirement("PLAY-2")
 @BOTH_ERAS
 async def test_the_tools_are_those_of_the_episode(trainer: Peer, play: Play, revision: str) -> None:
-    for start in ({}, {"tools": ["say", "earn"]}, {"environment": "plain"}):
+    starts: tuple[dict[str, Any], ...] = ({}, {"tools": ["say", "earn"]}, {"environment": "plain"})
+    for start in starts:
         started = await trainer.start(**start)
         listed = (await play(started, revision).mcp("tools/list"))["tools"]
         shown = [{key: tool[key] for key in ("name", "description", "inputSchema")} for tool in listed]

@@ -161,7 +161,7 @@ async def test_numbers_that_json_does_not_have_are_refused_on_every_wire(
     reply = await channel.reply()
     assert reply["error"]["code"] in (-32700, -32600, -32602)
     mcp: McpPeer = connect("mcp", server)
-    meta = json.loads(mcp._body("x", {}))["params"]["_meta"]
+    meta = json.loads(mcp.body("x", {}))["params"]["_meta"]
     body = (
         '{"jsonrpc":"2.0","id":1,"method":"dev.ludus/outcomes/report",'
         f'"params":{params},"_meta":{json.dumps(meta)}}}}}'

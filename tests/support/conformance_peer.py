@@ -192,7 +192,7 @@ class McpPeer(Peer):
         """One POST: the HTTP status and the JSON-RPC message that answers. Text is sent as the whole body."""
         if self._session is None:
             self._session = aiohttp.ClientSession()
-        body = params if isinstance(params, str) else self._body(method, params)
+        body = params if isinstance(params, str) else self.body(method, params)
         headers = {
             "Content-Type": "application/json",
             "Accept": "application/json, text/event-stream",
@@ -234,7 +234,8 @@ class McpPeer(Peer):
             await self._session.close()
             self._session = None
 
-    def _body(self, method: str, params: Mapping[str, Any]) -> str:
+    def body(self, method: str, params: Mapping[str, Any]) -> str:
+        """A request as JSON text."""
         params = dict(params)
         if self.revision == MODERN:
             extensions = {EXTENSION: {"version": "0.1"}} if self.declare else {}
@@ -254,11 +255,14 @@ class OrsPeer:
         self.url = url
         value = f"Bearer {token}" if header == "Authorization" else token
         self.headers = {header: value} if token and value else {}
+        self.texts: list[str] = []
+        """Every body that came."""
         self._session: aiohttp.ClientSession | None = None
 
     async def ask(self, method: str, path: str, body: Any = None, session: str | None = None) -> tuple[int, Any]:
         """Status and JSON body."""
         async with self._request(method, path, body, session) as response:
+            self.texts.append(await response.text())
             return response.status, await response.json(content_type=None)
 
     async def events(self, path: str, body: Any = None, session: str | None = None) -> list[tuple[str, str]]:
@@ -266,6 +270,7 @@ class OrsPeer:
         found: list[tuple[str, str]] = []
         async with self._request("POST", path, body, session) as response:
             text = (await response.read()).decode()
+            self.texts.append(text)
             assert response.content_type == "text/event-stream", text
         for part in text.replace("\r\n", "\n").split("\n\n"):
             lines = [line for line in part.split("\n") if line and not line.startswith(":")]
