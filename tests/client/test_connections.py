@@ -132,11 +132,11 @@ async def test_a_closed_client_leaves_no_task_behind(serve: Any, wire: Any) -> N
 
 
 async def test_idle_episodes_live_while_their_user_thinks(serve: Any, wire: Any) -> None:
-    server = await serve(Playground, limits=ServerLimits(idle_seconds=0.4, grace_seconds=0.2))
+    server = await serve(Playground, limits=ServerLimits(idle_seconds=1.2, grace_seconds=0.2))
     async with connect(server.url, wire=wire) as client:
         environment = client.environment("playground")
-        async with environment.group(3) as group, environment.episode(limits=EpisodeLimits(idle_seconds=0.2)) as short:
-            await asyncio.sleep(1.6)  # thinking, for several times the idle limits
+        async with environment.group(3) as group, environment.episode(limits=EpisodeLimits(idle_seconds=0.8)) as short:
+            await asyncio.sleep(2.5)  # thinking, for several times the idle limits
             results = await asyncio.gather(*(episode.call("add") for episode in (*group, short)))
     assert [result.step for result in results] == [1, 1, 1, 1]
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from worlds import SECRET_ANSWER, Counting, Playground, Troublesome
 
-from ludus.client import Call, connect
+from ludus.client import Call, Episode, connect
 from ludus.protocol import Candidate, EndReason, EpisodeLimits, Message, Outcome, StepResult, Task, TextBlock, text_of
 from ludus.protocol.errors import (
     CapacityError,
@@ -243,16 +243,21 @@ async def test_an_environment_that_breaks_raises_with_an_incident(client_of: Any
 async def test_leaving_the_block_closes_however_it_is_left(client_of: Any) -> None:
     client = await client_of(Playground)
     environment = client.environment("playground")
-    with pytest.raises(ZeroDivisionError):
+    left: list[Episode] = []
+
+    async def raising() -> None:
         async with environment.episode() as episode:
+            left.append(episode)
             raise ZeroDivisionError
-    assert (await episode.info()).end_reason is EndReason.CLOSED
 
     async def cancelled() -> None:
-        nonlocal episode
         async with environment.episode() as episode:
+            left.append(episode)
             entered.set()
             await asyncio.Event().wait()
+
+    with pytest.raises(ZeroDivisionError):
+        await raising()
 
     entered = asyncio.Event()
     task = asyncio.create_task(cancelled())
@@ -260,7 +265,7 @@ async def test_leaving_the_block_closes_however_it_is_left(client_of: Any) -> No
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (await episode.info()).end_reason is EndReason.CLOSED
+    assert [(await episode.info()).end_reason for episode in left] == [EndReason.CLOSED, EndReason.CLOSED]
 
 
 async def test_leaving_the_client_closes_what_is_open(serve: Any, wire: Any) -> None:

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with server_in_thread(Playground, limits=ServerLimits(idle_seconds=0.5, grace_seconds=0.2)) as server:
+    with server_in_thread(Playground) as server:
         yield server.url
 
 
@@ -95,9 +95,13 @@ def test_threads_may_share_an_episode(client: sync.Client) -> None:
         assert steps == list(range(1, 41))
 
 
-def test_episodes_live_while_the_caller_blocks(client: sync.Client) -> None:
-    with client.environment("playground").episode() as episode:
-        time.sleep(1.2)  # blocked, for more than twice the idle limit
+def test_episodes_live_while_the_caller_blocks() -> None:
+    with (
+        server_in_thread(Playground, limits=ServerLimits(idle_seconds=1.0, grace_seconds=0.2)) as server,
+        sync.connect(server.url) as client,
+        client.environment("playground").episode() as episode,
+    ):
+        time.sleep(2.5)  # blocked, for more than twice the idle limit
         assert episode.call("add").step == 1
 
 

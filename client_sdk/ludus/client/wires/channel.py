@@ -33,7 +33,10 @@ BATCH_BYTES: Final = 1024 * 1024
 """Requests beyond this begin another frame."""
 
 MAX_RESENDS: Final = 20
-"""A request that was on so many lost connections is likely what breaks them."""
+"""A request that was on so many short-lived connections is likely what breaks them."""
+
+SHORT_LIFE_SECONDS: Final = 1.0
+"""A connection lost within this time counts against what was on it."""
 
 HEARTBEAT_SECONDS: Final = 20.0
 """How often a silent connection is tried."""
@@ -185,6 +188,8 @@ class ChannelWire:
 
     async def _run(self) -> None:
         """Keep a connection while anybody waits for an answer."""
+        loop = asyncio.get_running_loop()
+        short = False
         while True:
             await self._wanted.wait()
             try:
@@ -192,11 +197,13 @@ class ChannelWire:
             except errors.LudusError as error:
                 self._fail_all(error)
                 continue
-            self._resend()
+            self._resend(blame=short)
+            began = loop.time()
             try:
                 await self._converse(socket)
             finally:
                 await _hang_up(socket)
+            short = loop.time() - began < SHORT_LIFE_SECONDS
 
     async def _connect(self) -> aiohttp.ClientWebSocketResponse:
         loop = asyncio.get_running_loop()
@@ -239,13 +246,13 @@ class ChannelWire:
         self._max_frame = int(limit) if limit.isdecimal() else math.inf
         return socket
 
-    def _resend(self) -> None:
+    def _resend(self, *, blame: bool) -> None:
         """Put all that is unanswered into the outbox, in the order it was asked."""
-        for identifier in list(self._pending):
-            count = self._resends.get(identifier, -1) + 1
+        for identifier in list(self._pending) if blame else ():
+            count = self._resends.get(identifier, 0) + 1
             if count > MAX_RESENDS:
                 entry = self._drop(identifier)
-                message = f"{entry.method} was on {count} connections and all of them broke"
+                message = f"{entry.method} was on {count} connections that broke at once"
                 _fail(entry.future, errors.ConnectionFailed(message, method=entry.method))
             else:
                 self._resends[identifier] = count
