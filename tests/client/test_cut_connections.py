@@ -68,6 +68,7 @@ async def play_through(serve: Any, wire: Literal["channel", "mcp"], episodes: in
         return proxy
 
 
+@pytest.mark.requirement("KEY-2", "STEP-5", "CHAN-18")
 @pytest.mark.timeout(180)
 async def test_a_thousand_episodes_over_a_channel_that_keeps_breaking(serve: Any) -> None:
     proxy = await play_through(serve, "channel", episodes=1000, at_once=40, mean=30_000)
@@ -76,6 +77,7 @@ async def test_a_thousand_episodes_over_a_channel_that_keeps_breaking(serve: Any
     assert sorted(Ledger.grades) == sorted(f"answer {number}" for number in range(1000))
 
 
+@pytest.mark.requirement("KEY-2", "STEP-5")
 async def test_episodes_over_http_that_keeps_breaking(serve: Any) -> None:
     proxy = await play_through(serve, "mcp", episodes=60, at_once=10, mean=8_000)
     assert proxy.cuts > 20

@@ -32,11 +32,13 @@ def report() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.requirement("SEC-7")
 def test_every_request_gets_an_answer_that_is_no_fault_of_the_server(report: dict[str, Any]) -> None:
     assert report["wrong"] == []
     assert report["requests"] >= COUNT
 
 
+@pytest.mark.requirement("SEC-7")
 def test_the_server_is_healthy_afterwards(report: dict[str, Any]) -> None:
     assert report["alive"]
 

@@ -44,6 +44,7 @@ async def play_oracle(cls, task, call):
             return result
 
 
+@pytest.mark.requirement("PLAY-1", "PLAY-4")
 @pytest.mark.parametrize("name", BUILT_IN)
 async def test_a_peer_plays_the_built_in_environments_to_the_best_reward(name, player, serve, start_episode):
     cls = built_in(name)
@@ -99,6 +100,7 @@ async def test_a_failing_environment_is_a_tool_error_with_an_incident(player, se
     assert "PRIVATE" not in "".join(peer.said)
 
 
+@pytest.mark.requirement("NEG-11")
 async def test_a_peer_begins_and_plays_from_the_catalogue(player, serve, vault):
     server = await serve(vault)
     peer = await player("http", server.url + "/mcp")

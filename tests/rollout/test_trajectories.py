@@ -96,6 +96,7 @@ def test_a_line_that_is_no_trajectory_is_named(tmp_path: Path) -> None:
         list(read_trajectories(path))
 
 
+@pytest.mark.requirement("REW-4")
 def test_failures_and_unscored_rewards_stay_out_of_every_mean() -> None:
     unscored = trajectory("d", None, reward=Reward.unscored("the judge was silent"))
     summary = summarize([trajectory("a", 1.0), trajectory("b", 0.0), trajectory("c", None, failure=FAILED), unscored])

@@ -199,6 +199,7 @@ async def test_a_lost_reply_can_be_had_after_the_close_and_close_may_repeat(host
         await step(running, episode, 2, "add")
 
 
+@pytest.mark.requirement("STEP-5")
 async def test_cancelling_who_waits_does_not_cancel_the_step(host: Start) -> None:
     release = asyncio.Event()
 
@@ -220,6 +221,7 @@ async def test_cancelling_who_waits_does_not_cancel_the_step(host: Start) -> Non
     assert text_of((await step(running, episode, 1, "slow")).content) == "count 1"
 
 
+@pytest.mark.requirement("KEY-2", "STEP-2", "STEP-3")
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(script=st.lists(st.integers(min_value=1, max_value=6), min_size=1, max_size=30))
 def test_any_order_of_repeats_and_gaps_runs_each_step_once(script: list[int]) -> None:
@@ -290,6 +292,7 @@ async def test_concurrent_tools_overlap_with_each_other_and_with_nothing_else(ho
     assert alone == [0]
 
 
+@pytest.mark.requirement("LIFE-7")
 async def test_a_blocking_tool_does_not_stall_other_episodes(host: Start) -> None:
     running = await host(Troublesome, Playground)
     stuck = (await begin(running, "troublesome")).episode
@@ -314,6 +317,7 @@ async def test_calls_that_never_return_do_not_use_up_the_threads(host: Start) ->
 # ── failures ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.requirement("LIFE-5", "LIFE-7")
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_fault_of_the_environment_fails_that_episode_only(
     host: Start, fault: str, caplog: pytest.LogCaptureFixture
@@ -633,6 +637,7 @@ async def test_names_that_do_not_exist_answer_with_the_nearest(host: Start) -> N
 # ── the end of the host ────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.requirement("LIFE-11")
 async def test_leaving_the_host_tears_down_every_episode_and_leaves_no_task() -> None:
     Counting.torn_down.clear()
     before = asyncio.all_tasks()
