@@ -58,8 +58,10 @@ def create(environment: Path) -> None:
         ) from error
 
 
-def install(environment: Path, requirements: Sequence[str], *, uv: Path | None) -> None:
+def install(environment: Path, requirements: Sequence[str], *, uv: Path | None, show: bool = True) -> None:
     """Install `requirements` (pip's command line) into `environment`, with `uv` if there is one.
+
+    pip's own words are shown with `show`, because it may take minutes.
 
     Raises:
         InstallError: neither installer could do it.
@@ -71,7 +73,8 @@ def install(environment: Path, requirements: Sequence[str], *, uv: Path | None) 
             return
         except InstallError as error:
             say(f"uv could not ({_last_line(error)}); trying pip")
-    _run([str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet", *requirements])
+    pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
+    _run([*pip, *requirements], show=show)
 
 
 def uv_of(environment: Path) -> Path | None:
@@ -79,7 +82,7 @@ def uv_of(environment: Path) -> Path | None:
     uv = interpreter(environment).with_name("uv.exe" if os.name == "nt" else "uv")
     if not uv.exists():
         try:
-            install(environment, ["uv", "-c", str(CONSTRAINTS)], uv=None)
+            install(environment, ["uv", "-c", str(CONSTRAINTS)], uv=None, show=False)
         except InstallError as error:
             say(f"no uv ({_last_line(error)}); pip is slower and does as well")
             return None
@@ -102,7 +105,11 @@ def uv_settings() -> Mapping[str, str]:
     return {name: value for name, value in settings.items() if name not in os.environ}
 
 
-def _run(command: Sequence[str], *, variables: Mapping[str, str] | None = None) -> None:
+def _run(command: Sequence[str], *, variables: Mapping[str, str] | None = None, show: bool = False) -> None:
+    if show:
+        if code := subprocess.run(command, stdin=subprocess.DEVNULL).returncode:
+            raise InstallError(f"{' '.join(command)}\nexited with {code}, as told above")
+        return
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         done = subprocess.run(
             command,
