@@ -149,11 +149,19 @@ async def test_a_key_that_stands_for_something_else_is_refused(peer: Peer) -> No
 
 @pytest.mark.requirement("KEY-4")
 async def test_a_reports_key_that_stands_for_something_else_is_refused(peer: Peer) -> None:
-    where = {"environment": "workshop", "split": "train", "key": "k"}
-    await peer.call("outcomes/report", **where, outcomes=[{"task": "p-0", "reward": 1.0, "passed": True}])
-    with pytest.raises(RpcError) as caught:
-        await peer.call("outcomes/report", **where, outcomes=[{"task": "p-1", "reward": 1.0, "passed": True}])
-    assert caught.value.code == 4092
+    outcome = {"task": "p-0", "reward": 1.0, "passed": True}
+    report = {"environment": "workshop", "split": "train", "outcomes": [outcome], "key": "k"}
+    await peer.call("outcomes/report", **report)
+    changes: tuple[dict[str, Any], ...] = (
+        {"outcomes": [{**outcome, "passed": False}]},
+        {"outcomes": []},
+        {"split": "validation"},
+    )
+    for change in changes:
+        with pytest.raises(RpcError) as caught:
+            await peer.call("outcomes/report", **{**report, **change})
+        assert caught.value.code == 4092
+    assert (await peer.call("outcomes/report", **report))["recorded"] == 1
 
 
 @pytest.mark.requirement("KEY-5")

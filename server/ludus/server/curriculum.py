@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections.abc import Iterable
 
 from ludus.protocol.episodes import Outcome
-from ludus.protocol.errors import KeyConflict
-
-_KEYS_KEPT = 10_000
 
 
 class Curriculum:
@@ -15,24 +12,10 @@ class Curriculum:
 
     def __init__(self) -> None:
         self._counts: dict[str, tuple[int, int]] = {}
-        self._keys: OrderedDict[str, int] = OrderedDict()
         self.recorded = 0
 
-    def report(self, outcomes: tuple[Outcome, ...], key: str) -> None:
-        """Count outcomes, once per key.
-
-        Raises:
-            KeyConflict: the key stands for other outcomes.
-        """
-        digest = hash(outcomes)
-        known = self._keys.get(key)
-        if known is not None:
-            if known != digest:
-                raise KeyConflict("the key already stands for another report; use a new key for a new report")
-            return
-        self._keys[key] = digest
-        if len(self._keys) > _KEYS_KEPT:
-            self._keys.popitem(last=False)
+    def report(self, outcomes: Iterable[Outcome]) -> None:
+        """Count outcomes."""
         for outcome in outcomes:
             tries, passes = self._counts.get(outcome.task, (0, 0))
             self._counts[outcome.task] = (tries + 1, passes + outcome.passed)

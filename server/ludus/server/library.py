@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import secrets
+from collections import OrderedDict
 from typing import Any
 
 from ludus.protocol import episodes as e
-from ludus.protocol.errors import Forbidden, InvalidParams, TaskNotFound
+from ludus.protocol.errors import Forbidden, InvalidParams, KeyConflict, TaskNotFound
 from ludus.protocol.methods import SPLIT_SCOPE_PREFIX
 from ludus.server import boundary
 from ludus.server.catalog import Catalog, Published
@@ -16,6 +17,7 @@ from ludus.server.principal import Principal
 from ludus.server.splits import ENDLESS_INDEX_LIMIT, Split
 from ludus.server.workers import Workers
 
+_REPORTS_KEPT = 10_000
 _REDRAWS = 16
 """How often a draw is repeated in the hope of a task that nothing was reported of."""
 
@@ -26,6 +28,8 @@ class Library:
     def __init__(self, catalog: Catalog, workers: Workers) -> None:
         self._catalog = catalog
         self._workers = workers
+        self._reports: OrderedDict[tuple[str, str], int] = OrderedDict()
+        """By principal and key, a hash of what was reported."""
 
     async def open(self, environment: str, split: str, principal: Principal) -> tuple[Published, Split[Any]]:
         """A split that is ready to give tasks.
@@ -144,8 +148,21 @@ class Library:
         for outcome in params.outcomes:
             await self.by_id(published, params.split, outcome.task)
         curriculum = self._curriculum(published, params.split)
-        curriculum.report(params.outcomes, f"{principal.name}/{params.key}")
+        if self._is_new(params, principal):
+            curriculum.report(params.outcomes)
         return e.ReportOutcomesResult(recorded=curriculum.recorded)
+
+    def _is_new(self, params: e.ReportOutcomesParams, principal: Principal) -> bool:
+        name, digest = (principal.name, params.key), hash(params)
+        new = name not in self._reports
+        if self._reports.setdefault(name, digest) != digest:
+            raise KeyConflict(
+                f"the key {params.key!r} already stands for another report; use a new key", key=params.key
+            )
+        self._reports.move_to_end(name)
+        if len(self._reports) > _REPORTS_KEPT:
+            self._reports.popitem(last=False)
+        return new
 
     async def _row(self, published: Published, split: str, index: int) -> e.TaskRow:
         cached = published.rows.get((split, index))
