@@ -10,11 +10,30 @@ import aiohttp
 import pytest
 from worlds import Counting, Playground
 
+from ludus.protocol import Task
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER
-from ludus.server import ServerLimits
+from ludus.server import Environment, ServerLimits, tool
+from ludus.server.auth.tokens import TokenFile, new_token
+from ludus.server.wires import channel as server_side
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
 PAYLOAD_TOO_LARGE = 4130
+
+
+class Waiting(Environment[Task]):
+    """Waits."""
+
+    splits = {"train": [Task(id="t")]}
+    gate: asyncio.Event
+
+    def prompt(self) -> str:
+        return "Wait."
+
+    @tool
+    async def wait(self) -> str:
+        """Wait."""
+        await self.gate.wait()
+        return "done"
 
 
 def error(reply: dict[str, Any]) -> tuple[Any, int]:
@@ -202,3 +221,52 @@ async def test_ids_come_back_as_they_were(talk: Any, ask: Any) -> None:
     identifiers = [0, -5, 2**63 - 1, "", 'é\n"', "7", 7]
     await talk.send(json.dumps([ask("environments/list", one) for one in identifiers]))
     assert {json.dumps(reply["id"]) for reply in await talk.replies(7)} == {json.dumps(one) for one in identifiers}
+
+
+async def test_reading_goes_on_when_some_of_too_many_requests_are_answered(
+    talk: Any, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_side, "MAX_IN_FLIGHT", 3)
+    episode = await talk.start()
+    for n in range(1, 31):
+        await talk.send(ask("episodes/step", n, episode=episode, step=n, tool="roll", key=f"k{n}"))
+    assert {reply["id"] for reply in await talk.replies(30)} == set(range(1, 31))
+
+
+async def test_too_many_bytes_in_flight_wait_their_turn_too(
+    talk: Any, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_side, "MAX_IN_FLIGHT_BYTES", 2_000)
+    episode = await talk.start()
+    text = "x" * 1_500
+    for n in range(1, 11):
+        step = ask("episodes/step", n, episode=episode, step=n, tool="say", arguments={"text": text}, key=f"k{n}")
+        await talk.send(step)
+    assert {reply["id"] for reply in await talk.replies(10)} == set(range(1, 11))
+
+
+async def test_one_slow_request_keeps_no_other_waiting(serve: Any, dial: Any, ask: Any) -> None:
+    Waiting.gate = asyncio.Event()
+    talk = await dial(await serve(Waiting))
+    slow = await talk.start("waiting", key="slow")
+    await talk.send(
+        [
+            ask("episodes/step", "slow", episode=slow, step=1, tool="wait", key="a"),
+            ask("environments/list", "quick"),
+        ]
+    )
+    assert (await talk.replies(1))[0]["id"] == "quick"
+    Waiting.gate.set()
+    assert (await talk.replies(1))[0]["id"] == "slow"
+
+
+async def test_without_a_token_the_upgrade_is_unauthorized(serve: Any, dial: Any) -> None:
+    token, record = new_token("trainer", ["tasks:read"])
+    server = await serve(Playground, variables={"LUDUS_TOKENS": TokenFile(tokens=(record,)).model_dump_json()})
+    for wrong in (None, token + "x"):
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await dial(server, token=wrong)
+        assert refused.value.status == 401
+        assert refused.value.headers is not None
+        assert refused.value.headers["WWW-Authenticate"] == "Bearer"
+    assert "result" in await (await dial(server, token=token)).ask("environments/list")
