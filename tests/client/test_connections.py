@@ -192,6 +192,7 @@ async def test_many_requests_fit_under_a_small_frame_limit(serve: Any) -> None:
     assert [result.step for result in results] == list(range(1, 51))
 
 
+@pytest.mark.requirement("CHAN-21")
 async def test_a_token_revoked_while_the_channel_lives_is_refused(
     serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,12 +18,13 @@ from conformance_peer import OPENRPC, ChannelPeer, McpPeer, OrsPeer, Peer, RpcEr
 
 from ludus.protocol import episodes, errors, methods
 from ludus.server import ServerLimits
-from ludus.server.auth.tokens import TokenFile, new_token
+from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 from ludus.server.serve import LudusServer, ServeError, build
 from ludus.server.settings import ServerSettings
 
 Connect = Callable[..., Any]
 Serve = Callable[..., Awaitable[LudusServer]]
+EVERYTHING = ("tasks:read", "episodes:run", "rewards:read")
 START: dict[str, Any] = {"environment": "workshop", "split": "train", "index": 0}
 
 
@@ -186,6 +187,31 @@ def test_without_tokens_a_server_listens_to_this_machine_only(address: str, tmp_
     file.write_text(TokenFile(tokens=(record,)).model_dump_json(), "utf-8")
     assert build(world.WORLD, ServerSettings(host=address, token_file=file), {})
     assert build(world.WORLD, ServerSettings(host="127.0.0.1"), {})
+
+
+@pytest.mark.requirement("CHAN-21")
+async def test_a_channel_ends_when_its_token_is_revoked(
+    serve: Serve, connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ludus.server.wires.channel.RECHECK_SECONDS", 0.0)
+    file = tmp_path / "tokens.json"
+    token, record = new_token("trainer", EVERYTHING)
+    write_token_file(file, TokenFile(tokens=(record,)))
+    server = await serve(*world.WORLD, token_file=file, limits=ServerLimits(grace_seconds=0.3))
+    peer: ChannelPeer = connect("channel", server, token)
+    episode = (await peer.start())["episode"]
+    write_token_file(file, TokenFile(tokens=(new_token("other", EVERYTHING)[1],)))
+    monkeypatch.setattr(server.app.context.tokens, "_next_look", 0.0)
+    await peer.frame(
+        {
+            "jsonrpc": "2.0", "id": "late", "method": "dev.ludus/episodes/step",
+            "params": {"episode": episode, "step": 1, "tool": "earn", "key": "k"},
+        }
+    )  # fmt: skip
+    assert peer.socket is not None
+    await until(lambda: peer.socket is not None and peer.socket.closed)
+    assert peer.socket.close_code == 3000
+    assert world.RUNS["earn"] == 0
 
 
 # ── play capabilities ──────────────────────────────────────────────────────────────────────────────────────────────
