@@ -187,6 +187,8 @@ def explain(error: ValidationError) -> str:
             lines.append(f"{where}: this argument is required")
         elif item["type"] == "extra_forbidden":
             lines.append(f"{where}: there is no such argument")
+        elif "secrets" in item["loc"]:  # of a start: what they hold may stand in no message
+            lines.append(f"{where}: {item['msg']}")
         else:
             shown = repr(item["input"])
             lines.append(f"{where}: {item['msg']}, not {shown if len(shown) <= 80 else shown[:77] + '…'}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ludus.client.conform.checks import Verdict
-from ludus.client.conform.report import WIRES, Report, conform
+from ludus.client.conform.checks import Status, Verdict
+from ludus.client.conform.report import CHECKS, WIRES, Report, conform
 
-__all__ = ["WIRES", "Report", "Verdict", "conform"]
+__all__ = ["CHECKS", "WIRES", "Report", "Status", "Verdict", "conform"]

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-Status = Literal["passed", "failed", "skipped"]
+Status = Literal["passed", "failed", "noted", "skipped"]
+"""`noted`: something that a sentence advises against, or that a server's own standard does not demand."""
 
 
 class Fault(Exception):
@@ -26,6 +27,12 @@ class Check:
     requirements: tuple[str, ...]
     negative: bool
     """Whether it tries something that must be refused."""
+    advice: bool
+    """Whether the sentences are a SHOULD: a fault is noted then."""
+    profile: bool
+    """Whether only this standard demands it: on a server that is plain ORS a fault is noted."""
+    last: bool
+    """Whether it looks back on what the other checks of its wire have seen."""
     run: Callable[[Any], Awaitable[None]]
 
 
@@ -40,7 +47,7 @@ class Verdict:
     negative: bool
     status: Status
     detail: str
-    """Why it failed or was skipped; empty when it passed."""
+    """Why it did not pass; empty when it did."""
     seconds: float
 
 
@@ -53,17 +60,28 @@ class Suite:
     def __init__(self) -> None:
         self.checks: list[Check] = []
 
-    def check(self, title: str, *requirements: str, negative: bool = False) -> Callable[[F], F]:
-        """Add a coroutine function as a check.
+    def check(
+        self,
+        title: str,
+        *requirements: str,
+        negative: bool = False,
+        advice: bool = False,
+        profile: bool = False,
+        last: bool = False,
+    ) -> Callable[[F], F]:
+        """Add a coroutine function as a check; the further arguments are those of `Check`.
 
         Args:
             title: what a conforming server does.
             requirements: ids of sentences in `spec/`.
-            negative: whether it tries something that must be refused.
+            negative: see `Check`.
+            advice: see `Check`.
+            profile: see `Check`.
+            last: see `Check`.
         """
 
         def add(function: F) -> F:
-            self.checks.append(Check(function.__name__, title, requirements, negative, function))
+            self.checks.append(Check(function.__name__, title, requirements, negative, advice, profile, last, function))
             return function
 
         return add
@@ -78,9 +96,10 @@ def expect(condition: object, message: str) -> None:
 def expect_equal(found: object, wanted: object, what: str) -> None:
     """Find a fault unless two values are equal."""
     if found != wanted:
-        raise Fault(f"{what}: expected {_short(wanted)}, found {_short(found)}")
+        raise Fault(f"{what}: expected {short(wanted)}, found {short(found)}")
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
+    """A value in a line."""
     text = repr(value)
     return text if len(text) <= 300 else text[:297] + "…"

@@ -7,15 +7,41 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.markup import escape
 
-from ludus.client.cli._common import Json, Token, Url, console, print_json, run
+from ludus.client.cli._common import Json, Token, Url, console, print_json, run, shown
 from ludus.client.conform.checks import Verdict
-from ludus.client.conform.report import WIRES, conform
+from ludus.client.conform.report import WIRES, Report, conform
 
 COMMANDS: Final = {"conform": "Check whether a server keeps to the standard."}
 
-_MARKS: Final = {"passed": "[green]✓[/green]", "failed": "[red]✗[/red]", "skipped": "[yellow]–[/yellow]"}
+_MARKS: Final = {"passed": ("✓", "green"), "failed": ("✗", "red"), "noted": ("!", "yellow"), "skipped": ("–", "dim")}
+
+WireOption = Annotated[
+    list[str] | None,
+    typer.Option("--wire", help="Check only this: channel, mcp, play or ors. May be repeated.", metavar="WIRE"),
+]
+OtherToken = Annotated[
+    str | None,
+    typer.Option(
+        "--other-token",
+        envvar="LUDUS_OTHER_TOKEN",
+        metavar="TOKEN",
+        help="Token of somebody else: what must be hidden.",
+    ),
+]
+LimitedToken = Annotated[
+    str | None,
+    typer.Option(
+        "--limited-token",
+        envvar="LUDUS_LIMITED_TOKEN",
+        metavar="TOKEN",
+        help="Token with tasks:read and episodes:run only: what scopes must keep closed.",
+    ),
+]
+Private = Annotated[
+    list[str] | None,
+    typer.Option("--private", metavar="TEXT", help="A text that no message may hold, such as an answer. Repeatable."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -25,42 +51,68 @@ def register(app: typer.Typer) -> None:
 
 def conform_command(
     url: Url,
-    wire: Annotated[
-        list[str] | None, typer.Option("--wire", help="Check only this: channel, mcp, play or ors. May be repeated.")
-    ] = None,
+    wire: WireOption = None,
     environment: Annotated[str | None, typer.Option("--environment", help="Play this one; else the first.")] = None,
     split: Annotated[str | None, typer.Option("--split", help="Take tasks from here; else the first but test.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Write the JSON report here.")] = None,
     token: Token = None,
+    other_token: OtherToken = None,
+    limited_token: LimitedToken = None,
+    private: Private = None,
+    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that one answer may take.")] = 30.0,
+    parallel: Annotated[int, typer.Option("--parallel", min=1, help="Checks that run at one time.")] = 4,
+    strict: Annotated[bool, typer.Option("--strict", help="Let notes count as failures.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the JSON report here.", dir_okay=False)] = None,
     as_json: Json = False,
 ) -> None:
     """Check a running server from outside, on every wire: what it does, and what it must refuse.
 
     Exit code 0 when it conforms, 1 when a check failed.
     """
-    wires = wire or list(WIRES)
-    for name in wires:
+    for name in wire or ():
         if name not in WIRES:
             raise typer.BadParameter(f"--wire {name}: choose from {', '.join(WIRES)}")
-    show = None if as_json else _show
-    report = run(conform(url, token=token, wires=wires, environment=environment, split=split, on_verdict=show))
-    document = report.as_json()
+    report = run(
+        conform(
+            url,
+            token=token,
+            other_token=other_token,
+            limited_token=limited_token,
+            wires=wire or None,
+            environment=environment,
+            split=split,
+            private=private or (),
+            seconds=timeout,
+            parallel=parallel,
+            strict=strict,
+            on_verdict=None if as_json else _show,
+        )
+    )
     if out is not None:
-        out.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        text = json.dumps(report.as_json(), indent=2, ensure_ascii=False) + "\n"
+        out.write_text(text, encoding="utf-8")
     if as_json:
-        print_json(document)
+        print_json(report.as_json())
     else:
-        counts = document["counts"]
-        console.print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
+        _summarize(report)
     if not report.passed:
         raise typer.Exit(1)
 
 
 def _show(verdict: Verdict) -> None:
-    kind = "refuses" if verdict.negative else ""
-    console.print(f"{_MARKS[verdict.status]} {verdict.wire:7} {escape(verdict.title)} [dim]{kind}[/dim]")
+    mark, style = _MARKS[verdict.status]
+    line = shown(f"{mark} ", style)
+    line.append_text(shown(f"{verdict.wire:7} {verdict.title}"))
+    if verdict.negative:
+        line.append_text(shown(" (negative)", "dim"))
+    console.print(line)
     if verdict.detail:
-        requirements = f" ({', '.join(verdict.requirements)})" if verdict.requirements else ""
-        console.print(
-            f"    {escape(verdict.detail)}{requirements}", style="red" if verdict.status == "failed" else "dim"
-        )
+        requirements = f" [{', '.join(verdict.requirements)}]" if verdict.requirements else ""
+        console.print(shown(f"    {verdict.detail}{requirements}", style))
+
+
+def _summarize(report: Report) -> None:
+    counts = report.as_json()["counts"]
+    told = ", ".join(f"{number} {status}" for status, number in counts.items())
+    console.print(shown(f"{report.environment} on {', '.join(report.wires)}: {told}"))
+    if report.plain_ors:
+        console.print(shown("The server speaks ORS alone; what only our profile of ORS demands is noted.", "dim"))

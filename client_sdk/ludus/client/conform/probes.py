@@ -1,32 +1,17 @@
-"""How the checks reach a server: raw requests, right and wrong ones, and replies as they came."""
+"""The peers that checks play: trainers on each control wire, and stock MCP clients of both eras."""
 
 from __future__ import annotations
 
 import itertools
-import json
-import random
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
-import aiohttp
+from ludus.client.conform.checks import Fault
+from ludus.client.conform.link import LEGACY, MODERN, Link, bearer
+from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
 
-from ludus.client.conform.checks import Fault, NotApplicable
-from ludus.client.policies.values import random_value
-from ludus.protocol.identifiers import (
-    CHANNEL_PATH,
-    CHANNEL_SUBPROTOCOL,
-    CONTROL_PATH,
-    EXTENSION_ID,
-    EXTENSION_VERSION,
-    METHOD_PREFIX,
-)
-
-REVISION = "2026-07-28"
-SECONDS = 60.0
-"""How long any one reply is waited for."""
+CLIENT: Final = {"name": "ludus-conform", "version": EXTENSION_VERSION}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +35,8 @@ class Reply:
             result = {key: value for key, value in body["result"].items() if key not in ("resultType", "_meta")}
             return cls(result, None, "", {}, status, body)
         error = body["error"]
+        if not isinstance(error, dict):
+            raise Fault(f"`error` is no object: {str(error)[:200]}")
         return cls(None, error.get("code"), str(error.get("message")), error.get("data") or {}, status, body)
 
 
@@ -58,8 +45,9 @@ class Control(Protocol):
 
     name: str
 
-    async def send(self, body: Any) -> Any:
-        """Send one JSON value, or bytes as they are, and give the reply's JSON value and HTTP status."""
+    async def send(self, body: Any) -> tuple[Any, int | None]:
+        """Send one JSON value, or text or bytes as they are; the answer's JSON value and HTTP status."""
+        ...
 
 
 class ChannelControl:
@@ -67,173 +55,140 @@ class ChannelControl:
 
     name = "channel"
 
-    def __init__(self, http: aiohttp.ClientSession, url: str, token: str | None) -> None:
-        self._http = http
-        self._url = url + CHANNEL_PATH
-        self._headers = bearer(token)
+    def __init__(self, link: Link, token: str | None) -> None:
+        self._link = link
+        self._token = token
 
-    async def send(self, body: Any) -> Any:
-        """Send one frame and wait for one frame."""
-        text = body if isinstance(body, str | bytes) else json.dumps(body)
-        async with self._http.ws_connect(
-            self._url, headers=self._headers, protocols=(CHANNEL_SUBPROTOCOL,), max_msg_size=0
-        ) as socket:
-            if isinstance(text, bytes):
-                await socket.send_bytes(text)
-            else:
-                await socket.send_str(text)
-            message = await socket.receive(timeout=SECONDS)
-            if message.type is not aiohttp.WSMsgType.TEXT:
-                raise Fault(f"the channel answered with {message.type.name} {message.data!r} instead of a text frame")
-            return json.loads(message.data), None
+    async def send(self, body: Any) -> tuple[Any, int | None]:
+        """Send one frame and wait for one reply."""
+        async with self._link.channel(self._token) as pipe:
+            await pipe.send(body)
+            return await pipe.next(), None
 
 
 class McpControl:
-    """The extension over POST /mcp in revision 2026-07-28."""
+    """The extension over POST /mcp in the revision that knows extensions."""
 
     name = "mcp"
 
-    def __init__(self, http: aiohttp.ClientSession, url: str, token: str | None) -> None:
-        self._http = http
-        self._url = url + CONTROL_PATH
+    def __init__(self, link: Link, token: str | None) -> None:
+        self._link = link
         self._headers = bearer(token)
 
-    async def send(self, body: Any) -> Any:
+    async def send(self, body: Any) -> tuple[Any, int | None]:
         """Post one request."""
         if isinstance(body, dict) and isinstance(body.get("params"), dict):
             body = {**body, "params": {**body["params"], "_meta": envelope(extension=True)}}
-        method = body.get("method", "") if isinstance(body, dict) else ""
-        return await post_mcp(self._http, self._url, body, self._headers, str(method))
+        if isinstance(body, str):
+            body = body.encode()
+        value, answer = await self._link.mcp("mcp", CONTROL_PATH, body, headers=self._headers)
+        return value, answer.status
 
 
-def bearer(token: str | None) -> dict[str, str]:
-    """The authorization header."""
-    return {"Authorization": f"Bearer {token}"} if token else {}
+class LegacyControl:
+    """The extension over POST /mcp in a revision that begins with `initialize`; nothing is declared."""
+
+    name = "mcp"
+
+    def __init__(self, link: Link, token: str | None) -> None:
+        self._client = Stock(link, CONTROL_PATH, "mcp", legacy=True, headers=bearer(token))
+
+    async def send(self, body: Any) -> tuple[Any, int | None]:
+        """Post one request, after a handshake of its own."""
+        return await self._client.send(body)
+
+
+CONTROLS: Final[Mapping[str, type[ChannelControl] | type[McpControl] | type[LegacyControl]]] = {
+    "channel": ChannelControl,
+    "mcp": McpControl,
+    "legacy": LegacyControl,
+}
+
+
+class Stock:
+    """An MCP client that knows nothing of the extension.
+
+    Args:
+        link: the way to the server.
+        path: the endpoint's.
+        wire: under which its answers are noted.
+        legacy: whether it begins with `initialize`.
+        headers: sent with every request.
+        declares: whether it declares the extension after all.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        path: str,
+        wire: str,
+        *,
+        legacy: bool = False,
+        headers: Mapping[str, str] | None = None,
+        declares: bool = False,
+    ) -> None:
+        self.path = path
+        self._link = link
+        self._wire = wire
+        self._revision = LEGACY if legacy else MODERN
+        self._headers = dict(headers or {})
+        self._declares = declares
+        self._ids = itertools.count(1)
+        self.handshake: dict[str, Any] | None = None
+        """The result of `initialize`, once a legacy client has asked for anything."""
+
+    async def ask(self, method: str, meta: Mapping[str, Any] | None = None, **params: Any) -> Reply:
+        """Call an MCP method."""
+        if meta is not None:
+            params["_meta"] = dict(meta)
+        request = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
+        body, status = await self.send(request)
+        if body is None:
+            return Reply(None, None, f"HTTP {status} without a reply", {}, status)
+        reply = Reply.of(body, status)
+        self._link.seen.code(self._wire, reply.code, reply.message)
+        return reply
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, Any] | None = None) -> Reply:
+        """Call a tool."""
+        return await self.ask("tools/call", meta, name=tool, arguments=dict(arguments))
+
+    async def send(self, body: Any) -> tuple[Any, int | None]:
+        """Post a request as this client would."""
+        if self._revision == LEGACY:
+            if self.handshake is None:
+                await self._shake_hands()
+        elif isinstance(body, dict) and isinstance(body.get("params"), dict):
+            meta = {**envelope(extension=self._declares), **body["params"].get("_meta", {})}
+            body = {**body, "params": {**body["params"], "_meta": meta}}
+        name = body.get("params", {}).get("name") if isinstance(body, dict) else None
+        value, answer = await self._post(body, name)
+        return value, answer.status
+
+    async def _post(self, body: Any, name: str | None = None) -> tuple[Any, Any]:
+        return await self._link.mcp(
+            self._wire, self.path, body, headers=self._headers, revision=self._revision, name=name
+        )
+
+    async def _shake_hands(self) -> None:
+        params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": CLIENT}
+        request = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+        value, answer = await self._post(request)
+        reply = Reply.of(value, answer.status)
+        if reply.result is None:
+            raise Fault(f"initialize was refused with {reply.code}: {reply.message}")
+        self.handshake = reply.result
+        session = next((text for name, text in answer.headers.items() if name.lower() == "mcp-session-id"), None)
+        if session is not None:
+            self._headers["Mcp-Session-Id"] = session
+        await self._post({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
 
 def envelope(*, extension: bool) -> dict[str, Any]:
     """The `_meta` that revision 2026-07-28 asks of every request."""
     capabilities = {"extensions": {EXTENSION_ID: {"version": EXTENSION_VERSION}}} if extension else {}
     return {
-        "io.modelcontextprotocol/protocolVersion": REVISION,
+        "io.modelcontextprotocol/protocolVersion": MODERN,
         "io.modelcontextprotocol/clientCapabilities": capabilities,
-        "io.modelcontextprotocol/clientInfo": {"name": "ludus-conform", "version": EXTENSION_VERSION},
+        "io.modelcontextprotocol/clientInfo": CLIENT,
     }
-
-
-async def post_mcp(
-    http: aiohttp.ClientSession, url: str, body: Any, headers: Mapping[str, str], method: str, name: str | None = None
-) -> tuple[Any, int]:
-    """Post a body to an MCP endpoint and read the JSON or the last SSE event of the answer."""
-    sent = {
-        "Content-Type": "application/json",
-        "Accept": "application/json, text/event-stream",
-        "MCP-Protocol-Version": REVISION,
-        "Mcp-Method": method or "none",
-        **({"Mcp-Name": name} if name is not None else {}),
-        **headers,
-    }
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    async with http.post(url, data=data, headers=sent) as response:
-        text = await response.text()
-        if response.content_type == "text/event-stream":
-            lines = [line[5:].strip() for line in text.splitlines() if line.startswith("data:") and line[5:].strip()]
-            text = lines[-1] if lines else ""
-        try:
-            return json.loads(text), response.status
-        except ValueError:
-            return None, response.status
-
-
-@dataclass(slots=True)
-class Target:
-    """A server under test and the environment that is played on it."""
-
-    url: str
-    token: str | None
-    environment: dict[str, Any]
-    split: str
-
-
-class Bench:
-    """What a control-plane check works with: one wire of one server."""
-
-    def __init__(self, control: Control, target: Target, http: aiohttp.ClientSession) -> None:
-        self.control = control
-        self.target = target
-        self.http = http
-        self._ids = itertools.count(1)
-        self._rng = random.Random(1)
-        self._open: list[str] = []
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for episode in self._open:
-            await self.ask("episodes/close", episode=episode)
-
-    async def ask(self, method: str, /, **params: Any) -> Reply:
-        """Call a method of the extension."""
-        request = {"jsonrpc": "2.0", "id": next(self._ids), "method": METHOD_PREFIX + method, "params": params}
-        body, status = await self.control.send(request)
-        if status is not None and body is None:
-            raise Fault(f"{method} was answered with HTTP {status} and no JSON-RPC reply")
-        reply = Reply.of(body, status)
-        if body.get("id") != request["id"]:
-            raise Fault(f"the reply to id {request['id']} carries the id {body.get('id')!r}")
-        return reply
-
-    async def must(self, method: str, /, **params: Any) -> dict[str, Any]:
-        """Call a method that has to succeed."""
-        reply = await self.ask(method, **params)
-        if reply.result is None:
-            raise Fault(f"{method} failed with {reply.code}: {reply.message}")
-        return reply.result
-
-    async def refused(self, code: int | tuple[int, ...], method: str, /, **params: Any) -> Reply:
-        """Call a method that has to be refused with a certain code."""
-        reply = await self.ask(method, **params)
-        wanted = (code,) if isinstance(code, int) else code
-        if reply.code not in wanted:
-            came = "a result" if reply.result is not None else f"{reply.code} ({reply.message})"
-            raise Fault(f"{method} should be refused with {' or '.join(map(str, wanted))}, but answered {came}")
-        if not reply.message.strip():
-            raise Fault(f"the refusal of {method} has an empty message")
-        return reply
-
-    async def start(self, **more: Any) -> dict[str, Any]:
-        """Start one episode; it is closed when the check ends."""
-        return (await self.start_group(1, **more))["episodes"][0]  # type: ignore[no-any-return]
-
-    async def start_group(self, count: int, **more: Any) -> dict[str, Any]:
-        """Start a group."""
-        params = {"environment": self.name, "split": self.target.split, "key": new_key(), "count": count, **more}
-        result = await self.must("episodes/start", **params)
-        self._open += [one["episode"] for one in result["episodes"]]
-        return result
-
-    async def step(self, episode: str, number: int, call: tuple[str, dict[str, Any]], key: str) -> Reply:
-        """Ask for one step."""
-        tool, arguments = call
-        return await self.ask("episodes/step", episode=episode, step=number, tool=tool, arguments=arguments, key=key)
-
-    def some_call(self, started: Mapping[str, Any], index: int = 0) -> tuple[str, dict[str, Any]]:
-        """A call with arguments that fit one of the episode's tools."""
-        if not started["tools"]:
-            raise NotApplicable("the environment has no tools")
-        tool = started["tools"][index % len(started["tools"])]
-        arguments = random_value(tool["inputSchema"], self._rng)
-        return tool["name"], arguments if isinstance(arguments, dict) else {}
-
-    @property
-    def name(self) -> str:
-        """The environment's name."""
-        return str(self.target.environment["name"])
-
-
-def new_key() -> str:
-    """A key that was never used."""
-    return uuid.uuid4().hex

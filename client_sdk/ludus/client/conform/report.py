@@ -5,28 +5,64 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import aiohttp
 
-from ludus.client.conform import control, ors, play
-from ludus.client.conform.checks import Check, Fault, NotApplicable, Status, Suite, Verdict
-from ludus.client.conform.probes import SECONDS, Bench, ChannelControl, Control, McpControl, Target
-from ludus.protocol.errors import ConnectionFailed, EnvironmentNotFound, LudusError
-from ludus.protocol.identifiers import EXTENSION_ID, EXTENSION_VERSION
+from ludus.client.conform import (
+    catalog,
+    channel,
+    episodes,
+    negotiation,
+    once,
+    ors,
+    play,
+    rewards,
+    rights,
+)
+from ludus.client.conform.bench import Bench, Target
+from ludus.client.conform.boundary import boundary
+from ludus.client.conform.checks import Check, Fault, NotApplicable, Status, Verdict
+from ludus.client.conform.discover import discover, wires_of
+from ludus.client.conform.link import Link, Seen
+from ludus.protocol.errors import LudusError
+from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
 
 WIRES: Final = ("channel", "mcp", "play", "ors")
 """What can be checked, and in which order."""
 
-_SUITES: Final[dict[str, Suite]] = {
-    "channel": control.suite,
-    "mcp": control.suite,
-    "play": play.suite,
-    "ors": ors.suite,
-}
+STATUSES: Final[tuple[Status, ...]] = ("passed", "failed", "noted", "skipped")
+
+_WHOLE_CHECK: Final = 3
+"""A check may take so many times as long as one answer."""
+
 OnVerdict = Callable[[Verdict], None]
+
+
+async def _control_place(bench: Bench) -> tuple[str, str]:
+    return "POST", CONTROL_PATH
+
+
+async def _ors_place(bench: Bench) -> tuple[str, str]:
+    return "POST", "/create_session"
+
+
+_CONTROL = (catalog.suite, episodes.suite, once.suite, rewards.suite, rights.suite)
+_SUITES: Final = {
+    "channel": (*_CONTROL, channel.suite),
+    "mcp": (*_CONTROL, negotiation.suite, boundary(_control_place)),
+    "play": (play.suite, boundary(play.play_place)),
+    "ors": (ors.suite, boundary(_ors_place)),
+}
+
+CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
+    wire: tuple(sorted((check for suite in suites for check in suite.checks), key=lambda check: check.last))
+    for wire, suites in _SUITES.items()
+}
+"""The checks of each wire, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +71,22 @@ class Report:
 
     url: str
     environment: str
+    split: str
+    wires: tuple[str, ...]
+    plain_ors: bool
+    """Whether the server speaks ORS only and does not claim this standard."""
+    strict: bool
     verdicts: tuple[Verdict, ...]
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed."""
-        return all(verdict.status != "failed" for verdict in self.verdicts)
+        """Whether nothing failed; when strict, whether nothing was noted either."""
+        bad = ("failed", "noted") if self.strict else ("failed",)
+        return all(verdict.status not in bad for verdict in self.verdicts)
+
+    def of(self, *statuses: Status) -> tuple[Verdict, ...]:
+        """The verdicts with some statuses."""
+        return tuple(verdict for verdict in self.verdicts if verdict.status in statuses)
 
     def as_json(self) -> dict[str, Any]:
         """The report as JSON values."""
@@ -49,9 +95,13 @@ class Report:
             "standard": EXTENSION_ID,
             "version": EXTENSION_VERSION,
             "url": self.url,
+            "profile": "ors" if self.plain_ors else "ludus",
             "environment": self.environment,
+            "split": self.split,
+            "wires": list(self.wires),
+            "strict": self.strict,
             "conforms": self.passed,
-            "counts": {status: counts[status] for status in ("passed", "failed", "skipped")},
+            "counts": {status: counts[status] for status in STATUSES},
             "checks": [asdict(verdict) for verdict in self.verdicts],
         }
 
@@ -60,9 +110,15 @@ async def conform(
     url: str,
     *,
     token: str | None = None,
-    wires: Sequence[str] = WIRES,
+    other_token: str | None = None,
+    limited_token: str | None = None,
+    wires: Sequence[str] | None = None,
     environment: str | None = None,
     split: str | None = None,
+    private: Sequence[str] = (),
+    seconds: float = 30.0,
+    parallel: int = 4,
+    strict: bool = False,
     on_verdict: OnVerdict | None = None,
 ) -> Report:
     """Check a running server from outside.
@@ -70,66 +126,90 @@ async def conform(
     Args:
         url: its address.
         token: a trainer token, for servers that want one.
-        wires: which of `WIRES` to check.
+        other_token: one of another principal, to see that episodes are kept apart.
+        limited_token: one with `tasks:read` and `episodes:run` only, to see that scopes hold.
+        wires: which of `WIRES` to check; by default those that the server has.
         environment: which environment to play; the first one by default.
         split: which split to take tasks from; the first one that is no test split by default.
-        on_verdict: told each verdict as it comes.
+        private: texts, such as answers of tasks, that no message may hold.
+        seconds: how long one answer may take.
+        parallel: how many checks run at one time.
+        strict: whether notes count as failures.
+        on_verdict: told each verdict as it comes, in the order of the checks.
 
     Raises:
-        ConnectionFailed: the server cannot be reached.
+        ConnectionFailed: the server answers on no wire.
+        Unauthenticated: it wants a token, or another one.
         EnvironmentNotFound: it has no such environment.
+        SplitNotFound: the environment has no such split.
     """
-    url = url.rstrip("/")
-    timeout = aiohttp.ClientTimeout(total=SECONDS)
-    async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as http:
-        target = await _target(http, url, token, environment, split)
-        verdicts = []
-        for wire in wires:
-            for check in _SUITES[wire].checks:
-                verdict = await _judge(wire, check, target, http)
-                verdicts.append(verdict)
-                if on_verdict is not None:
-                    on_verdict(verdict)
-    return Report(url, str(target.environment["name"]), tuple(verdicts))
+    target = Target(url.rstrip("/"), token, other_token, limited_token, {}, "", ())
+    async with _linked(target.url, seconds, private) as link:
+        target = await discover(link, target, environment, split)
+        chosen = tuple(wires) if wires is not None else await wires_of(link, target)
+        verdicts: list[Verdict] = []
+        for wire in chosen:
+            for last in (False, True):
+                checks = [check for check in CHECKS[wire] if check.last is last]
+                verdicts += await _judge_all(wire, checks, target, link, parallel, on_verdict)
+    name = str(target.environment["name"])
+    return Report(target.url, name, target.split, chosen, target.plain_ors, strict, tuple(verdicts))
 
 
-async def _target(
-    http: aiohttp.ClientSession, url: str, token: str | None, name: str | None, split: str | None
-) -> Target:
-    bench = Bench(ChannelControl(http, url, token), Target(url, token, {}, ""), http)
-    try:
-        listed = (await bench.must("environments/list"))["environments"]
-    except (aiohttp.ClientError, OSError, Fault) as error:
-        try:
-            bench.control = McpControl(http, url, token)
-            listed = (await bench.must("environments/list"))["environments"]
-        except (aiohttp.ClientError, OSError, Fault):
-            raise ConnectionFailed(f"{url} answers on neither control wire: {error}", url=url) from None
-    found = next((one for one in listed if name in (None, one["name"])), None)
-    if found is None:
-        have = ", ".join(one["name"] for one in listed)
-        raise EnvironmentNotFound(f"{url} has no environment {name!r}; it has {have}")
-    splits = [one["name"] for one in found["splits"] if one["type"] != "test"] or [found["splits"][0]["name"]]
-    return Target(url, token, found, split or splits[0])
+@asynccontextmanager
+async def _linked(url: str, seconds: float, private: Sequence[str]) -> AsyncIterator[Link]:
+    timeout = aiohttp.ClientTimeout(total=seconds)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
+        yield Link(http, url, seconds, Seen(private))
 
 
-async def _judge(wire: str, check: Check, target: Target, http: aiohttp.ClientSession) -> Verdict:
+async def _judge_all(
+    wire: str, checks: Sequence[Check], target: Target, link: Link, parallel: int, on_verdict: OnVerdict | None
+) -> list[Verdict]:
+    turns = asyncio.Semaphore(max(1, parallel))
+    verdicts = []
+
+    async def in_turn(check: Check) -> Verdict:
+        async with turns:
+            return await _judge(wire, check, target, link)
+
+    async with asyncio.TaskGroup() as group:
+        for task in [group.create_task(in_turn(check)) for check in checks]:
+            verdict = await task
+            verdicts.append(verdict)
+            if on_verdict is not None:
+                on_verdict(verdict)
+    return verdicts
+
+
+async def _judge(wire: str, check: Check, target: Target, link: Link) -> Verdict:
     began = time.perf_counter()
     status: Status = "passed"
     detail = ""
-    kind: Callable[..., Control] = McpControl if wire == "mcp" else ChannelControl
+    control = wire if wire in ("channel", "mcp") else (target.controls or ("channel",))[0]
     try:
-        async with asyncio.timeout(2 * SECONDS), Bench(kind(http, target.url, target.token), target, http) as bench:
+        async with Bench(wire, target, link, control) as bench, asyncio.timeout(_WHOLE_CHECK * link.seconds):
             await check.run(bench)
     except NotApplicable as reason:
         status, detail = "skipped", str(reason)
-    except Fault as fault:
-        status, detail = "failed", str(fault)
-    except TimeoutError:
-        status, detail = "failed", "no answer in time"
-    except (aiohttp.ClientError, OSError, LudusError) as error:
-        status, detail = "failed", f"the connection broke: {error or type(error).__name__}"
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (Fault, TimeoutError, aiohttp.ClientError, OSError, LudusError) as error:
+        status, detail = "failed", _told(error, link.seconds)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         status, detail = "failed", f"a reply lacks what the standard demands: {type(error).__name__} {error}"
+    if status == "failed" and (check.advice or (check.profile and target.plain_ors)):
+        status = "noted"
     seconds = round(time.perf_counter() - began, 4)
     return Verdict(wire, check.name, check.title, check.requirements, check.negative, status, detail, seconds)
+
+
+def _told(error: Exception, seconds: float) -> str:
+    match error:
+        case Fault():
+            return str(error)
+        case TimeoutError():
+            return f"an answer did not come within {seconds:g} s"
+        case aiohttp.WSServerHandshakeError():
+            return f"the channel's upgrade was refused with HTTP {error.status}"
+        case _:
+            return f"the connection broke: {error or type(error).__name__}"
