@@ -81,7 +81,7 @@ class PeerSeat:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(line).encode() + b"\n")
-        async with asyncio.timeout(50):
+        async with asyncio.timeout(200):
             answer = await self._process.stdout.readline()
         assert answer, "the peer's client ended"
         return json.loads(answer)
@@ -95,7 +95,7 @@ class PeerSeat:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 assert await self._process.wait() == 0
         finally:
             if self._process.returncode is None:

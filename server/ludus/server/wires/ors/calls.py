@@ -8,6 +8,7 @@ that a client whose connection breaks can take the call up again, and comments f
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 from pydantic_core import to_json
@@ -49,7 +50,7 @@ async def call(ors: Ors, x: Exchange, environment: str) -> None:
         name, arguments = known
     else:
         task_id = session.begin_call(name, arguments, x.header(b"idempotency-key"))
-    stream = Stream(x, task_id)
+    stream = Stream(x, task_id, session.lose)
     stream.open_late()
     try:
         events = await _play(ors, x, episode, name, arguments, task_id)
@@ -59,11 +60,7 @@ async def call(ors: Ors, x: Exchange, environment: str) -> None:
         events = error_event(str(refusal.detail))
     finally:
         await stream.stop()
-    if stream.gone:
-        session.lose(task_id)
-    else:
-        session.delivered(task_id)
-        await stream.finish(events)
+    await stream.finish(events)
 
 
 async def score_group(ors: Ors, x: Exchange, environment: str) -> None:
@@ -93,20 +90,20 @@ async def score_group(ors: Ors, x: Exchange, environment: str) -> None:
         await asyncio.wait({scores[task_id]})
     finally:
         await stream.stop()
-    if not stream.gone:
-        await stream.finish(scores[task_id].result())
+    await stream.finish(scores[task_id].result())
 
 
 class Stream:
     """The events of one reply, whole or begun early."""
 
-    __slots__ = ("_ahead", "_task", "_timer", "_x", "gone", "task_id")
+    __slots__ = ("_ahead", "_gone", "_on_leave", "_task", "_task_id", "_timer", "_x")
 
-    def __init__(self, x: Exchange, task_id: str) -> None:
-        self.task_id = task_id
-        self.gone = False
-        """Whether the client left before the reply was complete."""
+    def __init__(self, x: Exchange, task_id: str, on_leave: Callable[[str], None] | None = None) -> None:
         self._x = x
+        self._task_id = task_id
+        self._on_leave = on_leave
+        """Told the task id when the client leaves before the reply is complete."""
+        self._gone = False
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._ahead: asyncio.Task[None] | None = None
@@ -124,17 +121,19 @@ class Stream:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def finish(self, events: bytes) -> None:
-        """Send the last events."""
+        """Send the last events, if anybody is there."""
+        if self._gone:
+            return
         if self._ahead is not None:
             await self._ahead
             await self._x.send({"type": "http.response.body", "body": events})
         else:
-            await self._x.events(task_id_event(self.task_id) + events)
+            await self._x.events(task_id_event(self._task_id) + events)
 
     def _open(self) -> None:
         loop = asyncio.get_running_loop()
         self._x.started = True
-        self._ahead = loop.create_task(self._x.begin_events(task_id_event(self.task_id)))
+        self._ahead = loop.create_task(self._x.begin_events(task_id_event(self._task_id)))
         self._task = loop.create_task(self._keep_open(self._ahead))
 
     async def _keep_open(self, ahead: asyncio.Task[None]) -> None:
@@ -143,7 +142,9 @@ class Stream:
         try:
             while not (await asyncio.wait({leaving}, timeout=PING_SECONDS))[0]:
                 await self._x.send({"type": "http.response.body", "body": ping_comment(), "more_body": True})
-            self.gone = True
+            self._gone = True
+            if self._on_leave is not None:
+                self._on_leave(self._task_id)
         finally:
             leaving.cancel()
 

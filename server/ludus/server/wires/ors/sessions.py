@@ -78,21 +78,22 @@ class Session:
                 if self.call(earlier) != (name, arguments):
                     raise Refusal(409, "this Idempotency-Key already stands for another call; use a new one")
                 return earlier
-        elif self._lost:
-            for earlier in self._lost:
-                if self.call(earlier) == (name, arguments):
+        else:
+            for earlier in self._lost or ():
+                if self.call(earlier) == (name, arguments) and self._nothing_since(earlier):
                     return earlier
         self._lost = None
         return self._note(name, arguments, key)
 
     def lose(self, task_id: str) -> None:
-        """Note that a call's reply could not be delivered."""
+        """Note that the connection of a call broke before its reply was complete."""
         self._lost = {*(self._lost or ()), task_id}
 
-    def delivered(self, task_id: str) -> None:
-        """Note that it could."""
-        if self._lost:
-            self._lost.discard(task_id)
+    def _nothing_since(self, task_id: str) -> bool:
+        """Whether all later calls, if any, were lost as well: the client has not moved on."""
+        number = int(task_id[24:], 16)
+        lost_later = sum(int(other[24:], 16) > number for other in self._lost or ())
+        return self._count - number == lost_later
 
     def _note(self, name: str, arguments: dict[str, Any], key: str) -> str:
         task_id = self.new_task_id()
