@@ -56,9 +56,9 @@ EPISODE_ERRORS: Final = (errors.EpisodeNotFound,)
 METHOD_ERRORS: Final[Mapping[str, tuple[type[errors.LudusError], ...]]] = {
     methods.LIST_ENVIRONMENTS.name: (),
     methods.LIST_SPLITS.name: (errors.EnvironmentNotFound,),
-    methods.LIST_TASKS.name: LISTING_ERRORS,
-    methods.GET_TASK.name: (*LISTING_ERRORS, errors.TaskNotFound),
-    methods.SAMPLE_TASKS.name: LISTING_ERRORS,
+    methods.LIST_TASKS.name: (*LISTING_ERRORS, errors.EnvironmentFailed),
+    methods.GET_TASK.name: (*LISTING_ERRORS, errors.TaskNotFound, errors.EnvironmentFailed),
+    methods.SAMPLE_TASKS.name: (*LISTING_ERRORS, errors.EnvironmentFailed),
     methods.START.name: (
         *LISTING_ERRORS, errors.TaskNotFound, errors.KeyConflict, errors.Unsupported, errors.CapacityError,
         errors.EnvironmentFailed, errors.InfrastructureFailed, errors.ShuttingDown,
@@ -81,7 +81,9 @@ METHOD_ERRORS: Final[Mapping[str, tuple[type[errors.LudusError], ...]]] = {
     methods.SCORE_GROUP.name: (
         errors.EpisodeNotFound, errors.GroupNotFound, errors.KeyConflict, errors.Unsupported, errors.EnvironmentFailed,
     ),
-    methods.REPORT_OUTCOMES.name: (*LISTING_ERRORS, errors.TaskNotFound, errors.KeyConflict),
+    methods.REPORT_OUTCOMES.name: (
+        *LISTING_ERRORS, errors.TaskNotFound, errors.KeyConflict, errors.EnvironmentFailed,
+    ),
 }  # fmt: skip
 """What each method may answer besides the errors that any may: `ANY_ERRORS`."""
 

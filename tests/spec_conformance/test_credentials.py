@@ -69,7 +69,7 @@ async def test_without_a_valid_token_the_control_plane_is_closed(guarded: LudusS
             assert (reply["id"], reply["error"]["code"]) == (None, 4010)
 
 
-@pytest.mark.requirement("CRED-3", "MTH-5")
+@pytest.mark.requirement("CRED-3", "MTH-5", "MTH-6")
 async def test_a_method_needs_its_scope(
     guarded: LudusServer, tokens: dict[str, str], connect: Connect, wire: str
 ) -> None:
@@ -271,7 +271,7 @@ async def test_neither_credential_opens_the_other_plane(
             await connect(wire, guarded, capability).call("environments/list")
     player: McpPeer = connect("mcp", guarded, tokens["root"], path=started["play"]["path"])
     with pytest.raises(RpcError) as caught:
-        await player.call("episodes/rewards", episode=started["episode"])
+        await player.exchange("dev.ludus/episodes/rewards", {"episode": started["episode"]})
     assert caught.value.code == -32601
     result = await player.tool("earn")
     assert "reward" not in json.dumps(result)

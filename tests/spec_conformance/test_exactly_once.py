@@ -124,7 +124,7 @@ async def test_starts_under_one_key_at_one_time_start_once(peer: Peer) -> None:
     assert world.RUNS["setup"] == 1
 
 
-@pytest.mark.requirement("KEY-4", "MTH-5")
+@pytest.mark.requirement("KEY-4", "MTH-5", "MTH-6")
 async def test_a_key_that_stands_for_something_else_is_refused(peer: Peer) -> None:
     started = await peer.call("episodes/start", **START, key="k")
     episode = started["episodes"][0]["episode"]

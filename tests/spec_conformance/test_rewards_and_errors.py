@@ -128,7 +128,7 @@ async def test_every_method_answers_minimal_params_with_a_result_that_the_schema
         await peer.call(method, **params)
 
 
-@pytest.mark.requirement("MTH-2", "MTH-5")
+@pytest.mark.requirement("MTH-2", "MTH-5", "MTH-6")
 async def test_params_that_do_not_fit_are_refused_by_name_and_change_nothing(peer: Peer, server: LudusServer) -> None:
     started = await peer.call("episodes/start", environment="workshop", split="train", key="k")
     episode = started["episodes"][0]["episode"]

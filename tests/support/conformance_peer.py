@@ -19,7 +19,12 @@ from referencing import Registry, Resource
 
 SPEC = Path(__file__).resolve().parents[2] / "spec"
 SCHEMA = json.loads((SPEC / "schema" / "episodes.schema.json").read_text("utf-8"))
-OPENRPC = {m["name"]: m for m in json.loads((SPEC / "schema" / "openrpc.json").read_text("utf-8"))["methods"]}
+_OPENRPC = json.loads((SPEC / "schema" / "openrpc.json").read_text("utf-8"))
+OPENRPC = {method["name"]: method for method in _OPENRPC["methods"]}
+ERRORS = {
+    name: {_OPENRPC["components"]["errors"][one["$ref"].rsplit("/", 1)[-1]]["code"] for one in method["errors"]}
+    for name, method in OPENRPC.items()
+}
 CODES = frozenset(int(code) for code in re.findall(r"^\| (-?\d+) \|", (SPEC / "13-errors.md").read_text("utf-8"), re.M))
 MCP_CODES = frozenset({-32020, -32021, -32022})
 REGISTRY: Registry[Any] = Registry().with_resource(SCHEMA["$id"], Resource.from_contents(SCHEMA))
@@ -34,6 +39,11 @@ def validate(name: str, value: Any) -> None:
     if name not in VALIDATORS:
         VALIDATORS[name] = Draft202012Validator({"$ref": f"{SCHEMA['$id']}#/$defs/{name}"}, registry=REGISTRY)
     VALIDATORS[name].validate(value)
+
+
+def expect_listed(method: str, error: RpcError) -> None:
+    """Insist that the text lists the error for the method."""
+    assert error.code in ERRORS.get(method, CODES) | MCP_CODES, f"{method} answered {error}, which is not listed for it"
 
 
 class RpcError(Exception):
@@ -63,7 +73,11 @@ class Peer:
             RpcError: the server said no.
         """
         name = "dev.ludus/" + method
-        result = await self.exchange(name, params)
+        try:
+            result = await self.exchange(name, params)
+        except RpcError as error:
+            expect_listed(name, error)
+            raise
         if name in OPENRPC:
             validate(OPENRPC[name]["result"]["name"], result)
         return result
