@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
             self.last, self.received = body[:length], b""
             self._next()
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         if not self.done.done():
             self.done.set_exception(ConnectionError("the server hung up"))
 

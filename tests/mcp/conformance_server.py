@@ -307,7 +307,7 @@ async def asks_what_it_may(ctx: Context, params: types.CallToolRequestParams) ->
 async def needs_sampling(ctx: Context, params: types.CallToolRequestParams) -> Answer:
     declared = ctx.session.client_capabilities
     if declared is None or declared.sampling is None:
-        needed = {"requiredCapabilities": {"sampling": {}}}
+        needed: Answer = {"requiredCapabilities": {"sampling": {}}}
         raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, "this tool needs sampling", needed)
     return done(text("You can sample."))
 

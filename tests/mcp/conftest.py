@@ -243,7 +243,7 @@ def post(http: httpx.AsyncClient) -> Post:
 
 
 @pytest.fixture(scope="session")
-def vault() -> type[Any]:
+def vault() -> Any:
     """The environment whose secrets are easy to find."""
     return environments().Vault
 

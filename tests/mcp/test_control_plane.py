@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from ludus.protocol import EXTENSION_ID, METHODS
@@ -20,13 +23,13 @@ SETTINGS = {
 
 
 @pytest.fixture
-async def url(serve, vault):
+async def url(serve: Any, vault: Any) -> Any:
     """The control plane of an open server with the vault."""
     return (await serve(vault)).url + "/mcp"
 
 
 @pytest.fixture
-async def guarded(serve, vault, tmp_path):
+async def guarded(serve: Any, vault: Any, tmp_path: Path) -> Any:
     """A server with tokens: its URL, and the tokens by name."""
     secrets, records = {}, []
     scopes = {
@@ -43,7 +46,7 @@ async def guarded(serve, vault, tmp_path):
     return (await serve(vault, token_file=file)).url + "/mcp", secrets
 
 
-async def ask(post, url, era, method, params=None, **options):
+async def ask(post: Any, url: str, era: str, method: str, params: Any = None, **options: Any) -> Any:
     """An extension method's answer, the request declaring the extension where that can be done."""
     return (await post(url, era, "dev.ludus/" + method, params, declare=era == MODERN, **options)).json()
 
@@ -54,19 +57,19 @@ START = {"environment": "vault", "split": "train", "index": 3, "key": "start"}
 # ── the extension ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_discovery_announces_the_extension(url, post):
+async def test_discovery_announces_the_extension(url: str, post: Any) -> None:
     capabilities = (await post(url, MODERN, "server/discover")).json()["result"]["capabilities"]
     assert capabilities["extensions"] == {EXTENSION_ID: SETTINGS}
 
 
-async def test_the_handshake_announces_the_extension_as_experimental(url, post):
+async def test_the_handshake_announces_the_extension_as_experimental(url: str, post: Any) -> None:
     hello = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     capabilities = (await post(url, LEGACY, "initialize", hello)).json()["result"]["capabilities"]
     assert capabilities["experimental"] == {EXTENSION_ID: SETTINGS}
 
 
 @era
-async def test_an_episode_is_started_stepped_graded_and_closed(era, url, post):
+async def test_an_episode_is_started_stepped_graded_and_closed(era: str, url: str, post: Any) -> None:
     started = (await ask(post, url, era, "episodes/start", START))["result"]
     (episode,) = started["episodes"]
     name = episode["episode"]
@@ -83,13 +86,13 @@ async def test_an_episode_is_started_stepped_graded_and_closed(era, url, post):
 
 
 @era
-async def test_nulls_of_a_result_arrive_as_nulls(era, url, post):
+async def test_nulls_of_a_result_arrive_as_nulls(era: str, url: str, post: Any) -> None:
     tasks = (await ask(post, url, era, "tasks/list", {"environment": "vault", "split": "train"}))["result"]
     assert tasks["nextCursor"] is None
 
 
 @era
-async def test_a_result_is_that_of_the_method_and_mcps_own_fields(era, url, post):
+async def test_a_result_is_that_of_the_method_and_mcps_own_fields(era: str, url: str, post: Any) -> None:
     result = (await ask(post, url, era, "environments/list"))["result"]
     own = {"resultType", "_meta"} if era == MODERN else set()
     assert set(result) == {"environments"} | own
@@ -97,25 +100,25 @@ async def test_a_result_is_that_of_the_method_and_mcps_own_fields(era, url, post
 
 @era
 @pytest.mark.parametrize("method", sorted(METHODS))
-async def test_wrong_params_are_told_in_words(era, method, url, post):
+async def test_wrong_params_are_told_in_words(era: str, method: str, url: str, post: Any) -> None:
     answer = (await post(url, era, method, {"bogus": 1}, declare=era == MODERN)).json()
     assert answer["error"]["code"] == -32602
     assert "bogus" in answer["error"]["message"]
 
 
 @era
-async def test_an_error_has_its_own_code_and_data(era, url, post):
+async def test_an_error_has_its_own_code_and_data(era: str, url: str, post: Any) -> None:
     answer = await ask(post, url, era, "episodes/get", {"episode": "e_none"})
     assert answer["error"]["code"] == 4044
     assert answer["error"]["data"] == {"episode": "e_none"}
 
 
 @era
-async def test_an_unknown_method_is_not_found(era, url, post):
+async def test_an_unknown_method_is_not_found(era: str, url: str, post: Any) -> None:
     assert (await ask(post, url, era, "episodes/reset"))["error"]["code"] == -32601
 
 
-async def test_a_modern_request_must_declare_the_extension(url, post):
+async def test_a_modern_request_must_declare_the_extension(url: str, post: Any) -> None:
     response = await post(url, MODERN, "dev.ludus/environments/list")
     assert response.status_code == 400
     error = response.json()["error"]
@@ -124,7 +127,7 @@ async def test_a_modern_request_must_declare_the_extension(url, post):
 
 
 @era
-async def test_a_repeated_start_is_one_start_in_either_era(era, url, post):
+async def test_a_repeated_start_is_one_start_in_either_era(era: str, url: str, post: Any) -> None:
     first = (await ask(post, url, era, "episodes/start", START))["result"]
     for again in ERAS:
         repeated = (await ask(post, url, again, "episodes/start", START))["result"]
@@ -132,7 +135,7 @@ async def test_a_repeated_start_is_one_start_in_either_era(era, url, post):
 
 
 @pytest.mark.parametrize("http_method", ["GET", "DELETE"])
-async def test_only_post_is_allowed(http_method, url, http):
+async def test_only_post_is_allowed(http_method: str, url: str, http: httpx.AsyncClient) -> None:
     response = await http.request(http_method, url, headers={"Accept": "text/event-stream"})
     assert response.status_code == 405
     assert response.headers["allow"] == "POST"
@@ -143,7 +146,7 @@ async def test_only_post_is_allowed(http_method, url, http):
 
 @era
 @pytest.mark.parametrize("token", ["", "ludus_wrong"])
-async def test_without_a_good_token_nothing_is_answered(era, token, guarded, post):
+async def test_without_a_good_token_nothing_is_answered(era: str, token: str, guarded: Any, post: Any) -> None:
     url, _ = guarded
     for method in ("tools/list", "dev.ludus/environments/list", "server/discover"):
         response = await post(url, era, method, token=token)
@@ -153,7 +156,7 @@ async def test_without_a_good_token_nothing_is_answered(era, token, guarded, pos
 
 
 @era
-async def test_a_token_opens_what_its_scopes_allow(era, guarded, post):
+async def test_a_token_opens_what_its_scopes_allow(era: str, guarded: Any, post: Any) -> None:
     url, tokens = guarded
     assert "result" in await ask(post, url, era, "environments/list", token=tokens["reader"])
     refused = await ask(post, url, era, "episodes/start", START, token=tokens["reader"])
@@ -170,7 +173,7 @@ async def test_a_token_opens_what_its_scopes_allow(era, guarded, post):
 
 
 @era
-async def test_episodes_of_another_token_do_not_exist(era, guarded, post):
+async def test_episodes_of_another_token_do_not_exist(era: str, guarded: Any, post: Any) -> None:
     url, tokens = guarded
     began = await ask(post, url, era, "episodes/start", START, token=tokens["trainer"])
     name = began["result"]["episodes"][0]["episode"]
@@ -186,13 +189,13 @@ async def test_episodes_of_another_token_do_not_exist(era, guarded, post):
 # ── the plain tools ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def tool(post, url, era, name, arguments, **options):
+async def tool(post: Any, url: str, era: str, name: str, arguments: Any, **options: Any) -> Any:
     """What one of the plain tools answers."""
     return (await post(url, era, "tools/call", {"name": name, "arguments": arguments}, **options)).json()["result"]
 
 
 @era
-async def test_the_tools_are_the_same_whoever_asks(era, url, post):
+async def test_the_tools_are_the_same_whoever_asks(era: str, url: str, post: Any) -> None:
     first = (await post(url, era, "tools/list")).json()["result"]["tools"]
     await tool(post, url, era, "start_episode", {"environment": "vault"})
     assert (await post(url, era, "tools/list", declare=era == MODERN)).json()["result"]["tools"] == first
@@ -200,7 +203,7 @@ async def test_the_tools_are_the_same_whoever_asks(era, url, post):
 
 
 @era
-async def test_environments_are_listed_with_splits_and_tools(era, url, post):
+async def test_environments_are_listed_with_splits_and_tools(era: str, url: str, post: Any) -> None:
     text = (await tool(post, url, era, "list_environments", {}))["content"][0]["text"]
     assert text.startswith("vault 0.1.0\nOpen the vault.")
     assert "train (50 tasks)" in text
@@ -222,7 +225,9 @@ async def test_environments_are_listed_with_splits_and_tools(era, url, post):
         ({"environment": "vault", "split": ["x"]}, "split"),
     ],
 )
-async def test_a_start_that_cannot_be_is_a_tool_error_in_words(era, arguments, said, url, post):
+async def test_a_start_that_cannot_be_is_a_tool_error_in_words(
+    era: str, arguments: Any, said: str, url: str, post: Any
+) -> None:
     result = await tool(post, url, era, "start_episode", arguments)
     assert result["isError"] is True
     assert said in result["content"][0]["text"]
@@ -232,18 +237,18 @@ async def test_a_start_that_cannot_be_is_a_tool_error_in_words(era, arguments, s
 @pytest.mark.parametrize(
     "arguments", [{}, {"episode": 7, "tool": "x"}, {"episode": "e", "tool": "x", "arguments": []}, {"tool": "x"}]
 )
-async def test_a_call_that_cannot_be_is_a_tool_error(era, arguments, url, post):
+async def test_a_call_that_cannot_be_is_a_tool_error(era: str, arguments: Any, url: str, post: Any) -> None:
     assert (await tool(post, url, era, "call_tool", arguments))["isError"] is True
 
 
-async def begun(post, url, era, **options):
+async def begun(post: Any, url: str, era: str, **options: Any) -> Any:
     """The id of an episode begun with the plain tool."""
     result = await tool(post, url, era, "start_episode", {"environment": "vault", "index": 1}, **options)
     return result["content"][0]["text"].split()[1]
 
 
 @era
-async def test_a_stock_host_never_sees_a_reward(era, url, post):
+async def test_a_stock_host_never_sees_a_reward(era: str, url: str, post: Any) -> None:
     name = await begun(post, url, era)
     for call in ({"tool": "look"}, {"tool": "open", "arguments": {"combination": "x"}}):
         result = await tool(post, url, era, "call_tool", {"episode": name, **call})
@@ -252,7 +257,7 @@ async def test_a_stock_host_never_sees_a_reward(era, url, post):
         assert EXTENSION_ID not in result.get("_meta", {})
 
 
-async def test_who_declares_the_extension_gets_rewards_in_meta(url, post):
+async def test_who_declares_the_extension_gets_rewards_in_meta(url: str, post: Any) -> None:
     name = await begun(post, url, MODERN)
     result = await tool(post, url, MODERN, "call_tool", {"episode": name, "tool": "look"}, declare=True)
     facts = result["_meta"][EXTENSION_ID]
@@ -261,7 +266,7 @@ async def test_who_declares_the_extension_gets_rewards_in_meta(url, post):
     assert "0.73" not in json.dumps(result["content"])
 
 
-async def test_declaring_the_extension_is_not_enough_without_the_scope(guarded, post):
+async def test_declaring_the_extension_is_not_enough_without_the_scope(guarded: Any, post: Any) -> None:
     url, tokens = guarded
     name = await begun(post, url, MODERN, token=tokens["runner"])
     call = {"episode": name, "tool": "look"}
@@ -271,7 +276,7 @@ async def test_declaring_the_extension_is_not_enough_without_the_scope(guarded, 
 
 
 @era
-async def test_a_failing_environment_tells_its_incident_only(era, url, post):
+async def test_a_failing_environment_tells_its_incident_only(era: str, url: str, post: Any) -> None:
     name = await begun(post, url, era)
     result = await tool(post, url, era, "call_tool", {"episode": name, "tool": "kick"})
     assert result["isError"] is True

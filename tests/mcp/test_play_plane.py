@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
+import httpx
 import pytest
 
 from ludus.protocol import METHODS
@@ -40,7 +42,7 @@ class Slow(Environment[Task]):
 
 
 @pytest.fixture
-def slow():
+def slow() -> Any:
     """The environment `Slow`, fresh."""
     Slow.calls = []
     Slow.started, Slow.release = asyncio.Event(), asyncio.Event()
@@ -48,21 +50,21 @@ def slow():
 
 
 @pytest.fixture
-async def played(serve, start_episode, vault):
+async def played(serve: Any, start_episode: Any, vault: Any) -> Any:
     """A server with one episode of the vault: the server, the episode, its URL."""
     server = await serve(vault)
     episode = await start_episode(server, "vault", index=1)
     return server, episode, server.url + episode.play.path
 
 
-async def steps_of(server, episode):
+async def steps_of(server: Any, episode: Any) -> Any:
     """How many steps the episode has had."""
     params = GetEpisodeParams(episode=episode.episode)
     return (await server.app.context.host.get_episode(params, Principal.open())).info.steps
 
 
 @era
-async def test_the_prompt_is_given_as_prompt_and_as_instructions(era, played, post):
+async def test_the_prompt_is_given_as_prompt_and_as_instructions(era: str, played: Any, post: Any) -> None:
     _, episode, url = played
     opening = "server/discover" if era == MODERN else "initialize"
     hello = (
@@ -81,14 +83,14 @@ async def test_the_prompt_is_given_as_prompt_and_as_instructions(era, played, po
 
 
 @era
-async def test_no_other_prompt_exists(era, played, post):
+async def test_no_other_prompt_exists(era: str, played: Any, post: Any) -> None:
     answer = (await post(played[2], era, "prompts/get", {"name": "other"})).json()
     assert answer["error"]["code"] == -32602
 
 
 @era
 @pytest.mark.parametrize("method", sorted(METHODS))
-async def test_the_extension_and_its_lifecycle_do_not_exist_here(era, method, played, post):
+async def test_the_extension_and_its_lifecycle_do_not_exist_here(era: str, method: str, played: Any, post: Any) -> None:
     _, episode, url = played
     response = await post(url, era, method, {"episode": episode.episode}, declare=era == MODERN)
     assert response.json()["error"]["code"] == -32601
@@ -96,13 +98,13 @@ async def test_the_extension_and_its_lifecycle_do_not_exist_here(era, method, pl
 
 
 @era
-async def test_a_trainers_token_opens_nothing_here(era, played, post):
+async def test_a_trainers_token_opens_nothing_here(era: str, played: Any, post: Any) -> None:
     response = await post(played[2], era, "dev.ludus/episodes/rewards", {"episode": played[1].episode}, token="ludus_x")
     assert response.json()["error"]["code"] == -32601
 
 
 @pytest.mark.parametrize("http_method", ["GET", "DELETE", "PUT"])
-async def test_only_post_is_allowed(http_method, played, http):
+async def test_only_post_is_allowed(http_method: str, played: Any, http: httpx.AsyncClient) -> None:
     response = await http.request(http_method, played[2], headers={"Accept": "text/event-stream"})
     assert response.status_code == 405
     assert response.headers["allow"] == "POST"
@@ -110,7 +112,7 @@ async def test_only_post_is_allowed(http_method, played, http):
 
 @era
 @pytest.mark.parametrize("forgery", ["play_x", "x", "play_" + "A" * 90])
-async def test_a_forged_capability_names_nothing(era, forgery, played, post):
+async def test_a_forged_capability_names_nothing(era: str, forgery: str, played: Any, post: Any) -> None:
     server = played[0]
     response = await post(f"{server.url}/play/{forgery}/mcp", era, "tools/list")
     assert response.status_code == 404
@@ -118,7 +120,7 @@ async def test_a_forged_capability_names_nothing(era, forgery, played, post):
 
 
 @era
-async def test_an_altered_capability_is_refused(era, played, post):
+async def test_an_altered_capability_is_refused(era: str, played: Any, post: Any) -> None:
     _, _, url = played
     capability = url.split("/")[-2]
     altered = capability[:-1] + ("A" if capability[-1] != "A" else "E")
@@ -126,7 +128,9 @@ async def test_an_altered_capability_is_refused(era, played, post):
 
 
 @era
-async def test_an_expired_capability_is_refused(era, serve, vault, start_episode, post):
+async def test_an_expired_capability_is_refused(
+    era: str, serve: Any, vault: Any, start_episode: Any, post: Any
+) -> None:
     server = await serve(vault)
     signer = server.app.context.signer
     episode = await start_episode(server, "vault", index=1)
@@ -137,7 +141,9 @@ async def test_an_expired_capability_is_refused(era, serve, vault, start_episode
 
 
 @era
-async def test_an_episode_that_the_server_does_not_know_still_speaks_mcp(era, serve, vault, post):
+async def test_an_episode_that_the_server_does_not_know_still_speaks_mcp(
+    era: str, serve: Any, vault: Any, post: Any
+) -> None:
     server = await serve(vault)
     capability, _ = server.app.context.signer.sign("e_gone", ["look"])
     url = f"{server.url}/play/{capability}/mcp"
@@ -149,7 +155,7 @@ async def test_an_episode_that_the_server_does_not_know_still_speaks_mcp(era, se
 
 
 @era
-async def test_an_ended_episode_lists_its_tools_and_refuses_calls(era, played, post):
+async def test_an_ended_episode_lists_its_tools_and_refuses_calls(era: str, played: Any, post: Any) -> None:
     _, _, url = played
     before = (await post(url, era, "tools/list")).json()["result"]["tools"]
     await post(url, era, "tools/call", {"name": "open", "arguments": {"combination": "x"}})
@@ -160,14 +166,16 @@ async def test_an_ended_episode_lists_its_tools_and_refuses_calls(era, played, p
 
 
 @era
-async def test_an_unknown_tool_is_mcps_invalid_params(era, played, post):
+async def test_an_unknown_tool_is_mcps_invalid_params(era: str, played: Any, post: Any) -> None:
     answer = (await post(played[2], era, "tools/call", {"name": "fly", "arguments": {}})).json()
     assert answer["error"] == {"code": -32602, "message": "Unknown tool: fly"}
 
 
 @era
 @pytest.mark.parametrize("body", [b"{", b"\xff\xfe{}", b"[]", b"7", b'{"jsonrpc": "2.0", "method": 5, "id": 1}'])
-async def test_a_malformed_body_is_a_clear_error_and_the_episode_goes_on(era, body, played, http, post):
+async def test_a_malformed_body_is_a_clear_error_and_the_episode_goes_on(
+    era: str, body: bytes, played: Any, http: httpx.AsyncClient, post: Any
+) -> None:
     _, _, url = played
     headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
     response = await http.post(url, content=body, headers={**headers, "MCP-Protocol-Version": era})
@@ -180,7 +188,7 @@ async def test_a_malformed_body_is_a_clear_error_and_the_episode_goes_on(era, bo
 
 
 @era
-async def test_a_marked_call_that_is_repeated_is_one_step(era, played, post):
+async def test_a_marked_call_that_is_repeated_is_one_step(era: str, played: Any, post: Any) -> None:
     server, episode, url = played
     mark = {STEP_META_KEY: {"step": 1, "key": "k1"}}
     call = ("tools/call", {"name": "dial", "arguments": {"number": 3}})
@@ -191,7 +199,7 @@ async def test_a_marked_call_that_is_repeated_is_one_step(era, played, post):
 
 
 @era
-async def test_a_mark_that_skips_ahead_or_changes_its_call_is_a_conflict(era, played, post):
+async def test_a_mark_that_skips_ahead_or_changes_its_call_is_a_conflict(era: str, played: Any, post: Any) -> None:
     _, _, url = played
     call = {"name": "dial", "arguments": {"number": 3}}
     gap = (await post(url, era, "tools/call", call, meta={STEP_META_KEY: {"step": 4, "key": "k4"}})).json()
@@ -205,7 +213,7 @@ async def test_a_mark_that_skips_ahead_or_changes_its_call_is_a_conflict(era, pl
 
 @era
 @pytest.mark.parametrize("mark", ["k", {"key": ""}, {"step": 1}, {"step": "one", "key": "k"}, {"key": "k", "more": 1}])
-async def test_a_mark_of_another_shape_is_refused_and_nothing_runs(era, mark, played, post):
+async def test_a_mark_of_another_shape_is_refused_and_nothing_runs(era: str, mark: Any, played: Any, post: Any) -> None:
     server, episode, url = played
     answer = (await post(url, era, "tools/call", {"name": "look"}, meta={STEP_META_KEY: mark})).json()
     assert answer["error"]["code"] == -32602
@@ -213,7 +221,9 @@ async def test_a_mark_of_another_shape_is_refused_and_nothing_runs(era, mark, pl
 
 
 @era
-async def test_a_step_ends_although_the_player_hung_up(era, serve, slow, start_episode, http, post):
+async def test_a_step_ends_although_the_player_hung_up(
+    era: str, serve: Any, slow: Any, start_episode: Any, http: httpx.AsyncClient, post: Any
+) -> None:
     server = await serve(slow)
     episode = await start_episode(server, "slow", index=0)
     url = server.url + episode.play.path
@@ -229,7 +239,9 @@ async def test_a_step_ends_although_the_player_hung_up(era, serve, slow, start_e
 
 
 @era
-async def test_a_cancelled_call_is_still_one_step(era, serve, slow, start_episode, http, post):
+async def test_a_cancelled_call_is_still_one_step(
+    era: str, serve: Any, slow: Any, start_episode: Any, http: httpx.AsyncClient, post: Any
+) -> None:
     server = await serve(slow)
     episode = await start_episode(server, "slow", index=0)
     url = server.url + episode.play.path
@@ -243,7 +255,9 @@ async def test_a_cancelled_call_is_still_one_step(era, serve, slow, start_episod
 
 
 @era
-async def test_episodes_on_one_server_do_not_meet(era, serve, vault, start_episode, post):
+async def test_episodes_on_one_server_do_not_meet(
+    era: str, serve: Any, vault: Any, start_episode: Any, post: Any
+) -> None:
     server = await serve(vault)
     one, two = [await start_episode(server, "vault", index=index) for index in (1, 2)]
     await post(server.url + one.play.path, era, "tools/call", {"name": "open", "arguments": {"combination": "x"}})

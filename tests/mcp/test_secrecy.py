@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import httpx
 from hypothesis import HealthCheck, Phase, given, settings
@@ -54,7 +55,7 @@ requests = st.tuples(st.sampled_from([MODERN, LEGACY]), tool_calls | other_calls
 """Era, method with params, mark of the step."""
 
 
-def encode(era, method, params, mark, episode):
+def encode(era: str, method: str, params: Any, mark: Any, episode: Any) -> Any:
     """One request, which names an episode of its own where it names one."""
     headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": era}
     params = dict(params)
@@ -74,7 +75,7 @@ def encode(era, method, params, mark, episode):
     return headers, {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 
 
-async def replies_to(environment, batch):
+async def replies_to(environment: Any, batch: Any) -> Any:
     """Everything the play plane of one episode says to the requests of `batch`, and what it must never say."""
     limits = ServerLimits(grace_seconds=0.2)
     async with serving([environment], ServerSettings(port=0, limits=limits, log_level="CRITICAL")) as server:
@@ -84,6 +85,8 @@ async def replies_to(environment, batch):
             for split in ("train", "test")
         ]
         (mine,), (other,) = (each.episodes for each in started)
+        assert mine.play is not None
+        assert other.play is not None
         said = []
         async with httpx.AsyncClient(timeout=20) as client:
             # The other episode has a story of its own, in case anything of it is shared.
@@ -115,7 +118,7 @@ ALLOWED = {"prompts/list": '"task"'}
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(batch=st.lists(requests, min_size=8, max_size=25))
-def test_no_reply_of_the_play_plane_holds_what_players_may_not_know(batch, vault):
+def test_no_reply_of_the_play_plane_holds_what_players_may_not_know(batch: Any, vault: Any) -> None:
     said, secrets = asyncio.run(replies_to(vault, batch))
     for body, text in said:
         for secret in (*FORBIDDEN, *secrets):

@@ -6,6 +6,7 @@ import importlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,13 +17,13 @@ HERE = Path(__file__).resolve().parent
 BUILT_IN = ("guess_number", "countdown", "wordle")
 
 
-def built_in(name):
+def built_in(name: str) -> Any:
     """A built-in environment's class."""
     module = importlib.import_module(f"ludus.environments.{name}")
     return next(getattr(module, each) for each in module.__all__ if not each.endswith("Task"))
 
 
-def seen(result):
+def seen(result: Any) -> Any:
     """A player's view of a step, as the step's result would have it."""
     assert "failure" not in result, result
     texts = [block["text"] for block in result["content"] if block["type"] == "text"]
@@ -31,7 +32,7 @@ def seen(result):
     return StepResult(step=1, content=content, end_reason=EndReason.COMPLETED if over else None)
 
 
-async def play_oracle(cls, task, call):
+async def play_oracle(cls: Any, task: Any, call: Any) -> Any:
     """Let the oracle play through a client, and return the last thing it saw."""
     actions = cls.oracle(task)
     action = next(actions)
@@ -46,7 +47,9 @@ async def play_oracle(cls, task, call):
 
 @pytest.mark.requirement("PLAY-1", "PLAY-4")
 @pytest.mark.parametrize("name", BUILT_IN)
-async def test_a_peer_plays_the_built_in_environments_to_the_best_reward(name, player, serve, start_episode):
+async def test_a_peer_plays_the_built_in_environments_to_the_best_reward(
+    name: str, player: Any, serve: Any, start_episode: Any
+) -> None:
     cls = built_in(name)
     server = await serve(cls)
     episode = await start_episode(server, name, index=3)
@@ -66,7 +69,9 @@ async def test_a_peer_plays_the_built_in_environments_to_the_best_reward(name, p
     assert "over" in after["content"][0]["text"]
 
 
-async def test_a_peer_sees_content_and_errors_in_mcps_own_forms(player, serve, start_episode, vault):
+async def test_a_peer_sees_content_and_errors_in_mcps_own_forms(
+    player: Any, serve: Any, start_episode: Any, vault: Any
+) -> None:
     server = await serve(vault)
     episode = await start_episode(server, "vault", index=1)
     peer = await player("http", server.url + episode.play.path)
@@ -88,7 +93,9 @@ async def test_a_peer_sees_content_and_errors_in_mcps_own_forms(player, serve, s
     assert "PRIVATE" not in "".join(peer.said)
 
 
-async def test_a_failing_environment_is_a_tool_error_with_an_incident(player, serve, start_episode, vault):
+async def test_a_failing_environment_is_a_tool_error_with_an_incident(
+    player: Any, serve: Any, start_episode: Any, vault: Any
+) -> None:
     server = await serve(vault)
     episode = await start_episode(server, "vault", index=1)
     peer = await player("http", server.url + episode.play.path)
@@ -101,7 +108,7 @@ async def test_a_failing_environment_is_a_tool_error_with_an_incident(player, se
 
 
 @pytest.mark.requirement("NEG-11")
-async def test_a_peer_begins_and_plays_from_the_catalogue(player, serve, vault):
+async def test_a_peer_begins_and_plays_from_the_catalogue(player: Any, serve: Any, vault: Any) -> None:
     server = await serve(vault)
     peer = await player("http", server.url + "/mcp")
     assert peer.hello["tools"] == ["list_environments", "start_episode", "call_tool"]
@@ -117,7 +124,7 @@ async def test_a_peer_begins_and_plays_from_the_catalogue(player, serve, vault):
     assert "PRIVATE" not in "".join(peer.said).replace(url, "")
 
 
-async def test_a_peer_plays_one_episode_over_stdio(player):
+async def test_a_peer_plays_one_episode_over_stdio(player: Any) -> None:
     ludus = Path(sys.executable).with_name("ludus")
     peer = await player("stdio", str(ludus), "serve", "guess_number", "--stdio", "--index", "3", "--play-only")
     assert peer.hello["tools"] == ["guess"]
@@ -126,7 +133,7 @@ async def test_a_peer_plays_one_episode_over_stdio(player):
     assert "This episode is over (completed)." in [block.get("text") for block in last["content"]]
 
 
-async def test_a_peer_plays_the_catalogue_over_stdio(player):
+async def test_a_peer_plays_the_catalogue_over_stdio(player: Any) -> None:
     ludus = Path(sys.executable).with_name("ludus")
     peer = await player("stdio", str(ludus), "serve", f"{HERE / 'environments.py'}:Vault", "--stdio")
     assert peer.hello["tools"] == ["list_environments", "start_episode", "call_tool"]
@@ -142,12 +149,14 @@ INSPECTOR = "inspector/clients/launcher/build/index.js"
 
 
 @pytest.mark.parametrize("era", ["legacy", "auto", "modern"])
-async def test_the_inspector_plays_an_episode(era, node, run, serve, start_episode, vault):
+async def test_the_inspector_plays_an_episode(
+    era: str, node: Any, run: Any, serve: Any, start_episode: Any, vault: Any
+) -> Any:
     binary, script = node(INSPECTOR)
     server = await serve(vault)
     episode = await start_episode(server, "vault", index=1)
 
-    async def inspect(*options):
+    async def inspect(*options: Any) -> Any:
         where = (server.url + episode.play.path, "--transport", "http", "--protocol-era", era, "--format", "json")
         return await run(binary, script, "--cli", *where, *options)
 
@@ -165,14 +174,16 @@ async def test_the_inspector_plays_an_episode(era, node, run, serve, start_episo
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-async def test_the_inspector_plays_the_built_in_environments(name, node, run, serve, start_episode):
+async def test_the_inspector_plays_the_built_in_environments(
+    name: str, node: Any, run: Any, serve: Any, start_episode: Any
+) -> Any:
     binary, script = node(INSPECTOR)
     cls = built_in(name)
     server = await serve(cls)
     episode = await start_episode(server, name, index=3)
     host = server.app.context.host
 
-    async def call(tool, arguments):
+    async def call(tool: Any, arguments: Any) -> Any:
         given = [part for key, value in arguments.items() for part in ("--tool-arg", f"{key}={value}")]
         where = (server.url + episode.play.path, "--transport", "http", "--protocol-era", "auto", "--format", "json")
         code, output = await run(binary, script, "--cli", *where, "--method", "tools/call", "--tool-name", tool, *given)
