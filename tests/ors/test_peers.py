@@ -59,16 +59,19 @@ async def play_oracle(environment: type[Environment[Any]], seat: Any, split: str
     oracle = environment.oracle(task)
     answers: list[dict[str, Any]] = []
     action = next(oracle)
-    while True:
+    for _ in range(100):
         if isinstance(action, Answer):
             answers.append(await seat.call("submit_answer", answer=action.text))
         else:
             answers.append(await seat.call(action.tool, **action.arguments))
         assert "raised" not in answers[-1], answers[-1]
+        if answers[-1]["finished"]:
+            break
         try:
             action = oracle.send(step_of(len(answers), answers[-1]))
         except StopIteration:
-            return answers
+            break
+    return answers
 
 
 @pytest.mark.parametrize("environment", GAMES)

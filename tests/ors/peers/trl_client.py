@@ -34,7 +34,7 @@ def main() -> None:
         tool, arguments = json.loads(line)["call"]
         try:
             text = getattr(rollout, tool)(**arguments)
-            tell({"blocks": [text], "reward": spec.reward_funcs([rollout])[0]})
+            tell({"blocks": [text], "reward": spec.reward_funcs([rollout])[0], "finished": rollout.finished})
         except Exception as error:
             tell({"raised": type(error).__name__, "message": str(error)})
     rollout._close()
