@@ -184,6 +184,34 @@ async def test_a_malformed_body_is_a_clear_error_and_the_episode_goes_on(
     assert (await post(url, era, "tools/call", {"name": "look", "arguments": {}})).json()["result"]["isError"] is False
 
 
+class Odd(Environment[Task]):
+    """Shows what is hard to write down."""
+
+    splits = {"train": [Task(id="only")]}
+    blocking = False
+
+    def prompt(self) -> str:
+        return "half a pair: \ud800"
+
+    @tool
+    def show(self, text: str = "") -> str:
+        """Show it."""
+        return text or "half a pair: \ud800, a null: \0, a separator: \u2028"
+
+
+@era
+async def test_text_that_utf8_cannot_carry_is_shown_without_it(
+    era: str, serve: Any, start_episode: Any, post: Any
+) -> None:
+    server = await serve(Odd)
+    episode = await start_episode(server, "odd", index=0)
+    url = server.url + episode.play.path
+    shown = (await post(url, era, "tools/call", {"name": "show"})).json()["result"]
+    assert shown["content"][0]["text"] == "half a pair: ?, a null: \0, a separator: \u2028"
+    prompt = (await post(url, era, "prompts/get", {"name": "task"})).json()["result"]
+    assert prompt["messages"][0]["content"]["text"] == "half a pair: ?"
+
+
 # ── exactly once ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
