@@ -17,12 +17,12 @@ from ludus.protocol import (
     TextBlock,
 )
 from ludus.protocol.errors import InfrastructureFailed
-from ludus.server.environment import Environment
+from ludus.server.environment import Environment, Toolset
 from ludus.server.host import EpisodeHost
 from ludus.server.limits import ServerLimits
 from ludus.server.results import Result, ToolError
 from ludus.server.splits import Split
-from ludus.server.tools import StepContext, Toolset, tool
+from ludus.server.tools import StepContext, tool
 
 __all__ = [
     "Answer",

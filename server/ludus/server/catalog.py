@@ -13,9 +13,9 @@ from ludus.protocol.episodes import EnvironmentInfo, SplitInfo, SplitType, TaskR
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, SplitNotFound
 from ludus.protocol.identifiers import SUBMIT_TOOL
 from ludus.server.curriculum import Curriculum
-from ludus.server.environment import Environment
+from ludus.server.environment import Environment, Toolset
 from ludus.server.splits import SPLIT_TYPES, Split
-from ludus.server.tools import Tool, Toolset, collect
+from ludus.server.tools import Tool, collect
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 _ROOT_PATHS = frozenset(

@@ -12,7 +12,6 @@ from ludus.protocol.episodes import Candidate, EpisodeLimits, StepResult
 from ludus.protocol.rewards import Reward
 from ludus.protocol.tasks import Task
 from ludus.server.splits import Split
-from ludus.server.tools import Toolset
 
 TaskT = TypeVar("TaskT", bound=Task)
 
@@ -89,3 +88,10 @@ class Environment(Generic[TaskT]):
     def oracle(cls, task: TaskT) -> Generator[Call | Answer, StepResult, None]:
         """A policy that knows the answer and earns the best reward: yields actions, receives their results."""
         raise NotImplementedError
+
+
+class Toolset:
+    """Tools that several environments share; each episode has its own instance."""
+
+    def __init__(self, environment: Environment[Any]) -> None:
+        self.environment = environment

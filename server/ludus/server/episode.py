@@ -14,7 +14,8 @@ from ludus.protocol.errors import EpisodeEnded, LudusError
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, Event, advance
 from ludus.protocol.rewards import Reward, RewardEntry, total
 from ludus.server.catalog import SUBMIT_SPEC, Published
-from ludus.server.tools import Tool, Toolset
+from ludus.server.environment import Toolset
+from ludus.server.tools import Tool
 
 _UNSCORED = {
     EndReason.ENVIRONMENT_ERROR: "the environment failed",

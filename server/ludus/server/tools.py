@@ -6,7 +6,7 @@ import inspect
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints, overload
+from typing import Any, Final, TypeVar, get_type_hints, overload
 
 import docstring_parser
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -16,9 +16,6 @@ from pydantic.json_schema import GenerateJsonSchema
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.identifiers import RESERVED_TOOL_NAMES
-
-if TYPE_CHECKING:
-    from ludus.server.environment import Environment
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK: Final = "__ludus_tool__"
@@ -46,13 +43,6 @@ class StepContext:
     """When this call must be done, in seconds of the event loop's clock."""
     rng: random.Random
     """The episode's random generator."""
-
-
-class Toolset:
-    """Tools that several environments share; each episode has its own instance."""
-
-    def __init__(self, environment: Environment[Any]) -> None:
-        self.environment = environment
 
 
 @overload
