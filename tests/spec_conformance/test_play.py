@@ -234,7 +234,7 @@ async def test_a_call_after_the_end_runs_nothing_and_says_so(
         case _:
             await player.tool("say", {"text": "x"})
     before = await trainer.info(started["episode"])
-    for name, arguments in (("earn", {}), ("submit_answer", {"answer": "y"}), ("sing", {})):
+    for name, arguments in (("earn", {}), ("submit_answer", {"answer": "y"}), ("submit_answer", {}), ("sing", {})):
         result = await player.tool(name, arguments)
         assert result["isError"]
         assert "over" in text_of(result)

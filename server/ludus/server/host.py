@@ -270,6 +270,8 @@ class EpisodeHost:
         if tool == SUBMIT_TOOL and found.published.gradable:
             answer = arguments.get("answer")
             if not isinstance(answer, str) or len(arguments) != 1:
+                if found.end_reason is not None:
+                    raise found.ended_error()
                 message = f"Wrong arguments for {SUBMIT_TOOL}: give exactly `answer`, a string."
                 error = e.StepError(code="invalid_arguments", message=message)
                 return e.StepResult(step=found.asked, content=(TextBlock(text=message),), error=error)
