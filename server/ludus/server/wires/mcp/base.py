@@ -32,6 +32,9 @@ _CACHED: Final[dict[CacheableMethod, CacheHint]] = {
 }
 
 
+_OPENINGS: Final = frozenset({"initialize", "server/discover"})
+
+
 class LudusServer(Server[Any]):
     """An MCP server that announces its extensions in the handshake era too.
 
@@ -47,7 +50,27 @@ class LudusServer(Server[Any]):
             get_tool_input_schema=_no_header_parameters,
         )
         # The SDK's span for each message would be a second one inside the app's own, which knows the route.
-        self.middleware[:] = [_answer_faults]
+        self.middleware[:] = [self._serve]
+
+    async def instructions_for(self, ctx: Context) -> str | None:
+        """What the answers to `initialize` and `server/discover` tell a model to do."""
+        return self.instructions
+
+    async def _serve(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Middleware around every message: a fault of ours is told by its incident, where the SDK would tell its text."""
+        try:
+            result = await call_next(ctx)
+            if ctx.method in _OPENINGS and isinstance(result, dict):
+                told = await self.instructions_for(ctx)
+                return result if told is None else {**result, "instructions": told}
+            return result
+        except (MCPError, ValidationError):
+            raise
+        except Exception as error:
+            incident = new_incident()
+            _logger.exception("%s failed (incident %s)", ctx.method, incident, extra={"incident": incident})
+            told = f"the server failed at {ctx.method}; its log tells why under {incident}"
+            raise mcp_error(InternalError(told, incident=incident)) from error
 
     def create_initialization_options(
         self,
@@ -58,19 +81,6 @@ class LudusServer(Server[Any]):
         """The SDK's own, with the extensions repeated as experimental capabilities."""
         experimental = {**self.extensions, **(experimental_capabilities or {})}
         return super().create_initialization_options(notification_options, experimental or None, extensions)
-
-
-async def _answer_faults(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """Middleware: a fault of ours is logged, and the client gets its incident; the SDK would send its text."""
-    try:
-        return await call_next(ctx)
-    except (MCPError, ValidationError):
-        raise
-    except Exception as error:
-        incident = new_incident()
-        _logger.exception("%s failed (incident %s)", ctx.method, incident, extra={"incident": incident})
-        told = f"the server failed at {ctx.method}; its log tells why under {incident}"
-        raise mcp_error(InternalError(told, incident=incident)) from error
 
 
 def _no_header_parameters(name: str) -> None:

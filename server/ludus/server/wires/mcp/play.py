@@ -11,13 +11,15 @@ clients begin again and dual-era clients change eras.
 
 from __future__ import annotations
 
+import itertools
 import json
+import secrets
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import mcp_types as types
 from mcp import MCPError
-from mcp.server.context import CallNext, HandlerResult
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
@@ -39,11 +41,19 @@ from ludus.server.wires.mcp.base import Context, LudusServer
 from ludus.server.wires.mcp.http import Endpoint, Extend
 
 if TYPE_CHECKING:
+    from ludus.server.auth import Claims
     from ludus.server.host import EpisodeHost
     from ludus.server.wires import WireContext
 
 _EPISODE: Final = "ludus.episode"
 """Where the ASGI scope holds the id of the episode that the capability names."""
+
+_PROCESS: Final = secrets.token_hex(8)
+_calls = itertools.count()
+"""Calls without a key of their own are told apart by process and number."""
+
+_REMEMBERED: Final = 4096
+"""Capabilities whose signatures are not checked again."""
 
 PROMPT_NAME: Final = "task"
 """The name of the play plane's one prompt."""
@@ -65,41 +75,50 @@ class PlayPlane:
 
     def __init__(self, context: WireContext, extend: Extend | None = None, *, back_channel: bool = False) -> None:
         self._signer = context.signer
-        server = episode_server(context.host, _episode_of_request)
+        self._known: dict[str, Claims] = {}
+        server = EpisodeServer(context.host, _episode_of_request)
         self._endpoint = Endpoint(server, context.limits.body_bytes, extend, back_channel=back_channel)
         self.run = self._endpoint.run
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request on `PLAY_PATH`."""
         try:
-            claims = self._signer.verify(scope["path_params"]["capability"])
+            scope[_EPISODE] = self._verified(scope["path_params"]["capability"]).episode
         except CapabilityRefused as refusal:
             await _not_found(refusal)(scope, receive, send)
             return
-        scope[_EPISODE] = claims.episode
         await self._endpoint(scope, receive, send)
 
+    def _verified(self, capability: str) -> Claims:
+        claims = self._known.get(capability)
+        if claims is None or claims.expires_at <= time.time():
+            claims = self._signer.verify(capability)
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[capability] = claims
+        return claims
 
-def episode_server(host: EpisodeHost, episode_of: Callable[[Context], str]) -> LudusServer:
+
+class EpisodeServer(LudusServer):
     """An MCP server for episodes, each request's found by `episode_of`."""
-    server = LudusServer()
-    episodes = _Episodes(host, episode_of)
-    server.add_request_handler("tools/list", types.PaginatedRequestParams, episodes.list_tools)
-    server.add_request_handler("tools/call", types.CallToolRequestParams, episodes.call_tool)
-    server.add_request_handler("prompts/list", types.PaginatedRequestParams, episodes.list_prompts)
-    server.add_request_handler("prompts/get", types.GetPromptRequestParams, episodes.get_prompt)
-    server.middleware.append(episodes.add_instructions)
-    return server
-
-
-class _Episodes:
-    """The handlers of `episode_server`."""
 
     def __init__(self, host: EpisodeHost, episode_of: Callable[[Context], str]) -> None:
+        super().__init__()
         self._host = host
         self._episode_of = episode_of
+        self.add_request_handler("tools/list", types.PaginatedRequestParams, self._list_tools)
+        self.add_request_handler("tools/call", types.CallToolRequestParams, self._call_tool)
+        self.add_request_handler("prompts/list", types.PaginatedRequestParams, self._list_prompts)
+        self.add_request_handler("prompts/get", types.GetPromptRequestParams, self._get_prompt)
 
-    async def call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
+    async def instructions_for(self, ctx: Context) -> str | None:
+        """The prompt, for hosts that know no prompts."""
+        try:
+            return prompt_text(self._host.view(self._episode_of(ctx)).prompt)
+        except EpisodeNotFound:
+            return None
+
+    async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
         """`tools/call`: one step."""
         mark = _step_mark(ctx)
         try:
@@ -107,14 +126,14 @@ class _Episodes:
                 self._episode_of(ctx),
                 params.name,
                 params.arguments or {},
-                key=mark.key if mark else None,
+                key=mark.key if mark else f"{_PROCESS}/{next(_calls)}",
                 step=mark.step if mark else None,
             )
         except LudusError as error:
             return refused(error)
         return observation(result, params.name)
 
-    async def list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         """`tools/list`: this episode's tools."""
         try:
             view = self._host.view(self._episode_of(ctx))
@@ -122,12 +141,12 @@ class _Episodes:
             return types.ListToolsResult(tools=[])
         return types.ListToolsResult(tools=tool_list(view.tools))
 
-    async def list_prompts(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+    async def _list_prompts(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
         """`prompts/list`: the one prompt."""
         description = "What this episode asks of you."
         return types.ListPromptsResult(prompts=[types.Prompt(name=PROMPT_NAME, title="Task", description=description)])
 
-    async def get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+    async def _get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         """`prompts/get`: what the policy is told at the beginning."""
         if params.name != PROMPT_NAME:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name}; there is only {PROMPT_NAME!r}")
@@ -136,17 +155,6 @@ class _Episodes:
         except LudusError as error:
             raise mcp_error(error) from None
         return types.GetPromptResult(messages=prompt_messages(view.prompt))
-
-    async def add_instructions(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Middleware: the prompt is the server's `instructions`, for hosts that know no prompts."""
-        result = await call_next(ctx)
-        if ctx.method in ("initialize", "server/discover") and isinstance(result, dict):
-            try:
-                view = self._host.view(self._episode_of(ctx))
-            except EpisodeNotFound:
-                return result
-            return {**result, "instructions": prompt_text(view.prompt)}
-        return result
 
 
 def _episode_of_request(ctx: Context) -> str:

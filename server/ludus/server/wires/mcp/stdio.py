@@ -20,7 +20,7 @@ from ludus.server.wires.mcp.base import Context, LudusServer
 from ludus.server.wires.mcp.catalogue import default_split
 from ludus.server.wires.mcp.control import catalogue_server
 from ludus.server.wires.mcp.extension import STDIO_SETTINGS, add_extension
-from ludus.server.wires.mcp.play import episode_server
+from ludus.server.wires.mcp.play import EpisodeServer
 
 if TYPE_CHECKING:
     from ludus.server.host import EpisodeHost
@@ -67,7 +67,7 @@ async def serve_stdio(
     )
     (episode,) = (await host.start(params, Principal.open())).episodes
     try:
-        await _serve(episode_server(host, lambda ctx: episode.episode), host, play_only)
+        await _serve(EpisodeServer(host, lambda ctx: episode.episode), host, play_only)
     finally:
         await host.discard(episode.episode)
 
