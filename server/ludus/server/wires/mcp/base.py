@@ -57,7 +57,7 @@ class LudusServer(Server[Any]):
         return self.instructions
 
     async def _serve(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Middleware around every message: a fault of ours is told by its incident, where the SDK would tell its text."""
+        """Middleware around every message: our faults are told by incident, where the SDK would tell their text."""
         try:
             result = await call_next(ctx)
             if ctx.method in _OPENINGS and isinstance(result, dict):
