@@ -381,3 +381,14 @@ async def test_spans_reach_the_collector_and_name_routes_not_paths(serve: Serve,
     assert b"POST /play/{capability}/mcp" in spans
     assert b"WEBSOCKET /channel" in spans
     assert play.split("/")[2].encode() not in spans
+
+
+async def test_a_refused_upgrade_is_answered_and_is_no_error_in_the_log(serve: Serve) -> None:
+    served = await serve()
+    async with aiohttp.ClientSession() as http:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await http.ws_connect(served.url + "/channel")
+    assert refused.value.status == 400
+    served.process.send_signal(signal.SIGTERM)
+    code, errors = await served.end()
+    assert (code, "ERROR" in errors) == (0, False)

@@ -20,7 +20,7 @@
     │   │   ├── KeyConflict             4092  an idempotency key used before for something else
     │   │   └── EpisodeEnded            4093  a call after the end
     │   ├── PayloadTooLarge             4130
-    │   └── Unsupported                 4220  this environment cannot do that (seed, fork, grade, group score)
+    │   └── Unsupported                 4220  this environment cannot do that (seed, fork, group score)
     ├── CapacityError                   4290  a limit of the server; `retry_after` says when to come back
     ├── EpisodeFailed                   5000  the episode is over and unscored
     │   ├── EnvironmentFailed           5001  the environment's own code broke; `incident` is in the server's log
@@ -132,7 +132,7 @@ class CapabilityRefused(RequestError):
     """A play capability that is forged, expired or revoked."""
 
     code = 4011
-    http_status = 401
+    http_status = 404
 
 
 class Forbidden(RequestError):

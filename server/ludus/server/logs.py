@@ -175,8 +175,14 @@ def configure(style: LogFormat = "console", level: str = "INFO", stream: IO[str]
         root.setLevel(level)
         for name in ("uvicorn", "uvicorn.error", "mcp", "httpx", "asyncio"):
             logging.getLogger(name).setLevel(max(logging.getLevelName(level), logging.WARNING))
+        logging.getLogger("uvicorn.error").addFilter(_is_news)
         listener.start()
         _active = handoff, listener
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    # uvicorn's websockets-sansio takes a refused upgrade, answered in full, for one that was never answered.
+    return record.msg != "ASGI callable returned without completing handshake."
 
 
 def flush() -> None:
