@@ -179,10 +179,15 @@ class EpisodeHost:
             CapacityError: no room in time.
             EpisodeFailed: the author's setup failed; no episode of the group is left.
         """
-        episodes = await self._starts.do(
-            principal.name, params.key, params, lambda: self._open_group(params, principal)
-        )
+        episodes = await self._started_by(params, principal)
         return e.StartResult(group=episodes[0].group, episodes=tuple(self._describe(one) for one in episodes))
+
+    async def begin(self, params: e.StartParams, principal: Principal) -> str:
+        """`start` for a wire that shows an episode in its own way, later: only the id, no play capability."""
+        return (await self._started_by(params, principal))[0].id
+
+    async def _started_by(self, params: e.StartParams, principal: Principal) -> tuple[Episode, ...]:
+        return await self._starts.do(principal.name, params.key, params, lambda: self._open_group(params, principal))
 
     async def _open_group(self, params: e.StartParams, principal: Principal) -> tuple[Episode, ...]:
         if not self.ready:

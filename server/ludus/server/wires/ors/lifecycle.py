@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from secrets import token_hex
 from typing import Any, Final
 
 from pydantic_core import to_json
@@ -58,7 +59,7 @@ async def create(ors: Ors, x: Exchange, environment: str) -> None:
         index=index,
         seed=_seed(x, body),
         secrets=given | (body.secrets or {}),
-        key=f"ors-{uuid.uuid4().hex}",
+        key=f"ors-{token_hex(16)}",
     )
     if params.seed is not None and not ors.published(environment).cls.seedable:
         raise Refusal(400, f"environment {environment!r} does not take seeds; leave X-Seed out")

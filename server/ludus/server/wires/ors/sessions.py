@@ -254,14 +254,13 @@ class Sessions:
         assert params is not None
         assert settled is not None
         try:
-            started = await self._host.start(params, principal)
+            session.episode = await self._host.begin(params, principal)
         except LudusError as error:
             session.failure = error
             if not isinstance(error, CapacityError | ShuttingDown):
                 session.params = None
         else:
-            session.params = None
-            session.episode = started.episodes[0].episode
+            session.params = session.settled = None
             if session.deleted:
                 await self._host.discard(session.episode)
         finally:
