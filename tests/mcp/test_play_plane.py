@@ -128,6 +128,14 @@ async def test_an_altered_capability_is_refused(era: str, played: Any, post: Any
 
 
 @era
+async def test_a_capability_for_other_tools_is_refused(era: str, played: Any, post: Any) -> None:
+    server, episode, _ = played
+    capability, _ = server.app.context.signer.sign(episode.episode, ["a tool it does not have"])
+    reply = await post(f"{server.url}/play/{capability}/mcp", era, "tools/list")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (404, 4011)
+
+
+@era
 async def test_an_expired_capability_is_refused(
     era: str, serve: Any, vault: Any, start_episode: Any, post: Any
 ) -> None:

@@ -16,6 +16,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import mcp_types as types
@@ -74,6 +75,7 @@ class PlayPlane:
     """
 
     def __init__(self, context: WireContext, extend: Extend | None = None, *, back_channel: bool = False) -> None:
+        self._host = context.host
         self._signer = context.signer
         self._known: dict[str, Claims] = {}
         server = EpisodeServer(context.host, _episode_of_request)
@@ -93,6 +95,9 @@ class PlayPlane:
         claims = self._known.get(capability)
         if claims is None or claims.expires_at <= time.time():
             claims = self._signer.verify(capability)
+            # An episode that is forgotten says so itself, in a tool result.
+            with suppress(EpisodeNotFound):
+                claims.require(tools=[tool.name for tool in self._host.view(claims.episode).tools])
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[capability] = claims
