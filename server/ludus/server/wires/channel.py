@@ -52,6 +52,11 @@ MAX_IN_FLIGHT: Final = 16_384
 MAX_IN_FLIGHT_BYTES: Final = 64 * 1024 * 1024
 """The same for the size of those requests together with that of replies the peer has not taken yet."""
 
+HANDFUL: Final = 32
+"""Requests of one frame that are begun in one turn of the loop. A large batch begun at once is answered at once too, and
+then server and client take turns at working instead of working at the same time. Measured with 64 in flight: handfuls
+of 16 and fewer cost more for their frames than they gain."""
+
 REPLY_FRAME_BYTES: Final = 1024 * 1024
 """Replies beyond this begin another frame, so that no client needs a large receive limit for many small replies."""
 
@@ -154,7 +159,7 @@ class _Connection:
                 if text is None:
                     self._reply(_failure(None, InvalidRequest("a binary frame; send JSON in text frames")))
                 else:
-                    self._read(text)
+                    await self._read(text)
                 if self._full():
                     await self._wait_for_room(writer)
         finally:
@@ -188,8 +193,8 @@ class _Connection:
             finally:
                 room.cancel()
 
-    def _read(self, text: str) -> None:
-        """Begin everything that one frame asks for, in its order."""
+    async def _read(self, text: str) -> None:
+        """Begin everything that one frame asks for, in its order, a handful in each turn of the loop."""
         if len(text) > self._max_bytes:
             self._reply(_failure(None, _too_large(self._max_bytes)))
             return
@@ -200,12 +205,16 @@ class _Connection:
             return
         if type(frame) is not list:
             self._begin(frame, len(text))
-        elif frame:
-            share = len(text) // len(frame)
-            for item in frame:
-                self._begin(item, share)
-        else:
+            return
+        if not frame:
             self._reply(_failure(None, InvalidRequest("an empty array; a batch holds at least one request")))
+            return
+        share = len(text) // len(frame)
+        for first in range(0, len(frame), HANDFUL):
+            if first:
+                await asyncio.sleep(0)
+            for item in frame[first : first + HANDFUL]:
+                self._begin(item, share)
 
     def _begin(self, item: Any, size: int) -> None:
         try:
