@@ -141,6 +141,7 @@ async def test_connections_cut_in_the_middle_harm_nobody(session: aiohttp.Client
         assert b"count 1" in await response.read()
 
 
+@pytest.mark.requirement("ORS-2", "ORS-3", "ORS-5")
 async def test_tokens_guard_everything_but_health_and_version(serve: Serve) -> None:
     full, first = new_token("trainer", [Scope.TASKS_READ, Scope.EPISODES_RUN, Scope.REWARDS_READ])
     blind, second = new_token("blind", [Scope.TASKS_READ, Scope.EPISODES_RUN])
@@ -175,6 +176,7 @@ async def test_tokens_guard_everything_but_health_and_version(serve: Serve) -> N
         assert await status("POST", "/create", good, X_API_Key=other) == 200
 
 
+@pytest.mark.requirement("ORS-11")
 async def test_test_tasks_are_rows_of_id_and_split_only(session: aiohttp.ClientSession) -> None:
     async with session.post("/playground/tasks", json={"split": "test"}) as response:
         tasks = (await response.json())["tasks"]

@@ -16,6 +16,7 @@ def compact(value: object) -> str:
 
 
 @pytest.mark.requirement("ORS-12")
+@pytest.mark.requirement("ORS-12")
 @given(st.lists(st.one_of(st.text(max_size=50), st.text(alphabet=SPACES + "ab", max_size=3000)), max_size=12))
 def test_pieces_join_to_the_same_json_and_none_begins_with_whitespace(texts: list[str]) -> None:
     whole = "".join(texts)

@@ -115,6 +115,7 @@ async def sid(raw: Raw) -> str:
     return "s1"
 
 
+@pytest.mark.requirement("ORS-1")
 async def test_health_version_and_environments(raw: Raw) -> None:
     assert (await raw("GET", "/health"))[:2] == (200, b'{"status":"ok"}')
     status, version = await raw.json("GET", "/version")
@@ -124,6 +125,23 @@ async def test_health_version_and_environments(raw: Raw) -> None:
     assert (await raw("GET", "/list_environments"))[:2] == (200, b'["echo","playground","troublesome"]')
 
 
+@pytest.mark.requirement("ORS-14")
+async def test_nothing_of_ours_is_said_to_clients_that_do_not_ask(raw: Raw, sid: str) -> None:
+    body = {"name": "echo", "input": {"text": "x"}}
+    asked: list[tuple[str, str, Any]] = [
+        ("GET", "/version", None),
+        ("GET", "/echo/tools", None),
+        ("GET", "/echo/task_tools", None),
+        ("POST", "/echo/task", {"split": "train", "index": 0}),
+        ("POST", "/echo/call", body),
+        ("POST", "/echo/task", {"split": "no", "index": 0}),
+    ]
+    for method, path, sent in asked:
+        assert b"ludus" not in (await raw(method, path, sent, sid=sid))[1]
+        assert b'"ludus":{' in (await raw(method, path, sent, sid=sid, Ludus_Extension="0.1"))[1]
+
+
+@pytest.mark.requirement("ORS-13")
 async def test_tools_have_exactly_three_keys_and_extensions_stand_at_the_root(raw: Raw) -> None:
     _, answer = await raw.json("GET", "/playground/tools")
     assert set(answer) == {"tools", "terminal_tool", "supports_score_group", "message_block_types"}
@@ -135,6 +153,7 @@ async def test_tools_have_exactly_three_keys_and_extensions_stand_at_the_root(ra
     assert (answer["terminal_tool"], answer["supports_score_group"]) == (None, False)
 
 
+@pytest.mark.requirement("ORS-11")
 async def test_splits_tasks_and_counts(raw: Raw) -> None:
     assert (await raw("GET", "/echo/splits"))[1] == (
         b'[{"name":"train","type":"train"},{"name":"hard","type":"validation"},{"name":"endless","type":"train"}]'
@@ -205,6 +224,7 @@ async def test_create_session_answers_events_unless_json_is_asked_for(raw: Raw) 
     assert (status, list(answer)) == (200, ["sid"])
 
 
+@pytest.mark.requirement("ORS-4")
 async def test_create_by_index_and_by_task_spec(raw: Raw) -> None:
     by_index = {"env_name": "Echo", "split": "train", "index": -1}
     assert (await raw("POST", "/create", by_index, sid="a"))[:2] == (200, b'{"sid":"a"}')
@@ -301,6 +321,7 @@ async def test_prompt_and_messages(raw: Raw, sid: str) -> None:
     assert (await raw("GET", "/echo/task_tools", sid=sid))[1] == (await raw("GET", "/echo/tools"))[1]
 
 
+@pytest.mark.requirement("ORS-6", "ORS-8")
 async def test_a_call_is_a_task_id_and_an_end(raw: Raw, sid: str) -> None:
     status, content, response = await raw("POST", "/echo/call", {"name": "echo", "input": {"text": "hi"}}, sid=sid)
     assert (status, response.headers["content-type"]) == (200, SSE)
@@ -322,6 +343,7 @@ async def test_a_call_is_a_task_id_and_an_end(raw: Raw, sid: str) -> None:
     }
 
 
+@pytest.mark.requirement("ORS-9")
 async def test_mistakes_in_calls_are_results_with_the_known_beginnings(raw: Raw, sid: str) -> None:
     assert await raw.call(sid, "zzz") == {"ok": False, "error": "'zzz' is not a valid tool", "reason": "not_found"}
     wrong = await raw.call(sid, "echo", text=3)
@@ -330,6 +352,7 @@ async def test_mistakes_in_calls_are_results_with_the_known_beginnings(raw: Raw,
     assert (await raw.call(sid, "echo", text="x"))["ok"] is True
 
 
+@pytest.mark.requirement("ORS-9")
 async def test_a_broken_tool_is_an_error_event_without_its_text(raw: Raw) -> None:
     for number, fault in enumerate(("crash", "not_a_number", "infinite", "cancel", "wrong_type")):
         sid = f"t{number}"
@@ -353,6 +376,7 @@ async def test_large_results_come_in_chunks_of_4096_characters(raw: Raw, sid: st
     assert outcome(content)["output"]["blocks"][0]["text"] == text
 
 
+@pytest.mark.requirement("ORS-10")
 async def test_a_slow_call_tells_its_task_id_first_and_can_be_taken_up_again(raw: Raw, sid: str, serve: Serve) -> None:
     Echo.runs = 0
     body = {"name": "slow", "input": {"seconds": 0.3}}
@@ -362,8 +386,8 @@ async def test_a_slow_call_tells_its_task_id_first_and_can_be_taken_up_again(raw
         assert re.fullmatch(TASK_ID, first)
         response.close()
     task_id = first.split()[3].decode()
+    again = {"name": "ignored", "input": {}, "task_id": task_id}
     for _ in range(2):
-        again = {"name": "ignored", "input": {}, "task_id": task_id}
         _, content, _ = await raw("POST", "/echo/call", again, sid=sid)
         assert content.startswith(first)
         assert outcome(content)["output"]["blocks"][0]["text"] == "run 1"
@@ -406,6 +430,7 @@ async def test_a_key_runs_a_call_once(raw: Raw, sid: str) -> None:
     assert (await raw("POST", "/echo/call", other, sid=sid, Idempotency_Key="k"))[0] == 409
 
 
+@pytest.mark.requirement("ORS-4")
 async def test_ping_delete_and_delete_session(raw: Raw, sid: str) -> None:
     assert (await raw("POST", "/ping", sid=sid))[:2] == (200, b'{"status":"ok"}')
     for path in ("/ping", "/delete", "/delete_session"):

@@ -179,14 +179,11 @@ class EpisodeHost:
             CapacityError: no room in time.
             EpisodeFailed: the author's setup failed; no episode of the group is left.
         """
-        episodes = await self._started_by(params, principal)
+        episodes = await self.begin(params, principal)
         return e.StartResult(group=episodes[0].group, episodes=tuple(self._describe(one) for one in episodes))
 
-    async def begin(self, params: e.StartParams, principal: Principal) -> str:
-        """`start` for a wire that shows an episode in its own way, later: only the id, no play capability."""
-        return (await self._started_by(params, principal))[0].id
-
-    async def _started_by(self, params: e.StartParams, principal: Principal) -> tuple[Episode, ...]:
+    async def begin(self, params: e.StartParams, principal: Principal) -> tuple[Episode, ...]:
+        """`start` for a wire that shows episodes in its own way, without play capabilities."""
         return await self._starts.do(principal.name, params.key, params, lambda: self._open_group(params, principal))
 
     async def _open_group(self, params: e.StartParams, principal: Principal) -> tuple[Episode, ...]:
@@ -236,14 +233,9 @@ class EpisodeHost:
             capability, expires = self.signer.sign(episode.id, [tool.name for tool in view.tools])
             play = e.PlayAccess(path=PLAY_PATH.replace("{capability}", capability), expires_at=expires)
         return e.StartedEpisode(
-            episode=episode.id,
-            task=episode.row,
-            seed=episode.seed,
-            prompt=episode.prompt,
-            tools=episode.specs,
-            limits=episode.limits,
-            play=play,
-        )
+            episode=episode.id, task=episode.row, seed=episode.seed, prompt=episode.prompt, tools=episode.specs,
+            limits=episode.limits, play=play,
+        )  # fmt: skip
 
     # ── playing ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -23,17 +23,19 @@ PAGE = 1000
 MOST_LISTED = 100_000
 """Larger splits answer `/tasks` as the published servers' large environments do: by telling to use indices."""
 
+EXTENSION = to_json({"extension": EXTENSION_VERSION}).decode()
+
 NOT_LISTED = "list_tasks is not supported for this environment. Use the index-based API (num_tasks + get_task) instead."
 
 
 async def show_version(ors: Ors, x: Exchange, environment: str) -> None:
     """`GET /version`."""
-    await x.json(_version())
+    await x.json(extend(_version(), EXTENSION) if x.extended else _version())
 
 
 @cache
 def _version() -> bytes:
-    return to_json({"version": version("ludus"), "build_sha": None, "ludus": {"extension": EXTENSION_VERSION}})
+    return to_json({"version": version("ludus"), "build_sha": None})
 
 
 async def list_environments(ors: Ors, x: Exchange, environment: str) -> None:

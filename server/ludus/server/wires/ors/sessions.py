@@ -254,7 +254,7 @@ class Sessions:
         assert params is not None
         assert settled is not None
         try:
-            session.episode = await self._host.begin(params, principal)
+            session.episode = (await self._host.begin(params, principal))[0].id
         except LudusError as error:
             session.failure = error
             if not isinstance(error, CapacityError | ShuttingDown):
