@@ -53,9 +53,9 @@ MAX_IN_FLIGHT_BYTES: Final = 64 * 1024 * 1024
 """The same for the size of those requests together with that of replies the peer has not taken yet."""
 
 HANDFUL: Final = 32
-"""Requests of one frame that are begun in one turn of the loop. A large batch begun at once is answered at once, and then
-server and client take turns at working instead of working at the same time. Measured with 64 in flight: handfuls of 16
-and fewer cost more for their frames than they gain."""
+"""Requests of one frame that are begun in one turn of the loop. A large batch begun at once is answered at once, and
+then server and client take turns at working instead of both working. Measured with 64 in flight: handfuls of 16 and
+fewer cost more for their frames than they gain."""
 
 REPLY_FRAME_BYTES: Final = 1024 * 1024
 """Replies beyond this begin another frame, so that no client needs a large receive limit for many small replies."""
