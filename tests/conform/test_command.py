@@ -1,0 +1,155 @@
+"""`ludus conform` as people and scripts run it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from planting import frames
+from worlds import Playground
+
+from ludus.client.conform import CHECKS, conform
+from ludus.protocol.errors import ConnectionFailed, EnvironmentNotFound, SplitNotFound, Unauthenticated
+from ludus.protocol.lifecycle import EndReason
+from ludus.server import ServerLimits
+from ludus.server.serve import LudusServer
+
+LUDUS = Path(sys.executable).with_name("ludus")
+Serve = Callable[..., Awaitable[LudusServer]]
+
+
+async def ludus(*arguments: str) -> tuple[int, str, str]:
+    """Run the command beside the server in this loop: exit code, stdout and stderr."""
+    process = await asyncio.create_subprocess_exec(
+        LUDUS, "conform", *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", "PATH": ""},
+    )  # fmt: skip
+    async with asyncio.timeout(50):
+        out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def test_a_conforming_server_exits_with_0_and_the_report_goes_where_it_was_asked_to(
+    serve: Serve, tmp_path: Path
+) -> None:
+    server = await serve(Playground)
+    out = tmp_path / "report.json"
+    code, shown, _ = await ludus(server.url, "--wire", "channel", "--wire", "play", "--out", str(out))
+    assert code == 0, shown
+    report = json.loads(out.read_text(encoding="utf-8"))
+    assert (report["conforms"], report["url"], report["wires"]) == (True, server.url, ["channel", "play"])
+    assert (report["standard"], report["version"], report["profile"]) == ("dev.ludus/episodes", "0.1", "ludus")
+    assert (report["environment"], report["split"]) == ("playground", "train")
+    assert sum(report["counts"].values()) == len(report["checks"]) == len(CHECKS["channel"]) + len(CHECKS["play"])
+    assert report["counts"]["failed"] == report["counts"]["noted"] == 0
+    for check in report["checks"]:
+        assert set(check) == {
+            "wire", "check", "title", "requirements", "negative", "status", "detail", "seconds"
+        }  # fmt: skip
+        assert check["requirements"]
+        assert (check["status"] == "passed") == (check["detail"] == "")
+    for title in ("a step sent again under its key runs once", "no reply holds a reward"):
+        assert title in shown
+
+
+async def test_a_fault_exits_with_1_and_is_told_with_its_requirement(serve: Serve) -> None:
+    server = await serve(Playground)
+    host: Any = server.app.context.host
+    close = host.close
+
+    async def lose(params: Any, principal: Any) -> Any:
+        result = await close(params, principal)
+        return result.model_copy(update={"info": result.info.model_copy(update={"end_reason": EndReason.EXPIRED})})
+
+    host.close = lose
+    code, shown, _ = await ludus(server.url, "--wire", "channel")
+    assert code == 1
+    assert "✗ channel closing ends the episode" in shown
+    assert "the end: expected ('closed', 'closed'), found" in shown
+    assert "[CLOSE-1, CLOSE-2]" in shown
+    code, shown, _ = await ludus(server.url, "--wire", "channel", "--json")
+    assert code == 1
+    report = json.loads(shown)
+    assert not report["conforms"]
+    assert report["counts"]["failed"] >= 1
+
+
+async def test_wrong_options_are_refused_before_anything_is_asked() -> None:
+    code, _, told = await ludus("http://127.0.0.1:1", "--wire", "pigeon")
+    assert code == 2
+    assert "channel, mcp, play, ors" in told
+    assert (await ludus("http://127.0.0.1:1", "--parallel", "0"))[0] == 2
+
+
+async def test_a_server_that_cannot_be_reached_is_no_failed_check() -> None:
+    code, shown, told = await ludus(f"http://127.0.0.1:{free_port()}")
+    assert (code, shown) == (4, "")
+    assert "answers on no wire" in told
+
+
+async def test_an_environment_or_split_that_is_not_there_is_named(serve: Serve) -> None:
+    server = await serve(Playground)
+    code, _, told = await ludus(server.url, "--environment", "chess")
+    assert code == 3
+    assert "no environment 'chess'; it has playground" in told
+    with pytest.raises(EnvironmentNotFound):
+        await conform(server.url, environment="chess")
+    with pytest.raises(SplitNotFound, match="train, validation, test, endless"):
+        await conform(server.url, split="dev")
+
+
+async def test_a_missing_or_wrong_token_is_told_before_any_check(serve: Serve, credentials: Any) -> None:
+    server = await serve(Playground, variables=credentials.variables)
+    code, _, told = await ludus(server.url)
+    assert code == 3
+    assert "wants a token" in told
+    with pytest.raises(Unauthenticated, match="does not know this token"):
+        await conform(server.url, token="ludus_nobody")
+
+
+async def test_a_server_that_never_answers_is_given_up_in_time() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    async with server, asyncio.timeout(20):
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ConnectionFailed):
+            await conform(f"http://127.0.0.1:{port}", seconds=0.3)
+
+
+async def test_checks_whose_answers_never_come_fail_and_the_others_go_on(serve: Serve) -> None:
+    server = await serve(Playground)
+    app: Any = server.app
+
+    def sent(scope: Any, message: Any) -> Any:
+        return {"type": "websocket.send", "text": "[]"} if "4092" in str(message.get("text")) else message
+
+    app._outermost = frames(app._outermost, sent=sent)
+    async with asyncio.timeout(40):
+        report = await conform(server.url, wires=["channel"], seconds=1.0)
+    failed = {verdict.check: verdict.detail for verdict in report.of("failed")}
+    assert set(failed) == {"start_key", "step_key", "grade_key"}
+    assert set(failed.values()) == {"an answer did not come within 1 s"}
+    assert app.context.host.stats().running == 0
+
+
+async def test_a_server_with_little_room_is_checked_one_check_at_a_time(serve: Serve) -> None:
+    server = await serve(Playground, limits=ServerLimits(max_episodes=4, queue_seconds=20.0, grace_seconds=0.3))
+    report = await conform(server.url, wires=["channel"], parallel=1)
+    assert [verdict for verdict in report.verdicts if verdict.status == "failed"] == []

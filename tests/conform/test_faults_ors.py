@@ -1,0 +1,153 @@
+"""Each fault of the ORS wire makes exactly the checks fail that name it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from planting import Faults, Planted, Rewriting, as_json, on_ors
+from starlette.types import ASGIApp
+
+from ludus.client.conform import Report
+from ludus.server.app import LudusApp
+
+faults = Faults()
+
+
+def _text(app: LudusApp, change: Callable[[bytes, bytes], bytes]) -> ASGIApp:
+    return Rewriting(app, on_ors, answer=change)
+
+
+@faults.caught_by("ors/large_results")
+def chunks_begin_with_white_space(app: LudusApp) -> ASGIApp:
+    return _text(app, lambda asked, answer: answer.replace(b"data: \\u0020", b"data:  "))
+
+
+@faults.caught_by("ors/large_results")
+def white_space_at_a_cut_is_lost(app: LudusApp) -> ASGIApp:
+    return _text(app, lambda asked, answer: answer.replace(b"data: \\u0020", b"data: "))
+
+
+@faults.caught_by("ors/foreign_task_id")
+def a_task_id_is_good_in_every_session(app: LudusApp) -> ASGIApp:
+    known: dict[str, bytes] = {}
+
+    def change(asked: bytes, answer: bytes) -> bytes:
+        if answer.startswith(b"event: task_id") and b"event: end" in answer:
+            known[answer.split(b"\r\n")[1].removeprefix(b"data: ").decode()] = answer
+        if b'"task_id"' in asked and b"event: error" in answer:
+            return known.get(json.loads(asked)["task_id"], answer)
+        return answer
+
+    return _text(app, change)
+
+
+@faults.caught_by("ors/resume", "ors/foreign_task_id")
+def a_task_id_is_ignored(app: LudusApp) -> ASGIApp:
+    def request(body: bytes) -> bytes:
+        return json.dumps({k: v for k, v in json.loads(body).items() if k != "task_id"}).encode() if body else body
+
+    return Rewriting(app, on_ors, request=request)
+
+
+@faults.caught_by("ors/calls")
+def a_reward_is_a_text(app: LudusApp) -> ASGIApp:
+    return _text(app, lambda asked, answer: answer.replace(b'"reward":0.25', b'"reward":"0.25"'))
+
+
+@faults.caught_by("ors/calls")
+def finished_is_missing(app: LudusApp) -> ASGIApp:
+    def change(asked: bytes, answer: bytes) -> bytes:
+        return answer.replace(b',"finished":false', b"")
+
+    return _text(app, change)
+
+
+@faults.caught_by("ors/refusals")
+def a_wrong_body_is_a_bad_request(app: LudusApp) -> ASGIApp:
+    return Rewriting(app, on_ors, status=lambda status: 400 if status == 422 else status)
+
+
+@faults.caught_by("ors/api_key")
+def an_api_key_is_not_taken(app: LudusApp) -> ASGIApp:
+    def headers(given: dict[bytes, bytes]) -> dict[bytes, bytes]:
+        return {name: value for name, value in given.items() if name != b"x-api-key"}
+
+    return Rewriting(app, on_ors, headers=headers)
+
+
+@faults.caught_by("ors/mistakes")
+def an_unknown_tool_is_told_in_other_words(app: LudusApp) -> ASGIApp:
+    return _text(app, lambda asked, answer: answer.replace(b"is not a valid tool", b"does not exist"))
+
+
+@faults.caught_by("ors/final_answer")
+def there_is_no_way_to_answer(app: LudusApp) -> ASGIApp:
+    def change(asked: Any, answer: Any) -> Any:
+        if isinstance(answer, dict) and "tools" in answer:
+            answer["tools"] = [tool for tool in answer["tools"] if tool["name"] != "submit_answer"]
+        return answer
+
+    return _text(app, as_json(change))
+
+
+@faults.caught_by("ors/environments")
+def no_environment_is_listed(app: LudusApp) -> ASGIApp:
+    return _text(app, as_json(lambda asked, answer: [] if answer == ["playground"] else answer))
+
+
+@faults.caught_by("ors/tasks")
+def tasks_are_counted_wrongly(app: LudusApp) -> ASGIApp:
+    return _text(app, lambda asked, answer: answer.replace(b'"num_tasks":12', b'"num_tasks":13'))
+
+
+@faults.caught_by("ors/tools_and_splits")
+def a_tool_has_mcps_key(app: LudusApp) -> ASGIApp:
+    def change(asked: bytes, answer: bytes) -> bytes:
+        return answer.replace(b'"input_schema"', b'"inputSchema"')
+
+    return Rewriting(app, lambda path: path.endswith("/tools"), answer=change)
+
+
+@faults.caught_by("ors/session")
+def a_deleted_session_lives_on(app: LudusApp) -> ASGIApp:
+    return Rewriting(app, lambda path: path == "/delete", headers=_nobody)
+
+
+def _nobody(given: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    return {**given, b"x-session-id": b"nobody"}
+
+
+@faults.caught_by("ors/other_principal")
+def sessions_belong_to_everybody(app: LudusApp) -> ASGIApp:
+    owners: dict[bytes, bytes] = {}
+
+    def headers(given: dict[bytes, bytes]) -> dict[bytes, bytes]:
+        sid = given.get(b"x-session-id")
+        token = given.get(b"authorization", b"")
+        if sid is None or not token or b"wrong" in token:
+            return given
+        return {**given, b"authorization": owners.setdefault(sid, token)}
+
+    return Rewriting(app, on_ors, headers=headers)
+
+
+@faults.caught_by("ors/secrets")
+def a_wrong_body_is_sent_back(app: LudusApp) -> ASGIApp:
+    def change(asked: bytes, answer: bytes) -> bytes:
+        return answer[:-1] + b',"body":' + asked + b"}" if answer.startswith(b'{"detail":[') else answer
+
+    return _text(app, change)
+
+
+@pytest.mark.parametrize("fault", faults.all)
+async def test_the_checks_that_name_a_fault_fail_and_no_others(
+    fault: Planted, check_planted: Callable[[Planted], Awaitable[Report]]
+) -> None:
+    report = await check_planted(fault)
+    told = {f"{verdict.wire}/{verdict.check}": verdict.detail for verdict in report.of("failed", "noted")}
+    assert set(told) == fault.caught, told
+    assert all(told.values())
+    assert not report.passed
