@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -31,7 +32,6 @@ from urllib.error import URLError
 HERE = Path(__file__).resolve().parent
 PEER = HERE.parent / ".peers" / "openenv" / "bin" / "python"
 AT_ONCE = 64
-OURS, THEIRS = 18_741, 18_742
 
 
 class Server(NamedTuple):
@@ -67,9 +67,9 @@ def serve(port: int) -> None:
 
 
 def server_cpu(pid: int) -> float:
-    """CPU seconds of all threads of a process."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+    """CPU seconds of a process, threads that have ended included."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def drive(work: str, server: Server, seconds: float) -> dict[str, float]:
@@ -150,10 +150,18 @@ async def stand_idle(server: Server, count: int) -> dict[str, float]:
 # ── the comparison ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 @contextlib.contextmanager
-def running(command: list[str], port: int) -> Iterator[Server]:
-    """A server process, from its first answer to its end."""
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+def running(*command: str) -> Iterator[Server]:
+    """A server process, from its first answer to its end. The port is its last argument."""
+    port = free_port()
+    process = subprocess.Popen([*command, str(port)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
         for _ in range(600):
             try:
@@ -193,11 +201,11 @@ def compare(rounds: int, seconds: float) -> dict[str, dict[str, list[dict[str, f
     """Cells by side and work."""
     cells: dict[str, dict[str, list[dict[str, float]]]] = {}
     with contextlib.ExitStack() as stack:
-        ours = stack.enter_context(running([sys.executable, __file__, "--serve", str(OURS)], OURS))
+        ours = stack.enter_context(running(sys.executable, __file__, "--serve"))
         theirs = None
         if PEER.exists():
             script = str(HERE / "peers" / "openenv_server.py")
-            theirs = stack.enter_context(running([str(PEER), script, str(THEIRS)], THEIRS))
+            theirs = stack.enter_context(running(str(PEER), script))
         for _ in range(rounds):
             for work in ("steps", "episodes", "resets"):
                 if work != "resets":
@@ -258,7 +266,7 @@ def main() -> None:
         return
     rounds, seconds = (1, 0.7) if options.quick else (options.rounds, options.seconds)
     found = summed_up(compare(rounds, seconds))
-    with running([sys.executable, __file__, "--serve", str(OURS)], OURS) as server:
+    with running(sys.executable, __file__, "--serve") as server:
         found["idle"] = our_client("idle", server, 2_000 if options.quick else 10_000)
     found["idle"]["episodes"] = int(found["idle"]["episodes"])
     show(found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -19,8 +20,8 @@ WORK, URL, PID, AT_ONCE, SECONDS = sys.argv[1], sys.argv[2], sys.argv[3], int(sy
 
 
 def server_cpu() -> float:
-    tasks = Path(f"/proc/{PID}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+    fields = Path(f"/proc/{PID}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def step(client: GenericEnvClient) -> None:
