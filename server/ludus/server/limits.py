@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import cached_property, lru_cache
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -45,7 +46,11 @@ class ServerLimits(BaseModel):
 
     def of_episode(self, *tighter: EpisodeLimits | None) -> EpisodeLimits:
         """The limits of one episode: for each, the least that anyone set."""
-        own = EpisodeLimits(
+        return _least((self._own, *(layer for layer in tighter if layer is not None)))
+
+    @cached_property
+    def _own(self) -> EpisodeLimits:
+        return EpisodeLimits(
             max_steps=self.max_steps,
             seconds=self.episode_seconds,
             tool_seconds=self.tool_seconds,
@@ -53,15 +58,17 @@ class ServerLimits(BaseModel):
             total_observation_chars=self.total_observation_chars,
             idle_seconds=self.idle_seconds,
         )
-        layers = [own, *(layer for layer in tighter if layer is not None)]
-        if len(layers) == 1:
-            return own
-        least = {
-            name: min(given)
-            for name in EpisodeLimits.model_fields
-            if (given := [value for layer in layers if (value := getattr(layer, name)) is not None])
-        }
-        return EpisodeLimits(**least)
+
+
+@lru_cache(maxsize=256)
+def _least(layers: tuple[EpisodeLimits, ...]) -> EpisodeLimits:
+    """The same for most episodes of a server, so it is worked out once and shared."""
+    least = {
+        name: min(given)
+        for name in EpisodeLimits.model_fields
+        if (given := [value for layer in layers if (value := getattr(layer, name)) is not None])
+    }
+    return EpisodeLimits(**least)
 
 
 class Capacity:

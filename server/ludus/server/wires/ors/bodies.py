@@ -126,6 +126,19 @@ def read(model: type[BodyT], body: bytes) -> BodyT:
         raise Refusal(422, _details(error, value)) from None
 
 
+def read_create(body: bytes) -> CreateBody:
+    """A `/create`. The commonest one, of a task by its index, is looked at without pydantic."""
+    try:
+        value = from_json(body, allow_inf_nan=False)
+    except ValueError:
+        value = None
+    if type(value) is dict and len(value) == 3:
+        name, split, index = value.get("env_name"), value.get("split"), value.get("index")
+        if type(name) is str and type(split) is str and type(index) is int:
+            return CreateBody.model_construct(env_name=name, split=split, index=index)
+    return read(CreateBody, body)
+
+
 def read_call(body: bytes) -> tuple[str, dict[str, Any], str | None]:
     """`name`, `input` and `task_id` of a `/call`; the way without pydantic, because it is the hot one."""
     try:

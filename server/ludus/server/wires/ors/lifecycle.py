@@ -43,7 +43,7 @@ async def create(ors: Ors, x: Exchange, environment: str) -> None:
     sid = x.header(b"x-session-id")
     if not sid:
         raise Refusal(400, "X-Session-ID header is required")
-    body = bodies.read(bodies.CreateBody, await x.body(ors.limits.body_bytes))
+    body = bodies.read_create(await x.body(ors.limits.body_bytes))
     if body.env_name is not None:
         found = ors.environment(body.env_name)
         if found is None:
