@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ludus.server import Environment, EpisodeHost, ServerLimits
+from ludus.server.journal import MemoryJournal
 from ludus.server.principal import Principal
 from ludus.server.serve import LudusServer, serving
 from ludus.server.settings import ServerSettings
@@ -28,7 +29,7 @@ async def serve() -> AsyncIterator[Serve]:
             **settings: Any,
         ) -> LudusServer:
             chosen = ServerSettings(port=0, limits=limits or ServerLimits(grace_seconds=0.5), **settings)
-            return await stack.enter_async_context(serving(environments, chosen, variables))
+            return await stack.enter_async_context(serving(environments, chosen, variables, MemoryJournal()))
 
         yield start
 

@@ -260,6 +260,7 @@ async def test_a_step_runs_on_when_its_caller_is_gone_and_is_told_to_the_next(
 
 @pytest.mark.requirement("STEP-7", "STEP-8", "CHAN-8")
 async def test_steps_run_one_at_a_time_in_their_order(peer: Peer, server: LudusServer) -> None:
+    assert server.app.context.host.journal is not None
     asked = server.app.context.host.journal.read
     episode = (await peer.start())["episode"]
     gates = {name: world.GATES.setdefault(name, asyncio.Event()) for name in ("g1", "g2")}
@@ -301,6 +302,7 @@ async def test_calls_overlap_only_where_all_tools_concerned_say_so(peer: Peer) -
 
 @pytest.mark.requirement("STEP-9", "LIFE-9")
 async def test_steps_behind_the_last_one_do_not_run(peer: Peer, server: LudusServer) -> None:
+    assert server.app.context.host.journal is not None
     asked = server.app.context.host.journal.read
     episode = (await peer.start(limits={"maxSteps": 1}))["episode"]
     gate = world.GATES["g"] = asyncio.Event()

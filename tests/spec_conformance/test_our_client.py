@@ -30,6 +30,7 @@ BOTH = pytest.mark.parametrize("kind", ["channel", "mcp"])
 async def test_every_new_request_has_a_key_of_its_own(serve: Serve, kind: Kind) -> None:
     server = await serve(*world.WORLD, limits=ServerLimits(grace_seconds=0.3))
     journal = server.app.context.host.journal
+    assert journal is not None
     asked: list[Asked] = []
     async with connect(server.url, wire=kind) as client:
         environment = client.environment("workshop")

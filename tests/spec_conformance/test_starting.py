@@ -150,6 +150,7 @@ async def test_where_nothing_grades_a_grade_only_ends_the_episode(peer: Peer) ->
 
 @pytest.mark.requirement("GRADE-4", "STEP-9")
 async def test_a_grade_waits_for_earlier_steps_and_ends_later_ones(peer: Peer, server: LudusServer) -> None:
+    assert server.app.context.host.journal is not None
     asked = server.app.context.host.journal.read
     episode = (await peer.start(index=0))["episode"]
     gate = world.GATES["g"] = asyncio.Event()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ludus.protocol.content import Message
@@ -28,7 +29,7 @@ _UNSCORED = {
 class StepRecord:
     """One accepted step, or the grade (`tool` is None): what was asked and what came of it."""
 
-    __slots__ = ("_waiters", "arguments", "key", "number", "outcome", "task", "tool", "watchdog")
+    __slots__ = ("_callbacks", "arguments", "key", "number", "outcome", "task", "tool", "watchdog")
 
     def __init__(self, number: int, key: str, tool: str | None, arguments: dict[str, Any]) -> None:
         self.number = number
@@ -38,7 +39,7 @@ class StepRecord:
         self.outcome: StepResult | LudusError | None = None
         self.task: asyncio.Task[None] | None = None
         self.watchdog: asyncio.TimerHandle | None = None
-        self._waiters: list[asyncio.Future[None]] | None = None
+        self._callbacks: list[Callable[[], None]] | None = None
 
     def settle(self, outcome: StepResult | LudusError) -> None:
         """Set the outcome, once, and wake everybody who waits for it."""
@@ -46,10 +47,18 @@ class StepRecord:
         if self.watchdog is not None:
             self.watchdog.cancel()
             self.watchdog = None
-        for waiter in self._waiters or ():
-            if not waiter.done():
-                waiter.set_result(None)
-        self._waiters = None
+        callbacks, self._callbacks = self._callbacks, None
+        for callback in callbacks or ():
+            callback()
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        """Call back when the outcome is there, or now if it is. The callback must not raise."""
+        if self.outcome is not None:
+            callback()
+        elif self._callbacks is None:
+            self._callbacks = [callback]
+        else:
+            self._callbacks.append(callback)
 
     async def wait(self) -> StepResult:
         """The outcome, when it is there. Cancelling the wait does nothing to the step.
@@ -59,13 +68,18 @@ class StepRecord:
         """
         if self.outcome is None:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters = [*(self._waiters or ()), waiter]
+            self.when_settled(partial(_wake, waiter))
             await waiter
         if isinstance(self.outcome, LudusError):
             # A fresh copy: raising one object from several tasks would knot their tracebacks together.
             raise type(self.outcome)(self.outcome.message, **self.outcome.data)
         assert self.outcome is not None
         return self.outcome
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 @dataclass(frozen=True, slots=True)

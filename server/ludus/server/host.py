@@ -28,7 +28,7 @@ from ludus.protocol.rewards import Reward
 from ludus.server.catalog import Catalog
 from ludus.server.environment import Environment
 from ludus.server.episode import Episode, EpisodeView, StepRecord
-from ludus.server.journal import Ended, Journal, MemoryJournal, Started
+from ludus.server.journal import Ended, Journal, Started
 from ludus.server.library import Library
 from ludus.server.limits import Capacity, ServerLimits
 from ludus.server.once import Once
@@ -75,7 +75,7 @@ class EpisodeHost:
     Args:
         environments: the classes to publish, their variants included.
         limits: what the server and its episodes may use.
-        journal: where to write what happens; memory by default.
+        journal: where to write what happens; without one, only the episodes themselves remember it.
         capabilities: who signs play capabilities; without one there is no play plane.
 
     Raises:
@@ -92,7 +92,7 @@ class EpisodeHost:
     ) -> None:
         self.limits = limits or ServerLimits()
         self.catalog = Catalog(environments)
-        self.journal: Journal = journal or MemoryJournal()
+        self.journal = journal
         self.signer = capabilities
         self.ready = False
         self._workers = Workers(self.limits.threads)
@@ -216,7 +216,8 @@ class EpisodeHost:
             raise
         for episode in episodes:
             self._register.add(episode)
-            self.journal.append(Started(episode.id, published.name, params.split, index, seed, principal.name))
+            if self.journal is not None:
+                self.journal.append(Started(episode.id, published.name, params.split, index, seed, principal.name))
         self._started[published.name] += params.count
         return tuple(episodes)
 
@@ -241,12 +242,12 @@ class EpisodeHost:
 
     async def step(self, params: e.StepParams, principal: Principal) -> e.StepResult:
         """Call one tool, once per key."""
+        return shown(await self.submit(params, principal).wait(), principal)
+
+    def submit(self, params: e.StepParams, principal: Principal) -> StepRecord:
+        """Accept a step and give its record at once; `shown` makes of its outcome what the principal may see."""
         episode = self._register.owned(params.episode, principal)
-        record = self.runner.accept(episode, params.step, params.key, params.tool, params.arguments)
-        result = record.outcome if type(record.outcome) is e.StepResult else await record.wait()
-        if principal.may(Scope.REWARDS_READ):
-            return result
-        return result.model_copy(update={"reward": None, "metadata": {}})
+        return self.runner.accept(episode, params.step, params.key, params.tool, params.arguments)
 
     async def play(
         self, episode: str, tool: str, arguments: dict[str, Any], *, step: int | None = None, key: str | None = None
@@ -391,7 +392,8 @@ class EpisodeHost:
     ) -> None:
         episode.end(reason)
         episode.incident = failure.incident if failure is not None else None
-        self.journal.append(Ended(episode.id, reason))
+        if self.journal is not None:
+            self.journal.append(Ended(episode.id, reason))
         self._ended[episode.published.name, str(reason)] += 1
         records = [*(episode.active or ()), *((last,) if last is not None else ())]
         current = asyncio.current_task()
@@ -465,3 +467,10 @@ class EpisodeHost:
             ended=dict(self._ended),
             steps=self.runner.counts,
         )
+
+
+def shown(result: e.StepResult, principal: Principal) -> e.StepResult:
+    """A step's result without what the principal may not read."""
+    if principal.may(Scope.REWARDS_READ):
+        return result
+    return result.model_copy(update={"reward": None, "metadata": {}})

@@ -18,7 +18,7 @@ _CLOSED_KEPT = 50_000
 class Register:
     """Finds episodes, for those who may see them."""
 
-    def __init__(self, journal: Journal, linger_seconds: float) -> None:
+    def __init__(self, journal: Journal | None, linger_seconds: float) -> None:
         self._journal = journal
         self._linger_seconds = linger_seconds
         self._loop = asyncio.get_running_loop()
@@ -81,7 +81,8 @@ class Register:
 
     def _forget_oldest(self) -> None:
         name, _ = self._closed.popitem(last=False)
-        self._journal.forget(name)
+        if self._journal is not None:
+            self._journal.forget(name)
 
 
 def _not_found(episode: str) -> EpisodeNotFound:

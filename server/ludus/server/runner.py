@@ -46,7 +46,7 @@ class StepCounts:
 class StepRunner:
     """Executes what episodes are asked, in tasks of its own, so that no waiter's fate touches a step."""
 
-    def __init__(self, workers: Workers, journal: Journal, on_end: OnEnd) -> None:
+    def __init__(self, workers: Workers, journal: Journal | None, on_end: OnEnd) -> None:
         self._workers = workers
         self._journal = journal
         self._on_end = on_end
@@ -98,7 +98,8 @@ class StepRunner:
             episode.graded = record
         else:
             episode.records.append(record)
-        self._journal.append(Asked(episode.id, due, key, tool, arguments))
+        if self._journal is not None:
+            self._journal.append(Asked(episode.id, due, key, tool, arguments))
         self._launch(episode, record)
         return record
 
@@ -238,7 +239,8 @@ class StepRunner:
             if isinstance(outcome, StepResult):
                 outcome = outcome.model_copy(update={"status": episode.status, "end_reason": reason})
         record.settle(outcome)
-        self._journal.append(Settled(episode.id, record.key, outcome))
+        if self._journal is not None:
+            self._journal.append(Settled(episode.id, record.key, outcome))
         if record.task is not None and not record.task.done() and record.task is not asyncio.current_task():
             record.task.cancel()
         elif episode.active is None:
@@ -252,7 +254,8 @@ class StepRunner:
         for record in waiting:
             if record.outcome is None:
                 record.settle(episode.ended_error())
-                self._journal.append(Settled(episode.id, record.key, record.outcome))
+                if self._journal is not None:
+                    self._journal.append(Settled(episode.id, record.key, record.outcome))
                 if record.task is not None and record.task is not asyncio.current_task():
                     record.task.cancel()
 

@@ -29,6 +29,7 @@ from ludus.server.auth import CapabilitySigner, TokenStore
 from ludus.server.environment import Environment
 from ludus.server.host import EpisodeHost
 from ludus.server.http_protocol import BoundedHttpProtocol, sweep_for_ever
+from ludus.server.journal import Journal
 from ludus.server.settings import ServerSettings
 
 CAPABILITY_KEY_VARIABLE: Final = "LUDUS_CAPABILITY_KEY"
@@ -50,6 +51,7 @@ def build(
     environments: Sequence[type[Environment[Any]]],
     settings: ServerSettings,
     variables: Mapping[str, str] = os.environ,
+    journal: Journal | None = None,
 ) -> LudusApp:
     """The application for `environments`, its credentials read from where `settings` and `variables` say.
 
@@ -66,7 +68,7 @@ def build(
         raise ServeError(_refusal(settings, tokens))
     if settings.cors and not settings.allow_origins:
         raise ServeError("--cors needs to know for whom: name each origin with --allow-origin")
-    host = EpisodeHost(environments, limits=settings.limits, capabilities=signer)
+    host = EpisodeHost(environments, limits=settings.limits, journal=journal, capabilities=signer)
     return create_app(host, settings, tokens)
 
 
@@ -211,13 +213,14 @@ async def serving(
     environments: Sequence[type[Environment[Any]]],
     settings: ServerSettings | None = None,
     variables: Mapping[str, str] | None = None,
+    journal: Journal | None = None,
 ) -> AsyncIterator[LudusServer]:
     """A real server in this event loop, on a free port unless `settings` say otherwise; for tests and notebooks.
 
     `variables` stands for the process's environment variables, none of which are looked at.
     """
     settings = settings or ServerSettings(port=0)
-    server = LudusServer(build(environments, settings, variables or {}), settings)
+    server = LudusServer(build(environments, settings, variables or {}, journal), settings)
     task = asyncio.create_task(server.serve())
     started = asyncio.create_task(server.running.wait())
     try:
