@@ -54,10 +54,11 @@ def wrong(report: Report) -> list[tuple[str, str, str]]:
     return [(verdict.wire, verdict.check, verdict.detail) for verdict in report.of("failed", "noted")]
 
 
+@pytest.mark.timeout(200)  # the first look at 40,000 countdown tasks takes a while
 @pytest.mark.parametrize("environment", [*ENVIRONMENTS, Bare], ids=lambda kind: kind.__name__)
 async def test_our_server_conforms_without_tokens(environment: type[Environment[Any]], serve: Serve) -> None:
     server = await serve(environment)
-    report = await conform(server.url, private=[SECRET_ANSWER])
+    report = await conform(server.url, private=[SECRET_ANSWER], seconds=100.0)
     assert wrong(report) == []
     assert report.passed
     assert report.wires == WIRES
@@ -67,12 +68,13 @@ async def test_our_server_conforms_without_tokens(environment: type[Environment[
     assert server.app.context.host.stats().running == 0
 
 
+@pytest.mark.timeout(200)
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda kind: kind.__name__)
 async def test_our_server_conforms_with_tokens(
     environment: type[Environment[Any]], serve: Serve, credentials: Any
 ) -> None:
     server = await serve(environment, variables=credentials.variables)
-    report = await conform(server.url, private=[SECRET_ANSWER], **credentials.tokens)
+    report = await conform(server.url, private=[SECRET_ANSWER], seconds=100.0, **credentials.tokens)
     assert wrong(report) == []
     assert server.app.context.host.stats().running == 0
 
@@ -113,7 +115,12 @@ def peer(request: pytest.FixtureRequest) -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     kept = {key: value for key, value in os.environ.items() if "proxy" not in key.lower()}
-    command = [python, ROOT / "tests/ors/peers/server.py", "ors" if name == "ors-sdk" else name, str(port)]
+    command: list[str | Path] = [
+        python,
+        ROOT / "tests/ors/peers/server.py",
+        "ors" if name == "ors-sdk" else name,
+        str(port),
+    ]
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         env={**kept, "OPENREWARD_DISABLE_UPDATE_CHECK": "1"},

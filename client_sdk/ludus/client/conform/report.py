@@ -36,8 +36,8 @@ WIRES: Final = ("channel", "mcp", "play", "ors")
 
 STATUSES: Final[tuple[Status, ...]] = ("passed", "failed", "noted", "skipped")
 
-_WHOLE_CHECK: Final = 3
-"""A check may take so many times as long as one answer."""
+_PAUSES: Final = 15.0
+"""Seconds that a check may spend waiting on purpose."""
 
 OnVerdict = Callable[[Verdict], None]
 
@@ -189,7 +189,7 @@ async def _judge(wire: str, check: Check, target: Target, link: Link) -> Verdict
     detail = ""
     control = wire if wire in ("channel", "mcp") else (target.controls or ("channel",))[0]
     try:
-        async with Bench(wire, target, link, control) as bench, asyncio.timeout(_WHOLE_CHECK * link.seconds):
+        async with Bench(wire, target, link, control) as bench, asyncio.timeout(_PAUSES + 3 * link.seconds):
             await check.run(bench)
     except NotApplicable as reason:
         status, detail = "skipped", str(reason)
