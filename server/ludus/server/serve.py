@@ -179,11 +179,14 @@ class LudusServer(uvicorn.Server):
         """Whether no step runs, waited for in ticks as long as uvicorn's own."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.settings.shutdown_seconds
-        while host.busy():
+        while True:
+            idle = not host.busy()
+            # Idle must last a tick: the outcome that has just come is still on its way to its socket.
+            await asyncio.sleep(0.05)
+            if idle and not host.busy():
+                return True
             if loop.time() >= deadline or self.force_exit:
                 return False
-            await asyncio.sleep(0.05)
-        return True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
