@@ -443,6 +443,18 @@ def a_request_without_an_id_runs(app: LudusApp) -> ASGIApp:
     return frames(app, received=received)
 
 
+@faults.caught_by("channel/request_ids")
+def any_id_will_do(app: LudusApp) -> ASGIApp:
+    def received(text: str) -> str:
+        request = json.loads(text) if text.startswith('{"') else None
+        identifier = request.get("id") if isinstance(request, dict) else None
+        if isinstance(request, dict) and isinstance(identifier, str) and len(identifier) > 128:
+            return json.dumps({**request, "id": identifier[:128]})
+        return text
+
+    return frames(app, received=received)
+
+
 # ── MCP ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -506,6 +518,16 @@ def those_who_declare_are_listed_fewer_tools(app: LudusApp) -> ASGIApp:
     def change(asked: Any, answer: Any) -> Any:
         if isinstance(asked, dict) and asked.get("method") == "tools/list" and EXTENSION_ID in json.dumps(asked):
             answer["result"]["tools"] = answer["result"]["tools"][1:]
+        return answer
+
+    return _mcp(app, change)
+
+
+@faults.caught_by("mcp/no_reward")
+def a_tool_of_the_endpoint_tells_the_reward(app: LudusApp) -> ASGIApp:
+    def change(asked: Any, answer: Any) -> Any:
+        if isinstance(asked, dict) and asked.get("method") == "tools/call" and asked["params"]["name"] == "call_tool":
+            answer["result"]["_meta"] = {"reward": 0.25}
         return answer
 
     return _mcp(app, change)

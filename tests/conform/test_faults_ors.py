@@ -134,6 +134,15 @@ def sessions_belong_to_everybody(app: LudusApp) -> ASGIApp:
     return Rewriting(app, on_ors, headers=headers)
 
 
+@faults.caught_by("ors/extension")
+def everybody_is_told_what_ors_has_no_word_for(app: LudusApp) -> ASGIApp:
+    return Rewriting(app, lambda path: path.endswith("/tools"), headers=_asking)
+
+
+def _asking(given: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    return {**given, b"ludus-extension": b"0.1"}
+
+
 @faults.caught_by("ors/secrets")
 def a_wrong_body_is_sent_back(app: LudusApp) -> ASGIApp:
     def change(asked: bytes, answer: bytes) -> bytes:

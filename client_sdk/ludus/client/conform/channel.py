@@ -79,6 +79,22 @@ async def batch(bench: Bench) -> None:
     expect_equal(last.get("id"), "last", "the reply after the batch: a request was answered twice, or this one late")
 
 
+@suite.check("an id that is no integer and no short string is refused", "CHAN-20", negative=True)
+async def request_ids(bench: Bench) -> None:
+    async with bench.link.channel(bench.token) as pipe:
+        wrong: tuple[Any, ...] = ("x" * 129, 1.5, True, {})
+        for identifier in wrong:
+            await pipe.send(request(identifier, "environments/list"))
+            reply = await pipe.next()
+            expect("error" in reply, f"a request with the id {str(identifier)[:20]!r} was answered with a result")
+            expect_equal(reply["error"].get("code"), -32600, f"the code for the id {str(identifier)[:20]!r}")
+        for good in ("x" * 128, -1, 2**53):
+            await pipe.send(request(good, "environments/list"))
+            reply = await pipe.next()
+            expect("result" in reply, f"a request with the id {str(good)[:20]!r} was refused")
+            expect_equal(reply.get("id"), good, "the id of the reply")
+
+
 @suite.check("a batch of steps runs in its order", "CHAN-9", "STEP-1", "STEP-8")
 async def order(bench: Bench) -> None:
     episode = (await bench.start())["episode"]

@@ -104,15 +104,15 @@ def _show(verdict: Verdict) -> None:
     line.append_text(shown(f"{verdict.wire:7} {verdict.title}"))
     if verdict.negative:
         line.append_text(shown(" (negative)", "dim"))
-    console.print(line)
+    console.print(line, soft_wrap=True)
     if verdict.detail:
         requirements = f" [{', '.join(verdict.requirements)}]" if verdict.requirements else ""
-        console.print(shown(f"    {verdict.detail}{requirements}", style))
+        console.print(shown(f"    {verdict.detail}{requirements}", style), soft_wrap=True)
 
 
 def _summarize(report: Report) -> None:
     counts = report.as_json()["counts"]
     told = ", ".join(f"{number} {status}" for status, number in counts.items())
-    console.print(shown(f"{report.environment} on {', '.join(report.wires)}: {told}"))
+    console.print(shown(f"{report.environment} on {', '.join(report.wires)}: {told}"), soft_wrap=True)
     if report.plain_ors:
         console.print(shown("The server speaks ORS alone; what only our profile of ORS demands is noted.", "dim"))

@@ -13,6 +13,7 @@ from ludus.client.conform.checks import Fault
 from ludus.client.conform.link import Link, bearer
 from ludus.client.conform.ors_probes import request
 from ludus.protocol.errors import ConnectionFailed, EnvironmentNotFound, SplitNotFound, Unauthenticated
+from ludus.protocol.identifiers import EXTENSION_VERSION, ORS_EXTENSION_HEADER
 
 CONTROL_WIRES: Final = ("channel", "mcp")
 _NO_ANSWER: Final = (aiohttp.ClientError, OSError, TimeoutError, Fault, KeyError, TypeError)
@@ -81,7 +82,7 @@ async def _by_ors(link: Link, target: Target) -> tuple[list[dict[str, Any]], boo
         _, splits = await request(link, "GET", f"/{name}/splits", None, headers)
         _, tools = await request(link, "GET", f"/{name}/tools", None, headers)
         listed.append({"name": name, "splits": splits, "gradable": bool(tools.get("terminal_tool"))})
-    _, version = await request(link, "GET", "/version", None, headers)
+    _, version = await request(link, "GET", "/version", None, {**headers, ORS_EXTENSION_HEADER: EXTENSION_VERSION})
     return listed, not (isinstance(version, dict) and "ludus" in version)
 
 

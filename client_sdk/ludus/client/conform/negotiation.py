@@ -9,6 +9,7 @@ from typing import Any
 from ludus.client.conform.bench import NO_TOOL, Bench, new_key
 from ludus.client.conform.checks import Fault, NotApplicable, Suite, expect, expect_equal
 from ludus.client.conform.link import bearer
+from ludus.client.conform.play import telling
 from ludus.client.conform.probes import CLIENT, Stock, envelope
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION, METHOD_PREFIX
 
@@ -116,6 +117,24 @@ async def start_tool(bench: Bench) -> None:
     # The text is for people; where it names ids as Ludus writes them, they can be closed. Others expire.
     for episode in re.findall(r"\be_[\w-]+", text):
         bench.remember_episode(episode)
+
+
+@suite.check("the endpoint's tools tell no reward to a client that knows only tools", "NEG-13", negative=True)
+async def no_reward(bench: Bench) -> None:
+    client = host(bench)
+    listed = ((await client.ask("tools/list")).result or {}).get("tools", ())
+    started = await bench.start()
+    calls = [bench.some_call(started, index) for index in range(len(started["tools"]))] if started["tools"] else []
+    for tool in listed:
+        # A tool that plays an episode for its host is not in the standard; where there is one, it takes these.
+        if set(tool["inputSchema"].get("properties", {})) != {"episode", "tool", "arguments"}:
+            continue
+        for name, arguments in calls:
+            given = {"episode": started["episode"], "tool": name, "arguments": arguments}
+            reply = await client.call(tool["name"], given)
+            where = telling(reply.raw)
+            expect(where is None, f"the result of {tool['name']} tells at {where} what only trainers may know")
+            expect("structuredContent" not in (reply.result or {}), f"{tool['name']} answers with structuredContent")
 
 
 @suite.check("the control endpoint lists the same tools to everybody", "NEG-12")

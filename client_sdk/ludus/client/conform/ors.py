@@ -183,12 +183,33 @@ async def final_answer(bench: Bench) -> None:
         raise NotApplicable("the environment does not grade answers")
     one = await open_session(bench)
     expect(SUBMIT_TOOL in {tool["name"] for tool in await one.tools()}, f"{SUBMIT_TOOL} is not among the tools")
+    terminal = (await one.send("GET", "/{env}/task_tools"))[1].get("terminal_tool") or {}
+    expect_equal((terminal.get("name"), terminal.get("arg")), (SUBMIT_TOOL, "answer"), "terminal_tool")
     result = result_of(await one.call(SUBMIT_TOOL, {"answer": "an answer"}))
     expect(result.get("ok") is True, f"{SUBMIT_TOOL} failed: {result.get('error')}")
     expect_equal(result["output"]["finished"], True, f"finished after {SUBMIT_TOOL}")
     tool, arguments = await some_call(bench, one)
     late = await one.call(tool, arguments)
     expect(late[-1][0] == "error" or not result_of(late).get("ok"), "a call after the end was answered as any other")
+
+
+@suite.check("what ORS has no word for is told to those only who ask for it", "ORS-14", negative=True, profile=True)
+async def extension(bench: Bench) -> None:
+    one = await open_session(bench)
+    tool, arguments = await some_call(bench, one)
+    answers = {
+        "version": (await request(bench.link, "GET", "/version", None, bearer(bench.token)))[1],
+        "tools": (await get(bench, "tools"))[1],
+        "task": (await post(bench, "task", split=bench.target.split, index=0))[1],
+        "task_tools": (await one.send("GET", "/{env}/task_tools"))[1],
+        "a refusal": (await stranger(bench).send("GET", "/{env}/prompt"))[1],
+    }
+    events = await one.call(tool, arguments)
+    expect("ludus" not in dict(events), "a call is answered with an event `ludus`")
+    if events[-1][0] == "end":
+        answers["a call"] = result_of(events)
+    for what, answer in answers.items():
+        expect("ludus" not in (answer or {}), f"the answer of {what} has a field `ludus`, for which nobody asked")
 
 
 @suite.check("secrets given to create come back in no answer", "CRED-14", negative=True, profile=True)
