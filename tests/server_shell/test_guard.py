@@ -187,15 +187,21 @@ async def test_a_request_that_trickles_ends_within_its_time(
     await wire.send(beginning)
 
     async def trickle() -> None:
-        while True:
-            await asyncio.sleep(0.1)
-            await wire.send(drip)
+        with suppress(ConnectionError):
+            while True:
+                await asyncio.sleep(0.1)
+                await wire.send(drip)
 
     dawdler = asyncio.create_task(trickle())
-    answer = await wire.rest()
+    try:
+        answer = await wire.rest()
+    except ConnectionResetError:
+        pass  # A drip that met the closed socket: the kernel then throws away the answer that was on its way.
+    else:
+        assert b" 408 " in answer
+        assert b"did not arrive within 0.3 s" in answer
     dawdler.cancel()
-    assert b" 408 " in answer
-    assert b"did not arrive within 0.3 s" in answer
+    await asyncio.wait([dawdler])
     assert time.monotonic() - began < 5
     await assert_healthy(small, connect)
 
