@@ -597,6 +597,39 @@ async def test_tasks_made_on_demand_are_found_by_index_and_by_id(host: Start, sp
             )
 
 
+async def test_ids_that_count_up_are_found_or_refused_without_making_other_tasks(host: Start) -> None:
+    made: list[int] = []
+
+    def make(index: int) -> Riddle:
+        made.append(index)
+        return Riddle(id=f"later-{1000 + index}", question="?", answer="!")
+
+    class Many(Playground):
+        splits: ClassVar[Any] = {"train": Split.lazy(make, 100_000)}
+
+    running = await host(Many)
+    asked = e.GetTaskParams(environment="many", split="train", task="later-91000")
+    assert (await running.get_task(asked, OPEN)).task.index == 90_000
+    for wrong in ("later-999", "later-101000", "later-", "later-01000", "other-1000", "later-\u0661000"):
+        with pytest.raises(err.TaskNotFound):
+            await running.get_task(asked.model_copy(update={"task": wrong}), OPEN)
+    assert len(made) < 10
+
+
+async def test_ids_that_do_not_count_up_are_found_by_one_search(host: Start) -> None:
+    class Named(Playground):
+        splits: ClassVar[Any] = {
+            "train": Split.lazy(lambda i: Riddle(id="abc"[i], question="?", answer="!"), 3),
+            "endless": Split.generated(lambda i: Riddle(id=f"{i}-x", question="?", answer="!"), type="train"),
+        }
+
+    running = await host(Named)
+    asked = e.GetTaskParams(environment="named", split="train", task="b")
+    assert (await running.get_task(asked, OPEN)).task.index == 1
+    with pytest.raises(err.TaskNotFound):
+        await running.get_task(e.GetTaskParams(environment="named", split="endless", task="3-x"), OPEN)
+
+
 async def test_the_size_of_a_split_read_at_first_use_is_known_when_it_is_listed(host: Start) -> None:
     class Filed(Playground):
         splits: ClassVar[Any] = {"train": Split.load(lambda: [riddle(index) for index in range(4)])}

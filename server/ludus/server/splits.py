@@ -15,7 +15,8 @@ SPLIT_TYPES: tuple[SplitType, ...] = get_args(SplitType)
 ENDLESS_INDEX_LIMIT = 2**53
 """Indices of endless splits stay below it, so that every JSON reader keeps them exact."""
 _SCAN_LIMIT = 1_000_000
-_TRAILING_NUMBER = re.compile(r"(\d{1,16})$")
+_DIGITS = 17
+_TRAILING_NUMBER = re.compile(r"(?:0|[1-9]\d{0,15})$")
 
 
 class Split(Generic[TaskT]):
@@ -34,6 +35,7 @@ class Split(Generic[TaskT]):
         self._load: Callable[[], Sequence[TaskT]] | None = None
         self._make: Callable[[int], TaskT] | None = None
         self._index_of: dict[str, int] | None = None
+        self._counted: tuple[str, int] | tuple[None] | None = None
 
     @classmethod
     def lazy(cls, make: Callable[[int], TaskT], count: int, type: SplitType | None = None) -> Self:
@@ -102,26 +104,45 @@ class Split(Generic[TaskT]):
     def find(self, task_id: str) -> tuple[int, TaskT]:
         """The task of an id, with its index.
 
-        A generated task is found without a search when its id ends in its index, as in `sum-17`.
+        Tasks made on demand are found without a search when their ids count up with the index, as `sum-17`, `sum-18`
+        do. A finite split whose ids do not is searched once; an endless one then has no ids to be found by.
 
         Raises:
             KeyError: there is none.
         """
         self.prepare()
-        if self._tasks is None:
-            guess = _TRAILING_NUMBER.search(task_id)
-            if guess is not None:
-                index = int(guess.group(1))
-                if index < (ENDLESS_INDEX_LIMIT if self.count is None else self.count):
-                    task = self.get(index)
-                    if task.id == task_id:
-                        return index, task
+        counted = self._counted_ids() if self._tasks is None else None
+        if counted is not None:
+            prefix, first = counted
+            digits = task_id.removeprefix(prefix)
+            if not (task_id.startswith(prefix) and digits.isascii() and digits.isdigit() and len(digits) < _DIGITS):
+                raise KeyError(task_id)
+            index = int(digits) - first
+            if not 0 <= index < (ENDLESS_INDEX_LIMIT if self.count is None else self.count):
+                raise KeyError(task_id)
+            task = self.get(index)
+            if task.id != task_id:
+                raise KeyError(task_id)
+            return index, task
         if self.count is None or (self._tasks is None and self.count > _SCAN_LIMIT):
             raise KeyError(task_id)
         if self._index_of is None:
             self._index_of = {self.get(index).id: index for index in range(self.count)}
         index = self._index_of[task_id]
         return index, self.get(index)
+
+    def _counted_ids(self) -> tuple[str, int] | None:
+        """The prefix and the first number of ids that count up with the index, judged by some of them."""
+        if self._counted is None:
+            some = [0, 1, 2, 7] if self.count is None else [0, self.count // 2, self.count - 1]
+            ids = {index: self.get(index).id for index in some}
+            number = _TRAILING_NUMBER.search(ids[0])
+            self._counted = (None,)
+            if number is not None:
+                prefix, first = ids[0][: number.start()], int(number.group())
+                if all(task_id == f"{prefix}{first + index}" for index, task_id in ids.items()):
+                    self._counted = (prefix, first)
+        return self._counted if len(self._counted) == 2 else None
 
 
 def _check_tasks(tasks: Sequence[Task]) -> None:
