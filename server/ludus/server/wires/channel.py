@@ -1,7 +1,8 @@
 """The channel: many episodes over one WebSocket, each text frame a JSON-RPC object or an array of them.
 
-The way of a step: one frame is parsed once, each request in it becomes a task that belongs to the server (never to the
-connection), and whatever those tasks answer within one turn of the event loop leaves as one frame. A lost connection
+The way of a step: one frame is parsed once, each step in it is handed to the host, which runs it in a task of its own
+(never the connection's) and calls back, and whatever is answered within one turn of the event loop leaves as one frame.
+Other requests become tasks of the server's. A lost connection
 loses replies only; the client asks again under the same keys, on another connection.
 
 Most of the cost of a small frame is the socket, the loop and the WebSocket header, so coalescing is what makes it fast:
