@@ -2,8 +2,8 @@
 
 The way of a step: one frame is parsed once, each step in it is handed to the host, which runs it in a task of its own
 (never the connection's) and calls back, and whatever is answered within one turn of the event loop leaves as one frame.
-Other requests become tasks of the server's. A lost connection
-loses replies only; the client asks again under the same keys, on another connection.
+Other requests become tasks of the server's. A lost connection loses replies only; the client asks again under the same
+keys, on another connection.
 
 Most of the cost of a small frame is the socket, the loop and the WebSocket header, so coalescing is what makes it fast:
 with 64 requests in flight those costs are shared by tens of steps.
