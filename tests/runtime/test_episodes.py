@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import field_serializer
 from worlds import FAULTS, SECRET_ANSWER, Counting, Playground, Riddle, Troublesome, riddle
 
 from ludus.protocol import EndReason, EpisodeLimits, EpisodeStatus, TextBlock, text_of
@@ -361,6 +362,24 @@ async def test_a_setup_that_raises_fails_the_start_and_frees_its_place(host: Sta
             await begin(running, "unready")
     assert running.stats().running == 0
     assert torn_down == [True] * 3
+
+
+async def test_a_task_that_cannot_be_shown_fails_and_takes_no_place(host: Start) -> None:
+    class Stubborn(Riddle):
+        @field_serializer("question")
+        def _write(self, value: str) -> str:
+            raise RuntimeError("no")
+
+    class Unshowable(Playground):
+        splits: ClassVar[Any] = {"train": [Stubborn(id="s", question="?", answer="!")]}
+
+    running = await host(Unshowable, limits=ServerLimits(max_episodes=1, queue_seconds=0))
+    for _ in range(2):
+        with pytest.raises(err.EnvironmentFailed, match="public part"):
+            await begin(running, "unshowable")
+    with pytest.raises(err.EnvironmentFailed, match="public part"):
+        await running.list_tasks(e.ListTasksParams(environment="unshowable", split="train"), OPEN)
+    assert running.stats().running == 0
 
 
 async def test_a_failed_start_is_told_again_to_a_repeat_of_its_key(host: Start) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from ludus.protocol.episodes import EnvironmentInfo, SplitInfo, SplitType, TaskRow, ToolSpec
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, SplitNotFound
 from ludus.protocol.identifiers import SUBMIT_TOOL
+from ludus.server import boundary
 from ludus.server.curriculum import Curriculum
 from ludus.server.environment import Environment, Toolset
 from ludus.server.splits import SPLIT_TYPES, Split
@@ -72,10 +73,17 @@ class Published:
             ) from None
 
     def row(self, split: str, index: int, task: Any) -> TaskRow:
-        """The public row of a task; test tasks show their id only."""
+        """The public row of a task; test tasks show their id only.
+
+        Raises:
+            EnvironmentFailed: the task's own serialisers failed.
+        """
         row = self.rows.get((split, index))
         if row is None:
-            fields = {} if self.splits[split].type == "test" else task.public()
+            try:
+                fields = {} if self.splits[split].type == "test" else task.public()
+            except Exception as error:
+                raise boundary.failure("the public part of a task", None, self.name, error) from None
             row = TaskRow(id=task.id, split=split, index=index, fields=fields)
             if len(self.rows) >= _ROWS_KEPT:
                 self.rows.clear()

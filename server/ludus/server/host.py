@@ -197,9 +197,9 @@ class EpisodeHost:
         seed = secrets.randbits(53) if params.seed is None else params.seed
         index, task = await self._library.choose(published, params.split, params.task, params.index, seed)
         limits = self.limits.of_episode(published.cls.limits, params.limits)
+        row = published.row(params.split, index, task)
         await self._capacity.acquire(params.count)
         group = "g_" + secrets.token_urlsafe(12)
-        row = published.row(params.split, index, task)
         episodes = [
             Episode(
                 "e_" + secrets.token_urlsafe(12), group, published, row, task, seed, principal.name, limits,
