@@ -345,6 +345,7 @@ async def test_no_credential_or_secret_is_in_the_log_and_the_incident_is(
     assert error["code"] == 5001
     assert error["data"]["incident"] in log
     assert "RuntimeError: cannot log in with ***" in log
+    assert "WEBSOCKET /channel 101 " in log
     assert SECRET not in json.dumps(error)
     for hidden in (token, wrong, capability, capability[:40], SECRET, token[6:]):
         assert hidden not in log

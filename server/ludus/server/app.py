@@ -255,7 +255,7 @@ class _AccessLog:
 
         async def noting(message: Message) -> None:
             nonlocal status
-            status = message.get("status", status)
+            status = 101 if message["type"] == "websocket.accept" else message.get("status", status)
             await send(message)
 
         try:
