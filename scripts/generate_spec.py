@@ -161,7 +161,8 @@ def error_table(_: str) -> str:
 
 
 def _leaves(kind: type[errors.LudusError]) -> list[type[errors.LudusError]]:
-    return [kind, *(leaf for child in kind.__subclasses__() for leaf in _leaves(child))]
+    ours = (child for child in kind.__subclasses__() if child.__module__ == errors.__name__)
+    return [kind, *(leaf for child in ours for leaf in _leaves(child))]
 
 
 def lifecycle_diagram(_: str) -> str:
