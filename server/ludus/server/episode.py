@@ -102,7 +102,7 @@ class Episode:
     """One run of one task."""
 
     __slots__ = (
-        "active", "asked", "began", "capability_expires", "end_reason", "entries", "graded", "group", "id", "incident",
+        "active", "asked", "began", "end_reason", "entries", "graded", "group", "id", "incident",
         "index", "instance", "keys", "limits", "owner", "prompt", "published", "queue", "records", "retired", "row",
         "secrets", "seed", "sharing", "shown_chars", "specs", "status", "task", "tools", "toolsets", "used",
     )  # fmt: skip
@@ -142,7 +142,6 @@ class Episode:
         self.shown_chars = 0
         self.began = now
         self.used = now
-        self.capability_expires: float | None = None
         self.retired: asyncio.Future[None] | None = None
         """Done when the environment has been torn down."""
 

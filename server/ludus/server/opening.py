@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -92,7 +93,7 @@ class Opener:
         episode.release()
 
     async def _run(self, episode: Episode, method: Any) -> Any:
-        offload = episode.published.cls.blocking and not asyncio.iscoroutinefunction(method)
+        offload = episode.published.cls.blocking and not inspect.iscoroutinefunction(method)
         return await boundary.run(self._workers, offload, method)
 
     def _shared(self, prompt: object) -> tuple[Message, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -176,7 +177,7 @@ class StepRunner:
         reading = Reading((TextBlock(text="Your answer was handed in. The episode is over."),))
         if episode.published.gradable:
             cls = episode.published.cls
-            offload = cls.blocking and not asyncio.iscoroutinefunction(cls.grade)
+            offload = cls.blocking and not inspect.iscoroutinefunction(cls.grade)
             value = await boundary.run(self._workers, offload, episode.instance.grade, record.arguments["answer"])
             reading = Reading(reading.content, read_reward(value))
         return self._result(episode, record, reading, finished=True)

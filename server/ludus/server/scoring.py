@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ async def score(
         EpisodeFailed: the author's code raised, took longer than `seconds` or returned something else.
     """
     function = published.cls.score_group
-    offload = not asyncio.iscoroutinefunction(function)
+    offload = not inspect.iscoroutinefunction(function)
     try:
         async with asyncio.timeout(seconds):
             scores = await boundary.run(workers, offload, function, task, candidates)
