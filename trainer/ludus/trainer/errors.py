@@ -1,0 +1,53 @@
+"""What can go wrong in a training run.
+
+    TrainerError
+    ├── ConfigError            the configuration cannot be used: unknown field, missing split, impossible combination
+    ├── ModelError             a model or tokenizer cannot be loaded, or its chat template cannot be extended exactly
+    ├── RolloutError           episodes cannot be had: every environment failed, or every group was constant
+    ├── EngineError            the inference engine refused, died or took too long
+    │   └── CanaryError        engine and learner give different probabilities to the same tokens
+    ├── LearningError          the loss or the gradient is not finite
+    └── CheckpointError        a checkpoint cannot be written or read
+
+Each message says what happened, to which input, and what to do. `ludus train` prints it and exits with `exit_code`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TrainerError(Exception):
+    """Anything that ends a run on purpose."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class ConfigError(TrainerError):
+    """The configuration cannot be used."""
+
+    exit_code = 2
+
+
+class ModelError(TrainerError):
+    """A model or its tokenizer cannot be used."""
+
+
+class RolloutError(TrainerError):
+    """No episodes to learn from could be had."""
+
+
+class EngineError(TrainerError):
+    """The inference engine refused, died or took too long."""
+
+
+class CanaryError(EngineError):
+    """Engine and learner disagree about the probability of the same tokens."""
+
+
+class LearningError(TrainerError):
+    """An update cannot be made: a loss or gradient is not finite."""
+
+
+class CheckpointError(TrainerError):
+    """A checkpoint cannot be written or read."""
