@@ -1,0 +1,69 @@
+"""`ludus train`."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Final
+
+import typer
+
+from ludus.client.cli._app import printable
+from ludus.trainer.errors import ConfigError, TrainerError
+
+COMMANDS: Final = {"train": "Train a policy with GRPO on environments that are served."}
+"""One line of help by command; the command line reads it without importing this module."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("train", context_settings={"ignore_unknown_options": True})(train)
+
+
+def train(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="CONFIG [--SECTION.KEY=VALUE]...",
+            help="The run's TOML file, and values in place of its own, such as --rollouts.group_size=4.",
+            show_default=False,
+        ),
+    ] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print every value that would be used, as commented TOML; no run.")
+    ] = False,
+) -> None:
+    """Train a policy with GRPO on environments that are served.
+
+    [bold]ludus train run.toml[/bold]
+    [bold]ludus train run.toml --steps=10 --environments.0.split=easy --model.lora=none[/bold]
+    [bold]ludus train --print-config > run.toml[/bold]
+    """
+    try:
+        _train(arguments or [], print_config)
+    except TrainerError as error:
+        if os.environ.get("LUDUS_DEBUG"):
+            raise
+        # Under torchrun every rank finds the same mistake in the configuration.
+        if not isinstance(error, ConfigError) or os.environ.get("RANK", "0") == "0":
+            typer.echo(f"ludus: {printable(str(error))}", err=True)
+        raise typer.Exit(error.exit_code) from None
+
+
+def _train(arguments: list[str], print_config: bool) -> None:
+    from ludus.trainer.settings import config_toml, read_config
+
+    files = [argument for argument in arguments if not argument.startswith("-")]
+    overrides = [argument for argument in arguments if argument.startswith("-")]
+    if len(files) > 1:
+        raise ConfigError(
+            f"one configuration file is enough, not {', '.join(map(repr, files))}; a value is written --key=value"
+        )
+    if not files and not print_config:
+        raise ConfigError("which configuration file? `ludus train --print-config` prints one to begin with")
+    if print_config:
+        typer.echo(config_toml(read_config(files[0], overrides) if files else None, overrides), nl=False)
+        return
+    config = read_config(files[0], overrides)
+    from ludus.trainer.train import run
+
+    run(config)
