@@ -1,0 +1,1 @@
+"""Inference engines: what samples from the policy."""

@@ -1,0 +1,169 @@
+"""A small random model made on the spot: for the demo, for tests, and for trying a configuration on a laptop.
+
+It is a Qwen3 with untied embeddings, a tokenizer trained offline, and a short ChatML template. Text that the tokenizer
+was trained on takes few tokens, and every digit is a token of its own, so that numbers can be learned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+PADDING: Final = "<|endoftext|>"
+TURN: Final = "<|im_start|>"
+TURN_END: Final = "<|im_end|>"
+CALL: Final = "<tool_call>"
+CALL_END: Final = "</tool_call>"
+
+TEMPLATE: Final = """\
+{%- macro signature(function) -%}
+{{ function.name }}(
+{%- for name, schema in ((function.parameters or {}).properties or {}).items() -%}
+{{ ", " if not loop.first }}{{ name }}: {{ schema.type if schema.type is string else schema | tojson }}
+{%- if schema.description %} = {{ schema.description }}{% endif -%}
+{%- endfor -%}
+){% if function.description %} {{ function.description }}{% endif %}
+{%- endmacro -%}
+{%- set first = messages[0] if messages and messages[0].role == "system" -%}
+{%- if first or tools -%}
+<|im_start|>system
+{{ first.content if first }}
+{%- if tools -%}
+{{ "\n" if first }}Tools:
+{%- for tool in tools %}{{ "\n" ~ signature(tool.function or tool) }}{% endfor -%}
+{%- endif -%}
+<|im_end|>
+{% endif -%}
+{%- for message in messages -%}
+{%- if not (loop.first and first) -%}
+<|im_start|>{{ message.role }}
+{{ message.content or "" }}
+{%- for call in message.tool_calls or [] -%}
+{%- set function = call.function or call -%}
+<tool_call>{"name": {{ function.name | tojson }}, "arguments": {{
+    function.arguments if function.arguments is string else function.arguments | tojson }}}</tool_call>
+{%- endfor -%}
+<|im_end|>
+{% endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+<|im_start|>assistant
+{% endif -%}
+"""
+"""ChatML. A longer conversation's text begins with that of a shorter one: no turn is ever written differently."""
+
+_FRAMES: Final = (
+    "system\nTools:\n",
+    "user\n",
+    "assistant\n",
+    "tool\n",
+    "\n",
+    '{"name": "',
+    '", "arguments": {"',
+    '": ',
+    "}}",
+)
+_SPECIAL: Final = (PADDING, TURN, TURN_END, CALL, CALL_END)
+
+
+def make_tiny_model(
+    folder: Path | str,
+    *,
+    texts: Iterable[str] = (),
+    vocabulary: int = 512,
+    hidden: int = 128,
+    layers: int = 2,
+    heads: int = 4,
+    context: int = 4096,
+    seed: int = 0,
+) -> Path:
+    """Write a random model and its tokenizer into `folder`, in Hugging Face format.
+
+    Args:
+        folder: is made when missing; a model in it is written over.
+        texts: what the tokenizer shall be good at: prompts, tool calls and observations, or whole conversations as
+            the template writes them. Without any, tokens are single bytes.
+        vocabulary: the most tokens: the 256 bytes, 5 special tokens, and phrases of `texts`.
+        hidden: width; a multiple of `heads`.
+        layers: decoder layers.
+        heads: query heads; half as many hold keys and values.
+        context: positions.
+        seed: of the weights.
+
+    Returns:
+        `folder`, as `AutoModelForCausalLM.from_pretrained` takes it.
+    """
+    if hidden % (2 * heads):
+        raise ValueError(f"hidden ({hidden}) must be a multiple of twice the heads ({heads})")
+    folder = Path(folder)
+    tokenizer = make_tokenizer(texts, vocabulary)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=hidden,
+        intermediate_size=3 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=max(1, heads // 2),
+        head_dim=hidden // heads,
+        max_position_embeddings=context,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=tokenizer.convert_tokens_to_ids(TURN_END),
+        pad_token_id=tokenizer.convert_tokens_to_ids(PADDING),
+        architectures=["Qwen3ForCausalLM"],
+        dtype="float32",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen3ForCausalLM(config)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def make_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer whose tokens may be whole phrases but never hold a digit beside anything else, nor anything after
+    a line break.
+
+    Raises:
+        ValueError: `vocabulary` has no room for the bytes and the special tokens.
+    """
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    if vocabulary < len(alphabet) + len(_SPECIAL):
+        raise ValueError(f"vocabulary ({vocabulary}) must be at least {len(alphabet) + len(_SPECIAL)}")
+    tokenizer = Tokenizer(models.BPE())
+    # Without the usual split into words, a phrase that is always the same becomes one token. A line break ends a token,
+    # so that what follows `assistant` and its break has the same ids whether it was sampled or rendered.
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.Split("\n", "merged_with_previous"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    marks = re.compile("|".join(map(re.escape, _SPECIAL)))
+    corpus = [part for text in texts for part in marks.split(text) if part]
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary - len(_SPECIAL),
+        initial_alphabet=sorted(alphabet),
+        min_frequency=2,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([*corpus, *_FRAMES * 4] if corpus else [], trainer)
+    # Not `special`: skip_special_tokens must keep the marks of a call in decoded text.
+    tokenizer.add_special_tokens([PADDING, TURN, TURN_END])
+    tokenizer.add_tokens([AddedToken(mark, special=False, normalized=False) for mark in (CALL, CALL_END)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=TURN_END,
+        pad_token=PADDING,
+        chat_template=TEMPLATE,
+        clean_up_tokenization_spaces=False,
+    )
