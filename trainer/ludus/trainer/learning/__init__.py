@@ -1,0 +1,1 @@
+"""From scored token sequences to new weights: advantages, losses, packing, the learner."""
