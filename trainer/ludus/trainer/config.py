@@ -239,17 +239,18 @@ class LossConfig(Section):
     constant: Positive | None = None
     """The divisor of `constant`; `rollouts.context` when left out."""
     clip_low: Annotated[float, Field(ge=0)] = 0.2
-    """The ratio is clipped below 1 - clip_low. For `dppo`, the greatest probability difference."""
+    """The ratio is clipped below 1 - clip_low. For `dppo`, how much the probability may fall."""
     clip_high: Annotated[float, Field(ge=0)] = 0.28
-    """The ratio is clipped above 1 + clip_high; for `cispo` it is the cap itself, and 5 is usual."""
+    """The ratio is clipped above 1 + clip_high; for `cispo` it is the cap itself, and 5 is usual. For `dppo`, how much
+    the probability may rise."""
     dual_clip: Annotated[float, Field(gt=1)] | None = None
     """Bound of the loss for negative advantages (c), as multiple of the advantage; none when left out."""
     old_policy: Literal["behaviour", "proximal"] = "behaviour"
     """What the ratio is taken against: the engine's own probabilities (two policies, one forward pass less), or the
     learner's at the start of the step (decoupled PPO), corrected by `correction`."""
-    correction: Literal["none", "tis", "tis_sequence", "mis", "icepop"] = "none"
-    """The weight proximal / behaviour, for `old_policy = "proximal"`: truncated per token or per sequence, masked per
-    sequence, masked per token."""
+    correction: Literal["none", "decoupled", "tis", "tis_sequence", "mis", "icepop"] = "none"
+    """The weight proximal / behaviour, for `old_policy = "proximal"`: as it is per token, truncated per token or per
+    sequence, masked per sequence, masked per token."""
     correction_low: Annotated[float, Field(ge=0)] = 0.0
     """Weights below it count as 0, for `mis` and `icepop`."""
     correction_high: Rate = 2.0
@@ -264,6 +265,14 @@ class LossConfig(Section):
     """Whether tokens of truncated episodes count in the loss. They vote in the baseline either way."""
     overlong: Count = 0
     """DAPO's soft punishment: within this many tokens of `rollouts.context` the reward falls linearly, to 1 less."""
+
+    @model_validator(mode="after")
+    def _cap(self) -> Self:
+        if self.kind == "cispo" and self.clip_high < 1:
+            raise ValueError(f"for cispo, clip_high ({self.clip_high}) is the cap of the ratio itself, and 5 is usual")
+        if self.correction != "none" and self.old_policy == "behaviour":
+            raise ValueError(f'correction = "{self.correction}" needs old_policy = "proximal"')
+        return self
 
 
 class OptimizerConfig(Section):
