@@ -61,7 +61,7 @@ def _train(arguments: list[str], print_config: bool) -> None:
     if not files and not print_config:
         raise ConfigError("which configuration file? `ludus train --print-config` prints one to begin with")
     if print_config:
-        typer.echo(config_toml(read_config(files[0], overrides) if files else None, overrides), nl=False)
+        typer.echo(config_toml(read_config(files[0] if files else None, overrides)), nl=False)
         return
     config = read_config(files[0], overrides)
     from ludus.trainer.train import run
