@@ -128,8 +128,7 @@ def make_tiny_model(
 
 
 def make_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer whose tokens may be whole phrases but never hold a digit beside anything else, nor anything after
-    a line break.
+    """A byte-level BPE tokenizer whose tokens may be whole phrases, but digits stand alone and line breaks come last.
 
     Raises:
         ValueError: `vocabulary` has no room for the bytes and the special tokens.
