@@ -1,0 +1,131 @@
+"""From groups of episodes to one batch of weighted tokens: who is compared with whom, what counts, and by how much."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from ludus.trainer.config import AdvantageConfig, TrainConfig
+from ludus.trainer.learning.advantages import group_advantages, overlong_penalty, step_advantages, whiten
+from ludus.trainer.learning.losses import aggregation_weights
+from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus, Sample, TrainBatch, TrainSample, scored_rewards
+
+
+@dataclass(slots=True)
+class _Episode:
+    rollout: Rollout
+    credit: list[float]
+    """The advantage of each turn."""
+    counts: Counter[int]
+    """How many tokens of each turn count in the loss."""
+
+
+def make_batch(groups: Sequence[RolloutGroup], config: TrainConfig) -> TrainBatch:
+    """Advantages and weights of the tokens of some groups, for one optimizer step.
+
+    * A failed episode has no part in mean, deviation, G, or loss.
+    * An episode whose group has no other scored one was compared with nobody: it is left out.
+    * A token whose log-probability is not finite is left out.
+    * `loss.truncated = "mask"` leaves the tokens of truncated episodes out; they vote in the baseline still.
+    * The weights' denominator counts what is then left, over the whole step. Samples of which nothing is left are not
+      in the batch; it may be empty.
+
+    Raises:
+        LearningError: rewards that the configured advantages are not made for.
+    """
+    episodes = [episode for group in groups for episode in _compare(group, config)]
+    if config.advantages.scale == "batch":
+        _whiten(episodes, config.advantages)
+    constant = config.loss.constant or config.rollouts.context
+    weights = aggregation_weights([e.counts.total() for e in episodes], config.loss.aggregation, constant)
+    samples = [
+        _train_sample(sample, episode.credit, weight, number)
+        for number, (episode, weight) in enumerate(zip(episodes, weights, strict=True))
+        if weight
+        for sample in episode.rollout.samples
+    ]
+    return TrainBatch(tuple(item for item in samples if any(item.weights)), tuple(groups))
+
+
+def split_minibatches(batch: TrainBatch, config: TrainConfig) -> list[TrainBatch]:
+    """The batch cut into `optimizer.minibatches` of whole groups, one for each optimizer step, the weights' denominator
+    counted anew for each. Fewer when there are fewer groups; a batch without groups stays whole.
+    """
+    parts = min(config.optimizer.minibatches, len(batch.groups))
+    if parts <= 1:
+        return [batch]
+    constant = config.loss.constant or config.rollouts.context
+    part_of = [number * parts // len(batch.groups) for number, group in enumerate(batch.groups) for _ in group.scored]
+    minibatches = []
+    for part in range(parts):
+        samples = [item for item in batch.samples if part_of[item.sequence] == part]
+        counts = Counter[int]()
+        for item in samples:
+            counts[item.sequence] += sum(map(bool, item.weights))
+        weights = aggregation_weights(list(counts.values()), config.loss.aggregation, constant)
+        weight_of = dict(zip(counts, weights, strict=True))
+        samples = [
+            replace(item, weights=tuple(weight_of[item.sequence] if weight else 0.0 for weight in item.weights))
+            for item in samples
+        ]
+        groups = [group for number, group in enumerate(batch.groups) if number * parts // len(batch.groups) == part]
+        if samples:
+            minibatches.append(TrainBatch(tuple(samples), tuple(groups)))
+    return minibatches
+
+
+def _compare(group: RolloutGroup, config: TrainConfig) -> list[_Episode]:
+    """The scored episodes of a group with the advantage of each turn."""
+    rollouts = group.scored
+    limit, window = config.rollouts.context, config.loss.overlong
+    penalties = [overlong_penalty(max((len(s.ids) for s in r.samples), default=0), limit, window) for r in rollouts]
+    turns = [max([len(r.turn_rewards), *(turn + 1 for s in r.samples for turn in s.turns)]) for r in rollouts]
+    if config.advantages.credit == "step":
+        rewards = torch.zeros(len(rollouts), max(turns, default=0), dtype=torch.float64)
+        taken = torch.zeros_like(rewards, dtype=torch.bool)
+        for row, (rollout, count, penalty) in enumerate(zip(rollouts, turns, penalties, strict=True)):
+            rewards[row, : len(rollout.turn_rewards)] = torch.tensor(rollout.turn_rewards, dtype=torch.float64)
+            rewards[row, count - 1 : count] += penalty
+            taken[row, :count] = True
+        credits = step_advantages(rewards, taken, config.advantages).tolist()
+    else:
+        totals = [r + penalty for r, penalty in zip(scored_rewards(rollouts), penalties, strict=True)]
+        advantages = group_advantages(torch.tensor(totals, dtype=torch.float64), config.advantages).tolist()
+        credits = [[advantage] * count for advantage, count in zip(advantages, turns, strict=True)]
+    alone = len(rollouts) < 2
+    return [
+        _Episode(rollout, credit, Counter() if alone else _counts(rollout, config))
+        for rollout, credit in zip(rollouts, credits, strict=True)
+    ]
+
+
+def _counts(rollout: Rollout, config: TrainConfig) -> Counter[int]:
+    if rollout.status is RolloutStatus.TRUNCATED and config.loss.truncated == "mask":
+        return Counter()
+    return Counter(
+        turn for sample in rollout.samples for turn, count in zip(sample.turns, counted(sample), strict=True) if count
+    )
+
+
+def counted(sample: Sample) -> list[bool]:
+    """Which tokens can be learned from: those sampled with a finite log-probability."""
+    return [own and math.isfinite(logprob) for own, logprob in zip(sample.mask, sample.logprobs, strict=True)]
+
+
+def _whiten(episodes: Sequence[_Episode], config: AdvantageConfig) -> None:
+    places = [(episode, turn) for episode in episodes for turn in range(len(episode.credit))]
+    if not places:
+        return
+    advantages = torch.tensor([episode.credit[turn] for episode, turn in places], dtype=torch.float64)
+    tokens = torch.tensor([episode.counts[turn] for episode, turn in places], dtype=torch.float64)
+    for (episode, turn), advantage in zip(places, whiten(advantages, tokens, config).tolist(), strict=True):
+        episode.credit[turn] = advantage
+
+
+def _train_sample(sample: Sample, credit: Sequence[float], weight: float, sequence: int) -> TrainSample:
+    advantages = tuple(credit[turn] if own else 0.0 for turn, own in zip(sample.turns, sample.mask, strict=True))
+    return TrainSample(sample, advantages, tuple(weight if count else 0.0 for count in counted(sample)), sequence)
