@@ -267,7 +267,7 @@ class LossConfig(Section):
     """DAPO's soft punishment: within this many tokens of `rollouts.context` the reward falls linearly, to 1 less."""
 
     @model_validator(mode="after")
-    def _cap(self) -> Self:
+    def _meant(self) -> Self:
         if self.kind == "cispo" and self.clip_high < 1:
             raise ValueError(f"for cispo, clip_high ({self.clip_high}) is the cap of the ratio itself, and 5 is usual")
         if self.correction != "none" and self.old_policy == "behaviour":
