@@ -50,7 +50,9 @@ def read_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
         # As JSON, because strict validation then takes arrays for tuples and text for paths, and nothing else.
         config = TrainConfig.model_validate_json(json.dumps(table, default=str), strict=True)
     except ValidationError as error:
-        problems = [_explain(detail, told, path) for detail in error.errors(include_url=False)]
+        # A list whose entries are wrong is also told to be too short.
+        details = [d for d in error.errors(include_url=False) if d["type"] != "too_short" or not d["input"]]
+        problems = [_explain(detail, told, path) for detail in details]
         raise ConfigError("\n".join(dict.fromkeys(problems))) from None
     _check_files(config)
     return config
@@ -85,6 +87,7 @@ def config_toml(config: TrainConfig | None = None) -> str:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
+    text = ""
     try:
         text = path.read_text(encoding="utf-8")
         return tomllib.loads(text)
@@ -108,6 +111,8 @@ def _override(table: dict[str, Any], override: str) -> tuple[str, ...]:
     path = tuple(name.split("."))
     if not override.startswith("--") or not equals or not all(path):
         raise ConfigError(f"{override!r} is no value: write --section.key=value, such as --rollouts.group_size=4")
+    if any("\ud800" <= char <= "\udfff" for char in override):
+        raise ConfigError(f"{override!r} is not UTF-8 text")
     kinds: list[Any] = [TrainConfig]
     for depth, key in enumerate(path):
         kinds.append(_child(kinds[-1], key))
@@ -128,7 +133,7 @@ def _place(table: Any, key: str, override: str) -> Any:
     """What stands under a key; None if nothing does."""
     if isinstance(table, list):
         if int(key) > len(table):
-            raise ConfigError(f"{override}: there are {len(table)} entries, numbered from 0; {len(table)} adds one")
+            raise ConfigError(f"{override}: entry {key} is too far: the next free one is {len(table)}")
         return table[int(key)] if int(key) < len(table) else None
     if isinstance(table, dict):
         return table.get(key)
@@ -187,14 +192,15 @@ def _explain(detail: ErrorDetails, told: dict[tuple[str, ...], str], file: str |
     name = ".".join(path)
     if detail["type"] == "extra_forbidden":
         return f"{source}: {_unknown(path)}"
+    field = _fields(_kind_at(path[:-1])).get(path[-1])
     if detail["type"] == "missing":
-        field = _fields(_kind_at(path[:-1]))[path[-1]]
-        return f"{source}: {name} is missing: {_one_line(field.description)}"
+        return f"{source}: {name} is missing{f': {_one_line(field.description)}' if field else ''}"
     shown = detail["input"]
     if detail["type"] == "tuple_type" and isinstance(shown, dict):
         return f"{source}: {name} is a list of tables: write [[{name}]], not [{name}]"
     what = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     what = what.replace("must be an object", "must be a table").replace("a valid string", "text in quotes")
+    what = what.replace("Tuple", "The list").replace(" after validation", "")
     given = "" if isinstance(shown, dict) else f" = {json.dumps(shown, ensure_ascii=False)}"
     return f"{source}: {name}{given}: {what}"
 

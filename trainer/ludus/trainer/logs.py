@@ -1,0 +1,413 @@
+"""What a run writes down: two files of JSON lines, the terminal, and the trackers that the configuration asks for.
+
+`metrics.jsonl` holds one object per call, `{"step": 3, "time": 1700000000.0, "reward/mean": 0.4, …}`, or a note;
+a number that is not finite is null. `rollouts.jsonl` holds some rollouts of each step with every token as the engine
+saw it. Both are only appended to, so they can be followed while the run goes on.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import re
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ludus.client.cli._app import printable
+from ludus.trainer.config import TrainConfig
+from ludus.trainer.errors import ConfigError, TrainerError
+from ludus.trainer.report import write_report
+from ludus.trainer.samples import Rollout, RolloutGroup, Sample
+from ludus.trainer.settings import config_toml, write_config
+
+SHOWN: Final = {
+    "reward/mean": "reward",
+    "rollout/turns": "turns",
+    "rollout/tokens": "tokens",
+    "rollout/failed": "failed",
+    "rollout/staleness_mean": "staleness",
+    "loss/mismatch_k3": "k3(μ‖π)",
+    "loss/entropy": "entropy",
+    "loss/gradient_norm": "gradient",
+    "throughput/trained_tokens": "tokens/s",
+    "time/step": "seconds",
+}
+"""The metrics that the terminal shows, beside those of evaluations, and what it calls them."""
+
+
+class Sink(Protocol):
+    """Somewhere that metrics go."""
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Take the finite metrics of a step. A step may come in several parts."""
+        ...
+
+    def close(self) -> None:
+        """Write out what is left."""
+        ...
+
+
+class RunLog:
+    """The records of a run; one process of it holds one. It makes the run's folder and writes `config.toml` there.
+
+    Args:
+        config: the run's.
+        tokenizer: anything with `decode(ids) -> str`; with it, `rollouts.jsonl` also holds the tokens as text.
+        resumed: the step of the checkpoint that the run goes on from: lines of later steps, which an earlier attempt
+            wrote, are cut off. None for a new run: files of an earlier one are renamed to `….old`.
+
+    Raises:
+        ConfigError: a tracker's package is not installed.
+        TrainerError: the folder cannot be written to.
+    """
+
+    def __init__(self, config: TrainConfig, tokenizer: Any = None, *, resumed: int | None = None) -> None:
+        self._config, self._tokenizer, self._step = config, tokenizer, resumed or 0
+        write_config(config)
+        self._sinks = _open_sinks(config, resumed)
+        self._metrics = JsonLines(config.output / "metrics.jsonl", resumed)
+        self._rollouts = JsonLines(config.output / "rollouts.jsonl", resumed)
+        self._terminal = Terminal(config.output, config.steps) if config.logging.console else None
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Record metrics of a step; with an evaluation among them, the report is written too.
+
+        Raises:
+            TrainerError: the disk is full, or otherwise not to be written to.
+        """
+        self._step = step
+        numbers = {name: float(value) for name, value in values.items()}
+        finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
+        record = {name: finite.get(name) for name in numbers}
+        self._metrics.write({"step": step, "time": round(time.time(), 3), **record})
+        if self._terminal:
+            self._terminal.write(step, finite)
+        for sink in tuple(self._sinks):
+            try:
+                sink.write(step, {plain_name(name): value for name, value in finite.items()})
+            except Exception as error:
+                self._sinks.remove(sink)
+                self.note(f"{type(sink).__name__} gets no more metrics: {error}")
+        if any(name.startswith("evaluation/") for name in values):
+            self._report()
+
+    def rollouts(self, step: int, groups: Sequence[RolloutGroup]) -> None:
+        """Keep `logging.rollouts` of a step's rollouts, evenly spread and others each time.
+
+        Raises:
+            TrainerError: as for `metrics`.
+        """
+        everything = [(group, index) for group in groups for index in range(len(group.rollouts))]
+        kept = min(self._config.logging.rollouts, len(everything))
+        for n in range(kept):
+            group, index = everything[(n * len(everything) // kept + step) % len(everything)]
+            self._rollouts.write(rollout_record(step, group, index, self._tokenizer))
+
+    def note(self, text: str) -> None:
+        """Record a remark, and show it.
+
+        Raises:
+            TrainerError: as for `metrics`.
+        """
+        self._metrics.write({"step": self._step, "time": round(time.time(), 3), "note": text})
+        if self._terminal:
+            self._terminal.note(text)
+
+    def close(self) -> None:
+        """Write the report and close everything."""
+        self._report()
+        for sink in self._sinks:
+            try:
+                sink.close()
+            except Exception as error:
+                self.note(f"{type(sink).__name__} may lack the last metrics: {error}")
+        if self._terminal:
+            self._terminal.close()
+        self._metrics.close()
+        self._rollouts.close()
+
+    def _report(self) -> None:
+        if self._config.logging.report:
+            try:
+                write_report(self._config.output)
+            except Exception as error:
+                self.note(f"the report could not be written: {error}")
+
+
+class JsonLines:
+    """A file of JSON objects that each begin with their step.
+
+    Raises:
+        TrainerError: it cannot be written to.
+    """
+
+    def __init__(self, path: Path, resumed: int | None) -> None:
+        self.path = path
+        try:
+            if path.exists():
+                path.replace(old := path.with_name(f"{path.name}.old"))
+                if resumed is not None:
+                    _copy_until(old, path, resumed)
+                    old.unlink()
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise TrainerError(f"cannot write {path}: {error.strerror}") from None
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Append one object."""
+        try:
+            self._file.write(json.dumps(record, allow_nan=False) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise TrainerError(f"cannot write {self.path}: {error.strerror}; the run can be resumed") from None
+
+    def close(self) -> None:
+        """Close the file. Closing twice is no error."""
+        self._file.close()
+
+
+def _copy_until(source: Path, target: Path, step: int) -> None:
+    """Copy the whole lines of steps up to `step`."""
+    temporary = target.with_name(f"{target.name}.new")
+    with source.open("rb") as lines, temporary.open("wb") as kept:
+        for line in lines:
+            number = re.match(rb'\{"step": (\d+),', line)
+            if number and int(number[1]) <= step and line.endswith(b"\n"):
+                kept.write(line)
+    temporary.replace(target)
+
+
+def plain_name(name: str) -> str:
+    """A metric's name in characters that every tracker takes: `pass@4` is `pass_at_4`, `pass^4` is `pass_hat_4`."""
+    return re.sub(r"[^\w\-./]", "_", name.replace("@", "_at_").replace("^", "_hat_"))
+
+
+def rollout_record(step: int, group: RolloutGroup, index: int, tokenizer: Any) -> dict[str, Any]:
+    """A rollout as a line of `rollouts.jsonl`."""
+    rollout: Rollout = group.rollouts[index]
+    return {
+        "step": step,
+        "group": group.number,
+        "environment": group.environment,
+        "task": group.task,
+        "version": group.version,
+        "index": index,
+        "status": str(rollout.status),
+        "reward": rollout.reward,
+        "turn_rewards": rollout.turn_rewards,
+        "parse_errors": rollout.parse_errors,
+        "samples": [_sample_record(sample, tokenizer) for sample in rollout.samples],
+        "trajectory": rollout.trajectory.model_dump(mode="json"),
+    }
+
+
+def _sample_record(sample: Sample, tokenizer: Any) -> dict[str, Any]:
+    record: dict[str, Any] = asdict(sample) | {"mask": [int(own) for own in sample.mask]}
+    if tokenizer is not None:
+        runs = groupby(zip(sample.mask, sample.ids, strict=True), key=lambda pair: pair[0])
+        record["text"] = [[int(own), tokenizer.decode([token for _, token in pairs])] for own, pairs in runs]
+    return record
+
+
+class Terminal:
+    """A live table of the last steps in a terminal; elsewhere a line per step. On standard error."""
+
+    def __init__(self, folder: Path, steps: int) -> None:
+        self._folder, self._steps, self._started = folder, steps, time.monotonic()
+        self._history: dict[str, list[float]] = {}
+        self._console = Console(stderr=True, highlight=False)
+        self._live: Live | None = None
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, auto_refresh=False)
+            self._live.start()
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Show the metrics of a step."""
+        shown = {name: value for name, value in metrics.items() if name in SHOWN or _held_out(name)}
+        for name, value in shown.items():
+            self._history.setdefault(name, []).append(value)
+        if self._live:
+            self._live.update(self._table(step), refresh=True)
+        elif shown:
+            values = "  ".join(f"{_short(name)} {value:.4g}" for name, value in shown.items())
+            self._console.print(Text(f"step {step}/{self._steps}  {printable(values)}"), soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        """Show a remark."""
+        self._console.print(Text(printable(text)), soft_wrap=True)
+
+    def close(self) -> None:
+        """Give the terminal back."""
+        if self._live:
+            self._live.stop()
+
+    def _table(self, step: int) -> Group:
+        elapsed = time.monotonic() - self._started
+        table = Table("", "now", "best", "so far", box=None, header_style="dim", padding=(0, 2, 0, 0))
+        for column in table.columns[1:3]:
+            column.justify = "right"
+        for name, values in self._history.items():
+            best = f"{max(values):.4g}" if name == "reward/mean" or _held_out(name) else ""
+            table.add_row(printable(_short(name)), f"{values[-1]:.4g}", best, Text(sparkline(values), style="cyan"))
+        minutes = f"{elapsed // 60:.0f}:{elapsed % 60:02.0f}"
+        return Group(Text(f"{self._folder}  step {step} of {self._steps}  {minutes}", style="bold"), table)
+
+
+def _held_out(name: str) -> bool:
+    return name.startswith("evaluation/") and name.endswith("/mean")
+
+
+def _short(name: str) -> str:
+    return SHOWN.get(name) or f"held-out {name.split('/', 1)[1].removesuffix('/mean')}"
+
+
+def sparkline(values: Sequence[float], width: int = 32) -> str:
+    """The values as a row of blocks, each the mean of as many as are needed to fit."""
+    size = math.ceil(len(values) / width)
+    means = [sum(part) / len(part) for i in range(0, len(values), size) if (part := values[i : i + size])]
+    low, spread = min(means), max(means) - min(means)
+    return "".join("▁▂▃▄▅▆▇█"[round(7 * (mean - low) / spread)] if spread else "▄" for mean in means)
+
+
+# ---- trackers
+
+
+def _open_sinks(config: TrainConfig, resumed: int | None) -> list[Sink]:
+    logging = config.logging
+    sinks: list[Sink] = []
+    if logging.tensorboard:
+        sinks.append(TensorBoard(config.output / "tensorboard", resumed))
+    identity = _Identity(config.output / "trackers.json", config.output.resolve().name, resumed)
+    if logging.wandb:
+        sinks.append(WeightsAndBiases(config, logging.wandb, identity))
+    if logging.mlflow:
+        sinks.append(Mlflow(config, logging.mlflow, identity))
+    if logging.trackio:
+        sinks.append(Trackio(config, logging.trackio, identity))
+    return sinks
+
+
+def _package(name: str, setting: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = name.partition(".")[0] if name != "torch.utils.tensorboard" else "tensorboard"
+        raise ConfigError(f"{setting} needs a package ({error}); install it with: pip install {missing}") from None
+
+
+class _Identity:
+    """Under which names the trackers know the run, kept in a file so that a resumed run goes on under them."""
+
+    def __init__(self, path: Path, name: str, resumed: int | None) -> None:
+        self._path = path
+        self._known: dict[str, str] = {"run": f"{name}-{secrets.token_hex(4)}"}
+        if resumed is not None and path.exists():
+            self._known |= json.loads(path.read_text(encoding="utf-8"))
+        self.run = self._known["run"]
+
+    def get(self, tracker: str) -> str | None:
+        """The tracker's own id of the run, if it has been told."""
+        return self._known.get(tracker)
+
+    def keep(self, **ids: str) -> None:
+        """Remember ids."""
+        self._known |= ids
+        self._path.write_text(json.dumps(self._known), encoding="utf-8")
+
+
+class TensorBoard:
+    """Event files: `tensorboard --logdir RUN`."""
+
+    def __init__(self, folder: Path, resumed: int | None) -> None:
+        purge = None if resumed is None else resumed + 1
+        package = _package("torch.utils.tensorboard", "logging.tensorboard")
+        self._writer = package.SummaryWriter(str(folder), purge_step=purge)
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See `Sink`."""
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """See `Sink`."""
+        self._writer.close()
+
+
+class WeightsAndBiases:
+    """https://docs.wandb.ai/ref/python/sdk/; `WANDB_MODE=offline` keeps it on this machine."""
+
+    def __init__(self, config: TrainConfig, project: str, identity: _Identity) -> None:
+        self._run = _package("wandb", "logging.wandb").init(
+            project=project,
+            id=identity.run,
+            name=identity.run,
+            resume="allow",
+            dir=str(config.output),
+            config=config.model_dump(mode="json"),
+        )
+        # Its own step cannot go back, which a resumed run does.
+        self._run.define_metric("*", step_metric="trained_steps")
+        identity.keep()
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See `Sink`."""
+        self._run.log({**metrics, "trained_steps": step})
+
+    def close(self) -> None:
+        """See `Sink`."""
+        self._run.finish()
+
+
+class Mlflow:
+    """https://mlflow.org/docs/latest/ml/tracking; the server is `MLFLOW_TRACKING_URI`'s."""
+
+    def __init__(self, config: TrainConfig, experiment: str, identity: _Identity) -> None:
+        self._mlflow = _package("mlflow", "logging.mlflow")
+        self._client = self._mlflow.MlflowClient()
+        known = self._client.get_experiment_by_name(experiment)
+        place = known.experiment_id if known else self._client.create_experiment(experiment)
+        self._run = identity.get("mlflow") or self._client.create_run(place, run_name=identity.run).info.run_id
+        self._client.update_run(self._run, status="RUNNING")
+        self._client.log_text(self._run, config_toml(config), "config.toml")
+        identity.keep(mlflow=self._run)
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See `Sink`."""
+        now = int(time.time() * 1000)
+        values = [self._mlflow.entities.Metric(name, value, now, step) for name, value in metrics.items()]
+        self._client.log_batch(self._run, metrics=values, synchronous=False)
+
+    def close(self) -> None:
+        """See `Sink`."""
+        self._mlflow.flush_async_logging()
+        self._client.set_terminated(self._run)
+
+
+class Trackio:
+    """https://huggingface.co/docs/trackio; `trackio show` opens it."""
+
+    def __init__(self, config: TrainConfig, project: str, identity: _Identity) -> None:
+        self._run = _package("trackio", "logging.trackio").init(
+            project=project, name=identity.run, config=config.model_dump(mode="json"), resume="allow", embed=False
+        )
+        identity.keep()
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See `Sink`."""
+        self._run.log(dict(metrics), step=step)
+
+    def close(self) -> None:
+        """See `Sink`."""
+        self._run.finish()
