@@ -1,0 +1,386 @@
+"""The learner: a batch in, new weights out.
+
+The loss of an optimizer step is a plain sum over its tokens, whose weights already hold the step's denominator. So the
+batch may be cut into micro-batches and spread over ranks in any way: gradients are added up, and nothing changes.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ludus.trainer.config import OptimizerConfig, TrainConfig
+from ludus.trainer.errors import LearningError
+from ludus.trainer.learning.attention import Kind, Layout, choose
+from ludus.trainer.learning.batch import split_minibatches
+from ludus.trainer.learning.logprobs import token_logprobs
+from ludus.trainer.learning.losses import Objective, Tokens, linear_objective
+from ludus.trainer.learning.model import export, save_adapter, without_adapters
+from ludus.trainer.learning.packing import MicroBatch, pack
+from ludus.trainer.learning.parallel import Parallel, clip_gradient, gradient_norm, prepare, whole
+from ludus.trainer.samples import Sample, TrainBatch, TrainSample
+
+BUCKET_BYTES = 512 * 2**20
+"""Weights gathered before the receiver gets the first of them, so that its own collectives never meet ours."""
+CULPRITS = 8
+"""How many samples an error names at most."""
+
+
+class Policy(nn.Module):
+    """Micro-batch → log-probabilities and entropies of the tokens that count, as one module for FSDP to wrap: the output
+    layer's weight is used without calling the layer, so that logits exist for a chunk of tokens only.
+
+    Args:
+        model: a causal language model whose logits are hidden × head.
+        attention: what attends.
+        chunk: tokens whose logits exist at once.
+    """
+
+    def __init__(self, model: PreTrainedModel, attention: Kind, chunk: int) -> None:
+        super().__init__()
+        self.model, self.attention, self.chunk = model, attention, chunk
+
+    def forward(self, micro: MicroBatch, entropy: bool) -> tuple[Tensor, Tensor | None]:
+        """[N] log-probabilities of `micro.targets`, and [N] entropies in nats if asked for; both float32."""
+        layout = Layout(micro.lengths, self.attention, micro.ids.device)
+        decoder, head = self.model.get_decoder(), self.model.get_output_embeddings()
+        ids, positions = micro.ids[None], micro.positions[None]
+        hidden = decoder(input_ids=ids, position_ids=positions, layout=layout, use_cache=False).last_hidden_state[0]
+        return token_logprobs(
+            hidden[micro.index], head.weight, micro.targets, chunk=self.chunk, entropy=entropy, bias=head.bias
+        )
+
+
+@dataclass(slots=True)
+class _Work:
+    """A micro-batch of this rank, with what does not change during the step."""
+
+    micro: MicroBatch
+    counts: bool
+    """False for one that is only there because other ranks have one more."""
+    proximal: Tensor | None = None
+    reference: Tensor | None = None
+
+    def tokens(self, logprobs: Tensor, entropy: Tensor | None) -> Tokens:
+        micro = self.micro
+        return Tokens(
+            logprobs,
+            micro.behaviour,
+            micro.advantages,
+            micro.weights,
+            micro.sample,
+            entropy,
+            self.proximal,
+            self.reference,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """Of one optimizer step, the same on all ranks."""
+
+    sums: dict[str, float]
+    """The loss and the objective's metrics."""
+    norm: float
+    """Of the gradient before clipping."""
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.sums["loss"]) and math.isfinite(self.norm)
+
+
+class Learner:
+    """The policy, its optimizer, and its reference. Every rank has one and makes the same calls in the same order.
+
+    Args:
+        config: the run's.
+        model: as `load_model` gives it; it is changed in place.
+        parallel: this process among the ranks.
+    """
+
+    def __init__(self, config: TrainConfig, model: PreTrainedModel, parallel: Parallel) -> None:
+        self.config, self.parallel, self.model = config, parallel, model
+        self.dtype: torch.dtype = getattr(torch, config.model.dtype)
+        self.batches = 0
+        """How many batches it has learned from on the schedule of learning rates."""
+        copied = config.model.lora is None and config.loss.kl != "none"
+        reference = copy.deepcopy(model).requires_grad_(False) if copied else None
+        self.policy = self._wrap(model)
+        self.reference = self.policy if reference is None else self._wrap(reference)
+        self.parameters = [parameter for parameter in self.policy.parameters() if parameter.requires_grad]
+        self.optimizer = _optimizer(self.parameters, config.optimizer)
+
+    def _wrap(self, model: PreTrainedModel) -> Policy:
+        prepare(model, self.config.model)
+        attention = choose(self.config.model.attention, self.parallel.device, self.dtype)
+        policy = Policy(model, attention, self.config.optimizer.logprob_chunk)
+        self.parallel.wrap(policy, model, self.dtype)
+        return policy
+
+    def step(self, batch: TrainBatch, objective: Objective, *, learning_rate: float | None = None) -> dict[str, float]:
+        """Learn from one batch, the same on every rank. An empty one changes nothing.
+
+        Args:
+            batch: samples with their weights in the loss.
+            objective: what is minimised.
+            learning_rate: makes this one plain optimizer step at this rate, as the warm-up does. When left out, epochs,
+                mini-batches and the schedule are the configuration's.
+
+        Returns:
+            Metrics by name, `loss/…`: the objective's as means over tokens, `loss/total` and `loss/gradient_norm` as
+            means over optimizer steps, `loss/learning_rate`, and `loss/tokens`, which is a count.
+
+        Raises:
+            LearningError: a loss or gradient is not finite. That optimizer step was not made, on any rank.
+        """
+        settings, planned = self.config.optimizer, learning_rate is None
+        rate = scheduled_rate(settings, self.batches, self.config.steps) if learning_rate is None else learning_rate
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        pieces = split_minibatches(batch, self.config) if planned else [batch]
+        prepared = [(piece, self._prepare(piece.samples, objective)) for piece in pieces if piece.samples]
+        outcomes = [
+            self._update(piece, works, objective)
+            for _ in range(settings.epochs if planned else 1)
+            for piece, works in prepared
+        ]
+        self.batches += planned
+        return {**_summary(outcomes), "loss/learning_rate": rate}
+
+    def _prepare(self, samples: Sequence[TrainSample], objective: Objective) -> list[_Work]:
+        """This rank's micro-batches, with the log-probabilities that the configured loss needs beside the policy's."""
+        works = self._share(samples)
+        if objective is not linear_objective:
+            for work in works:
+                if self.config.loss.old_policy == "proximal":
+                    work.proximal = self._evaluate(work.micro, reference=False)
+                if self.config.loss.kl != "none":
+                    work.reference = self._evaluate(work.micro, reference=True)
+        return works
+
+    def _share(self, samples: Sequence[TrainSample]) -> list[_Work]:
+        """This rank's micro-batches: as many as every other rank has, so that collectives meet."""
+        parts, device = self.parallel.parts, self.parallel.device
+        micros = pack(samples, self.config.optimizer.tokens, multiple=parts)
+        own = [_Work(micro.to(device), True) for micro in micros[self.parallel.part :: parts]]
+        missing = -(-len(micros) // parts) - len(own)
+        return own + [_Work(micros[-1].to(device), False)] * missing
+
+    @torch.no_grad()
+    def _evaluate(self, micro: MicroBatch, *, reference: bool) -> Tensor:
+        if reference and self.config.model.lora is not None:
+            with without_adapters(self.model):
+                logprobs, _ = self.policy(micro, False)
+        else:
+            logprobs, _ = (self.reference if reference else self.policy)(micro, False)
+        return logprobs
+
+    def _update(self, batch: TrainBatch, works: Sequence[_Work], objective: Objective) -> _Outcome:
+        outcome = self._gradient(works, objective)
+        if not outcome.finite:
+            culprits = self._culprits(batch, objective)
+            self.optimizer.zero_grad()
+            raise LearningError(_blame(self.batches, batch, culprits, outcome))
+        clip_gradient(self.parameters, self.config.optimizer.clip_gradient, outcome.norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return outcome
+
+    def _gradient(self, works: Sequence[_Work], objective: Objective) -> _Outcome:
+        """The gradient of the whole loss in place, and the sums over all ranks."""
+        self.optimizer.zero_grad()
+        found: list[dict[str, Tensor]] = []
+        for work in works:
+            logprobs, entropy = self.policy(work.micro, objective is not linear_objective)
+            if not work.counts:  # a part in the collectives, none in the sums
+                (logprobs.sum() * 0.0).backward()
+                continue
+            loss, metrics = objective(work.tokens(logprobs, entropy))
+            loss.backward()
+            found.append({"loss": loss.detach(), **metrics})
+        norm = gradient_norm(self.parameters)
+        own = _merge(_floats(metrics) for metrics in found)
+        return _Outcome(_merge(self.parallel.gather(own)[:: self.parallel.tensor]), float(norm))
+
+    def _culprits(self, batch: TrainBatch, objective: Objective) -> list[int]:
+        """The samples whose loss or gradient is not finite, each tried alone."""
+        bad: list[int] = []
+        for number, sample in enumerate(batch.samples):
+            if len(bad) < CULPRITS and not self._gradient(self._prepare([sample], objective), objective).finite:
+                bad.append(number)
+        return bad
+
+    def logprobs(self, samples: Sequence[Sample], *, reference: bool = False) -> list[Tensor]:
+        """Log-probabilities of the sampled tokens, without gradient: [sampled] float32 on the CPU for each sample, the
+        same on all ranks. `reference` takes the model as it was loaded (adapters off; a frozen copy where the loss has a
+        KL term; otherwise the policy itself, so ask before the first step)."""
+        counting = [TrainSample(s, (0.0,) * len(s.ids), tuple(map(float, s.mask)), i) for i, s in enumerate(samples)]
+        found: dict[int, Tensor] = {}
+        for work in self._share(counting):
+            logprobs = self._evaluate(work.micro, reference=reference).cpu()
+            pieces = logprobs.split(torch.bincount(work.micro.sample).tolist())
+            found.update(zip(work.micro.samples, pieces, strict=True))
+        for part in self.parallel.gather(found):
+            found.update(part)
+        return [found.get(i, torch.empty(0)) for i in range(len(samples))]
+
+    def sequence_logprobs(self, ids: Sequence[int]) -> list[float]:
+        """Log-probability of each of ids[1:] given those before it."""
+        n = len(ids)
+        sample = Sample(tuple(ids), (False,) + (True,) * (n - 1), (0.0,) * n, (0,) * n, (0,) * n)
+        values: list[float] = self.logprobs([sample])[0].tolist()
+        return values
+
+    def weights(self, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+        """Whole tensors under the names of the Hugging Face checkpoint, adapters merged, tied ones once.
+
+        Collective: every rank iterates to the end, in the same order. Some tensors are the parameters themselves: copy
+        what is to outlive the next step.
+        """
+        bucket: list[tuple[str, Tensor]] = []
+        for name, tensor in self._named_weights(dtype):
+            bucket.append((name, tensor))
+            if sum(t.nbytes for _, t in bucket) >= BUCKET_BYTES:
+                yield from self._gathered(bucket)
+                bucket = []
+        yield from self._gathered(bucket)
+
+    def _gathered(self, bucket: list[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
+        if self.parallel.device.type == "cuda":
+            torch.cuda.synchronize(self.parallel.device)
+        return bucket
+
+    def _named_weights(self, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+        for name, parameter in self.model.named_parameters():
+            owner, _, kind = name.partition(".base_layer.")
+            if ".lora_" in name:
+                continue
+            if kind == "weight":
+                layer: Any = self.model.get_submodule(owner)
+                down, up = (whole(part["default"].weight.detach()) for part in (layer.lora_A, layer.lora_B))
+                merged = whole(parameter.detach()) + layer.scaling["default"] * (up @ down)
+                yield f"{owner}.weight", merged.to(dtype)
+            else:
+                yield name.replace(".base_layer.", "."), whole(parameter.detach().to(dtype))
+
+    def save_adapter(self, folder: Path) -> None:
+        """Write the LoRA adapter in PEFT's format. Collective; the first rank writes."""
+        named = self.model.named_parameters()
+        tensors = {name: whole(parameter.detach()) for name, parameter in named if ".lora_" in name}
+        if self.parallel.first:
+            save_adapter(self.model, tensors, folder)
+
+    def export(self, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+        """Write the policy in Hugging Face format, in the dtype it computes in. Collective; the first rank writes."""
+        tensors: dict[str, Tensor] = {}
+        for name, tensor in self.weights(self.dtype):
+            if self.parallel.first:
+                tensors[name] = tensor.cpu()
+        if self.parallel.first:
+            export(self.model, tokenizer, folder, tensors)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint holds, for torch.distributed.checkpoint: trained parameters, optimizer, schedule. Nothing in
+        the learner is random."""
+        options = StateDictOptions(ignore_frozen_params=True)
+        return {
+            "model": get_model_state_dict(self.policy, options=options),
+            "optimizer": get_optimizer_state_dict(self.policy, self.optimizer, options=options),
+            "batches": self.batches,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state`, in the form that `state()` gives."""
+        options = StateDictOptions(ignore_frozen_params=True, strict=False)
+        set_model_state_dict(self.policy, state["model"], options=options)
+        set_optimizer_state_dict(self.policy, self.optimizer, state["optimizer"], options=options)
+        self.batches = state["batches"]
+
+
+def scheduled_rate(config: OptimizerConfig, batch: int, batches: int) -> float:
+    """The learning rate of a batch, counted from 0, of so many: linear increase over `warmup`, then the schedule, which
+    comes to 0 where the batches end."""
+    if batch < config.warmup:
+        return config.learning_rate * (batch + 1) / config.warmup
+    left = 1 - min(1.0, (batch - config.warmup) / max(1, batches - config.warmup))
+    match config.schedule:
+        case "constant":
+            return config.learning_rate
+        case "linear":
+            return config.learning_rate * left
+        case "cosine":
+            return config.learning_rate * (1 - math.cos(math.pi * left)) / 2
+
+
+def _optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> torch.optim.Optimizer:
+    groups = [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=True)
+
+
+def _floats(metrics: Mapping[str, Tensor]) -> dict[str, float]:
+    return dict(zip(metrics, torch.stack([value.double() for value in metrics.values()]).tolist(), strict=True))
+
+
+def _merge(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Sums, but maxima of what is called one."""
+    merged: dict[str, float] = {}
+    for part in parts:
+        for name, value in part.items():
+            known = merged.setdefault(name, -math.inf if name.endswith("/max") else 0.0)
+            merged[name] = max(known, value) if name.endswith("/max") else known + value
+    return merged
+
+
+def _summary(outcomes: Sequence[_Outcome]) -> dict[str, float]:
+    """Means over tokens, and over optimizer steps where a metric is of the step."""
+    if not outcomes:
+        return {}
+    sums = _merge(outcome.sums for outcome in outcomes)
+    loss, tokens = sums.pop("loss"), sums.pop("tokens")
+    metrics = {
+        f"loss/{name.replace('/', '_')}": value if name.endswith("/max") else value / max(tokens, 1)
+        for name, value in sums.items()
+    }
+    norm = sum(outcome.norm for outcome in outcomes)
+    steps = len(outcomes)
+    return {**metrics, "loss/total": loss / steps, "loss/gradient_norm": norm / steps, "loss/tokens": tokens}
+
+
+def _blame(step: int, batch: TrainBatch, culprits: Sequence[int], outcome: _Outcome) -> str:
+    """What to say of a loss or gradient that is not finite."""
+    what = "loss" if not math.isfinite(outcome.sums["loss"]) else "gradient"
+    value = outcome.sums["loss"] if what == "loss" else outcome.norm
+    named = [f"sample {number} ({_origin(batch, batch.samples[number])})" for number in culprits]
+    return (
+        f"batch {step}: the {what} is {value}, so nothing was changed. "
+        + (f"Not finite alone: {'; '.join(named)}. " if named else "Each sample alone is finite; their sum is not. ")
+        + "Look at those rewards and log-probabilities in rollouts.jsonl, and at loss/gradient_norm and loss/ratio_max of "
+        "the steps before; a smaller optimizer.learning_rate or loss.dual_clip helps when they grew"
+    )
+
+
+def _origin(batch: TrainBatch, item: TrainSample) -> str:
+    for group in batch.groups:
+        for number, rollout in enumerate(group.rollouts):
+            if any(sample is item.sample for sample in rollout.samples):
+                return f"group {group.number} of {group.environment}, task {group.task!r}, rollout {number}"
+    return f"sequence {item.sequence}"

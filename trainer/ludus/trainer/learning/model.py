@@ -1,0 +1,212 @@
+"""The policy's network: loading it in Hugging Face format, checking that it can be used, and writing it again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from ludus.trainer.config import LoraConfig, ModelConfig
+from ludus.trainer.errors import ModelError
+from ludus.trainer.learning.attention import NAME, register, require_packable
+
+HUB_SECONDS = 10.0
+"""Longest wait for the Hugging Face hub to say whether it has a model."""
+_HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+_LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+
+
+def model_folder(path: str) -> Path:
+    """The local folder of a model: `path` itself, or the hub's files of that name, downloaded when needed.
+
+    Raises:
+        ModelError: there is no such folder, it has no configuration or weights, or the hub does not answer or has no
+            such model.
+    """
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        if folder.is_absolute() or path.startswith((".", "~")) or path.count("/") != 1:
+            raise ModelError(f"model.path = {path!r}: there is no such folder; give a folder in Hugging Face format")
+        folder = _from_hub(path)
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"model.path = {path!r}: {folder} has no config.json; give a folder in Hugging Face format")
+    if not any(folder.glob("*.safetensors")):
+        raise ModelError(f"model.path = {path!r}: {folder} has no *.safetensors; save the weights in that format")
+    return folder
+
+
+def _from_hub(name: str) -> Path:
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        cached = Path(snapshot_download(name, local_files_only=True))
+        if any(cached.glob("*.safetensors")):
+            return cached
+    except LocalEntryNotFoundError:
+        pass
+    try:  # one question first: the download itself tries again for most of a minute before it gives up
+        HfApi().model_info(name, timeout=HUB_SECONDS)
+        return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+    except HfHubHTTPError as error:
+        reason = f"the Hugging Face hub refuses it ({error.response.status_code}); check the name, or set HF_TOKEN"
+    except Exception as error:  # the hub's client lets through whatever its HTTP library raises
+        reason = f"the Hugging Face hub cannot be reached ({error}); download it first and give the folder"
+    raise ModelError(f"model.path = {name!r}: no such folder, not in the cache, and {reason}")
+
+
+def load_model(config: ModelConfig, device: torch.device | str) -> PreTrainedModel:
+    """The policy with float32 master weights on `device`, in evaluation mode: nothing is random in forward.
+
+    With `config.lora`, adapters are in place and only they require gradients; the base keeps its names except that
+    adapted layers are at `….base_layer`. `ludus.trainer.learning.parallel.prepare` makes it fast.
+
+    Raises:
+        ModelError: the path is wrong, weights are missing or broken, or the model's logits are not hidden × head.
+    """
+    folder = model_folder(config.path)
+    register()
+    try:
+        model, info = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation=NAME, output_loading_info=True
+        )
+    except Exception as error:  # a broken file surfaces as any of a dozen types
+        raise ModelError(f"model.path = {config.path!r}: {folder} cannot be loaded: {error}") from error
+    if info["missing_keys"]:
+        missing = sorted(info["missing_keys"])
+        raise ModelError(
+            f"model.path = {config.path!r}: {folder} has no weights for {missing[0]} and {len(missing) - 1} others; "
+            "save the whole model there"
+        )
+    changed = [name for name in _LOGIT_CHANGES if getattr(model.config, name, None) not in (None, 1, 1.0)]
+    if changed:
+        raise ModelError(f"model.path = {config.path!r}: logits changed by {changed[0]} are not supported")
+    require_packable(model.config)
+    if config.lora is not None:
+        _add_adapters(model, config.lora)
+    return model.to(device).eval()
+
+
+def _add_adapters(model: PreTrainedModel, config: LoraConfig) -> None:
+    try:
+        from peft import LoraConfig as PeftConfig
+        from peft import inject_adapter_in_model
+    except ImportError as error:
+        raise ModelError("model.lora needs peft: pip install 'ludus[lora]'") from error
+    settings = PeftConfig(
+        r=config.rank, lora_alpha=config.alpha, target_modules=list(config.targets), task_type="CAUSAL_LM"
+    )
+    try:
+        inject_adapter_in_model(settings, model)
+    except ValueError as error:
+        raise ModelError(f"model.lora.targets = {list(config.targets)}: {error}") from error
+
+
+@contextmanager
+def without_adapters(model: PreTrainedModel) -> Iterator[None]:
+    """The model as it was loaded, for a while: every adapter's scale is 0."""
+    layers: list[Any] = [module for module in model.modules() if hasattr(module, "lora_A")]
+    kept = [dict(layer.scaling) for layer in layers]
+    try:
+        for layer in layers:
+            layer.scaling = dict.fromkeys(layer.scaling, 0.0)
+        yield
+    finally:
+        for layer, scaling in zip(layers, kept, strict=True):
+            layer.scaling = scaling
+
+
+def save_adapter(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
+    """Write an adapter in PEFT's format, which vLLM reads.
+
+    Args:
+        model: with adapters in place.
+        tensors: their weights under the names that parameters have there.
+        folder: made, or written over.
+
+    Raises:
+        ModelError: the folder cannot be written.
+    """
+    named = {
+        f"base_model.model.{name.replace('.default.', '.')}": tensor.contiguous() for name, tensor in tensors.items()
+    }
+    settings: Any = model.peft_config["default"]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(named, folder / "adapter_model.safetensors")
+        settings.save_pretrained(folder)
+    except OSError as error:
+        raise ModelError(f"the adapter cannot be written to {folder}: {error}") from error
+
+
+def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
+    """The model's tokenizer, with `config.chat_template` in place of its own template if that is set.
+
+    Raises:
+        ModelError: there is no tokenizer or no chat template.
+    """
+    folder = model_folder(config.path)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    except Exception as error:  # as for weights
+        raise ModelError(
+            f"model.path = {config.path!r}: {folder} has no tokenizer that can be loaded ({error}); "
+            "save tokenizer.json and tokenizer_config.json there"
+        ) from error
+    if config.chat_template is not None:
+        try:
+            tokenizer.chat_template = config.chat_template.read_text(encoding="utf-8")
+        except OSError as error:
+            raise ModelError(f"model.chat_template = {str(config.chat_template)!r} cannot be read: {error}") from error
+    if not tokenizer.chat_template:
+        raise ModelError(
+            f"model.path = {config.path!r}: the tokenizer has no chat template; take an instruction-tuned model, "
+            "or give a Jinja file as model.chat_template"
+        )
+    return tokenizer
+
+
+def export(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: Path,
+    tensors: Mapping[str, torch.Tensor] | None = None,
+) -> None:
+    """Write a model and its tokenizer in Hugging Face format; `folder` holds either what it held before, or all of it.
+
+    Args:
+        model: its configuration is written, and its weights unless `tensors` is given.
+        tokenizer: written beside it, with the template in use.
+        folder: replaced if it exists.
+        tensors: the weights, as `Learner.weights` gives them (gathered, adapters merged).
+
+    Raises:
+        ModelError: the disk is full, or the folder cannot be written.
+    """
+    fresh, old = folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
+    try:
+        for leftover in (fresh, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+        model.save_pretrained(fresh, state_dict=None if tensors is None else dict(tensors))
+        if tensors is not None:
+            _write_dtype(fresh / "config.json", next(iter(tensors.values())).dtype)
+        tokenizer.save_pretrained(fresh)
+        if folder.exists():
+            folder.rename(old)
+        fresh.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise ModelError(f"the model cannot be written to {folder}: {error}") from error
+
+
+def _write_dtype(path: Path, dtype: torch.dtype) -> None:
+    settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    settings["dtype"] = str(dtype).removeprefix("torch.")
+    path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")

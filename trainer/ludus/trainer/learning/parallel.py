@@ -1,0 +1,191 @@
+"""Ranks: which part of the model and of the batch each process has, and what they tell each other.
+
+Launched by torchrun, the world is replicate × shard × tensor processes. Ranks along `tensor` share each layer and get the
+same tokens; ranks along `shard` share one copy of the parameters (FSDP2, 2304.11277) and ranks along `replicate` have
+copies (HSDP); those two get different tokens, and their gradients are added up. In a single process nothing happens.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from ludus.trainer.config import ModelConfig, ParallelConfig
+from ludus.trainer.errors import ConfigError
+
+T = TypeVar("T")
+
+WAIT = timedelta(hours=12)
+"""How long ranks wait for the first one to bring a batch. When it dies, torchrun ends them at once."""
+
+
+class Parallel:
+    """This process among the ranks. Make one per process, before the model; `close` it at the end.
+
+    Args:
+        config: the shape of the world.
+        device: `auto`, `cpu` or `cuda`.
+
+    Raises:
+        ConfigError: the shape does not fit the number of processes, or there is no such device.
+    """
+
+    def __init__(self, config: ParallelConfig, device: str = "auto") -> None:
+        self.world = int(os.environ.get("WORLD_SIZE", "1"))
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.device = _device(device, int(os.environ.get("LOCAL_RANK", "0")))
+        shard = config.shard if config.shard != -1 else self.world // (config.replicate * config.tensor)
+        if config.replicate * shard * config.tensor != self.world:
+            raise ConfigError(
+                f"parallel: replicate × shard × tensor = {config.replicate} × {shard} × {config.tensor} is not the "
+                f"number of processes, {self.world}; change [parallel], or torchrun's --nproc-per-node and --nnodes"
+            )
+        self.tensor = config.tensor
+        self.parts = self.world // self.tensor
+        """Into how many parts a batch is cut."""
+        self.part = self.rank // self.tensor
+        """Which of them is this rank's."""
+        self._mesh: DeviceMesh | None = None
+        self._control: dist.ProcessGroup | None = None
+        if self.world > 1:
+            dist.init_process_group("cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo")
+            sizes = {"replicate": config.replicate, "shard": shard, "tensor": config.tensor}
+            self._mesh = init_device_mesh(self.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+            self._control = dist.new_group(backend="gloo", timeout=WAIT)
+            self._replicated = config.replicate > 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the rank that plays, logs and writes."""
+        return self.rank == 0
+
+    def wrap(self, policy: nn.Module, model: PreTrainedModel, dtype: torch.dtype) -> None:
+        """Spread the parameters over the ranks, in place; forward then computes in `dtype` and gradients are summed.
+
+        Args:
+            policy: the module whose forward is called; it holds `model`.
+            model: its layers are sharded one by one, so that only one is whole at a time.
+            dtype: of computing. Parameters, gradients and the optimizer's state stay float32.
+        """
+        if self._mesh is None:
+            return
+        layers = decoder_layers(model)
+        if self.tensor > 1:
+            for layer in layers:
+                parallelize_module(layer, self._mesh["tensor"], _tensor_plan(layer))
+        mesh = self._mesh["replicate", "shard"] if self._replicated else self._mesh["shard"]
+        precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+        for module in (*layers, policy):
+            fully_shard(module, mesh=mesh, mp_policy=precision)
+        for module in policy.modules():
+            if isinstance(module, FSDPModule):  # the loss is a sum, so gradients are added; gloo can do no other
+                module.set_gradient_divide_factor(1.0)
+                module.set_force_sum_reduction_for_comms(True)
+
+    def broadcast(self, value: T | None) -> T:
+        """The first rank's `value`, on every rank. Others give anything, and wait until it comes."""
+        box = [value]
+        if self._control is not None:
+            dist.broadcast_object_list(box, src=0, group=self._control)
+        return cast(T, box[0])
+
+    def gather(self, value: T) -> list[T]:
+        """Every rank's `value` in order of ranks, on every rank."""
+        if self._control is None:
+            return [value]
+        values: list[Any] = [None] * self.world
+        dist.all_gather_object(values, value, group=self._control)
+        return values
+
+    def close(self) -> None:
+        """Leave the group of processes."""
+        if self._mesh is not None:
+            dist.destroy_process_group()
+
+
+def _device(name: str, local_rank: int) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cpu":
+        return torch.device("cpu")
+    if local_rank >= torch.cuda.device_count():
+        raise ConfigError(
+            f'device = "cuda": process {local_rank} of this machine needs GPU {local_rank}, and torch sees '
+            f'{torch.cuda.device_count()}; set device = "cpu", or torchrun\'s --nproc-per-node to the number of GPUs'
+        )
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
+
+
+def decoder_layers(model: PreTrainedModel) -> list[nn.Module]:
+    """The model's transformer blocks in order."""
+    return list(cast(nn.ModuleList, model.get_decoder().layers))
+
+
+def prepare(model: PreTrainedModel, config: ModelConfig) -> None:
+    """Compile layers and recompute activations in the backward pass, as configured; in place, parameter names stay."""
+    for layer in decoder_layers(model):
+        forward = layer.forward
+        if config.compile:
+            forward = torch.compile(forward, dynamic=True)
+        if config.checkpoint_activations:
+            forward = functools.partial(checkpoint, forward, use_reentrant=False)
+        layer.forward = forward  # type: ignore[method-assign]
+
+
+def _tensor_plan(layer: nn.Module) -> dict[str, ParallelStyle]:
+    """Megatron's split (1909.08053) by the names that Llama, Qwen, Mistral and their kin share."""
+    plan: dict[str, ParallelStyle] = {}
+    for name, _ in layer.named_modules():
+        match name.rpartition(".")[2]:
+            case "q_proj" | "k_proj" | "v_proj" | "gate_proj" | "up_proj":
+                plan[name] = ColwiseParallel()
+            case "o_proj" | "down_proj":
+                plan[name] = RowwiseParallel()
+            case "q_norm" | "k_norm":  # of [batch, tokens, heads, head_dim]: each rank has its heads
+                plan[name] = SequenceParallel(sequence_dim=2, use_local_output=True)
+    if len(plan) < 7:
+        raise ConfigError(
+            f"parallel.tensor: {type(layer).__name__} has not the layers q_proj … down_proj that can be split; set it to 1"
+        )
+    return plan
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A parameter or gradient in one piece. Collective where it is sharded: every rank calls it in the same order."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
+    """The 2-norm of the whole gradient, the same on all ranks."""
+    by_mesh: dict[Any, list[Tensor]] = {}
+    for parameter in parameters:
+        if parameter.grad is not None:
+            by_mesh.setdefault(getattr(parameter.grad, "device_mesh", None), []).append(parameter.grad)
+    norms = [whole(get_total_norm(gradients)) for gradients in by_mesh.values()]
+    return torch.linalg.vector_norm(torch.stack(norms))
+
+
+def clip_gradient(parameters: list[nn.Parameter], limit: float, norm: float) -> None:
+    """Scale the gradient down to `limit` where its `norm` is greater."""
+    clip_grads_with_norm_(parameters, limit, torch.tensor(norm))
