@@ -1,0 +1,96 @@
+"""How good the policy is on held-out tasks: mean reward, pass@k and pass^k, with intervals."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ludus.client.summary import SUCCESS_TOLERANCE
+from ludus.protocol.episodes import TaskRow
+from ludus.trainer.config import TrainConfig
+from ludus.trainer.learning.statistics import interval, pass_at_k, pass_hat_k
+from ludus.trainer.rollouts.episodes import Player, single_error
+from ludus.trainer.rollouts.source import ConnectedEnvironment, Draw, TaskSource, derive_seed
+from ludus.trainer.samples import RolloutGroup, scored_rewards
+
+if TYPE_CHECKING:
+    from ludus.trainer.engines.base import Engine
+    from ludus.trainer.tokens.renderer import Renderer
+
+
+class Evaluation(NamedTuple):
+    """What an evaluation found."""
+
+    metrics: dict[str, float]
+    """By `evaluation/<label>/…`: see `evaluation_metrics`."""
+    groups: tuple[RolloutGroup, ...]
+    """The episodes, one group for each task."""
+
+
+async def evaluate(engine: Engine, renderer: Renderer, source: TaskSource, config: TrainConfig) -> Evaluation:
+    """Play the held-out tasks of every environment. They and their seeds are the same in every evaluation and run.
+
+    Raises:
+        TrainerError: a server is gone or refuses, or the engine fails.
+    """
+    chosen = config.evaluation
+    player = Player(engine, renderer, config.rollouts, source.places, temperature=chosen.temperature)
+    draws = [draw for environment in source.environments for draw in held_out(environment, chosen.split, chosen.tasks)]
+
+    async def play(draw: Draw) -> RolloutGroup:
+        rollouts = await player.group(draw, chosen.samples)
+        task = rollouts[-1].trajectory.task.id
+        return RolloutGroup(draw.task.index, draw.environment.label, task, rollouts, engine.version)
+
+    with single_error():
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(play(draw)) for draw in draws]
+    groups = tuple(task.result() for task in running)
+    metrics: dict[str, float] = {}
+    for environment in source.environments:
+        own = [group for group in groups if group.environment == environment.label]
+        figures = evaluation_metrics(own, chosen.samples, chosen.threshold)
+        metrics |= {f"evaluation/{environment.label}/{name}": value for name, value in figures.items()}
+    return Evaluation(metrics, groups)
+
+
+def held_out(environment: ConnectedEnvironment, split: str, count: int) -> list[Draw]:
+    """`count` tasks of a split, or all when it has fewer, spread evenly at random; the same ones every time."""
+    size = next(known.count for known in environment.info.splits if known.name == split)
+    indices = range(count) if size is None else sorted(random.Random(0).sample(range(size), min(count, size)))
+    return [
+        Draw(
+            name=f"{environment.label}.{split}.{index}",
+            environment=environment,
+            task=TaskRow(id=str(index), split=split, index=index, fields={}),
+            seed=derive_seed("evaluation", split, index),
+        )
+        for index in indices
+    ]
+
+
+def evaluation_metrics(groups: Sequence[RolloutGroup], samples: int, threshold: float) -> dict[str, float]:
+    """`mean`, and `pass@k` and `pass^k` for every power of two k up to `samples`, each with `_low` and `_high`.
+
+    Means are over tasks; failed episodes are left out and counted in `failed`, and a task with fewer than k scored
+    episodes does not take part in the figures of k. What no task takes part in is left out.
+    """
+    rewards = [scored_rewards(group.rollouts) for group in groups]
+    figures: dict[str, list[float]] = {"mean": [math.fsum(own) / len(own) for own in rewards if own]}
+    for k in (2**power for power in range(samples.bit_length())):
+        counts = [
+            (len(own), sum(reward >= threshold - SUCCESS_TOLERANCE for reward in own))
+            for own in rewards
+            if len(own) >= k
+        ]
+        figures[f"pass@{k}"] = [pass_at_k(tries, wins, k) for tries, wins in counts]
+        figures[f"pass^{k}"] = [pass_hat_k(tries, wins, k) for tries, wins in counts]
+    metrics = {"failed": float(sum(len(group.rollouts) - len(group.scored) for group in groups))}
+    for name, values in figures.items():
+        if values:
+            low, high = interval(values)
+            metrics |= {name: math.fsum(values) / len(values), f"{name}_low": low, f"{name}_high": high}
+    return metrics

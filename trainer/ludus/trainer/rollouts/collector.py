@@ -1,0 +1,180 @@
+"""Plays groups in the background, as far ahead of learning as staleness allows, and hands them out in batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ludus.protocol.episodes import TaskRow
+from ludus.trainer.config import TrainConfig
+from ludus.trainer.errors import RolloutError
+from ludus.trainer.rollouts.buffer import StalenessWindow
+from ludus.trainer.rollouts.episodes import Player, single_error
+from ludus.trainer.rollouts.source import Draw, TaskSource
+from ludus.trainer.rollouts.summary import nothing_to_learn, rollout_metrics
+from ludus.trainer.samples import RolloutGroup
+
+if TYPE_CHECKING:
+    from ludus.trainer.engines.base import Engine
+    from ludus.trainer.tokens.renderer import Renderer
+
+
+class Collector:
+    """The rollouts of a run. Use it as an async context manager; leaving it closes every episode.
+
+        async with Collector(config, engine, renderer, source) as collector:
+            collector.synced(0)                           # the engine holds the weights to begin with
+            for step in range(config.steps):
+                groups, metrics = await collector.batch()
+                ...                                       # learn, and give the engine the new weights
+                collector.synced(step + 1)
+
+    With staleness 0 nothing is played between `batch` and `synced`; with more, groups go on being played meanwhile.
+
+    Args:
+        config: the run.
+        engine: samples.
+        renderer: conversations as tokens.
+        source: environments and tasks.
+    """
+
+    def __init__(self, config: TrainConfig, engine: Engine, renderer: Renderer, source: TaskSource) -> None:
+        self._config = config
+        self._source = source
+        self._minimum = config.rollouts.minimum_group
+        self._player = Player(engine, renderer, config.rollouts, source.places)
+        self._window = StalenessWindow(config.rollouts.groups, config.rollouts.staleness)
+        self._next = 0
+        self._again: deque[tuple[int, Draw | None]] = deque()
+        """Groups to be played again after a resume."""
+        self._draws: dict[int, Draw | None] = {}
+        """What the groups play that were neither handed out nor dropped; None while the task is being drawn."""
+        self._dropped: list[RolloutGroup] = []
+        """Since the last batch."""
+        self._in_a_row: list[RolloutGroup] = []
+        """Dropped since the last group that was not."""
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.sampled = 0
+        """Tokens sampled in all groups that ended."""
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="ludus-collector")
+        self._task.add_done_callback(lambda _: self._notify())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def synced(self, version: int) -> None:
+        """The engine holds the weights that `version` batches made; groups that waited for them may start."""
+        self._window.synced(version)
+        self._notify()
+
+    async def batch(self) -> tuple[list[RolloutGroup], dict[str, float]]:
+        """The next groups to learn from, in order of their numbers, and `rollout_metrics`.
+
+        What is handed out counts as learned from, for `state`.
+
+        Raises:
+            RolloutError: groups cannot be had: a server is gone or refuses, every episode failed, every group was
+                constant.
+            EngineError: the engine failed, again and again.
+        """
+        if self._task is None or self._window.version < 0:
+            raise RuntimeError("enter the collector, update the engine and call synced() before the first batch()")
+        while True:
+            if self._task.done():
+                self._task.result()
+            groups = self._window.cut()
+            if groups is not None:
+                break
+            await self._changed.wait()
+        for group in groups:
+            del self._draws[group.number]
+        dropped, self._dropped = self._dropped, []
+        await self._source.report(groups)
+        return groups, rollout_metrics(groups, dropped, self._window.batches - 1, self._minimum)
+
+    def state(self) -> dict[str, Any]:
+        """What `load_state` needs to go on, JSON-ready. Groups not handed out will be played again then, on the same
+        tasks, with the same numbers and seeds."""
+        pending = {**dict(self._again), **self._draws}
+        return {
+            "next": self._next,
+            "batches": self._window.batches,
+            "pending": [[number, draw and _described(draw)] for number, draw in sorted(pending.items())],
+            "source": self._source.state(),
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from `state()`; to be called before the collector is entered.
+
+        Raises:
+            RolloutError: a group is to be played again in an environment that the configuration no longer has.
+        """
+        self._source.load_state(state["source"])
+        self._next = state["next"]
+        self._window.batches = state["batches"]
+        self._again.extend((number, draw and self._restored(number, draw)) for number, draw in state["pending"])
+
+    def _restored(self, number: int, draw: dict[str, Any]) -> Draw:
+        task = TaskRow(id=draw["task"], split=draw["split"], index=draw["index"], fields={})
+        return self._source.drawn(number, self._source.find(draw["environment"]), task)
+
+    # ── in the background ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _run(self) -> None:
+        with single_error():
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    while self._window.room > 0:
+                        number, draw = self._again.popleft() if self._again else (self._next, None)
+                        self._next = max(self._next, number + 1)
+                        self._draws[number] = draw
+                        tasks.create_task(self._play(number, draw, self._window.start(number)))
+                    await self._changed.wait()
+
+    async def _play(self, number: int, draw: Draw | None, version: int) -> None:
+        if draw is None:
+            self._draws[number] = draw = await self._source.draw(number)
+        rollouts = await self._player.group(draw, self._config.rollouts.group_size)
+        group = RolloutGroup(number, draw.environment.label, draw.task.id, rollouts, version)
+        self.sampled += sum(rollout.sampled for rollout in rollouts)
+        if self._usable(group):
+            self._in_a_row.clear()
+            self._window.finish(group)
+        else:
+            self._dropped.append(group)
+            self._in_a_row.append(group)
+            if len(self._in_a_row) >= self._config.rollouts.patience:
+                raise RolloutError(nothing_to_learn(self._in_a_row, self._minimum))
+            await self._source.report([group])
+            del self._draws[number]
+            self._window.drop(number)
+        self._notify()
+
+    def _usable(self, group: RolloutGroup) -> bool:
+        if len(group.scored) < self._minimum:
+            return False
+        if not (self._config.rollouts.drop_constant and group.constant):
+            return True
+        # Equal totals can still be earned in different turns.
+        by_turn = {rollout.turn_rewards for rollout in group.scored}
+        return self._config.advantages.credit == "step" and len(by_turn) > 1
+
+    def _notify(self) -> None:
+        """Wake whoever waits for a change; each then waits for the next one."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def _described(draw: Draw) -> dict[str, Any]:
+    task = draw.task
+    return {"environment": draw.environment.label, "split": task.split, "task": task.id, "index": task.index}

@@ -1,0 +1,191 @@
+"""One episode, and the group of episodes it is compared with."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ludus.client.playing import Harness, failure_of, play
+from ludus.client.policies.base import Conversation, Turn
+from ludus.client.trajectory import Trajectory
+from ludus.protocol import errors as e
+from ludus.protocol.lifecycle import is_truncated
+from ludus.trainer.config import RolloutConfig
+from ludus.trainer.errors import EngineError, TrainerError
+from ludus.trainer.rollouts.source import FIRST_PAUSE, LONGEST_PAUSE, Draw, derive_seed
+from ludus.trainer.samples import Rollout, RolloutStatus, Sample
+from ludus.trainer.tokens.policy import TokenPolicy
+
+if TYPE_CHECKING:
+    from ludus.trainer.engines.base import Engine
+    from ludus.trainer.tokens.renderer import Renderer
+
+
+class Player:
+    """Plays groups with the policy that an engine holds.
+
+    Args:
+        engine: samples the tokens.
+        renderer: turns conversations into tokens and back.
+        config: limits and retries.
+        places: one for each episode that may be open at one time.
+        temperature: of sampling.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        renderer: Renderer,
+        config: RolloutConfig,
+        places: asyncio.Semaphore,
+        *,
+        temperature: float = 1.0,
+    ) -> None:
+        self._engine = engine
+        self._renderer = renderer
+        self._config = config
+        self._places = places
+        self._temperature = temperature
+        self._harness = Harness(config.max_turns, config.turn_seconds, config.episode_seconds)
+
+    async def group(self, draw: Draw, count: int) -> tuple[Rollout, ...]:
+        """Play `count` episodes of one task and seed at once.
+
+        Returns:
+            The episodes in order, each after the failed attempts at it, which are data, too.
+
+        Raises:
+            TrainerError: what would meet every episode: the server refuses or is gone, the engine fails.
+        """
+        with single_error():
+            async with asyncio.TaskGroup() as tasks:
+                seats = [tasks.create_task(self._attempts(draw, sample)) for sample in range(count)]
+        return tuple(rollout for seat in seats for rollout in seat.result())
+
+    async def _attempts(self, draw: Draw, sample: int) -> list[Rollout]:
+        """An episode, and another one in its place for each that failed."""
+        played: list[Rollout] = []
+        pause = FIRST_PAUSE
+        while True:
+            last = len(played) == self._config.retries
+            async with self._places:
+                played.append(await self._episode(draw, sample, len(played), last=last))
+            if last or played[-1].status is not RolloutStatus.FAILED:
+                return played
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _episode(self, draw: Draw, sample: int, attempt: int, *, last: bool) -> Rollout:
+        policy = TokenPolicy(
+            self._engine,
+            self._renderer,
+            self._config,
+            session=f"{draw.name}.{sample}.{attempt}",
+            seed=derive_seed(draw.seed, "policy", sample, attempt),
+            temperature=self._temperature,
+        )
+        watched = _Watched(policy)
+        try:
+            trajectory = await self._play(draw, sample, watched)
+        finally:
+            await policy.aclose()
+        error = watched.error
+        if isinstance(error, TrainerError) and (last or not isinstance(error, EngineError)):
+            raise error
+        failure = trajectory.failure and trajectory.failure.model_copy(update={"attempt": attempt + 1})
+        trajectory = trajectory.model_copy(update={"attempts": attempt + 1, "failure": failure})
+        return _rollout(trajectory, tuple(policy.samples), policy.parse_errors)
+
+    async def _play(self, draw: Draw, sample: int, policy: _Watched) -> Trajectory:
+        environment, began = draw.environment, time.time()
+        try:
+            episode = await environment.start(draw.task, draw.seed)
+            trajectory = await play(
+                episode, policy, harness=self._harness, gradable=environment.info.gradable, sample=sample
+            )
+            return trajectory.model_copy(update={"environment_version": environment.info.version})
+        except e.LudusError as error:
+            # An answer that the wire does not take is the policy's doing; other refusals would meet every episode.
+            if not isinstance(error, e.InvalidParams | e.PayloadTooLarge):
+                environment.check(error)
+            return Trajectory(
+                environment=environment.info.name,
+                environment_version=environment.info.version,
+                split=draw.task.split,
+                task=draw.task,
+                sample=sample,
+                policy=policy.name,
+                seed=draw.seed,
+                started_at=began,
+                seconds=time.time() - began,
+                failure=failure_of(error),
+            )
+
+
+class _Watched:
+    """A policy whose own error is kept: a trajectory holds only its text."""
+
+    name = "ludus.trainer"
+
+    def __init__(self, policy: TokenPolicy) -> None:
+        self._policy = policy
+        self.error: Exception | None = None
+
+    async def __call__(self, conversation: Conversation) -> Turn:
+        try:
+            return await self._policy(conversation)
+        except Exception as error:
+            self.error = error
+            raise
+
+
+def _rollout(trajectory: Trajectory, samples: tuple[Sample, ...], parse_errors: int) -> Rollout:
+    reward = trajectory.value
+    if reward is None:
+        status = RolloutStatus.FAILED
+    elif trajectory.stopped in ("turn_limit", "time_limit", "context_limit") or is_truncated(trajectory.end_reason):
+        status = RolloutStatus.TRUNCATED
+    else:
+        status = RolloutStatus.COMPLETED
+    turns = () if reward is None else turn_rewards(trajectory, samples, reward)
+    return Rollout(status, samples, reward, turns, trajectory, parse_errors)
+
+
+def turn_rewards(trajectory: Trajectory, samples: tuple[Sample, ...], total: float) -> tuple[float, ...]:
+    """What each turn earned: its calls' rewards; all that no call earned counts for the last turn.
+
+    Args:
+        trajectory: the record.
+        samples: may hold a turn that the time limit cut short, which the record does not have.
+        total: what the values sum to.
+    """
+    turn_of: dict[str, int] = {}
+    before = 0
+    for number, turn in enumerate(trajectory.turns):
+        for item in trajectory.items[before : turn.items]:
+            if item["type"] == "function_call":
+                turn_of[item["call_id"]] = number
+        before = turn.items
+    sampled = max((turn for sample in samples for turn in sample.turns), default=-1)
+    earned = [0.0] * max(len(trajectory.turns), sampled + 1, 1)
+    for step in trajectory.steps:
+        if step.reward is not None and step.reward.value is not None and step.call_id in turn_of:
+            earned[turn_of[step.call_id]] += step.reward.value
+    earned[-1] += total - sum(earned)
+    return tuple(earned)
+
+
+@contextmanager
+def single_error() -> Iterator[None]:
+    """Raise the first error of a task group instead of all."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from error.__cause__

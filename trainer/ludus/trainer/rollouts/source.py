@@ -1,0 +1,381 @@
+"""Where groups come from: the environments of a run, and which task is played next."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Self
+
+from ludus.client import Client, Episode, RemoteEnvironment, connect
+from ludus.client.playing import LOST
+from ludus.client.summary import SUCCESS_TOLERANCE
+from ludus.protocol import errors as e
+from ludus.protocol.episodes import EnvironmentInfo, Outcome, TaskRow
+from ludus.trainer.config import EnvironmentConfig, TrainConfig
+from ludus.trainer.errors import ConfigError, RolloutError
+from ludus.trainer.samples import RolloutGroup
+
+OUTAGE_SECONDS: Final = 60.0
+"""How long a server that was there before may be away until the run stops."""
+
+PROBE_SECONDS: Final = 5.0
+"""How long a server is tried at the beginning of a run."""
+
+FIRST_PAUSE: Final = 0.25
+LONGEST_PAUSE: Final = 8.0
+DRAWS: Final = 6
+"""How often a server is asked for a group's task."""
+EXPLORED: Final = 16
+"""Tasks drawn to find one of unknown pass rate."""
+REPORTED: Final = 1000
+"""Outcomes that one report may hold."""
+
+
+def derive_seed(*parts: object) -> int:
+    """A seed below 2**48 for what `parts` name; different parts give independent ones."""
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:6], "big")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedEnvironment:
+    """An entry of the configuration, connected and checked."""
+
+    entry: EnvironmentConfig
+    label: str
+    remote: RemoteEnvironment
+    info: EnvironmentInfo
+    secrets: dict[str, str] = field(repr=False)
+    outage_seconds: float
+    full_seconds: float
+    """How long a full server is asked again for an episode."""
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return f"environment {self.label!r} at {self.entry.url}"
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits to learn from, in the order of their stages."""
+        return tuple(stage.split for stage in self.entry.stages) or (self.entry.split,)
+
+    async def start(self, task: TaskRow, seed: int) -> Episode:
+        """Start an episode; a server that is full or stopping is asked again.
+
+        Raises:
+            RolloutError: the server refuses the request itself, or cannot be reached any more.
+            LudusError: this episode could not be started.
+        """
+        clock = asyncio.get_running_loop().time
+        began, pause = clock(), FIRST_PAUSE
+        while True:
+            try:
+                return await self.remote.start(
+                    split=task.split, index=task.index, seed=seed if self.info.seedable else None, secrets=self.secrets
+                )
+            except (e.CapacityError, e.ShuttingDown) as error:
+                patience = self.full_seconds if isinstance(error, e.CapacityError) else self.outage_seconds
+                if clock() - began > patience:
+                    raise RolloutError(f"{self.where} took no episode for {patience:g} s: {error.message}") from error
+                wait = error.retry_after or pause * random.uniform(0.5, 1.0)
+            except e.LudusError as error:
+                self.check(error)
+                raise
+            await asyncio.sleep(min(wait, LONGEST_PAUSE))
+            pause *= 2
+
+    def check(self, error: e.LudusError) -> None:
+        """Tell an error that would meet every episode from one that says nothing of the next.
+
+        Raises:
+            RolloutError: it would.
+        """
+        if isinstance(error, e.ConnectionFailed):
+            raise RolloutError(
+                f"{self.where} cannot be reached any more, after trying for {self.outage_seconds:g} s: {error.message}"
+            ) from error
+        if isinstance(error, e.RequestError) and not isinstance(error, LOST):
+            raise RolloutError(f"{self.where} refuses: {error.message}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What a group plays."""
+
+    name: str
+    """Unique within the run."""
+    environment: ConnectedEnvironment
+    task: TaskRow
+    seed: int
+
+
+class TaskSource:
+    """The environments of a run, and the choice of each group's task. Made by `open_source`.
+
+    The choice depends on the run's seed and the group's number only; with a curriculum, also on the outcomes reported.
+    """
+
+    def __init__(self, config: TrainConfig, environments: Sequence[ConnectedEnvironment]) -> None:
+        self.environments = tuple(environments)
+        self.places = asyncio.Semaphore(config.rollouts.concurrency)
+        """One for each episode that may be open, whoever plays it."""
+        self._seed = config.seed
+        self._success = config.evaluation.threshold - SUCCESS_TOLERANCE
+        self._weights = [environment.entry.weight for environment in environments]
+        self._stages = {environment.label: 0 for environment in environments}
+        self._recent: dict[str, deque[float]] = {environment.label: deque() for environment in environments}
+        self._outcomes: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
+        """By label and split: tries and passes of each task, as they were reported."""
+        self._unsure = False
+        """Whether the servers may not know what was reported before."""
+
+    def find(self, label: str) -> ConnectedEnvironment:
+        """The environment of that label.
+
+        Raises:
+            RolloutError: there is none.
+        """
+        for environment in self.environments:
+            if environment.label == label:
+                return environment
+        raise RolloutError(f"there is no environment {label!r}; give the entry its label, or begin a new run")
+
+    def split(self, environment: ConnectedEnvironment) -> str:
+        """The split that is learned from now."""
+        return environment.splits[self._stages[environment.label]]
+
+    async def draw(self, number: int) -> Draw:
+        """What group `number` plays.
+
+        Raises:
+            RolloutError: the server refuses, cannot be reached any more, or gave no task several times.
+        """
+        rng = random.Random(derive_seed(self._seed, "group", number))
+        environment = rng.choices(self.environments, self._weights)[0]
+        pause = FIRST_PAUSE
+        for attempt in range(1, DRAWS + 1):
+            try:
+                return self.drawn(number, environment, await self._choose(environment, self.split(environment), rng))
+            except e.LudusError as error:
+                environment.check(error)
+                if attempt == DRAWS:
+                    raise RolloutError(f"{environment.where} gave no task {DRAWS} times: {error.message}") from error
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, LONGEST_PAUSE)
+        raise AssertionError
+
+    def drawn(self, number: int, environment: ConnectedEnvironment, task: TaskRow) -> Draw:
+        """Group `number` on a task that is known already."""
+        return Draw(str(number), environment, task, derive_seed(self._seed, "episode", number))
+
+    async def _choose(self, environment: ConnectedEnvironment, split: str, rng: random.Random) -> TaskRow:
+        curriculum, remote = environment.entry.curriculum, environment.remote
+        explore, seed = rng.random(), rng.getrandbits(48)
+        if curriculum is None:
+            return (await remote.sample(split, seed=seed))[0]
+        if self._unsure:
+            self._unsure = False
+            await asyncio.gather(*(self._tell(self.find(label), split, {}) for label, split in self._outcomes))
+        if explore < curriculum.explore:
+            known = self._outcomes.get((environment.label, split), {})
+            tasks = await remote.sample(split, EXPLORED, seed=seed)
+            return next((task for task in tasks if task.id not in known), tasks[0])
+        return (await remote.sample(split, seed=seed, strategy="band", band=(curriculum.low, curriculum.high)))[0]
+
+    async def report(self, groups: Iterable[RolloutGroup]) -> None:
+        """Take note of what came of groups, for curriculum and stages.
+
+        Raises:
+            RolloutError: the server refuses, or cannot be reached any more.
+        """
+        news: dict[tuple[str, str], dict[str, list[bool]]] = {}
+        for group in groups:
+            environment = self.find(group.environment)
+            split = group.rollouts[0].trajectory.split if group.rollouts else ""
+            rewards = [rollout.reward for rollout in group.scored if rollout.reward is not None]
+            if split == self.split(environment):
+                self._advance(environment, rewards)
+            if environment.entry.curriculum is not None and rewards:
+                passes = news.setdefault((group.environment, split), {}).setdefault(group.task, [])
+                passes += [reward >= self._success for reward in rewards]
+        for (label, split), passed in news.items():
+            environment = self.find(label)
+            try:
+                await self._tell(environment, split, passed)
+            except e.LudusError as error:
+                environment.check(error)
+
+    async def _tell(self, environment: ConnectedEnvironment, split: str, news: dict[str, list[bool]]) -> None:
+        """Report outcomes; and all earlier ones when the server has forgotten them, as one that was restarted has."""
+        known = self._outcomes.setdefault((environment.label, split), {})
+        earlier = {task: [n < passes for n in range(tries)] for task, (tries, passes) in known.items()}
+        for task, passed in news.items():
+            tries, passes = known.get(task, (0, 0))
+            known[task] = (tries + len(passed), passes + sum(passed))
+        recorded = await self._send(environment, split, news)
+        if recorded < sum(tries for tries, _ in known.values()):
+            await self._send(environment, split, earlier)
+
+    async def _send(self, environment: ConnectedEnvironment, split: str, passed: dict[str, list[bool]]) -> int:
+        """How many outcomes the server has now."""
+        outcomes = [Outcome(task=task, reward=one, passed=one) for task, many in passed.items() for one in many]
+        recorded = 0
+        for start in range(0, max(1, len(outcomes)), REPORTED):
+            recorded = await environment.remote.report_outcomes(split, outcomes[start : start + REPORTED])
+        return recorded
+
+    def _advance(self, environment: ConnectedEnvironment, rewards: Sequence[float]) -> None:
+        stages, stage = environment.entry.stages, self._stages[environment.label]
+        if stage + 1 >= len(stages):
+            return
+        recent = self._recent[environment.label]
+        recent.extend(rewards)
+        while len(recent) > stages[stage].window:
+            recent.popleft()
+        if len(recent) == stages[stage].window and sum(recent) / len(recent) >= stages[stage].until:
+            self._stages[environment.label] += 1
+            recent.clear()
+
+    def state(self) -> dict[str, Any]:
+        """What `load_state` needs to go on: stages and reported outcomes, JSON-ready."""
+        return {
+            "stages": dict(self._stages),
+            "recent": {label: list(recent) for label, recent in self._recent.items()},
+            "outcomes": [[*key, {task: list(n) for task, n in known.items()}] for key, known in self._outcomes.items()],
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from `state()`. What it says of environments that are no longer there is left out."""
+        labels = {environment.label: environment for environment in self.environments}
+        for label in labels.keys() & state["stages"].keys():
+            self._stages[label] = min(state["stages"][label], len(labels[label].splits) - 1)
+            self._recent[label] = deque(state["recent"][label])
+        self._outcomes = {
+            (label, split): {task: (tries, passes) for task, (tries, passes) in known.items()}
+            for label, split, known in state["outcomes"]
+            if label in labels and labels[label].entry.curriculum is not None
+        }
+        self._unsure = True
+
+
+# ── connecting ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@asynccontextmanager
+async def open_source(config: TrainConfig, *, outage_seconds: float = OUTAGE_SECONDS) -> AsyncIterator[TaskSource]:
+    """Connect to the environments of a run and check that they can be learned from; leaving it disconnects.
+
+    Args:
+        config: the run.
+        outage_seconds: how long a server may be away, later on, before the run stops.
+
+    Raises:
+        ConfigError: a server cannot be reached or refuses, or an environment, split, tool, token or secret is missing.
+    """
+    async with AsyncExitStack() as stack:
+        clients: dict[tuple[str, str, str | None], tuple[Client, tuple[EnvironmentInfo, ...]]] = {}
+        found: list[ConnectedEnvironment] = []
+        for entry in config.environments:
+            address = (entry.url, entry.wire, entry.token_variable)
+            if address not in clients:
+                clients[address] = await _connect(entry, outage_seconds, stack)
+            client, infos = clients[address]
+            info = _find(entry, infos)
+            label = entry.label or info.name
+            if any(other.label == label for other in found):
+                raise ConfigError(f"two environments are called {label!r}; give each a `label` of its own")
+            secrets = {name: _variable(variable, f"secret {name!r}") for name, variable in entry.secrets.items()}
+            environment = ConnectedEnvironment(
+                entry=entry, label=label, remote=client.environment(info.name), info=info, secrets=secrets,
+                outage_seconds=outage_seconds, full_seconds=outage_seconds + config.rollouts.episode_seconds,
+            )  # fmt: skip
+            await _Check(environment, config.evaluation.split).run()
+            found.append(environment)
+        yield TaskSource(config, found)
+
+
+async def _connect(
+    entry: EnvironmentConfig, outage_seconds: float, stack: AsyncExitStack
+) -> tuple[Client, tuple[EnvironmentInfo, ...]]:
+    """A client of an entry's server, over the first wire that works there."""
+    token = _variable(entry.token_variable, f"the token of {entry.url}") if entry.token_variable else None
+    wires: tuple[Literal["channel", "mcp", "ors"], ...] = (
+        ("channel", "mcp", "ors") if entry.wire == "auto" else (entry.wire,)
+    )
+    refusals: list[str] = []
+    for wire in wires:
+        try:
+            async with (
+                asyncio.timeout(2 * PROBE_SECONDS),
+                connect(entry.url, token=token, wire=wire, patience=PROBE_SECONDS) as probe,
+            ):
+                infos = await probe.environments()
+        except ValueError as error:
+            raise ConfigError(f"environments: {error}") from None
+        except TimeoutError:
+            refusals.append(f"{wire}: no answer in {2 * PROBE_SECONDS:g} s")
+        except e.LudusError as error:
+            refusals.append(f"{wire}: {error.message}")
+        else:
+            client = connect(entry.url, token=token, wire=wire, patience=outage_seconds)
+            return await stack.enter_async_context(client), infos
+    raise ConfigError(f"the environment server {entry.url} cannot be used. " + "; ".join(refusals))
+
+
+def _find(entry: EnvironmentConfig, infos: Sequence[EnvironmentInfo]) -> EnvironmentInfo:
+    names = ", ".join(repr(info.name) for info in infos) or "none"
+    if entry.name is None and len(infos) != 1:
+        raise ConfigError(f"say which environment of {entry.url} to learn from by `name`; it has {names}")
+    for info in infos:
+        if entry.name in (None, info.name):
+            return info
+    raise ConfigError(f"there is no environment {entry.name!r} at {entry.url}; it has {names}")
+
+
+def _variable(name: str, what: str) -> str:
+    try:
+        return os.environ[name]
+    except KeyError:
+        raise ConfigError(f"{what} is to be read from the environment variable {name}, which is not set") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """Finds at once what would otherwise fail every episode."""
+
+    environment: ConnectedEnvironment
+    held_out: str
+
+    async def run(self) -> Self:
+        environment, where = self.environment, self.environment.where
+        known = [split.name for split in environment.info.splits]
+        for split in (*environment.splits, self.held_out):
+            if split not in known:
+                key = "evaluation.split" if split == self.held_out else "split"
+                raise ConfigError(f"{where} has no split {split!r} (`{key}`); it has {', '.join(map(repr, known))}")
+        try:
+            await self._ask()
+        except e.RequestError as error:
+            raise ConfigError(f"{where} cannot be learned from: {error.message}") from error
+        except e.TransportError as error:
+            raise ConfigError(f"{where} does not answer: {error.message}") from error
+        except e.LudusError:
+            return self  # one episode could not be had; whether that is so for all of them the run will see
+        return self
+
+    async def _ask(self) -> None:
+        remote = self.environment.remote
+        await remote.task(self.held_out, index=0)
+        if self.environment.entry.curriculum is not None:
+            await remote.report_outcomes(self.environment.splits[0], ())
+        async with remote.episode(split=self.environment.splits[0], secrets=self.environment.secrets) as episode:
+            await episode.rewards()
+            if not episode.tools and not self.environment.info.gradable:
+                raise ConfigError(f"{self.environment.where} has no tools and grades no answers: nothing can be earned")

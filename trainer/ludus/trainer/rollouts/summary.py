@@ -1,0 +1,94 @@
+"""What groups amount to: metrics of a batch, and the reasons when there is nothing to learn from."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus, scored_rewards
+
+
+def rollout_metrics(
+    groups: Sequence[RolloutGroup], dropped: Sequence[RolloutGroup], batch: int, minimum: int
+) -> dict[str, float]:
+    """Figures of a batch and of the groups dropped since the one before.
+
+    Rewards, lengths and ends are means or shares over the scored episodes of all these groups: those of the batch alone
+    would hide what the policy always or never achieves. `rollout/failed` is the share of attempts that failed,
+    `rollout/parse_errors` turns per episode, `rollout/dropped_*` groups. Staleness is that of the batch's episodes: how
+    many batches older the weights of an episode's oldest token were than those that it trains.
+
+    Args:
+        groups: the batch.
+        dropped: the groups that were not used.
+        batch: its number, which is the version of the weights that it trains.
+        minimum: scored episodes of a usable group.
+    """
+    everything = (*groups, *dropped)
+    rollouts = [rollout for group in everything for rollout in group.rollouts]
+    scored = [rollout for rollout in rollouts if rollout.status is not RolloutStatus.FAILED]
+    failed = sum(len(group.scored) < minimum for group in dropped)
+    metrics = {
+        "rollout/turns": _mean([len(rollout.trajectory.turns) for rollout in scored]),
+        "rollout/tokens": _mean([rollout.sampled for rollout in scored]),
+        "rollout/failed": 1 - len(scored) / max(1, len(rollouts)),
+        "rollout/truncated": _mean([rollout.status is RolloutStatus.TRUNCATED for rollout in scored]),
+        "rollout/parse_errors": _mean([rollout.parse_errors for rollout in scored]),
+        "rollout/dropped_constant": float(len(dropped) - failed),
+        "rollout/dropped_failed": float(failed),
+        "reward/mean": _mean(rewards := scored_rewards(scored)),
+        "reward/std": math.sqrt(_mean([(reward - _mean(rewards)) ** 2 for reward in rewards])),
+    }
+    by_label: dict[str, list[float]] = defaultdict(list)
+    for group in everything:
+        by_label[group.environment] += scored_rewards(group.rollouts)
+    metrics |= {f"reward/{label}": _mean(own) for label, own in sorted(by_label.items()) if own}
+    metrics |= {f"ends/{end}": count / len(scored) for end, count in sorted(Counter(map(_end, scored)).items())}
+    ages = [batch - first for group in groups for rollout in group.scored if (first := rollout.oldest_version) >= 0]
+    return metrics | {"rollout/staleness_mean": _mean(ages), "rollout/staleness_max": float(max(ages, default=0))}
+
+
+def nothing_to_learn(dropped: Sequence[RolloutGroup], minimum: int) -> str:
+    """Why groups were dropped and what to do about it: the message of a `RolloutError`."""
+    lines = [f"the last {len(dropped)} groups were all dropped, so there is nothing to learn from."]
+    constant = [group for group in dropped if len(group.scored) >= minimum]
+    failed = [group for group in dropped if len(group.scored) < minimum]
+    for label in sorted({group.environment for group in dropped}):
+        rewards = Counter(f"{scored_rewards(group.rollouts)[0]:g}" for group in constant if group.environment == label)
+        if rewards:
+            kinds = ", ".join(f"{count} × reward {reward}" for reward, count in rewards.most_common(5))
+            lines.append(f"{label}: {rewards.total()} groups whose episodes all earned the same ({kinds}).")
+        broken = [r for group in failed if group.environment == label for r in group.rollouts if r.reward is None]
+        if broken:
+            count = sum(group.environment == label for group in failed)
+            reasons = "; ".join(f"{n} × {reason}" for reason, n in Counter(map(_failure, broken)).most_common(3))
+            lines.append(f"{label}: {count} groups with fewer than {minimum} scored episodes ({reasons}).")
+    if constant:
+        scored = [rollout for group in constant for rollout in group.scored]
+        ends = ", ".join(f"{count} × {end}" for end, count in Counter(map(_end, scored)).most_common(5))
+        unread = sum(rollout.parse_errors for rollout in scored)
+        lines.append(
+            f"Their episodes ended by {ends}; tool calls that could not be read: {unread}. Make the tasks easier or "
+            "harder (`split`, `stages`, `curriculum`), teach the policy first (`sft`), raise `rollouts.group_size`, or "
+            "learn from such groups as well (`rollouts.drop_constant = false`)."
+        )
+    if failed:
+        lines.append("Look for the causes in the servers' logs; `rollouts.patience` says how many groups may be lost.")
+    return "\n".join(lines)
+
+
+def _failure(rollout: Rollout) -> str:
+    failure = rollout.trajectory.failure
+    if failure is None:
+        reward = rollout.trajectory.reward
+        return f"no reward: {reward.reason if reward is not None else 'none was told'}"
+    return f"{failure.error}: {failure.message}" + (f" (incident {failure.incident})" if failure.incident else "")
+
+
+def _end(rollout: Rollout) -> str:
+    return str(rollout.trajectory.stopped or rollout.trajectory.end_reason or "unknown")
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else 0.0
