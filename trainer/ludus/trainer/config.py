@@ -135,13 +135,21 @@ class RolloutConfig(Section):
     episode_seconds: Seconds = 1800.0
     """Longest time for an episode; afterwards it is truncated."""
     retries: Count = 2
-    """Further attempts at an episode whose infrastructure failed."""
+    """Further episodes in the place of one that failed."""
     drop_constant: bool = True
     """Leave out groups whose rewards are all the same, and play others instead."""
     patience: Positive = 64
     """Groups in a row that may be dropped (failed or constant) before the run stops with the reasons."""
     tool_calls: Literal["auto", "hermes", "llama", "pythonic"] = "auto"
     """How the model writes tool calls; `auto` tells it from the chat template."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.minimum_group > self.group_size:
+            raise ValueError(
+                f"minimum_group ({self.minimum_group}) must not be more than group_size ({self.group_size})"
+            )
+        return self
 
 
 class TorchEngineConfig(Section):
