@@ -1,0 +1,208 @@
+"""Checkpoints: a folder per step, written aside and renamed when it is whole, with torch.distributed.checkpoint.
+
+`step-00000050/` holds the tensors (each rank writes its shards; a checkpoint of two ranks can be read by one) and
+`checkpoint.json`: the plain state, and the sizes of all files, by which a torn copy is told from a whole one. With
+several ranks the folder must be one that all of them see, and every method but the constructor is called by all alike.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+
+from ludus.trainer.errors import CheckpointError
+
+MANIFEST: Final = "checkpoint.json"
+T = TypeVar("T")
+
+
+class Checkpoints:
+    """The checkpoints of a run; the newest `keep` stay."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.folder = folder
+        self._keep = keep
+
+    def save(self, step: int, state: dict[str, Any], tensors: dict[str, Any]) -> Path:
+        """Write a checkpoint, then remove the oldest. A step that has one already is not written again.
+
+        Args:
+            step: how many steps were made; the checkpoint's name.
+            state: what JSON can hold: counters, curriculum, numbers of groups.
+            tensors: a tree of dicts and lists of tensors, sharded ones too, and what pickles.
+
+        Raises:
+            CheckpointError: it cannot be written, for want of space or otherwise. Earlier ones are as they were.
+        """
+        final = self.folder / f"step-{step:08d}"
+        aside = self.folder / f".writing-{final.name}"
+        if _on_first(lambda: _whole(final)):
+            return final
+        try:
+            with self._failures(step, tensors):
+                _on_first(lambda: self._prepare(aside))
+                with _one_process():
+                    state_dict_saver.save(tensors, storage_writer=FileSystemWriter(aside, sync_files=True))
+                _on_first(lambda: self._finish(aside, final, {"step": step, "state": state}))
+                _on_first(lambda: self._prune(final))
+        except CheckpointError:
+            _on_first(lambda: shutil.rmtree(aside, ignore_errors=True))
+            raise
+        return final
+
+    def latest(self) -> Path | None:
+        """The newest checkpoint that is whole; None when there is none."""
+        return _on_first(lambda: next((path for path in reversed(self._paths()) if _whole(path)), None))
+
+    def load(self, path: Path, tensors: dict[str, Any]) -> dict[str, Any]:
+        """Read a checkpoint's tensors into those of a tree of the same shape, in place.
+
+        Returns:
+            The plain state.
+
+        Raises:
+            CheckpointError: it cannot be read, or is of another model.
+        """
+        try:
+            manifest: dict[str, Any] = _on_first(lambda: json.loads((path / MANIFEST).read_text()))
+            with _one_process():
+                state_dict_loader.load(tensors, storage_reader=FileSystemReader(path))
+        except (CheckpointException, OSError, ValueError) as error:
+            raise CheckpointError(
+                f"the checkpoint {path} cannot be read: {_cause(error)}. Was it made with another model or parallel "
+                f"layout of the optimizer? Remove it, or start anew with checkpoints.resume = false."
+            ) from None
+        state: dict[str, Any] = manifest["state"]
+        return state
+
+    def clear(self) -> None:
+        """Remove all checkpoints: a run that does not resume must not be resumed from those of an earlier one."""
+
+        def remove_all() -> None:
+            for path in self._paths():
+                _remove(path)
+
+        _on_first(remove_all)
+
+    def _prepare(self, aside: Path) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for left in (*self.folder.glob(".writing-*"), *self.folder.glob(".removed-*")):
+            shutil.rmtree(left)
+        aside.mkdir()
+
+    def _finish(self, aside: Path, final: Path, manifest: dict[str, Any]) -> None:
+        if final.exists():
+            _remove(final)
+        sizes = {path.name: path.stat().st_size for path in aside.iterdir()}
+        with (aside / MANIFEST).open("w") as file:
+            json.dump({**manifest, "files": sizes}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        _sync_folder(aside)
+        aside.rename(final)
+        _sync_folder(self.folder)
+
+    def _prune(self, newest: Path) -> None:
+        whole = [path for path in self._paths() if _whole(path)]
+        for path in self._paths():
+            if path not in whole[-self._keep :] and path != newest:
+                _remove(path)
+
+    def _paths(self) -> list[Path]:
+        return sorted(self.folder.glob("step-*"))
+
+    @contextmanager
+    def _failures(self, step: int, tensors: dict[str, Any]) -> Iterator[None]:
+        try:
+            yield
+        except (CheckpointException, OSError) as error:
+            need, free = _size(tensors) / 2**20, _free(self.folder) / 2**20
+            raise CheckpointError(
+                f"the checkpoint of step {step} cannot be written to {self.folder}: {_cause(error)}. It needs about "
+                f"{need:,.1f} MiB there, and {free:,.1f} MiB are free. Make room, or keep fewer with checkpoints.keep; "
+                f"the earlier ones are untouched."
+            ) from None
+
+
+def _whole(path: Path) -> bool:
+    try:
+        sizes = json.loads((path / MANIFEST).read_text())["files"]
+        return all((path / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _remove(path: Path) -> None:
+    aside = path.with_name(f".removed-{path.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    path.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _on_first(action: Callable[[], T]) -> T:
+    """What rank 0's action returns, or the error it raises, on every rank."""
+    if not dist.is_initialized():
+        return action()
+    outcome: list[Any] = [None, None]
+    if dist.get_rank() == 0:
+        try:
+            outcome[0] = action()
+        except Exception as error:
+            outcome[1] = error
+    dist.broadcast_object_list(outcome, src=0)
+    if outcome[1] is not None:
+        raise outcome[1]
+    result: T = outcome[0]
+    return result
+
+
+@contextmanager
+def _one_process() -> Iterator[None]:
+    """Without a process group torch warns that it takes this for a single process, which it is."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
+        yield
+
+
+def _cause(error: BaseException) -> str:
+    """The first rank's failure in a line. What is no failure, such as Ctrl-C, goes on as itself."""
+    if isinstance(error, CheckpointException):
+        for failure, _ in error.failures.values():
+            if not isinstance(failure, Exception):
+                raise failure
+            return _cause(failure)
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _size(tree: object) -> int:
+    """Bytes of the tensors of a tree, over all ranks."""
+    if isinstance(tree, torch.Tensor):
+        return tree.numel() * tree.element_size()
+    if isinstance(tree, dict):
+        return sum(map(_size, tree.values()))
+    return sum(map(_size, tree)) if isinstance(tree, list | tuple) else 0
+
+
+def _free(folder: Path) -> int:
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    return shutil.disk_usage(there).free

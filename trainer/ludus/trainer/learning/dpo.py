@@ -1,0 +1,124 @@
+"""Direct preference optimisation (Rafailov et al., 2305.18290) on pairs of recorded episodes of one task.
+
+For a preferred episode y and a rejected one y', with h = β (log π(y)/π_ref(y) − log π(y')/π_ref(y')), the loss is
+−log σ(h). Its gradient is −β σ(−h) (∇ log π(y) − ∇ log π(y')): once h is known, the policy's tokens enter linearly. So
+each step first computes h without gradient, then takes the gradient of a linear objective whose weights hold σ(−h).
+That is exact, and a pair need not fit into one micro-batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, permutations
+from typing import Protocol
+
+from torch import Tensor
+
+from ludus.trainer.config import DpoConfig
+from ludus.trainer.errors import ConfigError
+from ludus.trainer.learning.losses import Objective, linear_objective
+from ludus.trainer.learning.sft import read_episodes, render, shuffled, uniform
+from ludus.trainer.samples import Sample, TrainBatch
+from ludus.trainer.tokens.renderer import Renderer
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two episodes that began with the same prompt."""
+
+    preferred: Sample
+    rejected: Sample
+
+
+class Learns(Protocol):
+    """What is asked of the learner."""
+
+    def logprobs(self, samples: Sequence[Sample], *, reference: bool = False) -> list[Tensor]:
+        """Log-probabilities of each sample's sampled tokens."""
+        ...
+
+    def step(self, batch: TrainBatch, objective: Objective, *, learning_rate: float | None = None) -> dict[str, float]:
+        """One update."""
+        ...
+
+
+def preference_pairs(config: DpoConfig, renderer: Renderer, *, context: int) -> list[Pair]:
+    """All pairs of episodes of one task and one prompt (tokens before the first turn) whose rewards differ, by at least
+    `margin`. Episodes that failed, have no reward, or are longer than `context` tokens are in none.
+
+    Raises:
+        ConfigError: a file that cannot be read, or no pair in all of them.
+    """
+    by_prompt: dict[object, list[tuple[float, Sample]]] = defaultdict(list)
+    for path in config.trajectories:
+        for trajectory in read_episodes(path):
+            if trajectory.value is None:
+                continue
+            sample = render(trajectory, renderer)
+            if sample is not None and len(sample.ids) <= context:
+                prompt = sample.ids[: sample.mask.index(True)]
+                by_prompt[*trajectory.key[:3], prompt].append((trajectory.value, sample))
+    pairs = [
+        Pair(better, worse)
+        for episodes in by_prompt.values()
+        for (high, better), (low, worse) in permutations(episodes, 2)
+        if high > low and high - low >= config.margin
+    ]
+    if not pairs:
+        raise ConfigError(
+            f"dpo.trajectories: no two episodes of one task begin alike and differ in reward by more than "
+            f"{config.margin}, in {', '.join(map(str, config.trajectories))}; {len(by_prompt)} tasks were found"
+        )
+    return pairs
+
+
+def train_dpo(learner: Learns, pairs: Sequence[Pair], config: DpoConfig, *, seed: int) -> Iterator[dict[str, float]]:
+    """`steps` updates; yields the metrics of each: those of the learner, and `dpo/…`."""
+    for chosen in islice(shuffled(len(pairs), config.batch, seed), config.steps):
+        batch = [pairs[index] for index in chosen]
+        samples = [sample for pair in batch for sample in (pair.preferred, pair.rejected)]
+        policy = [float(logprobs.double().sum()) for logprobs in learner.logprobs(samples)]
+        reference = [float(logprobs.double().sum()) for logprobs in learner.logprobs(samples, reference=True)]
+        train_batch, metrics = preference_batch(batch, policy, reference, beta=config.beta)
+        yield learner.step(train_batch, linear_objective, learning_rate=config.learning_rate) | metrics
+
+
+def preference_batch(
+    pairs: Sequence[Pair], policy: Sequence[float], reference: Sequence[float], *, beta: float
+) -> tuple[TrainBatch, dict[str, float]]:
+    """A batch for `linear_objective`, with exactly the gradient of the mean of −log σ(h) over the pairs.
+
+    Args:
+        pairs: B of them.
+        policy: [2 B], log π of each pair's preferred and rejected episode, in turn.
+        reference: [2 B], the same of π_ref.
+        beta: β.
+
+    Returns:
+        The batch, and `dpo/loss`, `dpo/margin` (mean h) and `dpo/accuracy` (the share of h > 0).
+    """
+    ratios = [own - other for own, other in zip(policy, reference, strict=True)]
+    margins = [beta * (preferred - rejected) for preferred, rejected in zip(ratios[::2], ratios[1::2], strict=True)]
+    samples = []
+    for number, (pair, margin) in enumerate(zip(pairs, margins, strict=True)):
+        pull = beta * _sigmoid(-margin)
+        samples.append(uniform(pair.preferred, pull, 1 / len(pairs), 2 * number))
+        samples.append(uniform(pair.rejected, -pull, 1 / len(pairs), 2 * number + 1))
+    metrics = {
+        "dpo/loss": sum(_softplus(-margin) for margin in margins) / len(pairs),
+        "dpo/margin": sum(margins) / len(pairs),
+        "dpo/accuracy": sum(margin > 0 for margin in margins) / len(pairs),
+    }
+    return TrainBatch(tuple(samples)), metrics
+
+
+def _sigmoid(x: float) -> float:
+    return math.exp(-_softplus(-x))
+
+
+def _softplus(x: float) -> float:
+    """log(1 + eˣ), without overflow."""
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))

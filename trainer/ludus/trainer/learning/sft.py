@@ -1,0 +1,123 @@
+"""Supervised warm-up: maximum likelihood of demonstrations, or of the policy's own better episodes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from ludus.client.trajectory import Trajectory, latest, read_trajectories
+from ludus.protocol.episodes import ToolSpec
+from ludus.protocol.errors import ParseError
+from ludus.trainer.config import SftConfig
+from ludus.trainer.errors import ConfigError
+from ludus.trainer.learning.losses import aggregation_weights
+from ludus.trainer.samples import RolloutGroup, Sample, TrainBatch, TrainSample
+from ludus.trainer.tokens.renderer import Renderer
+
+EpisodeSamples = tuple[Sample, ...]
+"""All samples of one episode."""
+
+
+def demonstrations(config: SftConfig, renderer: Renderer, *, context: int) -> list[EpisodeSamples]:
+    """The recorded episodes that are worth learning from: none that failed, none whose reward is below `reward`, none
+    longer than `context` tokens.
+
+    Raises:
+        ConfigError: a file that cannot be read, or none of its episodes is such.
+    """
+    chosen: list[EpisodeSamples] = []
+    for path in config.demonstrations:
+        found = read_episodes(path)
+        good = [t for t in found if t.failure is None and _reaches(t.value, config.reward)]
+        samples = [sample for t in good if (sample := render(t, renderer)) is not None and len(sample.ids) <= context]
+        if not samples:
+            raise ConfigError(
+                f"sft.demonstrations: nothing to learn from in {path}: of its {len(found)} episodes {len(good)} did "
+                f"not fail and reach sft.reward ({config.reward}), and none of those both has a turn of the policy and "
+                f"fits into rollouts.context ({context} tokens)"
+            )
+        chosen += [(sample,) for sample in samples]
+    return chosen
+
+
+def own_episodes(groups: Iterable[RolloutGroup], reward: float | None) -> list[EpisodeSamples]:
+    """The policy's own episodes of at least that reward, token by token as they were sampled (rejection sampling)."""
+    return [
+        rollout.samples
+        for group in groups
+        for rollout in group.scored
+        if rollout.sampled and _reaches(rollout.reward, reward)
+    ]
+
+
+def sft_batches(episodes: Sequence[EpisodeSamples], config: SftConfig, *, seed: int) -> Iterator[TrainBatch]:
+    """`steps` batches for `linear_objective`, which is then the mean negative log-likelihood of a batch's tokens.
+
+    Raises:
+        ConfigError: no episodes.
+    """
+    if not episodes:
+        raise ConfigError(
+            f"sft: no episode to learn from: none of the policy's own reached sft.reward ({config.reward}). Lower it, "
+            f"play more with sft.own_groups, or give sft.demonstrations"
+        )
+    for chosen in islice(shuffled(len(episodes), config.batch, seed), config.steps):
+        samples = [(number, sample) for number, index in enumerate(chosen) for sample in episodes[index]]
+        counts = [sum(sample.sampled for sample in episodes[index]) for index in chosen]
+        weights = aggregation_weights(counts, "token")
+        yield TrainBatch(tuple(uniform(sample, 1.0, weights[number], number) for number, sample in samples))
+
+
+def read_episodes(path: Path) -> list[Trajectory]:
+    """The last trajectory of each key in a file.
+
+    Raises:
+        ConfigError: it is not there, or no file of trajectories.
+    """
+    try:
+        return latest(read_trajectories(path))
+    except (OSError, ParseError) as error:
+        raise ConfigError(f"trajectories cannot be read from {path}: {error}") from None
+
+
+def render(trajectory: Trajectory, renderer: Renderer) -> Sample | None:
+    """A recorded conversation as tokens, those of the policy's turns marked as sampled; None when it has none.
+
+    Nothing is known of the probabilities they were sampled with: `logprobs` are 0 and `versions` -1.
+    """
+    tools = [
+        ToolSpec(name=tool["name"], description=tool.get("description") or "", input_schema=tool["parameters"])
+        for tool in trajectory.tools
+    ]
+    ids, mask = renderer.conversation(trajectory.conversation, tools)
+    turns, turn = [], -1
+    for before, own in zip([False, *mask], mask, strict=False):
+        turn += own and not before
+        turns.append(turn if own else -1)
+    sample = Sample(tuple(ids), tuple(mask), (0.0,) * len(ids), (-1,) * len(ids), tuple(turns))
+    return sample if sample.sampled else None
+
+
+def uniform(sample: Sample, advantage: float, weight: float, sequence: int) -> TrainSample:
+    """A sample whose sampled tokens all have one advantage and one weight."""
+    return TrainSample(
+        sample,
+        tuple(advantage if own else 0.0 for own in sample.mask),
+        tuple(weight if own else 0.0 for own in sample.mask),
+        sequence,
+    )
+
+
+def shuffled(count: int, size: int, seed: int) -> Iterator[list[int]]:
+    """Endless batches of indices below `count`: pass after pass over all of them, each in its own order. A batch is
+    never larger than `count`, and holds no index twice."""
+    generator, size = random.Random(seed), min(size, count)
+    while True:
+        order = generator.sample(range(count), count)
+        yield from (order[start : start + size] for start in range(0, count - size + 1, size))
+
+
+def _reaches(value: float | None, least: float | None) -> bool:
+    return least is None or (value is not None and value >= least)
