@@ -1,0 +1,1 @@
+"""Conversations as tokens: rendered once, sampled from, never encoded again."""
