@@ -1,0 +1,219 @@
+"""Attention among packed samples: each token sees its own sample up to itself, and nothing of its neighbours.
+
+`register()` makes it known to transformers as `ludus_varlen`; a model takes it with
+`model.set_attn_implementation(NAME)`, and every call of its decoder is given the row's `Layout`:
+
+    model.get_decoder()(input_ids=ids[None], position_ids=positions[None], layout=layout, use_cache=False)
+
+A keyword goes down to each layer and through activation checkpointing as it is; without one, the whole row is one
+sample.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import Any, Final, Literal, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from transformers import AttentionInterface, PreTrainedConfig
+
+from ludus.trainer.errors import ModelError
+
+NAME: Final = "ludus_varlen"
+BLOCK: Final = 128
+"""Tokens of a side of flex attention's blocks."""
+TORCH_VARLEN: Final = "torch.nn.attention.varlen"
+Kind = Literal["sdpa", "flex", "flash"]
+
+
+def register() -> None:
+    """Tell transformers of it. To call it twice does no harm."""
+    AttentionInterface.register(NAME, attend)
+
+
+def choose(kind: Literal["auto", "sdpa", "flex", "flash"], device: torch.device, dtype: torch.dtype) -> Kind:
+    """What `auto` means here: flash where it can run, flex on another GPU, sdpa on a CPU.
+
+    Raises:
+        ModelError: flash or flex was asked for and cannot run.
+    """
+    flash = device.type == "cuda" and dtype != torch.float32 and _flash() is not None
+    if kind == "auto":
+        return "flash" if flash else "flex" if device.type == "cuda" else "sdpa"
+    if kind == "flash" and not flash:
+        raise ModelError(
+            'model.attention = "flash" needs a GPU, model.dtype = "bfloat16", and flash-attn or torch 2.10'
+        )
+    if kind == "flex" and device.type == "cpu":
+        raise ModelError('model.attention = "flex" has no backward pass on a CPU; use "sdpa" or "auto"')
+    return kind
+
+
+def require_packable(config: PreTrainedConfig) -> None:
+    """Raises ModelError for a model in which packed samples would not be apart, such as one with recurrent layers."""
+    other = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
+    if other:
+        raise ModelError(
+            f"a {config.model_type} model has layers of the kind {sorted(other)[0]}, which cannot be packed"
+        )
+
+
+class Layout:
+    """Where the samples of a row are, in the form that its attention needs.
+
+    Args:
+        lengths: of the samples, in order.
+        kind: which implementation attends.
+        device: of the row.
+    """
+
+    def __init__(self, lengths: Sequence[int], kind: Kind = "sdpa", device: torch.device | str = "cpu") -> None:
+        self.lengths, self.kind, self.device = tuple(lengths), kind, torch.device(device)
+        self.total, self.longest = sum(self.lengths), max(self.lengths)
+        self._masks: dict[int | None, BlockMask] = {}
+
+    @functools.cached_property
+    def offsets(self) -> Tensor:
+        """Where each sample begins, and the row ends. [samples + 1], int32"""
+        return F.pad(torch.tensor(self.lengths).cumsum(0), (1, 0)).to(self.device, torch.int32)
+
+    def mask(self, window: int | None) -> BlockMask:
+        """What flex attention may skip, made from the lengths: the matrix of all pairs of tokens never exists."""
+        if window not in self._masks:
+            self._masks[window] = _block_mask(self, window)
+        return self._masks[window]
+
+
+def attend(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    layout: Layout | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """Causal attention within each sample.
+
+    Args:
+        module: the layer, as transformers calls it. Dropout is not applied.
+        query: [1, heads, T, head_dim].
+        key: [1, key heads, T, head_dim]; key heads divide heads.
+        value: like `key`.
+        attention_mask: unused: a row has no padding.
+        scaling: of the scores; 1/√head_dim when left out.
+        sliding_window: the tokens that a token sees, itself included.
+        layout: of the row; one sample when left out.
+        options: of other implementations; those that change scores are refused.
+
+    Returns:
+        [1, T, heads, head_dim], and None for the weights.
+
+    Raises:
+        ModelError: the model caps its scores or has attention sinks.
+    """
+    for name in ("softcap", "s_aux", "position_bias"):
+        if options.get(name) is not None:
+            raise ModelError(f"a model whose attention has {name} is not supported")
+    layout = layout or Layout((query.shape[2],), "sdpa", query.device)
+    window = sliding_window if sliding_window is not None and sliding_window < layout.longest else None
+    query, key = query.to(value.dtype), key.to(value.dtype)  # autocast leaves normalised queries in float32
+    return _KINDS[layout.kind](query, key, value, scaling, window, layout), None
+
+
+def _sdpa(query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: int | None, layout: Layout) -> Tensor:
+    """Sample by sample. Splitting, unlike slicing, has a backward pass that touches each element once."""
+    out = []
+    parts = (tensor.split_with_sizes(layout.lengths, dim=2) for tensor in (query, key, value))
+    for q, k, v in zip(*parts, strict=True):
+        band = None
+        if window is not None and q.shape[2] > window:
+            band = q.new_ones(q.shape[2], q.shape[2], dtype=torch.bool).tril().triu(1 - window)
+        out.append(
+            F.scaled_dot_product_attention(
+                q, k, v, attn_mask=band, is_causal=band is None, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+            )
+        )
+    return torch.cat([part.transpose(1, 2) for part in out], dim=1)
+
+
+def _flex(query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: int | None, layout: Layout) -> Tensor:
+    """One kernel that skips the blocks in which no token sees another."""
+    out: Tensor = _flex_kernel(compiled=query.is_cuda)(
+        query, key, value, block_mask=layout.mask(window), scale=scale, enable_gqa=query.shape[1] != key.shape[1]
+    )
+    return out.transpose(1, 2)
+
+
+@functools.cache
+def _flex_kernel(compiled: bool) -> Callable[..., Any]:
+    return cast(Callable[..., Any], torch.compile(flex_attention, dynamic=True) if compiled else flex_attention)
+
+
+def _flash_varlen(
+    query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: int | None, layout: Layout
+) -> Tensor:
+    """flash-attn's kernel for sequences of different lengths (2307.08691), or torch's own copy of it."""
+    q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    at, longest = layout.offsets, layout.longest
+    flash, left = _flash(), -1 if window is None else window - 1
+    assert flash is not None
+    out: Tensor
+    if find_spec("flash_attn"):
+        out = flash(q, k, v, at, at, longest, longest, softmax_scale=scale, causal=True, window_size=(left, 0))
+    else:
+        grouped = q.shape[1] != k.shape[1]
+        out = flash(q, k, v, at, at, longest, longest, scale=scale, window_size=(left, 0), enable_gqa=grouped)
+    return out[None]
+
+
+@functools.cache
+def _flash() -> Callable[..., Any] | None:
+    name, of = ("flash_attn", "flash_attn_varlen_func") if find_spec("flash_attn") else (TORCH_VARLEN, "varlen_attn")
+    try:
+        return cast(Callable[..., Any], getattr(importlib.import_module(name), of))
+    except ImportError:
+        return None
+
+
+_KINDS: Final = {"sdpa": _sdpa, "flex": _flex, "flash": _flash_varlen}
+
+
+def _block_mask(layout: Layout, window: int | None) -> BlockMask:
+    """For each block of queries, the blocks of keys that they see in part and in full.
+
+    Samples follow each other, so two blocks are of one sample when the first token of the earlier and the last of the
+    later are; no token by token matrix is needed.
+    """
+    total, device = layout.total, layout.device
+    reach = window or total
+    sample = torch.repeat_interleave(torch.tensor(layout.lengths)).to(device)
+
+    def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (query >= key) & (sample[query] == sample[key]) & (query - key < reach)
+
+    first = torch.arange(0, total, BLOCK, device=device)
+    last = (first + BLOCK - 1).clamp(max=total - 1)
+    q_first, q_last, k_first, k_last = first[:, None], last[:, None], first, last
+    some = (k_first <= q_last) & (sample[k_last] >= sample[q_first]) & (q_first - k_last < reach)
+    full = (k_last <= q_first) & (sample[k_first] == sample[q_last]) & (q_last - k_first < reach)
+    full &= (last - first + 1 == BLOCK) & (q_last - q_first + 1 == BLOCK)
+    return BlockMask.from_kv_blocks(
+        *_listed(some & ~full), *_listed(full), BLOCK_SIZE=BLOCK, mask_mod=sees, seq_lengths=(total, total)
+    )
+
+
+def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """How many blocks each row has, and which, first."""
+    count = blocks.sum(1, dtype=torch.int32)
+    order = torch.argsort(blocks.to(torch.int8), dim=1, descending=True, stable=True).to(torch.int32)
+    return count[None, None], order[None, None]

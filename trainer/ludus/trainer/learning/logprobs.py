@@ -1,0 +1,122 @@
+"""Log-probabilities and entropies of tokens, without the logits of all tokens ever existing.
+
+The logits of 16,384 tokens over a vocabulary of 152,000 would be 10 GB, and their gradient as much again. Here they
+are made for `chunk` tokens at a time. The forward pass keeps only log Σ exp(logits) of each token, and the backward
+pass makes the logits once more, in the buffer that becomes their gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+def token_logprobs(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    *,
+    chunk: int,
+    entropy: bool = False,
+    bias: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """log softmax(hidden @ weight.T + bias)[targets], and the entropy of that distribution.
+
+    Args:
+        hidden: last hidden states of the tokens that count, [N, d].
+        weight: of the LM head, [V, d].
+        targets: the token that followed each, [N] int64.
+        chunk: how many tokens' logits exist at once.
+        entropy: whether to compute the entropies. They are differentiable, and cost a backward pass more only when
+            something depends on them.
+        bias: of the LM head, [V].
+
+    Returns:
+        Log-probabilities and entropies, in nats, [N] float32 each; products are accumulated in float32 whatever the
+        dtype of `hidden`.
+    """
+    return cast(
+        tuple[Tensor, Tensor | None],
+        _TokenLogprobs.apply(hidden, weight, bias, targets, chunk, entropy),  # type: ignore[no-untyped-call]
+    )
+
+
+class _TokenLogprobs(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, chunk: int, entropy: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        ctx.set_materialize_grads(False)
+        log_z, chosen, entropies = (hidden.new_empty(len(hidden), dtype=torch.float32) for _ in range(3))
+        for rows in _chunks(len(hidden), chunk):
+            logits = _logits(hidden[rows], weight, bias)
+            chosen[rows] = logits.gather(1, targets[rows, None])[:, 0]
+            peak = logits.amax(1, keepdim=True)
+            logits -= peak
+            powers = torch.exp(logits, out=None if entropy else logits)
+            total = powers.sum(1)
+            log_total = total.log()
+            log_z[rows] = log_total + peak[:, 0]
+            if entropy:  # H = log Z - Σ p × logit
+                entropies[rows] = log_total - powers.mul_(logits).sum(1) / total
+        ctx.save_for_backward(hidden, weight, bias, targets, log_z, entropies)
+        ctx.chunk = chunk
+        return chosen - log_z, entropies if entropy else None
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride] (named differently in torch)
+        ctx: Any, *gradients: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, targets, log_z, entropies = ctx.saved_tensors
+        of_logprobs, of_entropy = gradients
+        of_logprobs = torch.zeros_like(log_z) if of_logprobs is None else of_logprobs
+        of_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
+        of_weight = torch.zeros_like(weight, dtype=torch.float32) if ctx.needs_input_grad[1] else None
+        of_bias = torch.zeros_like(bias, dtype=torch.float32) if ctx.needs_input_grad[2] else None
+        for rows in _chunks(len(hidden), ctx.chunk):
+            gradient = _logits(hidden[rows], weight, bias).sub_(log_z[rows, None])
+            given = of_logprobs[rows, None]
+            if of_entropy is None:  # d log p_t / d logit_j = [j = t] - p_j
+                gradient.exp_().mul_(-given)
+            else:  # d H / d logit_j = -p_j (log p_j + H)
+                of_h = of_entropy[rows, None]
+                powers = gradient.exp()
+                gradient.add_(entropies[rows, None]).mul_(of_h).add_(given).mul_(powers).neg_()
+            gradient.scatter_add_(1, targets[rows, None], given)
+            if of_bias is not None:
+                of_bias += gradient.sum(0)
+            gradient = gradient.to(hidden.dtype)
+            if of_hidden is not None:
+                of_hidden[rows] = gradient @ weight.to(hidden.dtype)
+            if of_weight is not None:
+                _accumulate(of_weight, gradient.T, hidden[rows])
+        return of_hidden, _like(of_weight, weight), _like(of_bias, bias), None, None, None
+
+
+def _chunks(count: int, size: int) -> list[slice]:
+    return [slice(start, start + size) for start in range(0, count, size)]
+
+
+def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """[chunk, V] in float32, whatever comes in."""
+    if hidden.is_cuda and hidden.dtype != torch.float32:
+        logits = torch.mm(hidden, weight.to(hidden.dtype).T, out_dtype=torch.float32)
+    else:
+        logits = torch.mm(hidden.float(), weight.float().T)
+    return logits if bias is None else logits.add_(bias)
+
+
+def _accumulate(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total += left @ right, not rounded in between."""
+    if total.is_cuda and left.dtype != torch.float32:
+        torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
+    else:
+        total.addmm_(left.float(), right.float())
+
+
+def _like(gradient: Tensor | None, parameter: Tensor | None) -> Tensor | None:
+    return gradient if gradient is None or parameter is None else gradient.to(parameter.dtype)

@@ -1,0 +1,121 @@
+"""Many samples in one row of tokens: nothing is padded, memory is bounded, and the rows take equally long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ludus.trainer.samples import TrainSample
+
+LINEAR: Final = 12_288
+"""Tokens of context at which attention costs as much as the matrices of a layer: 12 × width, for a width of 1,024."""
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Samples one after the other, T tokens in all, of which N others are predicted and count in the loss.
+
+    A sample goes in only as far as its last counted token, which is predicted and needs no place of its own.
+    """
+
+    ids: Tensor
+    """Tokens that the model reads. [T], int64 like all whole numbers here"""
+    positions: Tensor
+    """Of each within its sample. [T]"""
+    lengths: tuple[int, ...]
+    """Tokens of each sample; their sum is T."""
+    samples: tuple[int, ...]
+    """Which of the samples given to `pack` these are."""
+    index: Tensor
+    """Where in the row the hidden states are that predict the counted tokens. [N]"""
+    targets: Tensor
+    """The counted tokens. [N]"""
+    sample: Tensor
+    """Which sample of this micro-batch each is of, from 0. [N]"""
+    behaviour: Tensor
+    """Their log-probabilities under the policy that sampled them. [N], float32 like the next two"""
+    advantages: Tensor
+    weights: Tensor
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Where each sample begins, and T at the end."""
+        return tuple(accumulate(self.lengths, initial=0))
+
+    def to(self, device: torch.device | str) -> MicroBatch:
+        """The same on another device."""
+        parts: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        parts.update({k: v.to(device, non_blocking=True) for k, v in parts.items() if isinstance(v, Tensor)})
+        return MicroBatch(**parts)
+
+
+def pack(samples: Sequence[TrainSample], tokens: int, *, multiple: int = 1) -> list[MicroBatch]:
+    """Distribute samples over as few micro-batches as hold them, with equal work in each.
+
+    A token counts when its weight is not 0. Samples without one are left out.
+
+    Args:
+        samples: in any order; the same samples always give the same micro-batches.
+        tokens: the most that a micro-batch may hold. A longer sample is alone in one, and never split.
+        multiple: the number of micro-batches is a multiple of this (of the ranks that share them), unless there are
+            fewer samples than that.
+
+    Raises:
+        ValueError: the first token of a sample counts, so nothing predicts it.
+    """
+    counted = [np.flatnonzero(np.asarray(item.weights)) for item in samples]
+    if any(len(where) and where[0] == 0 for where in counted):
+        raise ValueError("the first token of a sample cannot count in the loss: nothing before it predicts it")
+    lengths = {i: int(where[-1]) for i, where in enumerate(counted) if len(where)}
+    count = max(1, -(-sum(lengths.values()) // tokens))
+    while (bins := _distribute(lengths, -(-count // multiple) * multiple, tokens)) is None:
+        count += multiple
+    return [_join(samples, counted, members) for members in bins if members]
+
+
+def _distribute(lengths: dict[int, int], count: int, tokens: int) -> list[list[int]] | None:
+    """The costliest sample first, each into the bin of least cost that has room; None when there is none."""
+    bins: list[list[int]] = [[] for _ in range(count)]
+    cost, room = [0] * count, [tokens] * count
+    for i, length in sorted(lengths.items(), key=lambda item: (-item[1], item[0])):
+        open_bins = [b for b in range(count) if length <= room[b] or not bins[b]]
+        if not open_bins:
+            return None
+        best = min(open_bins, key=cost.__getitem__)
+        bins[best].append(i)
+        cost[best] += length * (length + LINEAR)
+        room[best] -= length
+    return [sorted(members) for members in bins]
+
+
+def _join(samples: Sequence[TrainSample], counted: Sequence[Any], members: list[int]) -> MicroBatch:
+    """One micro-batch."""
+    where = [counted[i] for i in members]
+    lengths = tuple(int(places[-1]) for places in where)
+    offsets = accumulate(lengths, initial=0)
+    chosen = [samples[i] for i in members]
+
+    def pick(values: Sequence[Sequence[float]], dtype: Any) -> Any:
+        parts = [np.asarray(v, dtype)[places] for v, places in zip(values, where, strict=True)]
+        return torch.from_numpy(np.concatenate(parts))
+
+    ids = chain.from_iterable(item.sample.ids[:n] for item, n in zip(chosen, lengths, strict=True))
+    index = [places - 1 + start for places, start in zip(where, offsets, strict=False)]
+    return MicroBatch(
+        ids=torch.from_numpy(np.fromiter(ids, np.int64, sum(lengths))),
+        positions=torch.from_numpy(np.concatenate([np.arange(n) for n in lengths])),
+        lengths=lengths,
+        samples=tuple(members),
+        index=torch.from_numpy(np.concatenate(index)),
+        targets=pick([item.sample.ids for item in chosen], np.int64),
+        sample=torch.from_numpy(np.repeat(np.arange(len(where)), [len(places) for places in where])),
+        behaviour=pick([item.sample.logprobs for item in chosen], np.float32),
+        advantages=pick([item.advantages for item in chosen], np.float32),
+        weights=pick([item.weights for item in chosen], np.float32),
+    )
