@@ -1,10 +1,451 @@
-"""The run as one HTML file."""
+"""The run as one HTML file that fetches nothing and runs nothing: `report.html`.
+
+It shows texts that environments and models wrote, so everything is escaped and the page forbids scripts to itself
+(Content-Security-Policy); curves are SVG, and their values appear under the pointer by style alone. Files that a crash
+tore, runs of one step and runs without evaluation are shown as far as they go.
+"""
 
 from __future__ import annotations
 
+import html
+import json
+import math
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from string import Template
+from typing import Any, Final, NamedTuple
+
+from ludus.client.cli._app import printable
+from ludus.trainer.errors import TrainerError
+
+Curves = Mapping[str, Sequence[tuple[float, float]]]
+"""By label: (step, value) in order of steps."""
+
+
+class Figure(NamedTuple):
+    """A curve or several in one picture."""
+
+    title: str
+    about: str
+    metrics: Mapping[str, str]
+    """Label by metric's name, a pattern whose group is the label if there is one."""
+    stacked: bool = False
+    """Whether they are parts of a whole."""
+
+
+FIGURES: Final = (
+    Figure("Reward", "Mean of the episodes that each step trained on.", {"reward/(?!std$)(.+)": ""}),
+    Figure("Held-out", "Mean reward on tasks kept apart, with its 95 % interval.", {"evaluation/(.+)/mean": ""}),
+    Figure("Length", "Tokens that the policy sampled per episode.", {"rollout/tokens": "tokens"}),
+    Figure("Turns", "Of the policy, per episode.", {"rollout/turns": "turns"}),
+    Figure("Ends", "Why the episodes ended.", {"ends/(.+)": ""}, stacked=True),
+    Figure("Broken or cut", "Per step. Failed episodes are not trained on.", {
+        "rollout/failed": "failed", "rollout/truncated": "truncated", "rollout/parse_errors": "unreadable calls",
+        "rollout/dropped_(.+)": "",
+    }),
+    Figure("Staleness", "Age of the weights that sampled, in optimizer steps.", {"rollout/staleness_(.+)": ""}),
+    Figure("k3(μ‖π)", "Divergence between the policy that sampled and the one that learns. Small and level is well.",
+           {"loss/mismatch_k3": "k3"}),
+    Figure("Clipped and masked", "Share of tokens whose gradient was clipped, or left out.",
+           {"loss/(clipped|masked)": ""}),
+    Figure("Entropy", "Of the policy, nats per token. Near 0 it explores no more.", {"loss/entropy": "entropy"}),
+    Figure("Gradient norm", "Before clipping.", {"loss/gradient_norm": "norm"}),
+    Figure("Throughput", "Tokens per second.", {"throughput/(trained|sampled)_tokens": ""}),
+    Figure("Time", "Where the seconds of a step go.", {"time/(wait|update|sync|rest)": ""}, stacked=True),
+)  # fmt: skip
+"""The pictures, in order; every other metric follows under "all others"."""
+
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 420, 190, 44, 8, 16, 20
+POINTS: Final = 150
+"""Points of a curve, at most; more steps than that are averaged."""
+SHOWN_TEXT: Final = 8_000
+"""Characters of one text that are shown."""
 
 
 def write_report(folder: Path) -> Path:
-    """Write `report.html` from the run's `metrics.jsonl` and `rollouts.jsonl`."""
-    return folder / "report.html"
+    """Write `report.html` into a run's folder, from `metrics.jsonl`, `rollouts.jsonl` and `config.toml` there.
+
+    Raises:
+        TrainerError: the folder cannot be written to.
+    """
+    records = list(_read_lines(folder / "metrics.jsonl"))
+    steps: dict[int, dict[str, float]] = {}
+    for record in records:
+        numbers = {k: float(v) for k, v in record.items() if isinstance(v, int | float) and k not in ("step", "time")}
+        if numbers:
+            steps.setdefault(record["step"], {}).update(numbers)
+    metrics: dict[str, list[tuple[float, float]]] = {}
+    for step in sorted(steps):
+        for name, value in _with_rest_of_time(steps[step]).items():
+            metrics.setdefault(name, []).append((step, value))
+    config = folder / "config.toml"
+    page = Template(Path(__file__).with_name("report_template.html").read_text(encoding="utf-8")).substitute(
+        title=esc(folder.resolve().name),
+        facts="".join(f"<span>{esc(fact)}</span>" for fact in _facts(records, metrics)),
+        headline="".join(_headline(metrics)),
+        **_curves(metrics),
+        **_episodes(folder / "rollouts.jsonl"),
+        notes=_notes(records),
+        config=esc(config.read_text(encoding="utf-8", errors="replace") if config.exists() else "not there"),
+    )
+    file, temporary = folder / "report.html", folder / "report.html.new"
+    try:
+        temporary.write_text(page, encoding="utf-8")
+        temporary.replace(file)
+    except OSError as error:
+        raise TrainerError(f"cannot write {file}: {error.strerror}") from None
+    return file
+
+
+def esc(text: object) -> str:
+    """Text as HTML, characters that control or reorder it made visible."""
+    return html.escape(printable(str(text)))
+
+
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a file that have a step; torn lines are left out."""
+    if not path.exists():
+        return
+    with path.open("rb") as lines:
+        for line in lines:
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict) and isinstance(record.get("step"), int):
+                yield record
+
+
+def _with_rest_of_time(metrics: dict[str, float]) -> dict[str, float]:
+    named = sum(metrics.get(f"time/{part}", 0.0) for part in ("wait", "update", "sync"))
+    whole = metrics.get("time/step")
+    return metrics if whole is None else metrics | {"time/rest": max(0.0, whole - named)}
+
+
+def _facts(records: Sequence[dict[str, Any]], metrics: Curves) -> Iterator[str]:
+    times = [record["time"] for record in records if isinstance(record.get("time"), int | float)]
+    if times:
+        yield time.strftime("%Y-%m-%d %H:%M", time.localtime(times[0]))
+        yield f"{(times[-1] - times[0]) / 60:.1f} minutes"
+    yield f"{max((record['step'] for record in records), default=0)} steps"
+    for name, what in (("throughput/trained_tokens", "tokens/s trained"), ("rollout/tokens", "tokens per episode")):
+        if values := [value for _, value in metrics.get(name, ())]:
+            yield f"{_number(sum(values) / len(values))} {what}"
+
+
+def _notes(records: Iterable[dict[str, Any]]) -> str:
+    rows = [
+        f"<tr><td>{record['step']}</td><td>{esc(record['note'])}</td></tr>" for record in records if "note" in record
+    ]
+    table = f"<table><tr><th>step</th><th>note</th></tr>{''.join(rows)}</table>"
+    return f'<section><h2>Notes</h2><div class="card">{table}</div></section>' if rows else ""
+
+
+# ---- before and after
+
+
+def _headline(metrics: Curves) -> Iterator[str]:
+    """One card per environment that was evaluated; the training reward where none was."""
+    labels = [found[1] for name in metrics if (found := re.fullmatch(r"evaluation/(.+)/mean", name))]
+    for label in labels:
+        prefix = f"evaluation/{label}/"
+        names = sorted(name for name in metrics if name.startswith(prefix) and f"{name}_low" in metrics)
+        names.sort(key=lambda name: not name.endswith("/mean"))
+        rows = "".join(_row(name.removeprefix(prefix), name, metrics) for name in names)
+        head = "<tr><th></th><th>first, with 95 % interval</th><th>last</th></tr>"
+        table = f"<table>{head}{rows}</table>" if rows else ""
+        yield f'<div class="card"><h3>{esc(label)}</h3>{_before_after(f"{prefix}mean", metrics)}{table}</div>'
+    if not labels and (rewards := metrics.get("reward/mean")):
+        tenth = max(1, len(rewards) // 10)
+        first, last = ([value for _, value in part] for part in (rewards[:tenth], rewards[-tenth:]))
+        numbers = _arrow(sum(first) / tenth, sum(last) / tenth)
+        about = f"Mean training reward of the first and the last {tenth} steps. No held-out tasks were played."
+        yield f'<div class="card"><h3>training reward</h3>{numbers}<p class="small soft">{about}</p></div>'
+    elif not labels:
+        yield '<p class="soft">Nothing has been measured yet.</p>'
+
+
+def _before_after(name: str, metrics: Curves) -> str:
+    points, intervals = metrics[name], _interval(name, metrics)
+    if len(points) < 2:
+        when = f"Mean reward, measured once, at step {points[0][0]:.0f}."
+        return f'<p class="numbers">{_number(points[0][1])}</p><p class="small soft">{when}</p>'
+    (first, before), (last, after) = points[0], points[-1]
+    said = f"Mean reward at step {first:.0f} and at step {last:.0f}."
+    if first in intervals and last in intervals:
+        (low, high), (new_low, new_high) = intervals[first], intervals[last]
+        apart = new_low > high or new_high < low
+        said += " The intervals do not overlap." if apart else " The intervals overlap: this may be chance."
+    return f'{_arrow(before, after)}<p class="small soft">{said}</p>'
+
+
+def _arrow(before: float, after: float) -> str:
+    tone = "good" if after > before else "bad" if after < before else ""
+    numbers = f'<span class="from">{_number(before)}</span><span class="arrow">→</span>'
+    return f'<p class="numbers">{numbers}<span class="{tone}">{_number(after)}</span></p>'
+
+
+def _row(label: str, name: str, metrics: Curves) -> str:
+    points, intervals = metrics[name], _interval(name, metrics)
+    cells = [f"<td>{esc(label)}</td>"]
+    for step, value in (points[0], points[-1]):
+        low, high = intervals.get(step, (math.nan, math.nan))
+        cells.append(f'<td>{_number(value)} <span class="soft">{_number(low)} to {_number(high)}</span></td>')
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _interval(name: str, metrics: Curves) -> dict[float, tuple[float, float]]:
+    highs = dict(metrics.get(f"{name}_high", ()))
+    return {step: (low, highs[step]) for step, low in metrics.get(f"{name}_low", ()) if step in highs}
+
+
+# ---- curves
+
+
+def _curves(metrics: Curves) -> dict[str, str]:
+    """The pictures of `FIGURES`, and of every metric that is in none of them."""
+    pictures, left = [], dict(metrics)
+    for figure in FIGURES:
+        chosen: dict[str, Sequence[tuple[float, float]]] = {}
+        bands: dict[str, Curves] = {}
+        for pattern, label in figure.metrics.items():
+            for name in metrics:
+                if found := re.fullmatch(pattern, name):
+                    key = label or found[1].replace("_", " ")
+                    chosen[key] = metrics[name]
+                    bands[key] = {side: metrics.get(f"{name}_{side}", ()) for side in ("low", "high")}
+                    left.pop(name)
+        if chosen:
+            pictures.append(_figure(figure, chosen, bands))
+    known = re.compile(r"evaluation/.+|time/step")
+    others = [
+        _figure(Figure(name, "", {}), {name: points}, {}) for name, points in left.items() if not known.fullmatch(name)
+    ]
+    folded = (
+        f'<details><summary class="soft">all other metrics</summary><div class="grid">{"".join(others)}</div></details>'
+    )
+    return {"curves": "".join(pictures) or '<p class="soft">No steps yet.</p>', "others": folded if others else ""}
+
+
+def _figure(figure: Figure, curves: Curves, bands: Mapping[str, Curves]) -> str:
+    curves = {label: _thin(points) for label, points in list(curves.items())[:8]}
+    draw = _stack(curves) if figure.stacked else _lines(curves, bands)
+    keys = "".join(f'<span><i class="k{n}"></i>{esc(label)}</span>' for n, label in enumerate(curves))
+    legend = f'<div class="legend">{keys}</div>' if len(curves) > 1 else ""
+    return f"<figure><h3>{esc(figure.title)}</h3><figcaption>{esc(figure.about)}</figcaption>{draw}{legend}</figure>"
+
+
+class Scale(NamedTuple):
+    """From steps and values to places in the picture."""
+
+    x0: float
+    x1: float
+    y0: float
+    y1: float
+
+    @classmethod
+    def around(cls, points: Iterable[tuple[float, float]]) -> Scale:
+        """One that shows all the points, and 0 unless they are far from it."""
+        xs, ys = zip(*points, strict=True)
+        low, high = min(ys), max(ys)
+        low, high = min(low, 0.0) if low < 0.6 * high else low, max(high, 0.0)
+        room = (high - low) * 0.04 or abs(high) * 0.1 or 1.0
+        return cls(min(xs), max(xs), low if low == 0 else low - room, high + room)
+
+    def x(self, step: float) -> float:
+        """Across."""
+        share = (step - self.x0) / (self.x1 - self.x0) if self.x1 > self.x0 else 0.5
+        return round(LEFT + share * (WIDTH - LEFT - RIGHT), 1)
+
+    def y(self, value: float) -> float:
+        """Down."""
+        return round(HEIGHT - BOTTOM - (value - self.y0) / (self.y1 - self.y0) * (HEIGHT - TOP - BOTTOM), 1)
+
+    def path(self, points: Iterable[tuple[float, float]]) -> str:
+        """The points, as SVG writes them."""
+        return " ".join(f"{self.x(step)},{self.y(value)}" for step, value in points)
+
+
+def _lines(curves: Curves, bands: Mapping[str, Curves]) -> str:
+    edges = [point for band in bands.values() for side in band.values() for point in side]
+    scale = Scale.around([point for points in curves.values() for point in points] + edges)
+    drawn = []
+    for n, (label, points) in enumerate(curves.items()):
+        if (band := bands.get(label)) and band["low"] and band["high"]:
+            drawn.append(f'<polygon class="band f{n}" points="{scale.path([*band["low"], *reversed(band["high"])])}"/>')
+        smooth = _smooth(points) if len(points) >= 40 and len(curves) <= 4 else None
+        drawn.append(f'<polyline class="s{n}{" faint" if smooth else ""}" points="{scale.path(points)}"/>')
+        if smooth:
+            drawn.append(f'<polyline class="s{n}" points="{scale.path(smooth)}"/>')
+        if len(points) <= 12:
+            drawn += [f'<circle class="f{n}" r="2.6" cx="{scale.x(x)}" cy="{scale.y(y)}"/>' for x, y in points]
+    return _svg(scale, "".join(drawn), curves)
+
+
+def _stack(curves: Curves) -> str:
+    """Areas that sum to 1 at every step."""
+    steps = sorted({step for points in curves.values() for step, _ in points})
+    values = {label: dict(points) for label, points in curves.items()}
+    totals = {step: sum(values[label].get(step, 0.0) for label in curves) or 1.0 for step in steps}
+    scale, below, drawn = Scale(steps[0], max(steps[-1], steps[0] + 1), 0.0, 1.0), dict.fromkeys(steps, 0.0), []
+    shares: dict[str, list[tuple[float, float]]] = {}
+    for n, label in enumerate(curves):
+        shares[label] = [(step, values[label].get(step, 0.0) / totals[step]) for step in steps]
+        above = {step: below[step] + share for step, share in shares[label]}
+        outline = [*above.items(), *reversed(below.items())]
+        if len(steps) == 1:
+            outline += [(step + 1, value) for step, value in reversed(outline)]
+        drawn.append(f'<polygon class="area f{n}" points="{scale.path(outline)}"/>')
+        below = above
+    return _svg(scale, "".join(drawn), shares)
+
+
+def _svg(scale: Scale, drawn: str, curves: Curves) -> str:
+    parts = []
+    for value in _ticks(scale.y0, scale.y1, 5):
+        y = scale.y(value)
+        parts.append(f'<line class="g" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{_number(value)}</text>')
+    for step in _ticks(scale.x0, scale.x1, 6):
+        if step == int(step):
+            parts.append(f'<text x="{scale.x(step)}" y="{HEIGHT - 4}" text-anchor="middle">{_number(step)}</text>')
+    base = HEIGHT - BOTTOM
+    parts.append(f'<line class="x" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>{drawn}')
+    by_step: dict[float, list[str]] = {}
+    for label, points in curves.items():
+        for step, value in points:
+            by_step.setdefault(step, []).append(f"{label} {_number(value)}")
+    wide = (WIDTH - LEFT - RIGHT) / max(1, len(by_step) - 1)
+    for step, told in sorted(by_step.items()):
+        x, text = scale.x(step), esc(f"step {_number(step)}: {', '.join(told)}")
+        place = f'x="{x - wide / 2:.1f}" y="{TOP}" width="{wide:.1f}" height="{base - TOP}"'
+        line = f'<line x1="{x}" x2="{x}" y1="{TOP}" y2="{base}"/>'
+        parts.append(f'<g class="h"><rect {place}/>{line}<text x="{LEFT}" y="9">{text}</text></g>')
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{"".join(parts)}</svg>'
+
+
+def _thin(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """At most `POINTS` points, each the mean of neighbours and at the last one's step."""
+    size = math.ceil(len(points) / POINTS)
+    parts = [points[i : i + size] for i in range(0, len(points), size)]
+    return [(part[-1][0], sum(value for _, value in part) / len(part)) for part in parts]
+
+
+def _smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    reach = max(2, len(points) // 20)
+    near = [points[max(0, i - reach) : i + reach + 1] for i in range(len(points))]
+    return [(step, sum(v for _, v in part) / len(part)) for (step, _), part in zip(points, near, strict=True)]
+
+
+def _ticks(low: float, high: float, count: int) -> list[float]:
+    """Round numbers between two."""
+    if high <= low:
+        return [low]
+    rough = (high - low) / count
+    unit = 10.0 ** math.floor(math.log10(rough))
+    size = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough)
+    return [round(n * size, 12) for n in range(math.ceil(low / size - 1e-9), math.floor(high / size + 1e-9) + 1)]
+
+
+def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return "–"
+    if abs(value) >= 10_000:
+        return f"{value / 1000:,.4g}k" if abs(value) < 1e7 else f"{value:.3g}"
+    return f"{value:.4g}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
+
+
+# ---- episodes
+
+
+def _episodes(path: Path) -> dict[str, str]:
+    """Episodes of the first, the middle and the last step that some were kept of."""
+    steps = sorted({record["step"] for record in _read_lines(path)})
+    wanted = dict.fromkeys(steps[i] for i in (-1, len(steps) // 2, 0)) if steps else {}
+    chosen = [record for record in _read_lines(path) if record["step"] in wanted] if steps else []
+    chosen.sort(key=lambda record: (-record["step"], record.get("group", 0)))
+    shown = "".join(_episode(record, is_open=n == 0) for n, record in enumerate(chosen[:24]))
+    about = "Some of the last, a middle and the first step; rollouts.jsonl holds them token by token."
+    return {"episodes": shown, "episodes_about": about if shown else "None were kept."}
+
+
+def _episode(record: dict[str, Any], *, is_open: bool) -> str:
+    played = record.get("trajectory") or {}
+    samples = record.get("samples") or []
+    sampled = sum(sum(sample["mask"]) for sample in samples)
+    ended = dict.fromkeys(filter(None, (record.get("status"), played.get("end_reason"), played.get("stopped"))))
+    chips = [_reward_chip(record.get("reward"), "reward "), _chip(", ".join(ended))]
+    chips.append(_chip(f"{sampled} tokens sampled, {sum(len(sample['ids']) for sample in samples)} in all"))
+    failure = played.get("failure")
+    broken = f'<p class="bad small">{esc(failure["error"])}: {esc(failure["message"])}</p>' if failure else ""
+    title = f"step {record['step']} · {record.get('environment', '')} · {record.get('task', '')}"
+    head = f"<summary><strong>{esc(title)}</strong>{''.join(chips)}</summary>"
+    body = f"{broken}{''.join(_conversation(played, samples))}{''.join(_tokens(sample) for sample in samples)}"
+    return f'<details class="episode"{" open" if is_open else ""}>{head}{body}</details>'
+
+
+def _conversation(played: dict[str, Any], samples: Sequence[dict[str, Any]]) -> Iterator[str]:
+    steps = {step["call_id"]: step for step in played.get("steps", ())}
+    starts = [0, *(turn["items"] for turn in played.get("turns", ()))]
+    sampled = [turn for sample in samples for turn in sample["turns"]]
+    turn = -1
+    for n, item in enumerate(played.get("items", ())):
+        own = item.get("type") == "function_call" or item.get("role") == "assistant"
+        current = sum(n >= start for start in starts) - 1
+        if own and current > turn:
+            turn = current
+            yield f'<p class="turn">turn {turn + 1} · {sampled.count(turn)} tokens</p>'
+        yield _item(item, steps.get(item.get("call_id", ""), {}))
+
+
+def _item(item: dict[str, Any], step: dict[str, Any]) -> str:
+    """A message, a call, or what it answered, with what the step earned."""
+    chips = ""
+    if item.get("type") == "function_call":
+        who, kind, shown = "call", "call", _text(f"{item.get('name')}({item.get('arguments')})")
+    elif item.get("type") == "function_call_output":
+        who, kind, shown = "answer", "tool", _content(item.get("output"))
+        chips = _reward_chip((step.get("reward") or {}).get("value"), "") + _chip(step.get("error") or "", "bad")
+    else:
+        who = kind = str(item.get("role", item.get("type", "")))
+        shown = _content(item.get("content"))
+    kind = kind if kind in ("call", "tool", "assistant") else "other"
+    return f'<div class="said {kind}"><div class="who">{esc(who)}{chips}</div>{shown}</div>'
+
+
+def _content(content: Any) -> str:
+    if not isinstance(content, list):
+        return _text(content)
+    return "".join(_image(str(block["image_url"])) if "image_url" in block else _text(block.get("text", block))
+                   for block in content)  # fmt: skip
+
+
+def _image(url: str) -> str:
+    if len(url) < 300_000 and re.fullmatch(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+", url):
+        return f'<img alt="image" src="{url}">'
+    return _text("[an image]")
+
+
+def _text(text: Any) -> str:
+    text = str(text)
+    more = f"\n… {len(text) - SHOWN_TEXT:,} characters more" if len(text) > SHOWN_TEXT else ""
+    return f"<pre>{esc(text[:SHOWN_TEXT])}{more}</pre>"
+
+
+def _tokens(sample: dict[str, Any]) -> str:
+    """The sample as the engine saw it, what the policy sampled marked."""
+    runs = [f"<mark>{esc(text[:SHOWN_TEXT])}</mark>" if own else esc(text[:SHOWN_TEXT])
+            for own, text in sample.get("text") or ()]  # fmt: skip
+    title = f"as tokens: {len(sample['ids'])}, of which the marked {sum(sample['mask'])} are trained on"
+    body = f'<pre class="raw">{"".join(runs)}</pre>'
+    return f'<details><summary class="small soft">{title}</summary>{body}</details>' if runs else ""
+
+
+def _chip(text: str, tone: str = "") -> str:
+    return f'<span class="chip {tone}">{esc(text)}</span>' if text else ""
+
+
+def _reward_chip(value: float | None, label: str) -> str:
+    return _chip(f"{label}{value:g}", "good" if value > 0 else "bad" if value < 0 else "") if value is not None else ""
