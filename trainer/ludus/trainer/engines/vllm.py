@@ -1,0 +1,403 @@
+"""The vLLM engine: token ids both ways over HTTP, on one or several servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+import aiohttp
+import torch
+
+from ludus.trainer.config import VllmEngineConfig
+from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
+from ludus.trainer.engines.vllm_server import VllmProcess, VllmServer, free_port
+from ludus.trainer.engines.vllm_weights import (
+    FileTransfer,
+    LoraAdapters,
+    NcclTransfer,
+    Transfer,
+    VllmNcclSender,
+    everywhere,
+    together,
+)
+from ludus.trainer.errors import ConfigError, EngineError
+
+WORKER: Final = "ludus.trainer.engines.vllm_worker"
+BACKENDS: Final = {"nccl": "nccl", "file": "ludus_file"}
+"""What vLLM calls them."""
+_LORA_RANKS: Final = (8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM takes
+_MINUS_INFINITY: Final = -9999.0  # what vLLM writes for it
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class Replica:
+    """One copy of the weights: a server, or one of its data-parallel ranks."""
+
+    server: VllmServer
+    rank: int | None
+    sessions: int = 0
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What brings a request to this rank."""
+        return {} if self.rank is None else {"X-data-parallel-rank": str(self.rank)}
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return self.server.url if self.rank is None else f"{self.server.url} (rank {self.rank})"
+
+
+class VllmEngine:
+    """Samples on vLLM servers; see `ludus.trainer.engines.base.Engine`.
+
+    An episode stays on one replica, whose prefix cache then holds its history. Cached prefixes are salted with the
+    version of the weights, so that none outlives an update. After a failed update nothing can be sampled any more.
+    """
+
+    def __init__(
+        self,
+        config: VllmEngineConfig,
+        http: aiohttp.ClientSession,
+        replicas: Sequence[Replica],
+        *,
+        weights: Transfer | LoraAdapters,
+        context: int,
+    ) -> None:
+        self._config = config
+        self._http = http
+        self._replicas = replicas
+        self._servers = list(dict.fromkeys(replica.server for replica in replicas))
+        self._weights = weights
+        self._context = context
+        self._version = -1
+        self._homes: dict[str, Replica] = {}
+        self._updating = asyncio.Lock()
+        self._calls: set[asyncio.Future[Any]] = set()
+        self._failure: str | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        config: VllmEngineConfig,
+        *,
+        model: str,
+        dtype: str,
+        context: int,
+        folder: Path,
+        device: torch.device | None = None,
+        lora_rank: int | None = None,
+    ) -> Self:
+        """Find or launch the servers, see that they are fit for training, and connect the weight transfer.
+
+        Args:
+            config: the table `engine.vllm`.
+            model: what to serve when launching; running servers must serve the same one.
+            dtype: `float32` or `bfloat16`; running servers must compute in it.
+            context: the most tokens of a request.
+            folder: of the run: for the log of a launched server, and for weights when `config.folder` is not set.
+            device: where the learner is, for NCCL.
+            lora_rank: of the adapter, for `sync = "lora"`.
+
+        Raises:
+            ConfigError: a server is not fit; the message names each flag and variable it lacks.
+            EngineError: a server cannot be reached, or died while starting.
+        """
+        if bool(config.urls) == config.launch:
+            raise ConfigError("engine.vllm: give either urls of running servers, or launch = true")
+        http = aiohttp.ClientSession(
+            # Idle connections are given up before vLLM does so (5 s), which would break a request just being sent.
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=2),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
+        )
+        servers = [VllmServer(url, http) for url in config.urls]
+        weights: Transfer | LoraAdapters | None = None
+        try:
+            if config.launch:
+                servers = [await launch(config, http, model, dtype, context, folder, lora_rank)]
+            await together(server.wait_ready(config.start_seconds) for server in servers)
+            replicas = await together(inspect(server, config, dtype, context) for server in servers)
+            weights = _weights_of(config, servers, folder, device or torch.device("cpu"))
+            if not isinstance(weights, LoraAdapters):
+                await weights.open()
+        except BaseException:
+            await _close(weights, servers, http)
+            raise
+        return cls(config, http, [one for some in replicas for one in some], weights=weights, context=context)
+
+    @property
+    def version(self) -> int:
+        """See `Engine.version`."""
+        return self._version
+
+    @property
+    def context(self) -> int:
+        """See `Engine.context`."""
+        return self._context
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling, *, seed: int, session: str) -> Generation:
+        """See `Engine.generate`."""
+        parameters = {
+            # All that a model's own generation_config could change is said explicitly.
+            **{"temperature": sampling.temperature, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "n": 1},
+            **{"presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0, "min_tokens": 0},
+            **{"max_tokens": sampling.max_tokens, "stop_token_ids": list(sampling.stop), "ignore_eos": True},
+            **{"seed": seed % 2**63, "logprobs": 0, "detokenize": False},
+        }
+        version = self._version
+        async with self._adapter() as adapter:
+            answer = await self._ask(self._home(session), ids, parameters, adapter)
+        (choice,) = answer["choices"]
+        if choice["finish_reason"] not in ("stop", "length"):
+            raise EngineError(f"vLLM ended a generation of version {version} with {choice['finish_reason']!r}")
+        sampled = tuple(choice["token_ids"])
+        logprobs = tuple(_finite(entry["logprob"]) for entry in choice["logprobs"]["content"])
+        versions = _versions(choice, len(sampled)) if adapter is None else (version,) * len(sampled)
+        if len(logprobs) != len(sampled):
+            raise EngineError(f"vLLM gave {len(logprobs)} log-probabilities for {len(sampled)} tokens")
+        return Generation(sampled, logprobs, versions, choice["finish_reason"])
+
+    async def logprobs(self, ids: Sequence[int]) -> list[float]:
+        """See `Engine.logprobs`."""
+        async with self._adapter() as adapter:
+            return await self._logprobs(self._replicas[0], ids, adapter)
+
+    async def replica_logprobs(self, ids: Sequence[int]) -> Mapping[str, list[float]]:
+        """What `logprobs` returns, from each copy of the weights, under its address."""
+        async with self._adapter() as adapter:
+            answers = await together(self._logprobs(replica, ids, adapter) for replica in self._replicas)
+        return {replica.name: answer for replica, answer in zip(self._replicas, answers, strict=True)}
+
+    async def update_weights(self, update: WeightUpdate) -> None:
+        """See `Engine.update_weights`. With LoRA adapters, requests under way finish with the old one."""
+        async with self._updating:
+            self._check()
+            try:
+                async with asyncio.timeout(self._config.sync_seconds):
+                    await self._send(update)
+            except TimeoutError:
+                seconds = f"{self._config.sync_seconds:g} s (engine.vllm.sync_seconds)"
+                self._fail(f"the update to version {update.version} did not end within {seconds}")
+                raise EngineError(f"vLLM: {self._failure}") from None
+            except BaseException as error:
+                self._fail(f"the update to version {update.version} failed: {error or type(error).__name__}")
+                raise
+            self._version = update.version
+
+    async def forget(self, session: str) -> None:
+        """See `Engine.forget`: vLLM drops what is least used by itself."""
+        if home := self._homes.pop(session, None):
+            home.sessions -= 1
+
+    async def aclose(self) -> None:
+        """End all requests, let go of the servers, and stop the one that was launched here."""
+        self._fail(self._failure or "the engine was closed")
+        await asyncio.gather(*self._calls, return_exceptions=True)
+        await _close(self._weights, self._servers, self._http)
+
+    async def _send(self, update: WeightUpdate) -> None:
+        seconds = self._config.sync_seconds
+        if isinstance(self._weights, LoraAdapters):
+            await self._weights.send(update)
+            return
+        clear = str(self._config.clear_cache).lower()
+        await everywhere(self._servers, f"/pause?mode=keep&clear_cache={clear}", None, seconds)
+        await self._weights.send(update)
+        await everywhere(self._servers, "/resume", None, seconds)
+
+    async def _ask(
+        self, replica: Replica, ids: Sequence[int], parameters: Mapping[str, Any], adapter: str | None
+    ) -> dict[str, Any]:
+        self._check()
+        body = {
+            "token_ids": list(ids),
+            "sampling_params": parameters,
+            "cache_salt": f"v{self._version}",
+            **({"model": adapter} if adapter else {}),
+        }
+        seconds = self._config.request_seconds
+        posting = replica.server.post(
+            "/inference/v1/generate", body, seconds=seconds, headers=replica.headers, again=True
+        )
+        answer: dict[str, Any] = await self._until_failure(posting)
+        return answer
+
+    async def _logprobs(self, replica: Replica, ids: Sequence[int], adapter: str | None) -> list[float]:
+        parameters = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0, "ignore_eos": True}
+        answer = await self._ask(replica, ids, {**parameters, "detokenize": False}, adapter)
+        after_first = zip(ids[1:], answer["prompt_logprobs"][1:], strict=True)
+        return [_finite(entry[str(token)]["logprob"]) for token, entry in after_first]
+
+    @asynccontextmanager
+    async def _adapter(self) -> AsyncIterator[str | None]:
+        """The name of the adapter to sample with, which stays loaded meanwhile."""
+        adapters = self._weights if isinstance(self._weights, LoraAdapters) else None
+        name = adapters.current if adapters else None
+        if adapters is None or name is None:
+            yield None
+            return
+        adapters.running[name] += 1
+        try:
+            yield name
+        finally:
+            adapters.running[name] -= 1
+
+    def _home(self, session: str) -> Replica:
+        if session not in self._homes:
+            self._homes[session] = min(self._replicas, key=lambda replica: replica.sessions)
+            self._homes[session].sessions += 1
+        return self._homes[session]
+
+    async def _until_failure(self, awaitable: Awaitable[T]) -> T:
+        """The result, unless the engine fails first: servers that are left paused never answer."""
+        call = asyncio.ensure_future(awaitable)
+        self._calls.add(call)
+        try:
+            return await call
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise EngineError(f"vLLM: {self._failure}") from None
+        finally:
+            self._calls.discard(call)
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise EngineError(f"vLLM cannot be used any more: {self._failure}")
+
+    def _fail(self, cause: str) -> None:
+        self._failure = cause
+        for call in self._calls:
+            call.cancel()
+
+
+async def launch(
+    config: VllmEngineConfig,
+    http: aiohttp.ClientSession,
+    model: str,
+    dtype: str,
+    context: int,
+    folder: Path,
+    lora_rank: int | None,
+) -> VllmServer:
+    """Start `vllm serve` as training needs it; `config.arguments` come last and win.
+
+    Raises:
+        ConfigError: there is no such program.
+    """
+    port = config.port or free_port()
+    arguments = ["--host=127.0.0.1", f"--port={port}", f"--dtype={dtype}", f"--max-model-len={context}"]
+    arguments += ["--enable-scale-out", "--logprobs-mode=processed_logprobs", "--generation-config=vllm"]
+    variables = {"VLLM_SERVER_DEV_MODE": "1"}
+    if config.sync == "lora":
+        rank = next((rank for rank in _LORA_RANKS if rank >= (lora_rank or 1)), _LORA_RANKS[-1])
+        arguments += ["--enable-lora", f"--max-lora-rank={rank}", "--max-loras=2", "--max-cpu-loras=8"]
+        variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
+    else:
+        arguments.append(f"--weight-transfer-config={json.dumps({'backend': BACKENDS[config.sync]})}")
+    if config.sync == "file":
+        arguments.append(f"--worker-extension-cls={WORKER}.WorkerExtension")
+        variables["PYTHONPATH"] = str(lay_out_worker(folder / "vllm_path"))
+    command = [config.command, "serve", model, *arguments, *config.arguments]
+    process = await VllmProcess.start(command, {**variables, **config.variables}, folder / "vllm.log")
+    return VllmServer(f"http://127.0.0.1:{port}", http, process)
+
+
+def lay_out_worker(root: Path) -> Path:
+    """Put the worker's module alone under `root`, for the PYTHONPATH of a vLLM whose environment lacks Ludus.
+
+    It is not our own installation that goes there: that would bring its torch along.
+    """
+    target = root / Path(*WORKER.split(".")).with_suffix(".py")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(Path(__file__).with_name("vllm_worker.py"), target)
+    return root.absolute()
+
+
+async def inspect(server: VllmServer, config: VllmEngineConfig, dtype: str, context: int) -> list[Replica]:
+    """The server's replicas.
+
+    Raises:
+        ConfigError: training with it would fail, or go wrong silently.
+        EngineError: it does not answer.
+    """
+    seconds = config.start_seconds
+    lacks = []
+    if not await server.has("/inference/v1/generate", seconds=seconds):
+        lacks.append("--enable-scale-out (needs vLLM 0.30), for token ids both ways")
+    if not await server.has("/pause", seconds=seconds):
+        lacks.append("the variable VLLM_SERVER_DEV_MODE=1, for weight updates")
+    if config.sync == "lora" and not await server.has("/v1/load_lora_adapter", seconds=seconds):
+        lacks.append("the variable VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, for new adapters")
+    if lacks:
+        raise ConfigError(_refusal(server, lacks))
+    answer = await server.get("/server_info?config_format=json", seconds=seconds)
+    facts = answer["vllm_config"]
+    model, parallel = facts["model_config"], facts["parallel_config"]
+    if model["logprobs_mode"] != "processed_logprobs":
+        lacks.append(f"--logprobs-mode=processed_logprobs (it has {model['logprobs_mode']})")
+    if str(model["dtype"]).removeprefix("torch.") != dtype:
+        lacks.append(f"--dtype={dtype}, as model.dtype says (it has {model['dtype']})")
+    if model["max_model_len"] < context:
+        lacks.append(f"--max-model-len={context}, as rollouts.context says (it has {model['max_model_len']})")
+    if config.sync == "lora":
+        if not facts["lora_config"]:
+            lacks.append("--enable-lora")
+    elif (found := (facts["weight_transfer_config"] or {}).get("backend")) != BACKENDS[config.sync]:
+        extension = f" and --worker-extension-cls={WORKER}.WorkerExtension" if config.sync == "file" else ""
+        wanted = json.dumps({"backend": BACKENDS[config.sync]})
+        lacks.append(f"--weight-transfer-config='{wanted}'{extension} (it has {found})")
+    if lacks:
+        raise ConfigError(_refusal(server, lacks))
+    inside = 1 if parallel.get("data_parallel_external_lb") else parallel["data_parallel_size"]
+    return [Replica(server, rank if inside > 1 else None) for rank in range(inside)]
+
+
+def _refusal(server: VllmServer, lacks: Sequence[str]) -> str:
+    return f"the vLLM server at {server.url} cannot be trained with; start it with\n  " + "\n  ".join(lacks)
+
+
+def _weights_of(
+    config: VllmEngineConfig, servers: Sequence[VllmServer], folder: Path, device: torch.device
+) -> Transfer | LoraAdapters:
+    if config.sync == "lora":
+        return LoraAdapters(servers, config.sync_seconds)
+    if config.sync == "file":
+        return FileTransfer(servers, config.folder or folder / "weights", config.sync_seconds)
+    return NcclTransfer(servers, VllmNcclSender(device), config.master_address, config.sync_seconds)
+
+
+async def _close(
+    weights: Transfer | LoraAdapters | None, servers: Sequence[VllmServer], http: aiohttp.ClientSession
+) -> None:
+    """Whatever is left: adapters, connections, and processes of ours."""
+    try:
+        if weights is not None:
+            with suppress(EngineError):
+                await weights.aclose()
+    finally:
+        await http.close()
+        await asyncio.gather(*(server.process.stop() for server in servers if server.process))
+
+
+def _versions(choice: Mapping[str, Any], length: int) -> tuple[int, ...]:
+    spans = choice.get("weight_versions")
+    if spans is None:
+        raise EngineError("vLLM did not say which weights sampled the tokens (weight_versions): it is too old")
+    versions = [-1] * length  # "default", before the first update
+    for span in spans:
+        if span["version"].isdecimal():
+            versions[span["start"] : span["end"]] = [int(span["version"])] * (span["end"] - span["start"])
+    return tuple(versions)
+
+
+def _finite(logprob: float) -> float:
+    return logprob if logprob > _MINUS_INFINITY else float("-inf")

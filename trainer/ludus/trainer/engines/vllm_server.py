@@ -1,0 +1,228 @@
+"""A vLLM server: HTTP with bounded waits and, if it was launched here, its process and its last words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Self
+
+import aiohttp
+
+from ludus.trainer.errors import ConfigError, EngineError
+
+# Ends the whole process group when the trainer is gone, however it went: its end of the pipe on stdin closes then.
+_SUPERVISE: Final = """
+exec 3<&0 </dev/null
+"$@" 3<&- & child=$!
+{ read -r _ <&3; kill -KILL -- -$$; } &
+trap 'wait $child' TERM
+wait $child
+"""
+_STOP_SECONDS: Final = 20.0
+_LAST_WORDS: Final = 65_536
+_ERROR: Final = re.compile(r"\w(Error|Exception): ")
+_TORCHRUN: Final = re.compile(r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE|NAME)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*")
+
+
+class VllmProcess:
+    """`vllm serve`, started here. It ends with this process, even if this one is killed."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path, begin: int) -> None:
+        self._process = process
+        self._log = log
+        self._begin = begin
+
+    @classmethod
+    async def start(cls, command: Sequence[str], variables: Mapping[str, str], log: Path) -> Self:
+        """Run `command`; what it says goes to the end of `log`.
+
+        Raises:
+            ConfigError: there is no such program.
+        """
+        program = shutil.which(command[0]) or shutil.which(command[0], path=str(Path(sys.executable).parent))
+        if program is None:
+            raise ConfigError(
+                f"engine.vllm.launch: there is no program {command[0]!r} here. Install vLLM (`pip install vllm`), name "
+                "its program in engine.vllm.command, or give the addresses of running servers in engine.vllm.urls"
+            )
+        own = {name: value for name, value in os.environ.items() if not _TORCHRUN.fullmatch(name)}
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            begin = output.tell()
+            process = await asyncio.create_subprocess_exec(
+                *("sh", "-c", _SUPERVISE, "sh", program, *command[1:]),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=output,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+                env={**own, **variables},
+            )
+        return cls(process, log, begin)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over."""
+        return self._process.returncode is not None
+
+    async def obituary(self) -> str:
+        """What became of it, and its last words; waits a moment for a process that is just about to end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(5):
+                await self._process.wait()
+        code = self._process.returncode
+        if code is None:
+            fate = "its process still runs"
+        else:  # a shell adds 128 to the number of the signal that ended its child, asyncio takes the minus of it
+            number = code - 128 if code > 128 else -code
+            killed = number in signal.valid_signals()
+            fate = f"its process was killed by {signal.Signals(number).name}" if killed else f"it exited with {code}"
+        return f"{fate}; its last words:\n{self.last_words()}"
+
+    def last_words(self) -> str:
+        """The first error of the log's last part, which is mostly the cause of the others, and the last lines."""
+        with suppress(OSError), self._log.open("rb") as file:
+            file.seek(max(self._begin, file.seek(0, os.SEEK_END) - _LAST_WORDS))
+            lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+            first = next((at for at, line in enumerate(lines) if _ERROR.search(line)), len(lines))
+            chosen = [*lines[first : first + 1], *lines[max(first + 1, len(lines) - 6) :]]
+            return "\n".join(f"  {line[:400]}" for line in chosen) + f"\n  (all of them: {self._log})"
+        return f"  (nothing can be read from {self._log})"
+
+    async def stop(self) -> None:
+        """End it and everything it started."""
+        try:
+            self._signal(signal.SIGTERM)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_STOP_SECONDS):
+                    await self._process.wait()
+        finally:
+            self._signal(signal.SIGKILL)
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+        await self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)  # it leads a group of its own
+
+
+class VllmServer:
+    """One address; every call is bounded and every failure is an `EngineError` that names the address and the cause."""
+
+    def __init__(self, url: str, http: aiohttp.ClientSession, process: VllmProcess | None = None) -> None:
+        self.url = url.rstrip("/")
+        self.process = process
+        self._http = http
+
+    async def get(self, path: str, *, seconds: float) -> Any:
+        """The answer, decoded.
+
+        Raises:
+            EngineError: refused, gone, or not in time.
+        """
+        return await self._call("GET", path, seconds=seconds)
+
+    async def post(
+        self,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        seconds: float,
+        headers: Mapping[str, str] | None = None,
+        again: bool = False,
+    ) -> Any:
+        """The answer, decoded. With `again` the request may be sent a second time if its connection was lost.
+
+        Raises:
+            EngineError: refused, gone, or not in time.
+        """
+        return await self._call("POST", path, body, seconds=seconds, headers=headers, attempts=2 if again else 1)
+
+    async def has(self, path: str, *, seconds: float) -> bool:
+        """Whether the POST route exists."""
+        status, _ = await self._send("GET", path, None, seconds, None, 2)
+        return status != 404
+
+    async def wait_ready(self, seconds: float) -> None:
+        """Wait until it answers.
+
+        Raises:
+            EngineError: it ended, or was not ready in time.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    with suppress(EngineError):
+                        await self.get("/health", seconds=10)
+                        return
+                    if self.process is not None and self.process.ended:
+                        raise EngineError(f"vLLM could not start: {await self.process.obituary()}")
+                    await asyncio.sleep(0.25)
+        except TimeoutError:
+            words = f"; its last words:\n{self.process.last_words()}" if self.process else ": is it running?"
+            raise EngineError(
+                f"vLLM at {self.url} was not ready in {seconds:g} s (engine.vllm.start_seconds){words}"
+            ) from None
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        seconds: float,
+        headers: Mapping[str, str] | None = None,
+        attempts: int = 1,
+    ) -> Any:
+        status, text = await self._send(method, path, body, seconds, headers, attempts)
+        if status >= 400:
+            cause = f". {await self.process.obituary()}" if status >= 500 and self.process is not None else ""
+            raise EngineError(f"vLLM at {self.url} refused {path} with HTTP {status}: {text[:2000]}{cause}")
+        try:
+            return json.loads(text) if text[:1] in ("{", "[") else text
+        except ValueError as error:
+            raise EngineError(f"vLLM at {self.url} answered {path} with broken JSON: {error}") from error
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        seconds: float,
+        headers: Mapping[str, str] | None,
+        attempts: int,
+    ) -> tuple[int, str]:
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    attempts -= 1
+                    try:
+                        async with self._http.request(method, self.url + path, json=body, headers=headers) as response:
+                            return response.status, await response.text()
+                    except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                        if attempts < 1:  # else perhaps an idle connection that the server closed just then
+                            raise
+        except TimeoutError:
+            raise EngineError(f"vLLM at {self.url} did not answer {path} within {seconds:g} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            cause = await self.process.obituary() if self.process else "is it running? Its own log says more"
+            raise EngineError(
+                f"vLLM at {self.url} is gone ({path}: {type(error).__name__}: {error}): {cause}"
+            ) from error
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,81 @@
+"""Runs inside vLLM: takes new weights from files in a folder that trainer and server both see.
+
+    vllm serve … --worker-extension-cls ludus.trainer.engines.vllm_worker.WorkerExtension \\
+                 --weight-transfer-config '{"backend": "ludus_file"}'
+
+vLLM imports this module in its own environment, where nothing else of Ludus need be installed; so it imports nothing
+of Ludus, and importing it is what registers the backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from safetensors import safe_open
+from vllm.distributed.weight_transfer.base import (  # pyright: ignore[reportMissingImports]
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+from vllm.distributed.weight_transfer.factory import (  # pyright: ignore[reportMissingImports]
+    WeightTransferEngineFactory,
+)
+from vllm.model_executor.model_loader.reload import (  # pyright: ignore[reportMissingImports]
+    finalize_layerwise_reload,
+    initialize_layerwise_reload,
+)
+
+BACKEND = "ludus_file"
+
+
+@dataclass
+class FileInit(WeightTransferInitInfo):  # type: ignore[misc]  # vLLM is untyped here
+    """Nothing has to be agreed on beforehand."""
+
+
+@dataclass
+class FileUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]
+    """One file of an update; the model may be spread over several."""
+
+    path: str
+    """A safetensors file with whole tensors under the names of the Hugging Face checkpoint."""
+
+
+class FileWeightTransfer(WeightTransferEngine):  # type: ignore[misc]
+    """Loads checkpoint files into the running model, as vLLM's own backends load what they receive."""
+
+    init_info_cls = FileInit
+    update_info_cls = FileUpdate
+
+    def init_transfer_engine(self, init_info: FileInit) -> None:
+        """Nothing to connect to."""
+
+    def start_weight_update(self) -> None:
+        """Make the model ready to be loaded into again, layer by layer."""
+        initialize_layerwise_reload(self.model)
+
+    def receive_weights(self, update_info: FileUpdate) -> None:
+        """Load one file."""
+        self.model.load_weights(_tensors(update_info.path))
+
+    def finish_weight_update(self) -> None:
+        """Turn what was loaded into the form that the kernels want."""
+        finalize_layerwise_reload(self.model, self.model_config)
+
+    def shutdown(self) -> None:
+        """Nothing to close."""
+
+
+class WorkerExtension:
+    """Named on vLLM's command line so that each of its workers imports this module."""
+
+
+def _tensors(path: str) -> Iterator[tuple[str, torch.Tensor]]:
+    with safe_open(path, framework="pt") as file:
+        for name in file.keys():
+            yield name, file.get_tensor(name)
+
+
+WeightTransferEngineFactory.register_engine(BACKEND, FileWeightTransfer)
