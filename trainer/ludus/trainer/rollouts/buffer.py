@@ -8,11 +8,11 @@ from ludus.trainer.samples import RolloutGroup
 class StalenessWindow:
     """Which groups may start, and which are learned from next, so that none is ever too old.
 
-    There are (S + 1) · P slots for batches of P groups. A group takes one when it starts. The slot is free again when the
-    group was dropped, or when it was learned from *and* the engine holds the weights that came of it. A batch is cut from
-    finished groups, oldest first, but only when those left behind can still be learned from in time: the one at place i
-    of them, in order of age, is due 1 + i // P batches later. A group of version v may be learned from in batches v to
-    v + S, where batch b turns the weights of version b into those of version b + 1.
+    There are (S + 1) · P slots for batches of P groups. A group takes one when it starts. The slot is free again when
+    the group was dropped, or when it was learned from *and* the engine holds the weights that came of it. A batch is
+    cut from finished groups, oldest first, but only when those left behind can still be learned from in time: the one
+    at place i of them, in order of age, is due 1 + i // P batches later. A group of version v may be learned from in
+    batches v to v + S, where batch b turns the weights of version b into those of version b + 1.
 
     With P = 2 and S = 1 there are four slots:
 
@@ -23,9 +23,9 @@ class StalenessWindow:
         0 and 1 finish         cut() gives batch 1: (0, 1), of age 1
         synced(2)              two slots are free: 6 and 7 start, of version 2
 
-    The oldest P are always enough. Open groups are at most (S + 1) · P - P · (batches - version), so one that starts now
-    is at place i with i // P ≤ S - (batches - version), which is in time; and each cut moves those that stay forward by
-    P. With S = 0 nothing starts between a cut and the update, and a batch is all there is.
+    The oldest P are always enough. Open groups are at most (S + 1) · P - P · (batches - version), so one that starts
+    now is at place i with i // P ≤ S - (batches - version), which is in time; and each cut moves those that stay
+    forward by P. With S = 0 nothing starts between a cut and the update, and a batch is all there is.
 
     Not safe for threads; knows nothing of time.
     """

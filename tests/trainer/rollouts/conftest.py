@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+import pytest
+from scripted import Saying, ScriptedEngine
+
+from ludus.trainer.tiny import make_tokenizer
+from ludus.trainer.tokens.renderer import Renderer
+
+
+@pytest.fixture(scope="session")
+def renderer() -> Renderer:
+    return Renderer(make_tokenizer((), 300))
+
+
+@pytest.fixture
+def engine(renderer: Renderer) -> ScriptedEngine:
+    Saying.started.clear()
+    return ScriptedEngine(renderer.tokenizer)

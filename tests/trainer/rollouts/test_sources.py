@@ -1,0 +1,298 @@
+"""Environments of a run: what is found wrong at the beginning, servers that come and go, which tasks are played."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cutting import CuttingProxy
+from scripted import Broken, Number, Playing, Saying, ScriptedEngine, call, guess, make_config, playing
+from worlds import Playground
+
+from ludus.server import Environment
+from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
+from ludus.trainer.config import TrainConfig
+from ludus.trainer.errors import ConfigError, RolloutError
+from ludus.trainer.rollouts.source import open_source
+from ludus.trainer.tokens.renderer import Renderer
+
+
+class Bare(Environment[Number]):
+    """Nothing can be done here."""
+
+    splits = Saying.splits
+
+    def prompt(self) -> str:
+        return "Sit."
+
+
+async def refusal(config: TrainConfig) -> str:
+    with pytest.raises(ConfigError) as caught:
+        async with open_source(config):
+            pass
+    return str(caught.value)
+
+
+def token_with(path: Path, *scopes: str) -> str:
+    token, record = new_token("t", scopes)
+    write_token_file(path, TokenFile(tokens=(record,)))
+    return token
+
+
+async def test_a_server_that_is_not_there_is_found_out_in_seconds(unused_tcp_port: int) -> None:
+    began = time.monotonic()
+    url = f"http://127.0.0.1:{unused_tcp_port}"
+    message = await refusal(make_config(environments=[{"url": url, "wire": "channel"}]))
+    assert url in message
+    assert "is the server running?" in message
+    assert time.monotonic() - began < 2
+    assert url in await refusal(make_config(url))
+    assert time.monotonic() - began < 12
+
+
+async def test_what_is_missing_is_named_before_anything_is_played(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    two, one, bare = await serve(Saying, Playground), await serve(Saying), await serve(Bare)
+    test = {"split": "test"}
+    for entry, parts in [
+        ({"url": two.url}, ["'playground', 'saying'", "`name`"]),
+        ({"url": two.url, "name": "nosuch"}, ["'nosuch'", "'playground', 'saying'"]),
+        ({"url": one.url, "split": "tran"}, ["'tran'", "'train', 'hard', 'test'"]),
+        ({"url": one.url, "stages": [{"split": "train"}, {"split": "harder"}]}, ["'harder'"]),
+        ({"url": one.url, "token_variable": "NO_SUCH_TOKEN"}, ["NO_SUCH_TOKEN", "not set"]),
+        ({"url": one.url, "secrets": {"key": "NO_SUCH_SECRET"}}, ["'key'", "NO_SUCH_SECRET"]),
+        ({"url": "ftp://example"}, ["ftp://example"]),
+        ({"url": bare.url}, ["no tools"]),
+    ]:
+        message = await refusal(make_config(environments=[entry], evaluation=test))
+        for part in parts:
+            assert part in message, (entry, message)
+    message = await refusal(make_config(one.url, evaluation={"split": "exam"}))
+    assert "'exam' (`evaluation.split`)" in message
+    assert "`label`" in await refusal(make_config(one.url, one.url))
+
+
+async def test_a_token_without_a_scope_is_found_out_at_the_beginning(
+    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "tokens.json"
+    for scopes, missing in [
+        (("tasks:read", "episodes:run", "rewards:read"), "splits:test"),
+        (("tasks:read", "episodes:run", "splits:test"), "rewards:read"),
+        (("tasks:read", "rewards:read", "splits:test"), "episodes:run"),
+    ]:
+        monkeypatch.setenv("THE_TOKEN", token_with(file, *scopes))
+        server = await serve(Saying, token_file=file)
+        message = await refusal(make_config(environments=[{"url": server.url, "token_variable": "THE_TOKEN"}]))
+        assert missing in message
+        assert server.app.context.host.stats().running == 0
+    monkeypatch.setenv("THE_TOKEN", "ludus_wrong")
+    message = await refusal(make_config(environments=[{"url": server.url, "token_variable": "THE_TOKEN"}]))
+    assert "token" in message
+
+
+async def test_a_request_that_is_refused_in_mid_run_stops_it_at_once(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer
+) -> None:
+    server = await serve(Saying)
+    async with playing(make_config(server.url), engine, renderer) as run:
+        run.sync(0)
+        await run.collector.batch()
+        catalog = server.app.context.host.catalog
+        catalog._published["else"] = catalog._published.pop("saying")
+        run.sync(1)
+        with pytest.raises(RolloutError, match="environment 'saying' at http.* refuses: .*saying"):
+            await run.collector.batch()
+
+
+async def test_one_setup_that_fails_at_the_beginning_does_not_stop_the_run(serve: Any) -> None:
+    server = await serve(Broken)
+    async with open_source(make_config(server.url)) as source:
+        assert [environment.label for environment in source.environments] == ["broken"]
+
+
+async def test_entries_of_one_server_share_its_connection(serve: Any) -> None:
+    server = await serve(Saying, Playground)
+    entries = [{"url": server.url, "name": name} for name in ("saying", "playground")]
+    async with open_source(make_config(environments=entries)) as source:
+        first, second = source.environments
+        assert first.remote._client is second.remote._client
+
+
+# ── servers that come and go ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@asynccontextmanager
+async def away(proxy: CuttingProxy) -> Any:
+    """The server cannot be reached."""
+    proxy.refusing = True
+    proxy.cut()
+    try:
+        yield
+    finally:
+        proxy.refusing = False
+
+
+@pytest.mark.parametrize("wire", ["channel", "ors"])
+async def test_a_server_that_comes_back_in_time_is_played_on(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer, wire: str
+) -> None:
+    server = await serve(Saying)
+    async with CuttingProxy(server.url).running() as proxy:
+        config = make_config(environments=[{"url": proxy.url, "wire": wire}], retries=2)
+        async with playing(config, engine, renderer, outage_seconds=20) as run:
+            run.sync(0)
+            await run.collector.batch()
+            async with away(proxy):
+                run.sync(1)
+                refused = proxy.connections
+                async with asyncio.timeout(10):
+                    while proxy.connections < refused + 3:
+                        await asyncio.sleep(0.01)
+            groups, _ = await run.collector.batch()
+            assert [len(group.scored) for group in groups] == [4, 4]
+
+
+async def test_a_server_that_stays_away_stops_the_run_and_is_named(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer
+) -> None:
+    server = await serve(Saying)
+    async with CuttingProxy(server.url).running() as proxy:
+        async with playing(make_config(proxy.url, retries=2), engine, renderer, outage_seconds=1) as run:
+            run.sync(0)
+            await run.collector.batch()
+            async with away(proxy):
+                run.sync(1)
+                began = time.monotonic()
+                with pytest.raises(RolloutError, match=f"'saying' at {proxy.url} cannot be reached any more"):
+                    await run.collector.batch()
+                assert time.monotonic() - began < 6
+
+
+async def test_a_server_that_was_started_anew_and_has_forgotten_its_episodes_is_played_on(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer
+) -> None:
+    first, second = await serve(Saying), await serve(Saying)
+    waiting = asyncio.Event()
+    came_back = asyncio.Event()
+
+    async def pause(text: str) -> str:
+        waiting.set()
+        await came_back.wait()
+        return text
+
+    async with CuttingProxy(first.url).running() as proxy:
+        config = make_config(proxy.url, retries=2)
+        async with playing(config, engine, renderer, outage_seconds=20) as run:
+            run.sync(0)
+            await run.collector.batch()
+            engine.script = lambda prompt, rng: pause(guess(prompt, rng))
+            run.sync(1)
+            await waiting.wait()
+            proxy._port = int(second.url.rsplit(":", 1)[1])
+            proxy.cut()
+            came_back.set()
+            groups, _ = await run.collector.batch()
+    assert [len(group.scored) for group in groups] == [4, 4]
+    lost = [r for group in groups for r in group.rollouts if r.reward is None]
+    assert {r.trajectory.failure and r.trajectory.failure.error for r in lost} == {"EpisodeNotFound"}
+
+
+async def test_a_full_server_is_waited_for(serve: Any, engine: ScriptedEngine, renderer: Renderer) -> None:
+    from ludus.server import ServerLimits
+
+    server = await serve(Saying, limits=ServerLimits(max_episodes=2, max_queue=1, queue_seconds=0.2, grace_seconds=0.5))
+    async with playing(make_config(server.url, groups=1), engine, renderer) as run:
+        run.sync(0)
+        (group,), metrics = await run.collector.batch()
+    assert len(group.scored) == 4
+    assert metrics["rollout/failed"] == 0
+
+
+# ── which tasks ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def batches(run: Playing, count: int, first: int = 0) -> list[Any]:
+    groups = []
+    for version in range(first, first + count):
+        run.sync(version)
+        groups += (await run.collector.batch())[0]
+    return groups
+
+
+async def test_stages_follow_each_other_when_episodes_succeed(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer
+) -> None:
+    server = await serve(Saying)
+    stages = [{"split": "train", "until": 0.9, "window": 16}, {"split": "hard"}]
+    skill = {"share": 0.0}
+
+    def script(prompt: str, rng: Any) -> str:
+        target = int(prompt.split("number is ")[1][0])
+        return call("say", number=target if rng.random() < skill["share"] else 9)
+
+    engine.script = script
+    config = make_config(environments=[{"url": server.url, "stages": stages}], drop_constant=False)
+    async with playing(config, engine, renderer) as run:
+        easy = await batches(run, 3)
+        skill["share"] = 1.0
+        easy += await batches(run, 2, 3)
+        state = run.collector.state()
+        hard = await batches(run, 2, 5)
+    assert all(group.task.startswith("n-") for group in easy)
+    assert all(group.task.startswith("h-") for group in hard)
+    async with playing(config, engine, renderer, state) as run:
+        again = await batches(run, 1, 5)
+    assert [group.task for group in again] == [group.task for group in hard[:2]]
+
+
+def uneven(prompt: str, rng: Any) -> str:
+    """Tasks of target 0 are always won, of 1 sometimes, others never."""
+    target = int(prompt.split("number is ")[1][0])
+    won = {0: True, 1: rng.random() < 0.5}.get(target, False)
+    return call("say", number=target if won else 9)
+
+
+async def test_a_curriculum_prefers_tasks_that_are_sometimes_won(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer
+) -> None:
+    server = await serve(Saying)
+    engine.script = uneven
+    entry = {"url": server.url, "curriculum": {"low": 0.2, "high": 0.8, "explore": 0.3}}
+    config = make_config(environments=[entry], drop_constant=False, groups=8)
+    async with playing(config, engine, renderer) as run:
+        await batches(run, 5)
+        late = await batches(run, 5, 5)
+    targets = Counter(int(group.task[2:]) % 4 for group in late)
+    assert targets[1] >= 0.6 * sum(targets.values())
+    assert set(targets) - {1}
+
+
+async def test_a_server_that_forgot_its_outcomes_is_told_them_again(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer
+) -> None:
+    engine.script = uneven
+    first, second = await serve(Saying), await serve(Saying)
+    curriculum = {"low": 0.2, "high": 0.8, "explore": 0.3}
+
+    def config(url: str) -> TrainConfig:
+        return make_config(environments=[{"url": url, "curriculum": curriculum}], drop_constant=False, groups=8)
+
+    def known(server: Any) -> Any:
+        (published,) = server.app.context.host.catalog._published.values()
+        return published.curricula["train"]._counts
+
+    async with playing(config(first.url), engine, renderer) as run:
+        await batches(run, 3)
+        state = run.collector.state()
+        expected = dict(known(first))
+        then = await batches(run, 1, 3)
+    assert sum(tries for tries, _ in expected.values()) == 3 * 8 * 4
+    async with playing(config(second.url), engine, renderer, state) as run:
+        again = await batches(run, 1, 3)
+    assert [group.task for group in again] == [group.task for group in then]
+    assert known(second) == known(first)
