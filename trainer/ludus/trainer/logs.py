@@ -15,11 +15,12 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -28,7 +29,7 @@ from ludus.client.cli._app import printable
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import ConfigError, TrainerError
 from ludus.trainer.report import write_report
-from ludus.trainer.samples import Rollout, RolloutGroup, Sample
+from ludus.trainer.samples import RolloutGroup, Sample
 from ludus.trainer.settings import config_toml, write_config
 
 SHOWN: Final = {
@@ -195,21 +196,12 @@ def plain_name(name: str) -> str:
 
 def rollout_record(step: int, group: RolloutGroup, index: int, tokenizer: Any) -> dict[str, Any]:
     """A rollout as a line of `rollouts.jsonl`."""
-    rollout: Rollout = group.rollouts[index]
-    return {
-        "step": step,
-        "group": group.number,
-        "environment": group.environment,
-        "task": group.task,
-        "version": group.version,
-        "index": index,
-        "status": str(rollout.status),
-        "reward": rollout.reward,
-        "turn_rewards": rollout.turn_rewards,
-        "parse_errors": rollout.parse_errors,
-        "samples": [_sample_record(sample, tokenizer) for sample in rollout.samples],
-        "trajectory": rollout.trajectory.model_dump(mode="json"),
-    }
+    rollout = group.rollouts[index]
+    record: dict[str, Any] = {"step": step, "group": group.number, "index": index, "environment": group.environment}
+    record |= {"task": group.task, "version": group.version, "status": str(rollout.status), "reward": rollout.reward}
+    record |= {"turn_rewards": rollout.turn_rewards, "parse_errors": rollout.parse_errors}
+    record["samples"] = [_sample_record(sample, tokenizer) for sample in rollout.samples]
+    return record | {"trajectory": rollout.trajectory.model_dump(mode="json")}
 
 
 def _sample_record(sample: Sample, tokenizer: Any) -> dict[str, Any]:
@@ -224,24 +216,27 @@ class Terminal:
     """A live table of the last steps in a terminal; elsewhere a line per step. On standard error."""
 
     def __init__(self, folder: Path, steps: int) -> None:
-        self._folder, self._steps, self._started = folder, steps, time.monotonic()
+        self._title, self._started = f"{folder}  step {{}} of {steps}", time.monotonic()
         self._history: dict[str, list[float]] = {}
         self._console = Console(stderr=True, highlight=False)
-        self._live: Live | None = None
-        if self._console.is_terminal:
-            self._live = Live(console=self._console, auto_refresh=False)
+        self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
+        if self._live:
             self._live.start()
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Show the metrics of a step."""
-        shown = {name: value for name, value in metrics.items() if name in SHOWN or _held_out(name)}
-        for name, value in shown.items():
-            self._history.setdefault(name, []).append(value)
+        names = {name: SHOWN.get(name) or "held-out " + name.split("/")[1] for name in metrics
+                 if name in SHOWN or re.fullmatch("evaluation/[^/]+/mean", name)}  # fmt: skip
+        for name, short in names.items():
+            self._history.setdefault(printable(short), []).append(metrics[name])
+        title = f"{self._title.format(step)}  {timedelta(seconds=round(time.monotonic() - self._started))}"
         if self._live:
-            self._live.update(self._table(step), refresh=True)
-        elif shown:
-            values = "  ".join(f"{_short(name)} {value:.4g}" for name, value in shown.items())
-            self._console.print(Text(f"step {step}/{self._steps}  {printable(values)}"), soft_wrap=True)
+            table = Table("", "now", "so far", box=None, header_style="dim", title=Text(title), title_justify="left")
+            for short, values in self._history.items():
+                table.add_row(Text(short), f"{values[-1]:.4g}", sparkline(values))
+            self._live.update(table, refresh=True)
+        elif names:
+            self.note("  ".join([title, *(f"{short} {metrics[name]:.4g}" for name, short in names.items())]))
 
     def note(self, text: str) -> None:
         """Show a remark."""
@@ -251,25 +246,6 @@ class Terminal:
         """Give the terminal back."""
         if self._live:
             self._live.stop()
-
-    def _table(self, step: int) -> Group:
-        elapsed = time.monotonic() - self._started
-        table = Table("", "now", "best", "so far", box=None, header_style="dim", padding=(0, 2, 0, 0))
-        for column in table.columns[1:3]:
-            column.justify = "right"
-        for name, values in self._history.items():
-            best = f"{max(values):.4g}" if name == "reward/mean" or _held_out(name) else ""
-            table.add_row(printable(_short(name)), f"{values[-1]:.4g}", best, Text(sparkline(values), style="cyan"))
-        minutes = f"{elapsed // 60:.0f}:{elapsed % 60:02.0f}"
-        return Group(Text(f"{self._folder}  step {step} of {self._steps}  {minutes}", style="bold"), table)
-
-
-def _held_out(name: str) -> bool:
-    return name.startswith("evaluation/") and name.endswith("/mean")
-
-
-def _short(name: str) -> str:
-    return SHOWN.get(name) or f"held-out {name.split('/', 1)[1].removesuffix('/mean')}"
 
 
 def sparkline(values: Sequence[float], width: int = 32) -> str:
@@ -284,46 +260,27 @@ def sparkline(values: Sequence[float], width: int = 32) -> str:
 
 
 def _open_sinks(config: TrainConfig, resumed: int | None) -> list[Sink]:
-    logging = config.logging
+    logging, file = config.logging, config.output / "run_name"
+    if resumed is None or not file.exists():
+        file.write_text(f"{plain_name(config.output.resolve().name)}-{secrets.token_hex(4)}", encoding="utf-8")
+    name = file.read_text(encoding="utf-8")
     sinks: list[Sink] = []
     if logging.tensorboard:
         sinks.append(TensorBoard(config.output / "tensorboard", resumed))
-    identity = _Identity(config.output / "trackers.json", config.output.resolve().name, resumed)
     if logging.wandb:
-        sinks.append(WeightsAndBiases(config, logging.wandb, identity))
+        sinks.append(WeightsAndBiases(config, logging.wandb, name))
     if logging.mlflow:
-        sinks.append(Mlflow(config, logging.mlflow, identity))
+        sinks.append(Mlflow(config, logging.mlflow, name))
     if logging.trackio:
-        sinks.append(Trackio(config, logging.trackio, identity))
+        sinks.append(Trackio(config, logging.trackio, name))
     return sinks
 
 
-def _package(name: str, setting: str) -> Any:
+def _package(module: str, package: str) -> Any:
     try:
-        return importlib.import_module(name)
+        return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        missing = name.partition(".")[0] if name != "torch.utils.tensorboard" else "tensorboard"
-        raise ConfigError(f"{setting} needs a package ({error}); install it with: pip install {missing}") from None
-
-
-class _Identity:
-    """Under which names the trackers know the run, kept in a file so that a resumed run goes on under them."""
-
-    def __init__(self, path: Path, name: str, resumed: int | None) -> None:
-        self._path = path
-        self._known: dict[str, str] = {"run": f"{name}-{secrets.token_hex(4)}"}
-        if resumed is not None and path.exists():
-            self._known |= json.loads(path.read_text(encoding="utf-8"))
-        self.run = self._known["run"]
-
-    def get(self, tracker: str) -> str | None:
-        """The tracker's own id of the run, if it has been told."""
-        return self._known.get(tracker)
-
-    def keep(self, **ids: str) -> None:
-        """Remember ids."""
-        self._known |= ids
-        self._path.write_text(json.dumps(self._known), encoding="utf-8")
+        raise ConfigError(f"logging.{package}: {error}; install it with: pip install {package}") from None
 
 
 class TensorBoard:
@@ -331,8 +288,7 @@ class TensorBoard:
 
     def __init__(self, folder: Path, resumed: int | None) -> None:
         purge = None if resumed is None else resumed + 1
-        package = _package("torch.utils.tensorboard", "logging.tensorboard")
-        self._writer = package.SummaryWriter(str(folder), purge_step=purge)
+        self._writer = _package("torch.utils.tensorboard", "tensorboard").SummaryWriter(str(folder), purge_step=purge)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """See `Sink`."""
@@ -346,20 +302,15 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """https://docs.wandb.ai/ref/python/sdk/; `WANDB_MODE=offline` keeps it on this machine."""
+    """https://docs.wandb.ai/ref/python; `WANDB_MODE=offline` keeps everything on this machine."""
 
-    def __init__(self, config: TrainConfig, project: str, identity: _Identity) -> None:
-        self._run = _package("wandb", "logging.wandb").init(
-            project=project,
-            id=identity.run,
-            name=identity.run,
-            resume="allow",
-            dir=str(config.output),
-            config=config.model_dump(mode="json"),
+    def __init__(self, config: TrainConfig, project: str, name: str) -> None:
+        settings = config.model_dump(mode="json")
+        self._run = _package("wandb", "wandb").init(
+            project=project, id=name, name=name, resume="allow", dir=str(config.output), config=settings
         )
-        # Its own step cannot go back, which a resumed run does.
+        # Its own count of steps cannot go back, which a resumed run does.
         self._run.define_metric("*", step_metric="trained_steps")
-        identity.keep()
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """See `Sink`."""
@@ -371,17 +322,17 @@ class WeightsAndBiases:
 
 
 class Mlflow:
-    """https://mlflow.org/docs/latest/ml/tracking; the server is `MLFLOW_TRACKING_URI`'s."""
+    """https://mlflow.org/docs/latest/ml/tracking; `MLFLOW_TRACKING_URI` says where."""
 
-    def __init__(self, config: TrainConfig, experiment: str, identity: _Identity) -> None:
-        self._mlflow = _package("mlflow", "logging.mlflow")
+    def __init__(self, config: TrainConfig, experiment: str, name: str) -> None:
+        self._mlflow = _package("mlflow", "mlflow")
         self._client = self._mlflow.MlflowClient()
         known = self._client.get_experiment_by_name(experiment)
         place = known.experiment_id if known else self._client.create_experiment(experiment)
-        self._run = identity.get("mlflow") or self._client.create_run(place, run_name=identity.run).info.run_id
+        runs = self._client.search_runs([place], f"attributes.run_name = '{name}'")
+        self._run = (runs[0] if runs else self._client.create_run(place, run_name=name)).info.run_id
         self._client.update_run(self._run, status="RUNNING")
         self._client.log_text(self._run, config_toml(config), "config.toml")
-        identity.keep(mlflow=self._run)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """See `Sink`."""
@@ -398,11 +349,11 @@ class Mlflow:
 class Trackio:
     """https://huggingface.co/docs/trackio; `trackio show` opens it."""
 
-    def __init__(self, config: TrainConfig, project: str, identity: _Identity) -> None:
-        self._run = _package("trackio", "logging.trackio").init(
-            project=project, name=identity.run, config=config.model_dump(mode="json"), resume="allow", embed=False
+    def __init__(self, config: TrainConfig, project: str, name: str) -> None:
+        settings = config.model_dump(mode="json")
+        self._run = _package("trackio", "trackio").init(
+            project=project, name=name, resume="allow", embed=False, config=settings
         )
-        identity.keep()
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """See `Sink`."""

@@ -29,35 +29,32 @@ class Figure(NamedTuple):
 
     title: str
     about: str
-    metrics: Mapping[str, str]
-    """Label by metric's name, a pattern whose group is the label if there is one."""
+    metrics: Sequence[str]
+    """Patterns of their names; the group is what the legend says."""
     stacked: bool = False
     """Whether they are parts of a whole."""
 
 
 FIGURES: Final = (
-    Figure("Reward", "Mean of the episodes that each step trained on.", {"reward/(?!std$)(.+)": ""}),
-    Figure("Held-out", "Mean reward on tasks kept apart, with its 95 % interval.", {"evaluation/(.+)/mean": ""}),
-    Figure("Length", "Tokens that the policy sampled per episode.", {"rollout/tokens": "tokens"}),
-    Figure("Turns", "Of the policy, per episode.", {"rollout/turns": "turns"}),
-    Figure("Ends", "Why the episodes ended.", {"ends/(.+)": ""}, stacked=True),
-    Figure("Broken or cut", "Per step. Failed episodes are not trained on.", {
-        "rollout/failed": "failed", "rollout/truncated": "truncated", "rollout/parse_errors": "unreadable calls",
-        "rollout/dropped_(.+)": "",
-    }),
-    Figure("Staleness", "Age of the weights that sampled, in optimizer steps.", {"rollout/staleness_(.+)": ""}),
-    Figure("k3(μ‖π)", "Divergence between the policy that sampled and the one that learns. Small and level is well.",
-           {"loss/mismatch_k3": "k3"}),
-    Figure("Clipped and masked", "Share of tokens whose gradient was clipped, or left out.",
-           {"loss/(clipped|masked)": ""}),
-    Figure("Entropy", "Of the policy, nats per token. Near 0 it explores no more.", {"loss/entropy": "entropy"}),
-    Figure("Gradient norm", "Before clipping.", {"loss/gradient_norm": "norm"}),
-    Figure("Throughput", "Tokens per second.", {"throughput/(trained|sampled)_tokens": ""}),
-    Figure("Time", "Where the seconds of a step go.", {"time/(wait|update|sync|rest)": ""}, stacked=True),
-)  # fmt: skip
+    Figure("Reward", "Mean of all scored episodes, those of dropped groups too.", ["reward/(?!std$)(.+)"]),
+    Figure("Held-out", "Mean reward on tasks kept apart, with its 95 % interval.", ["evaluation/(.+)/mean"]),
+    Figure("Length", "Tokens that the policy sampled per episode.", ["rollout/(tokens)"]),
+    Figure("Turns", "Of the policy, per episode.", ["rollout/(turns)"]),
+    Figure("Ends", "Why the episodes ended.", ["ends/(.+)"], stacked=True),
+    Figure("Failed and cut", "Share of the episodes. Failed ones are not trained on.", ["rollout/(failed|truncated)"]),
+    Figure("Unreadable calls", "Of tools, per episode.", ["rollout/(parse_errors)"]),
+    Figure("Dropped groups", "Failed, or with all rewards alike; others were played.", ["rollout/dropped_(.+)"]),
+    Figure("Staleness", "Age of the weights that sampled, in optimizer steps.", ["rollout/staleness_(.+)"]),
+    Figure("k3(μ‖π)", "Between the policy that sampled and the one that learns.", ["loss/(mismatch_k3)"]),
+    Figure("Clipped and masked", "Share of tokens: gradient clipped, left out.", ["loss/(clipped|masked)"]),
+    Figure("Entropy", "Of the policy, nats per token. Near 0 it explores no more.", ["loss/(entropy)"]),
+    Figure("Gradient norm", "Before clipping.", ["loss/(gradient_norm)"]),
+    Figure("Throughput", "Tokens per second.", ["throughput/(trained|sampled)_tokens"]),
+    Figure("Time", "Where the seconds of a step go.", ["time/(wait|update|sync|rest)"], stacked=True),
+)
 """The pictures, in order; every other metric follows under "all others"."""
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 420, 190, 44, 8, 16, 20
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 330, 165, 38, 6, 16, 20
 POINTS: Final = 150
 """Points of a curve, at most; more steps than that are averaged."""
 SHOWN_TEXT: Final = 8_000
@@ -210,18 +207,17 @@ def _curves(metrics: Curves) -> dict[str, str]:
     for figure in FIGURES:
         chosen: dict[str, Sequence[tuple[float, float]]] = {}
         bands: dict[str, Curves] = {}
-        for pattern, label in figure.metrics.items():
-            for name in metrics:
-                if found := re.fullmatch(pattern, name):
-                    key = label or found[1].replace("_", " ")
-                    chosen[key] = metrics[name]
-                    bands[key] = {side: metrics.get(f"{name}_{side}", ()) for side in ("low", "high")}
-                    left.pop(name)
+        for name in metrics:
+            found = next(filter(None, (re.fullmatch(pattern, name) for pattern in figure.metrics)), None)
+            # With one environment its reward is the mean of all.
+            if found and left.pop(name) not in chosen.values():
+                chosen[label := found[1].replace("_", " ")] = metrics[name]
+                bands[label] = {side: metrics.get(f"{name}_{side}", ()) for side in ("low", "high")}
         if chosen:
             pictures.append(_figure(figure, chosen, bands))
     known = re.compile(r"evaluation/.+|time/step")
     others = [
-        _figure(Figure(name, "", {}), {name: points}, {}) for name, points in left.items() if not known.fullmatch(name)
+        _figure(Figure(name, "", ()), {name: points}, {}) for name, points in left.items() if not known.fullmatch(name)
     ]
     folded = (
         f'<details><summary class="soft">all other metrics</summary><div class="grid">{"".join(others)}</div></details>'
