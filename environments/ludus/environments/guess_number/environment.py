@@ -13,7 +13,7 @@ from ludus.environments._partition import SplitName, draw
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult, text_of
 from ludus.server import Environment, Result, Split, Task, ToolError, tool
 
-Difficulty = Literal["easy", "medium", "hard"]
+Difficulty = Literal["tiny", "easy", "medium", "hard"]
 COUNTS: Final[Mapping[SplitName, int]] = {"train": 10_000, "validation": 300, "test": 300}
 
 
@@ -28,6 +28,7 @@ class Level:
 
 
 LEVELS: Final[Mapping[Difficulty, Level]] = {
+    "tiny": Level(sizes=(9, 9), spare=0),
     "easy": Level(sizes=(8, 20), spare=2),
     "medium": Level(sizes=(50, 200), spare=1),
     "hard": Level(sizes=(12_289, 16_383), spare=0),
@@ -55,7 +56,10 @@ def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) 
         low = count * rng.randrange(100_000 // count) + index
         return low, low + rng.randint(*level.sizes) - 1
 
-    low, high = draw(split, f"guess_number:{difficulty}:{index}", candidate, lambda ends: f"guess_number:{ends}")
+    if difficulty == "tiny":
+        low, high = 1, 9
+    else:
+        low, high = draw(split, f"guess_number:{difficulty}:{index}", candidate, lambda ends: f"guess_number:{ends}")
     guesses = (high - low + 1).bit_length() + level.spare
     return GuessNumberTask(id=f"{split}-{index}", low=low, high=high, guesses=guesses, difficulty=difficulty)
 
@@ -69,7 +73,12 @@ class GuessNumber(Environment[GuessNumberTask]):
 
     version = "0.1.0"
     splits = _splits("easy", "medium", "hard")
-    variants = {"easy": {"splits": _splits("easy")}, "hard": {"splits": _splits("hard")}, "shaped": {"shaping": 0.25}}
+    variants = {
+        "tiny": {"splits": _splits("tiny")},  # 1 to 9 in 4 guesses: for models of a few hundred thousand weights
+        "easy": {"splits": _splits("easy")},
+        "hard": {"splits": _splits("hard")},
+        "shaped": {"shaping": 0.25},
+    }
     reward_range = (0.0, 1.0)
     limits = EpisodeLimits(max_steps=40)
     forkable = True
