@@ -103,8 +103,13 @@ class RunLog:
         if any(name.startswith("evaluation/") for name in values):
             self._report()
 
-    def rollouts(self, step: int, groups: Sequence[RolloutGroup]) -> None:
+    def rollouts(self, step: int, groups: Sequence[RolloutGroup], *, held_out: bool = False) -> None:
         """Keep `logging.rollouts` of a step's rollouts, evenly spread and others each time.
+
+        Args:
+            step: the step that was trained on them, or after which they were played.
+            groups: all of them.
+            held_out: whether an evaluation played them.
 
         Raises:
             TrainerError: as for `metrics`.
@@ -113,7 +118,8 @@ class RunLog:
         kept = min(self._config.logging.rollouts, len(everything))
         for n in range(kept):
             group, index = everything[(n * len(everything) // kept + step) % len(everything)]
-            self._rollouts.write(rollout_record(step, group, index, self._tokenizer))
+            record = rollout_record(step, group, index, self._tokenizer)
+            self._rollouts.write(record | {"held_out": True} if held_out else record)
 
     def note(self, text: str) -> None:
         """Record a remark, and show it.
@@ -216,7 +222,7 @@ class Terminal:
     """A live table of the last steps in a terminal; elsewhere a line per step. On standard error."""
 
     def __init__(self, folder: Path, steps: int) -> None:
-        self._title, self._started = f"{folder}  step {{}} of {steps}", time.monotonic()
+        self._title, self._started = f"{folder.name}  step {{}} of {steps}", time.monotonic()
         self._history: dict[str, list[float]] = {}
         self._console = Console(stderr=True, highlight=False)
         self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None

@@ -189,7 +189,7 @@ def _row(label: str, name: str, metrics: Curves) -> str:
     cells = [f"<td>{esc(label)}</td>"]
     for step, value in (points[0], points[-1]):
         low, high = intervals.get(step, (math.nan, math.nan))
-        cells.append(f'<td>{_number(value)} <span class="soft">{_number(low)} to {_number(high)}</span></td>')
+        cells.append(f'<td>{value:.3f} <span class="soft">{low:.3f} to {high:.3f}</span></td>')
     return f"<tr>{''.join(cells)}</tr>"
 
 
@@ -310,12 +310,12 @@ def _svg(scale: Scale, drawn: str, curves: Curves) -> str:
     base = HEIGHT - BOTTOM
     parts.append(f'<line class="x" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>{drawn}')
     by_step: dict[float, list[str]] = {}
-    for label, points in curves.items():
+    for points in curves.values():
         for step, value in points:
-            by_step.setdefault(step, []).append(f"{label} {_number(value)}")
+            by_step.setdefault(step, []).append(_number(value))
     wide = (WIDTH - LEFT - RIGHT) / max(1, len(by_step) - 1)
     for step, told in sorted(by_step.items()):
-        x, text = scale.x(step), esc(f"step {_number(step)}: {', '.join(told)}")
+        x, text = scale.x(step), f"step {_number(step)}: {' · '.join(told)}"
         place = f'x="{x - wide / 2:.1f}" y="{TOP}" width="{wide:.1f}" height="{base - TOP}"'
         line = f'<line x1="{x}" x2="{x}" y1="{TOP}" y2="{base}"/>'
         parts.append(f'<g class="h"><rect {place}/>{line}<text x="{LEFT}" y="9">{text}</text></g>')
@@ -371,7 +371,17 @@ def _episode(record: dict[str, Any], *, is_open: bool) -> str:
     played = record.get("trajectory") or {}
     samples = record.get("samples") or []
     sampled = sum(sum(sample["mask"]) for sample in samples)
-    ended = dict.fromkeys(filter(None, (record.get("status"), played.get("end_reason"), played.get("stopped"))))
+    ended = dict.fromkeys(
+        filter(
+            None,
+            (
+                record.get("held_out") and "held-out",
+                record.get("status"),
+                played.get("end_reason"),
+                played.get("stopped"),
+            ),
+        )
+    )
     chips = [_reward_chip(record.get("reward"), "reward "), _chip(", ".join(ended))]
     chips.append(_chip(f"{sampled} tokens sampled, {sum(len(sample['ids']) for sample in samples)} in all"))
     failure = played.get("failure")
