@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ludus.client.items import Item, text_message
+from ludus.client.items import text_message
 from ludus.client.policies.base import Conversation, Turn
 from ludus.client.trajectory import Usage
-from ludus.protocol.content import Message
 from ludus.protocol.episodes import ToolSpec
 from ludus.trainer.config import RolloutConfig
 from ludus.trainer.engines.base import Engine, Generation, Sampling
 from ludus.trainer.samples import Sample
-from ludus.trainer.tokens.renderer import Entry, ParsedTurn, Renderer
+from ludus.trainer.tokens.renderer import ChatMessage, ParsedTurn, Renderer
 
 SUMMARY_REQUEST: Final = (
     "The conversation is about to be cut. Without calling a tool, write what is needed to go on without it: "
@@ -25,12 +24,23 @@ SUMMARY: Final = "What happened so far, in your own words:\n"
 
 
 @dataclass(slots=True)
-class _Exchange:
-    """A turn of the policy, and what came after it."""
+class _Prompt:
+    """A prompt as the template writes it, and its ids."""
 
-    entries: list[Entry]
+    text: str
+    ids: list[int]
+    exact: bool
+    """Whether sampled turns in it have the ids they were sampled with, at the `start` of each exchange."""
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """A turn of the policy and what came after it."""
+
+    turn: ParsedTurn
+    messages: list[ChatMessage]
     start: int | None
-    """Where its sampled ids begin in the prompt of the next turn; None when they were rendered anew since."""
+    """Where the turn's ids begin in the newest prompt; None when they were rendered anew since."""
 
 
 class TokenPolicy:
@@ -64,7 +74,9 @@ class TokenPolicy:
         self.parse_errors = 0
         """Turns in which a tool call could not be read."""
         self.cut_turns = 0
-        """Turns that were as long as they may be, and so have no end."""
+        """Turns that reached `max_tokens` and have no end. One without a call is the final message all the same."""
+        self.cut = False
+        """Whether the last turn was one of them."""
         self._engine = engine
         self._renderer = renderer
         self._config = config
@@ -76,10 +88,10 @@ class TokenPolicy:
         self._usage = Usage()
         self._seen = 0
         self._turn = 0
-        self._task: tuple[Entry, ...] = ()
-        self._head: tuple[Entry, ...] = ()
-        self._head_ids: list[int] = []
+        self._task: list[ChatMessage] = []
+        self._summary: list[ChatMessage] = []
         self._past: list[_Exchange] = []
+        self._text = ""
         self._record = _Recorder()
 
     @property
@@ -98,16 +110,20 @@ class TokenPolicy:
         self._turn = conversation.turn - 1
         self._observe(conversation)
         prompt = await self._fitted(conversation.tools)
-        room = self._context - len(prompt)
+        room = self._context - len(prompt.ids)
         if room < 1:
             return Turn((), usage=self._usage, stopped="context_limit")
-        parsed = await self._sample(prompt, min(room, self._config.max_tokens))
-        if parsed.cut and room < self._config.max_tokens and (parsed.error or not parsed.calls):
+        if not prompt.exact:
+            for exchange in self._past:
+                exchange.start = None
+        turn = await self._sample(prompt, min(room, self._config.max_tokens))
+        self.cut = turn.cut
+        if turn.cut and room < self._config.max_tokens and (turn.error or not turn.calls):
             return Turn((), usage=self._usage, stopped="context_limit")
-        self.cut_turns += parsed.cut
-        self.parse_errors += parsed.error is not None
-        self._past.append(_Exchange([parsed], len(prompt)))
-        return Turn(parsed.items, usage=self._usage)
+        self.cut_turns += turn.cut
+        self.parse_errors += turn.error is not None
+        self._past.append(_Exchange(turn, self._renderer.messages([turn]), len(prompt.ids)))
+        return Turn(turn.items, usage=self._usage)
 
     async def aclose(self) -> None:
         """Let the engine forget the episode."""
@@ -115,80 +131,80 @@ class TokenPolicy:
 
     def _observe(self, conversation: Conversation) -> None:
         """Take over what the conversation has more than last time: own items as recorded, then what answered them."""
-        new = tuple(conversation.items[self._seen :])
+        new = conversation.items[self._seen :]
         self._seen = len(conversation.items)
         if not self._past:
-            self._task = self._head = (*self._head, *new)
+            self._task += self._renderer.messages(new)
             return
         last = self._past[-1]
-        own = last.entries[0]
-        assert isinstance(own, ParsedTurn)
-        count = len(own.items)
-        last.entries = [replace(own, items=new[:count]), *new[count:]]
+        count = len(last.turn.items)
+        last.messages = self._renderer.messages([replace(last.turn, items=tuple(new[:count])), *new[count:]])
 
-    async def _fitted(self, tools: Sequence[ToolSpec]) -> list[int]:
+    async def _fitted(self, tools: Sequence[ToolSpec]) -> _Prompt:
         """The prompt of the next turn, after making room where there is too little."""
-        if not self._past:
-            self._head_ids = self._anew(tools)
-            return self._head_ids
-        prompt = self._extended(tools)
-        if prompt is None:
-            prompt = self._anew(tools)
-            for exchange in self._past:
-                exchange.start = None
-        needed = self._config.max_tokens
-        if self._config.when_full == "summarise":
+        prompt = self._next(tools)
+        full, needed = self._config.when_full, self._config.max_tokens
+        if full == "summarise":
             needed += self._config.max_tokens + len(self._renderer.prompt([_REQUEST], ()))
-        if self._config.when_full == "stop" or len(prompt) + needed <= self._context or len(self._past) < 2:
+        if full == "stop" or len(self._past) < 2 or len(prompt.ids) + needed <= self._context:
             return prompt
-        if self._config.when_full == "summarise":
+        if full == "summarise":
             return await self._summarised(prompt, tools)
-        while len(prompt) + needed > self._context and len(self._past) > 1:
-            prompt = self._newest(prompt, len(self._past) // 2, tools)
+        while len(prompt.ids) + needed > self._context and len(self._past) > 1:
+            prompt = self._newest(len(self._past) // 2, prompt, tools)
         return prompt
 
-    async def _summarised(self, prompt: list[int], tools: Sequence[ToolSpec]) -> list[int]:
-        """A prompt of the task, the policy's own summary and the newest turn."""
-        asked = self._extended(tools, _REQUEST) or self._anew(tools, _REQUEST)
-        past = self._past
-        while len(asked) + self._config.max_tokens > self._context and len(self._past) > 1:
+    async def _summarised(self, prompt: _Prompt, tools: Sequence[ToolSpec]) -> _Prompt:
+        """A prompt of the task, the policy's own summary and the newest exchange."""
+        request, past = self._renderer.messages([_REQUEST]), self._past
+        asked = self._next(tools, request)
+        while len(asked.ids) + self._config.max_tokens > self._context and len(self._past) > 1:
             self._past = self._past[-(len(self._past) // 2) :]
-            asked = self._anew(tools, _REQUEST)
-        if len(asked) < self._context:
-            written = await self._sample(asked, min(self._config.max_tokens, self._context - len(asked)))
-            self._head = _with_summary(self._task, written.said or written.text)
-            self._head_ids = self._renderer.prompt(self._head, tools)
+            asked = self._next(tools, request)
+        if (room := self._context - len(asked.ids)) > 0:
+            summary = await self._sample(asked, min(room, self._config.max_tokens))
+            self._summary = self._renderer.messages([text_message("user", SUMMARY + (summary.message or summary.text))])
         self._past = past
-        return self._newest(prompt, 1, tools)
+        return self._newest(1, prompt, tools)
 
-    def _newest(self, prompt: list[int], count: int, tools: Sequence[ToolSpec]) -> list[int]:
-        """The prompt with only the newest turns; where their ids are known, they stay as they are."""
+    def _newest(self, count: int, prompt: _Prompt, tools: Sequence[ToolSpec]) -> _Prompt:
+        """The prompt with only the newest exchanges, whose ids stay as they were sampled where they still are."""
         self._past = self._past[-count:]
+        shortened = self._next(tools)
         first = self._past[0].start
-        if first is None:
-            return self._anew(tools)
+        if first is None or not prompt.exact:
+            return shortened
+        head = self._renderer.encode(self._renderer.text(self._task_messages(), tools))
         for exchange in self._past:
-            exchange.start = (exchange.start or first) - first + len(self._head_ids)
-        return self._head_ids + prompt[first:]
+            exchange.start = (exchange.start or first) - first + len(head)
+        return _Prompt(shortened.text, head + prompt.ids[first:], exact=True)
 
-    def _extended(self, tools: Sequence[ToolSpec], *more: Item) -> list[int] | None:
-        """What the engine has seen, and what follows; None when the template writes that differently now."""
-        *earlier, last = self._past
-        before = [*self._head, *(entry for exchange in earlier for entry in exchange.entries), last.entries[0]]
-        follows = self._renderer.extend(before, [*before, *last.entries[1:], *more], tools, self._record.ids)
-        return None if follows is None else self._record.ids + follows
+    def _next(self, tools: Sequence[ToolSpec], request: Sequence[ChatMessage] = ()) -> _Prompt:
+        """What the engine has seen and what follows; rendered anew where the template does not go on from there."""
+        past = [message for exchange in self._past for message in exchange.messages]
+        text = self._renderer.text([*self._task_messages(), *past, *request], tools)
+        if self._past:
+            turn = self._past[-1].messages[0]
+            ids = self._renderer.extend(self._text, turn, text, self._record.ids)
+            if ids is not None:
+                return _Prompt(text, ids, exact=True)
+        return _Prompt(text, self._renderer.encode(text), exact=False)
 
-    def _anew(self, tools: Sequence[ToolSpec], *more: Item) -> list[int]:
-        past = (entry for exchange in self._past for entry in exchange.entries)
-        return self._renderer.prompt([*self._head, *past, *more], tools)
+    def _task_messages(self) -> list[ChatMessage]:
+        """The task, and the summary below it: in the last message if that is the user's, since roles should alternate."""
+        if self._summary and self._task and self._task[-1]["role"] == "user":
+            text = f"{self._task[-1]['content']}\n\n{self._summary[0]['content']}"
+            return [*self._task[:-1], {"role": "user", "content": text}]
+        return [*self._task, *self._summary]
 
-    async def _sample(self, prompt: list[int], max_tokens: int) -> ParsedTurn:
+    async def _sample(self, prompt: _Prompt, max_tokens: int) -> ParsedTurn:
         sampling = Sampling(max_tokens=max_tokens, stop=self._renderer.stop, temperature=self._temperature)
         seed = _seed(self._seed, self._requests)
         self._requests += 1
-        generation = await self._engine.generate(prompt, sampling, seed=seed, session=self._session)
-        self._record.add(prompt, generation, self._turn)
-        self._usage += Usage(requests=1, input_tokens=len(prompt), output_tokens=len(generation.ids))
+        generation = await self._engine.generate(prompt.ids, sampling, seed=seed, session=self._session)
+        self._record.add(prompt.ids, generation, self._turn)
+        self._text = prompt.text
+        self._usage += Usage(requests=1, input_tokens=len(prompt.ids), output_tokens=len(generation.ids))
         return self._renderer.parse(generation.ids)
 
 
@@ -223,15 +239,6 @@ class _Recorder:
 
 
 _REQUEST: Final = text_message("user", SUMMARY_REQUEST)
-
-
-def _with_summary(task: Sequence[Entry], summary: str) -> tuple[Entry, ...]:
-    """The task with the summary below it: in the last message if that is the user's, since roles should alternate."""
-    note = text_message("user", SUMMARY + summary)
-    last = task[-1] if task else None
-    if isinstance(last, Message) and last.role == "user":
-        return (*task[:-1], Message(role="user", content=(*last.content, *note.content)))
-    return (*task, note)
 
 
 def _seed(seed: int, request: int) -> int:

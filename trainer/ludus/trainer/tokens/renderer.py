@@ -2,25 +2,26 @@
 
 A rollout is one growing list of ids. The template is rendered as text each turn, but only what is new is encoded:
 
-    prompt     <|im_start|>user\n…<|im_end|>\n<|im_start|>assistant\n        encoded once
-    turn       <tool_call>…</tool_call><|im_end|>                            sampled; stays as it is
-    extension  \n<|im_start|>user\n…<|im_end|>\n<|im_start|>assistant\n      what the template puts after the turn
+    prompt      <|im_start|>user\n…<|im_end|>\n<|im_start|>assistant\n       encoded once
+    turn        <tool_call>…</tool_call><|im_end|>                           sampled; stays as it is
+    what came   \n<|im_start|>user\n…<|im_end|>\n<|im_start|>assistant\n     what the template puts after the turn
 
-`Renderer.extend` gives the extension only if the template still writes everything before it as it did: the earlier
-prompt word for word, then the sampled turn, up to white space. Templates that write earlier turns differently later on
-(Qwen3 and DeepSeek-R1 drop thoughts) make it None, and the next prompt begins a new training sample.
+`Renderer.extend` gives the longer prompt only if the template still writes everything before it as it did: the earlier
+prompt word for word, then the turn in the policy's own words, up to white space. Where it writes earlier turns
+differently later on (Qwen3 and DeepSeek-R1 drop thoughts), the next prompt begins a new training sample.
 
-A turn ends with a token of its own, which the tokenizer never merges with what stands beside it. So the extension has
-the ids it would have in the whole text.
+A turn ends with a token of its own, and tokenizers merge nothing across it. So what came after has the ids it would
+have in the whole text.
 
-Text from outside (prompts, observations, tool descriptions) cannot contain control tokens: where it spells one, such as
+Text from outside (prompts, observations, tool descriptions) cannot hold control tokens: where it spells one, such as
 `<|im_end|>`, it is encoded as ordinary characters.
 """
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -28,44 +29,44 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from ludus.client.items import CallItem, Item, MalformedCall, OutputItem, text_message
+from ludus.protocol.actions import Call
 from ludus.protocol.content import Message, text_of
 from ludus.protocol.episodes import ToolSpec
 from ludus.trainer.errors import ModelError
-from ludus.trainer.tokens.tool_calls import FORMATS, MARKS, FormatName, tell_format
+from ludus.trainer.tokens.tool_calls import FORMATS, MARKS, AnyCall, FormatName, tell_format
 
-THOUGHT: Final = ("<think>", "</think>")
+ChatMessage = dict[str, Any]
+"""A message as chat templates take it: `role`, `content`, and of a tool `tool_call_id` and `name`."""
 
+_OPEN, _CLOSE = "<think>", "</think>"
 _BREAK: Final = "\ufdd0"
-"""A noncharacter, put into the spelling of a control token in text from outside; the text is encoded in parts there."""
-_PROBE: Final = "probe"
+"""A noncharacter, put into the spelling of a control token in text from outside: text is encoded in parts there."""
+_CACHED: Final = 1_000
+_PROBE: Final[ChatMessage] = {"role": "user", "content": "probe"}
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedTurn:
-    """What the policy said in one turn. In a conversation it stands for its items, in the policy's own words."""
+    """What the policy said in one turn."""
 
     text: str
-    """The words: thoughts and calls as they were written, without the token that ended the turn."""
+    """Its own words: thoughts and calls as they were written, without the token that ended the turn."""
     items: tuple[Item, ...]
-    """What they mean: a message without thoughts, calls, or both."""
+    """What they mean: a message without thoughts, calls, or both. Call ids are unique within the turn."""
     error: str | None = None
     """Why a tool call could not be read."""
     cut: bool = False
-    """Whether the turn has no end: it was as long as it may be."""
+    """Whether the turn has no end, because it was as long as it may be."""
 
     @property
-    def calls(self) -> bool:
-        """Whether there are calls, readable or not."""
-        return any(isinstance(item, CallItem) for item in self.items)
+    def calls(self) -> tuple[AnyCall, ...]:
+        """The calls, readable or not."""
+        return tuple(item.call for item in self.items if isinstance(item, CallItem))
 
     @property
-    def said(self) -> str:
-        """The message."""
-        return "\n".join(text_of(item.content) for item in self.items if isinstance(item, Message))
-
-
-Entry = Item | ParsedTurn
-"""One entry of a conversation with sampled turns."""
+    def message(self) -> str:
+        """What was said beside calls and thoughts."""
+        return _message(self.items)
 
 
 class Renderer:
@@ -88,233 +89,272 @@ class Renderer:
         tool_calls: Literal["auto"] | FormatName = "auto",
     ) -> None:
         template = chat_template or tokenizer.chat_template
-        if not isinstance(template, str):
-            raise ModelError(f"{_name(tokenizer)} has no chat template (or several): set model.chat_template to a file")
         self.tokenizer: Any = tokenizer
+        self._name = str(tokenizer.name_or_path or type(tokenizer).__name__)
+        if not isinstance(template, str):
+            raise ModelError(f"{self._name} has no chat template, or several: set model.chat_template to a file")
         self._template = template
         name = tell_format(template) if tool_calls == "auto" else tool_calls
         self._format = FORMATS[name] if name else None
-        self._pythonic = name == "pythonic"
-        added = tokenizer.added_tokens_decoder
-        control = [t.content for t in added.values() if t.special or (t.content in template and t.content.strip("\n "))]
-        self._control = _any_of(control)
-        self._control_in_turns = _any_of(set(control) - {*MARKS, *THOUGHT})
-        self._checked: tuple[ToolSpec, ...] = ()
-        self._end, self._opening = self._probe({t.content: i for i, t in added.items()})
-        others = [self.tokenizer.eos_token_id, *(i for i, t in added.items() if t.content == "<|eom_id|>")]
-        first = self.tokenizer.convert_tokens_to_ids(self._end)
-        self.stop: tuple[int, ...] = tuple(dict.fromkeys([first, *(i for i in others if i is not None)]))
+        added = tokenizer.added_tokens_decoder.values()
+        # Some tokenizers have added tokens for plain text, such as line breaks; they control nothing.
+        used = {t.content for t in added if t.special or (t.content in template and t.content.strip())}
+        self._controls = {False: _any_of(used), True: _any_of(used - {*MARKS, _OPEN, _CLOSE})}
+        self._definitions: dict[str, list[ChatMessage]] = {}
+        self._encoded = functools.lru_cache(_CACHED)(self._encode)
+        self._opening, self._end = self._frame(t.content for t in added)
+        ends = [self._end, tokenizer.eos_token, *(t.content for t in added if t.content == "<|eom_id|>")]
+        self.stop: tuple[int, ...] = tuple(
+            dict.fromkeys(self.tokenizer.convert_tokens_to_ids(token) for token in ends if token)
+        )
         """Token ids that end an assistant's turn; the first is the template's own."""
 
-    def prompt(self, items: Sequence[Entry], tools: Sequence[ToolSpec]) -> list[int]:
+    def prompt(self, items: Sequence[Item], tools: Sequence[ToolSpec]) -> list[int]:
         """The ids of a conversation up to where the assistant's next turn begins.
 
         Raises:
-            ModelError: the template refuses the conversation, ignores the tools, or the model cannot call one of them.
+            ModelError: see `text`.
         """
-        return self._encode(self._text(items, tools))
+        return self.encode(self.text(self.messages(items), tools))
 
-    def extend(
-        self, before: Sequence[Entry], after: Sequence[Entry], tools: Sequence[ToolSpec], ids: Sequence[int]
-    ) -> list[int] | None:
-        """What follows `ids` in the prompt of the next turn.
+    def conversation(self, items: Sequence[Item], tools: Sequence[ToolSpec]) -> tuple[list[int], list[bool]]:
+        """A recorded conversation as a rollout would have it, and which of its ids are the assistant's.
 
-        Args:
-            before: a conversation that ends with the turn that was sampled last.
-            after: the same, with what came after the turn.
-            tools: the tools.
-            ids: the prompt of that turn, and the turn as it was sampled, with or without its end.
-
-        Returns:
-            The end of the turn if it lacks one, then observations, then what begins the next turn. None when the
-            template writes the conversation before that differently now.
+        It ends with the last turn. Turns with a call that cannot be read do not count as the assistant's.
 
         Raises:
-            ModelError: see `prompt`.
+            ModelError: see `text`; or the template writes earlier turns differently later on, so that no one sequence
+                of tokens is what the model sees turn by turn.
         """
-        messages = self._messages(before)
-        earlier = self._render(messages[:-1], tools)
-        text = self._text(after, tools)
-        end = text.find(self._end, len(earlier))
-        if not text.startswith(earlier) or end < 0 or not _same(text[len(earlier) : end], messages[-1]["content"]):
-            return None
-        follows = self._encode(text[end:])
-        return follows[1:] if ids and ids[-1] in self.stop else follows
-
-    def conversation(self, items: Sequence[Entry], tools: Sequence[ToolSpec]) -> tuple[list[int], list[bool]]:
-        """A recorded conversation as a rollout would have it, and which of its ids are the assistant's to learn.
-
-        Turns with calls that cannot be read are not to be learned, and nothing follows the last turn.
-
-        Raises:
-            ModelError: see `prompt`; or the template writes earlier turns differently later on.
-        """
-        turns = list(_grouped(items))
         ids: list[int] = []
         mask: list[bool] = []
-        past: list[Entry] = []
-        for position, (turn, recorded) in enumerate(turns):
-            if not turn:
-                continue
-            before = [entry for _, entries in turns[:position] for entry in entries]
-            context = self._following(past, before, tools, ids)
-            words = self.turn(recorded)
-            sampled = [*self._encode(self._end + self._escaped(words.text, turn=True))[1:], self.stop[0]]
-            ids += context + sampled
-            mask += [False] * len(context) + [words.error is None] * len(sampled)
-            past = [*before, *recorded]
+        messages: list[ChatMessage] = []
+        turn: ChatMessage = {}
+        text = ""
+        for own, group in _turns(items):
+            if own:
+                earlier, text = text, self.text(messages, tools)
+                prompt = self.extend(earlier, turn, text, ids) if turn else self.encode(text)
+                if prompt is None:
+                    raise ModelError(
+                        f"the chat template of {self._name} writes earlier turns differently later on, so that a "
+                        "recorded conversation cannot be learned as one sequence: set model.chat_template"
+                    )
+                words = self._turn(group)
+                # After a token of its own, since some tokenizers put a space before the first word of a text.
+                sampled = [*self.encode(self._end + self._escaped(words.text, own=True))[1:], self.stop[0]]
+                mask += [False] * (len(prompt) - len(ids)) + [words.error is None] * len(sampled)
+                ids = prompt + sampled
+                [turn] = self.messages([words])
+                messages.append(turn)
+            else:
+                messages += self.messages(group)
         return ids, mask
 
     def parse(self, ids: Sequence[int]) -> ParsedTurn:
-        """What a sampled turn says. Thoughts are no part of the message, and calls in them are none."""
+        """What a sampled turn says. Calls within thoughts are none."""
         cut = not ids or ids[-1] not in self.stop
         kept = list(ids if cut else ids[:-1])
-        text: str = self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        return self._parsed(text, cut)
+        return self._parsed(
+            self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False), cut
+        )
 
-    def turn(self, items: Sequence[Entry]) -> ParsedTurn:
-        """A recorded turn of the assistant, in the words that the template has for it."""
-        if len(items) == 1 and isinstance(items[0], ParsedTurn):
-            return items[0]
-        said = "\n".join(text_of(item.content) for item in items if isinstance(item, Message))
-        calls = [item.call for item in items if isinstance(item, CallItem)]
-        errors = [call.problem for call in calls if isinstance(call, MalformedCall)]
-        written = self._format.write(calls) if self._format and calls else ""
-        text = "\n".join(part for part in (said, written) if part)
-        return ParsedTurn(text, tuple(i for i in items if not isinstance(i, ParsedTurn)), next(iter(errors), None))
+    def messages(self, entries: Sequence[Item | ParsedTurn]) -> list[ChatMessage]:
+        """Entries of a conversation as the template takes them; a turn is one message, in the policy's own words.
 
-    def _following(
-        self, past: Sequence[Entry], now: Sequence[Entry], tools: Sequence[ToolSpec], ids: Sequence[int]
-    ) -> list[int]:
-        if not ids:
-            return self.prompt(now, tools)
-        follows = self.extend(past, now, tools, ids)
-        if follows is None:
-            raise ModelError(
-                f"the chat template of {_name(self.tokenizer)} writes earlier turns differently later on, so that a "
-                "recorded conversation has no one form to learn from: set model.chat_template to one that does not"
-            )
-        return follows
-
-    def _parsed(self, text: str, cut: bool) -> ParsedTurn:
-        _, closed, spoken = (self._opening + text).rpartition(THOUGHT[1])
-        if not closed:
-            spoken = spoken.partition(THOUGHT[0])[0]
-        said, calls = self._format.read(spoken) if self._format else (spoken.strip(), [])
-        errors = [call.problem for call in calls if isinstance(call, MalformedCall)]
-        if errors and cut and isinstance(calls[-1], MalformedCall):
-            calls[-1] = replace(calls[-1], problem=f"{calls[-1].problem} (the turn was cut off: it was too long)")
-        items: list[Item] = [text_message("assistant", said)] if said or not calls else []
-        items += [CallItem(f"call_{number}", call) for number, call in enumerate(calls, start=1)]
-        return ParsedTurn(text, tuple(items), next(iter(errors), None), cut)
-
-    def _text(self, entries: Sequence[Entry], tools: Sequence[ToolSpec]) -> str:
-        return self._render(self._messages(entries), tools)
-
-    def _messages(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
-        names = {i.call_id: i.call.tool for i in _items(entries) if isinstance(i, CallItem)}
-        messages: list[dict[str, Any]] = []
-        for own, group in _grouped(entries):
+        Tool calls stand in the message's text, not in `tool_calls`: those would be written in the template's words, and
+        some templates take only one at once, or none.
+        """
+        messages: list[ChatMessage] = []
+        names: dict[str, str] = {}
+        for own, group in _turns(entries):
             if own:
-                messages.append({"role": "assistant", "content": self._escaped(self.turn(group).text, turn=True)})
+                turn = self._turn(group)
+                names |= {item.call_id: item.call.tool for item in turn.items if isinstance(item, CallItem)}
+                messages.append({"role": "assistant", "content": self._escaped(turn.text, own=True)})
                 continue
             for item in group:
-                if isinstance(item, Message):
+                if isinstance(item, OutputItem):
+                    called = {"tool_call_id": item.call_id, "name": names.get(item.call_id, "")}
+                    shown = {"role": "tool", "content": text_of(item.content), **called}
+                    messages.append({key: self._escaped(value) for key, value in shown.items()})
+                elif isinstance(item, Message):
                     messages.append({"role": item.role, "content": self._escaped(text_of(item.content))})
-                elif isinstance(item, OutputItem):
-                    message = {"role": "tool", "content": self._escaped(text_of(item.content))}
-                    name = self._escaped(names.get(item.call_id, ""))
-                    messages.append({**message, "tool_call_id": item.call_id, "name": name})
         return messages
 
-    def _render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec], *, prompt: bool = True) -> str:
-        definitions = [_definition(spec, self._escaped) for spec in tools]
+    def text(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> str:
+        """What the template makes of a conversation, up to where the assistant's next turn begins.
+
+        Raises:
+            ModelError: the template refuses the conversation, leaves out a tool, or the model cannot call one.
+        """
+        return self._render(messages, self._defined(tools))
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text from `text`, or of a part of it that begins with a token of its own."""
+        # The episodes of a group have one prompt, and many observations are alike.
+        return list(self._encoded(text) if len(text) < 10_000 else self._encode(text))
+
+    def extend(self, earlier: str, turn: ChatMessage, text: str, ids: Sequence[int]) -> list[int] | None:
+        """The ids of a prompt that goes on after the policy's last turn.
+
+        Args:
+            earlier: the text of the prompt that the turn answered.
+            turn: the message that stands for it.
+            text: the text of the next prompt.
+            ids: of `earlier` and the turn as it was sampled, with or without its end.
+
+        Returns:
+            `ids`, the end of the turn where it lacks one, and what `text` has after it. None when `text` does not begin
+            with `earlier` and the turn.
+        """
+        end = text.find(self._end, len(earlier))
+        if end < 0 or not text.startswith(earlier) or not _same(text[len(earlier) : end], turn["content"]):
+            return None
+        new = self.encode(text[end:])
+        return [*ids, *(new[1:] if ids[-1] in self.stop else new)]
+
+    def _turn(self, group: Sequence[Item | ParsedTurn]) -> ParsedTurn:
+        """One turn of the assistant; a recorded one in the words that the template has for it."""
+        if isinstance(group[0], ParsedTurn):
+            return group[0]
+        items = tuple(item for item in group if not isinstance(item, ParsedTurn))
+        calls = [item.call for item in items if isinstance(item, CallItem)]
+        problems = [call.problem for call in calls if isinstance(call, MalformedCall)]
+        written = self._format.write(calls) if self._format and calls else ""
+        own = "\n".join(part for part in (_message(items), written) if part)
+        words = None if problems or not calls else self._template_words(_message(items), calls)
+        return ParsedTurn(words or own, items, problems[0] if problems else None)
+
+    def _template_words(self, message: str, calls: Sequence[AnyCall]) -> str | None:
+        """A turn with calls as the template writes it, if that can be read as the same turn."""
+        functions = [{"name": call.tool, "arguments": call.arguments} for call in calls if isinstance(call, Call)]
+        tool_calls = [{"type": "function", "id": "probe0000", "function": function} for function in functions]
+        turn = {"role": "assistant", "content": message, "tool_calls": tool_calls}
         try:
-            text = self.tokenizer.apply_chat_template(
-                list(messages),
-                tools=definitions or None,
-                chat_template=self._template,
-                add_generation_prompt=prompt,
-                tokenize=False,
+            text = self._render([_PROBE, turn, _PROBE], [])
+        except ModelError:
+            return None
+        earlier = self._render([_PROBE], [])
+        words = text[len(earlier) : text.find(self._end, len(earlier))].strip()
+        read = self._parsed(words, cut=False)
+        same = text.startswith(earlier) and read.message == message.strip() and list(read.calls) == list(calls)
+        return words if same else None
+
+    def _parsed(self, text: str, cut: bool) -> ParsedTurn:
+        _, closed, spoken = (self._opening + text).rpartition(_CLOSE)
+        if not closed:
+            spoken = spoken.partition(_OPEN)[0]
+        message, calls = self._format.read(spoken) if self._format else (spoken.strip(), [])
+        if cut and calls and isinstance(last := calls[-1], MalformedCall):
+            calls[-1] = replace(last, problem=f"{last.problem} (the turn was cut off for its length)")
+        problems = [call.problem for call in calls if isinstance(call, MalformedCall)]
+        items: list[Item] = [text_message("assistant", message)] if message or not calls else []
+        items += [CallItem(f"call_{number}", call) for number, call in enumerate(calls, start=1)]
+        return ParsedTurn(text, tuple(items), problems[0] if problems else None, cut)
+
+    def _render(
+        self, messages: Sequence[ChatMessage], definitions: Sequence[ChatMessage], *, prompt: bool = True
+    ) -> str:
+        try:
+            return str(
+                self.tokenizer.apply_chat_template(
+                    list(messages),
+                    tools=list(definitions) or None,
+                    chat_template=self._template,
+                    add_generation_prompt=prompt,
+                    tokenize=False,
+                )
             )
-        except (TemplateError, TypeError, ValueError, KeyError) as error:
+        except (TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
+            roles = ", ".join(message["role"] for message in messages[-6:])
             raise ModelError(
-                f"the chat template of {_name(self.tokenizer)} refuses a conversation of "
-                f"{', '.join(str(m['role']) for m in messages[:8])} with {len(tools)} tools: {error}; "
-                "set model.chat_template to one that takes it"
+                f"the chat template of {self._name} cannot render a conversation that ends with {roles} "
+                f"and {len(definitions)} tools: {error or type(error).__name__}; set model.chat_template"
             ) from error
-        if tools and tuple(tools) != self._checked:
-            self._check(tools, text)
-        return str(text)
 
-    def _check(self, tools: Sequence[ToolSpec], text: str) -> None:
-        name = _name(self.tokenizer)
-        missing = [spec.name for spec in tools if spec.name not in text]
-        if missing:
-            raise ModelError(f"the chat template of {name} leaves out the tool {missing[0]}: set model.chat_template")
+    def _defined(self, tools: Sequence[ToolSpec]) -> list[ChatMessage]:
+        """The tools as the template takes them, checked when they are new."""
+        if not tools:
+            return []
+        key = repr([(spec.name, spec.description, spec.input_schema) for spec in tools])
+        if key not in self._definitions:
+            definitions = [_definition(spec, self._escaped) for spec in tools]
+            text = self._render([_PROBE], definitions)
+            for spec in tools:
+                if self._escaped(spec.name) not in text:
+                    raise ModelError(
+                        f"the chat template of {self._name} leaves out the tool {spec.name}: set model.chat_template"
+                    )
+                self._check_callable(spec.name)
+            if len(self._definitions) >= _CACHED:
+                self._definitions.clear()
+            self._definitions[key] = definitions
+        return self._definitions[key]
+
+    def _check_callable(self, tool: str) -> None:
         if self._format is None:
-            raise ModelError(f"cannot tell from the chat template how {name} writes calls: set rollouts.tool_calls")
-        for spec in tools:
-            if self._pythonic and not all(part.isidentifier() for part in spec.name.split(".")):
-                raise ModelError(f"the tool {spec.name} cannot be called in Python's syntax: set rollouts.tool_calls")
-        self._checked = tuple(tools)
-
-    def _encode(self, text: str) -> list[int]:
-        parts = text.split(_BREAK)
-        return [i for part in parts for i in self.tokenizer.encode(part, add_special_tokens=False)]
-
-    def _escaped(self, text: str, *, turn: bool = False) -> str:
-        pattern = self._control_in_turns if turn else self._control
-        return pattern.sub(lambda found: found[0][0] + _BREAK + found[0][1:], text)
-
-    def _probe(self, added: Mapping[str, int]) -> tuple[str, str]:
-        """What ends a turn; and `<think>` if every turn begins inside of a thought."""
-        question = {"role": "user", "content": _PROBE}
-        answer = {"role": "assistant", "content": _PROBE}
-        text = self._render([question, answer], (), prompt=False)
-        tail = text[text.rfind(_PROBE) + len(_PROBE) :].lstrip()
-        end = max((token for token in added if tail.startswith(token)), key=len, default="")
-        if not end:
             raise ModelError(
-                f"the chat template of {_name(self.tokenizer)} does not end an assistant's turn with a token of its "
-                f"own, but with {tail[:20]!r}: set model.chat_template"
+                f"cannot tell from the chat template how {self._name} calls tools: set rollouts.tool_calls"
             )
-        opened = self._render([question], ()).rstrip().endswith(THOUGHT[0])
-        return end, THOUGHT[0] if opened else ""
+        call = Call(tool, {"probe": 1})
+        if self._format.read(self._format.write([call]))[1] != [call]:
+            raise ModelError(f"{self._name} cannot call the tool {tool}: its way of writing calls has no such names")
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(
+            token for part in text.split(_BREAK) for token in self.tokenizer.encode(part, add_special_tokens=False)
+        )
+
+    def _escaped(self, text: str, *, own: bool = False) -> str:
+        """Text from outside with its control tokens broken; in the policy's own, marks of calls and thoughts stay."""
+        return self._controls[own].sub(lambda found: found[0][0] + _BREAK + found[0][1:], text)
+
+    def _frame(self, tokens: Iterable[str]) -> tuple[str, str]:
+        """`<think>` if every turn begins inside of a thought, and the token that ends a turn."""
+        text = self._render([_PROBE, {"role": "assistant", "content": "answer"}], [], prompt=False)
+        tail = text[text.rfind("answer") + len("answer") :].lstrip()
+        end = max((token for token in tokens if tail.startswith(token)), key=len, default=None)
+        if end is None:
+            raise ModelError(
+                f"the chat template of {self._name} ends an assistant's turn with {tail[:20]!r}, which is no token of "
+                "its own, so that turns cannot be told apart: set model.chat_template"
+            )
+        inside = self._render([_PROBE], []).rstrip().endswith(_OPEN)
+        return _OPEN if inside else "", end
 
 
-def _grouped(entries: Sequence[Entry]) -> Iterable[tuple[bool, list[Entry]]]:
-    """The conversation in parts: the assistant's turns (True), and what stands between them."""
-    group: list[Entry] = []
-    kind = False
+def _turns(entries: Sequence[Item | ParsedTurn]) -> Iterator[tuple[bool, list[Item | ParsedTurn]]]:
+    """A conversation in parts: the assistant's turns (True), and what stands between them."""
+    group: list[Item | ParsedTurn] = []
+    before = False
     for entry in entries:
         own = isinstance(entry, ParsedTurn | CallItem) or (isinstance(entry, Message) and entry.role == "assistant")
-        if group and own != kind:
-            yield kind, group
+        if group and own != before:
+            yield before, group
             group = []
         group.append(entry)
-        kind = own
+        before = own
     if group:
-        yield kind, group
+        yield before, group
 
 
-def _items(entries: Iterable[Entry]) -> Iterable[Item]:
-    for entry in entries:
-        yield from entry.items if isinstance(entry, ParsedTurn) else (entry,)
+def _message(items: Iterable[Item]) -> str:
+    return "\n".join(text_of(item.content) for item in items if isinstance(item, Message))
 
 
 def _same(written: str, said: str) -> bool:
-    """Whether two texts differ in white space only, which templates strip and add around thoughts and messages."""
+    """Whether texts differ in white space only, which templates strip and add around messages and thoughts."""
     return written == said or "".join(written.split()) == "".join(said.split())
 
 
-def _definition(spec: ToolSpec, escaped: Any) -> dict[str, Any]:
+def _definition(spec: ToolSpec, escaped: Callable[[str], str]) -> ChatMessage:
     def walk(value: Any) -> Any:
-        if isinstance(value, str):
-            return escaped(value)
-        if isinstance(value, list):
+        if isinstance(value, Mapping):
+            return {escaped(str(key)): walk(entry) for key, entry in value.items()}
+        if isinstance(value, list | tuple):
             return [walk(entry) for entry in value]
-        return {escaped(k): walk(v) for k, v in value.items()} if isinstance(value, dict) else value
+        return escaped(value) if isinstance(value, str) else value
 
     parameters = {"type": "object", "properties": {}, **spec.input_schema}
     function = {"name": spec.name, "description": spec.description, "parameters": parameters}
@@ -323,8 +363,4 @@ def _definition(spec: ToolSpec, escaped: Any) -> dict[str, Any]:
 
 def _any_of(tokens: Iterable[str]) -> re.Pattern[str]:
     longest = sorted(tokens, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest)) if longest else r"(?!)")
-
-
-def _name(tokenizer: PreTrainedTokenizerBase) -> str:
-    return str(tokenizer.name_or_path or type(tokenizer).__name__)
+    return re.compile("|".join(map(re.escape, longest)) or r"(?!)")
