@@ -21,6 +21,9 @@ import torch.distributed as dist
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
 
 from ludus.trainer.errors import CheckpointError
 
@@ -54,7 +57,7 @@ class Checkpoints:
             with self._failures(step, tensors):
                 _on_first(lambda: self._prepare(aside))
                 with _one_process():
-                    state_dict_saver.save(tensors, storage_writer=FileSystemWriter(aside, sync_files=True))
+                    state_dict_saver.save(tensors, storage_writer=_Writer(aside, sync_files=True))
                 _on_first(lambda: self._finish(aside, final, {"step": step, "state": state}))
                 _on_first(lambda: self._prune(final))
         except CheckpointError:
@@ -134,6 +137,16 @@ class Checkpoints:
                 f"{need:,.1f} MiB there, and {free:,.1f} MiB are free. Make room, or keep fewer with checkpoints.keep; "
                 f"the earlier ones are untouched."
             ) from None
+
+
+class _Writer(FileSystemWriter):
+    """On a full disk torch says "unexpected pos 704 vs 598" while it handles the error that says so."""
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        try:
+            return super().write_data(plan, planner)
+        except RuntimeError as error:
+            raise error.__context__ if isinstance(error.__context__, OSError) else error from None
 
 
 def _whole(path: Path) -> bool:
