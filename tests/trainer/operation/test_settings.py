@@ -86,7 +86,9 @@ def test_a_value_on_the_command_line_wins(file: Path, override: str, place: str,
 
 
 def test_none_unsets_what_the_file_set(file: Path) -> None:
-    file.write_text(MINIMAL.replace("[[", "[model.lora]\nrank = 4\n[[") + "[logging]\nwandb = 'w'\n[loss]\ndual_clip = 3")
+    file.write_text(
+        MINIMAL.replace("[[", "[model.lora]\nrank = 4\n[[") + "[logging]\nwandb = 'w'\n[loss]\ndual_clip = 3"
+    )
     assert read_config(file).model.lora is not None
     config = read_config(file, ["--model.lora=none", "--logging.wandb=none", "--loss.dual_clip=none"])
     assert (config.model.lora, config.logging.wandb, config.loss.dual_clip) == (None, None, None)
@@ -236,7 +238,8 @@ def test_what_is_printed_reads_back_to_the_same_configuration(file: Path, tmp_pa
     overrides = [
         "--model.lora.rank=3", "--loss.dual_clip=3", "--environments.1.url=http://two", "--environments.1.secrets.A=B",
         "--environments.0.stages=[{split = 'a'}, {split = 'b', until = 0.5}]", "--environments.1.curriculum={low=0.1}",
-        "--sft.steps=5", "--engine.vllm.arguments=['--a=\"b\"', 'c\\d']", "--threads=2", "--optimizer.learning_rate=1e-7",
+        "--sft.steps=5", "--engine.vllm.arguments=['--a=\"b\"', 'c\\d']", "--threads=2",
+        "--optimizer.learning_rate=1e-7",
     ]  # fmt: skip
     config = read_config(file, overrides)
     printed = tmp_path / "printed.toml"

@@ -14,6 +14,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import timedelta
 from itertools import groupby
@@ -132,17 +133,23 @@ class RunLog:
             self._terminal.note(text)
 
     def close(self) -> None:
-        """Write the report and close everything."""
-        self._report()
-        for sink in self._sinks:
-            try:
-                sink.close()
-            except Exception as error:
-                self.note(f"{type(sink).__name__} may lack the last metrics: {error}")
-        if self._terminal:
-            self._terminal.close()
-        self._metrics.close()
-        self._rollouts.close()
+        """Write the report and close everything.
+
+        Raises:
+            TrainerError: as for `metrics`; everything is closed even so.
+        """
+        try:
+            self._report()
+            for sink in self._sinks:
+                try:
+                    sink.close()
+                except Exception as error:
+                    self.note(f"{type(sink).__name__} may lack the last metrics: {error}")
+        finally:
+            if self._terminal:
+                self._terminal.close()
+            self._metrics.close()
+            self._rollouts.close()
 
     def _report(self) -> None:
         if self._config.logging.report:
@@ -181,7 +188,8 @@ class JsonLines:
 
     def close(self) -> None:
         """Close the file. Closing twice is no error."""
-        self._file.close()
+        with suppress(OSError):  # what is not on the disk yet is what `write` raised for
+            self._file.close()
 
 
 def _copy_until(source: Path, target: Path, step: int) -> None:
