@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,16 +22,22 @@ from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import ConfigError, RolloutError
 from ludus.trainer.rollouts.source import open_source
+from ludus.trainer.samples import RolloutStatus
 from ludus.trainer.tokens.renderer import Renderer
+
+SCRIPTED = Path(__file__).parents[2] / "support" / "scripted.py"
 
 
 class Bare(Environment[Number]):
-    """Nothing can be done here."""
+    """Tasks may have tools here, but do not."""
 
     splits = Saying.splits
 
     def prompt(self) -> str:
         return "Sit."
+
+    def task_tools(self) -> list[Any]:
+        return []
 
 
 async def refusal(config: TrainConfig) -> str:
@@ -59,8 +68,8 @@ async def test_what_is_missing_is_named_before_anything_is_played(serve: Any, mo
     two, one, bare = await serve(Saying, Playground), await serve(Saying), await serve(Bare)
     test = {"split": "test"}
     for entry, parts in [
-        ({"url": two.url}, ["'playground', 'saying'", "`name`"]),
-        ({"url": two.url, "name": "nosuch"}, ["'nosuch'", "'playground', 'saying'"]),
+        ({"url": two.url}, ["'saying', 'playground'", "`name`"]),
+        ({"url": two.url, "name": "nosuch"}, ["'nosuch'", "'saying', 'playground'"]),
         ({"url": one.url, "split": "tran"}, ["'tran'", "'train', 'hard', 'test'"]),
         ({"url": one.url, "stages": [{"split": "train"}, {"split": "harder"}]}, ["'harder'"]),
         ({"url": one.url, "token_variable": "NO_SUCH_TOKEN"}, ["NO_SUCH_TOKEN", "not set"]),
@@ -126,15 +135,33 @@ async def test_entries_of_one_server_share_its_connection(serve: Any) -> None:
 # ── servers that come and go ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@asynccontextmanager
-async def away(proxy: CuttingProxy) -> Any:
-    """The server cannot be reached."""
-    proxy.refusing = True
-    proxy.cut()
-    try:
-        yield
-    finally:
-        proxy.refusing = False
+class Line(CuttingProxy):
+    """A connection to a server that can be taken away."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__(target)
+        self.tried = asyncio.Semaphore(0)
+        """Released by each attempt at a connection while it is away."""
+
+    @asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        """The server cannot be reached."""
+        self.refusing = True
+        self.cut()
+        try:
+            yield
+        finally:
+            self.refusing = False
+
+    def lead_to(self, target: str) -> None:
+        """Lead to another server from now on."""
+        self._port = int(target.rsplit(":", 1)[1])
+        self.cut()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.refusing:
+            self.tried.release()
+        await super()._serve(reader, writer)
 
 
 @pytest.mark.parametrize("wire", ["channel", "ors"])
@@ -142,17 +169,16 @@ async def test_a_server_that_comes_back_in_time_is_played_on(
     serve: Any, engine: ScriptedEngine, renderer: Renderer, wire: str
 ) -> None:
     server = await serve(Saying)
-    async with CuttingProxy(server.url).running() as proxy:
+    proxy = Line(server.url)
+    async with proxy.running():
         config = make_config(environments=[{"url": proxy.url, "wire": wire}], retries=2)
         async with playing(config, engine, renderer, outage_seconds=20) as run:
             run.sync(0)
             await run.collector.batch()
-            async with away(proxy):
+            async with proxy.away(), asyncio.timeout(10):
                 run.sync(1)
-                refused = proxy.connections
-                async with asyncio.timeout(10):
-                    while proxy.connections < refused + 3:
-                        await asyncio.sleep(0.01)
+                for _ in range(3):
+                    await proxy.tried.acquire()
             groups, _ = await run.collector.batch()
             assert [len(group.scored) for group in groups] == [4, 4]
 
@@ -161,11 +187,12 @@ async def test_a_server_that_stays_away_stops_the_run_and_is_named(
     serve: Any, engine: ScriptedEngine, renderer: Renderer
 ) -> None:
     server = await serve(Saying)
-    async with CuttingProxy(server.url).running() as proxy:
+    proxy = Line(server.url)
+    async with proxy.running():
         async with playing(make_config(proxy.url, retries=2), engine, renderer, outage_seconds=1) as run:
             run.sync(0)
             await run.collector.batch()
-            async with away(proxy):
+            async with proxy.away():
                 run.sync(1)
                 began = time.monotonic()
                 with pytest.raises(RolloutError, match=f"'saying' at {proxy.url} cannot be reached any more"):
@@ -185,7 +212,8 @@ async def test_a_server_that_was_started_anew_and_has_forgotten_its_episodes_is_
         await came_back.wait()
         return text
 
-    async with CuttingProxy(first.url).running() as proxy:
+    proxy = Line(first.url)
+    async with proxy.running():
         config = make_config(proxy.url, retries=2)
         async with playing(config, engine, renderer, outage_seconds=20) as run:
             run.sync(0)
@@ -193,13 +221,61 @@ async def test_a_server_that_was_started_anew_and_has_forgotten_its_episodes_is_
             engine.script = lambda prompt, rng: pause(guess(prompt, rng))
             run.sync(1)
             await waiting.wait()
-            proxy._port = int(second.url.rsplit(":", 1)[1])
-            proxy.cut()
+            proxy.lead_to(second.url)
             came_back.set()
             groups, _ = await run.collector.batch()
     assert [len(group.scored) for group in groups] == [4, 4]
     lost = [r for group in groups for r in group.rollouts if r.reward is None]
     assert {r.trajectory.failure and r.trajectory.failure.error for r in lost} == {"EpisodeNotFound"}
+
+
+def serve_in_a_process(port: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "ludus.client.cli", "serve", f"{SCRIPTED}:Saying", "--port", str(port)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@pytest.mark.timeout(120)
+async def test_a_server_killed_in_mid_run_and_started_again_is_played_on(
+    engine: ScriptedEngine, renderer: Renderer, unused_tcp_port: int
+) -> None:
+    waiting, killed = asyncio.Event(), asyncio.Event()
+    server = serve_in_a_process(unused_tcp_port)
+    try:
+        await listening(unused_tcp_port)
+
+        async def pause(text: str) -> str:
+            waiting.set()
+            await killed.wait()
+            return text
+
+        engine.script = lambda prompt, rng: pause(guess(prompt, rng))
+        config = make_config(f"http://127.0.0.1:{unused_tcp_port}", retries=2)
+        async with playing(config, engine, renderer) as run:
+            run.sync(0)
+            await waiting.wait()
+            server.kill()
+            server.wait()
+            killed.set()
+            server = serve_in_a_process(unused_tcp_port)
+            groups, _ = await run.collector.batch()
+        assert [len(group.scored) for group in groups] == [4, 4]
+        assert any(rollout.status is RolloutStatus.FAILED for group in groups for rollout in group.rollouts)
+    finally:
+        server.kill()
+        server.wait()
+
+
+async def listening(port: int) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0.1)
+            else:
+                writer.close()
+                await writer.wait_closed()
+                return
 
 
 async def test_a_full_server_is_waited_for(serve: Any, engine: ScriptedEngine, renderer: Renderer) -> None:
@@ -289,9 +365,8 @@ async def test_a_server_that_forgot_its_outcomes_is_told_them_again(
     async with playing(config(first.url), engine, renderer) as run:
         await batches(run, 3)
         state = run.collector.state()
-        expected = dict(known(first))
         then = await batches(run, 1, 3)
-    assert sum(tries for tries, _ in expected.values()) == 3 * 8 * 4
+    assert sum(tries for tries, _ in known(first).values()) == 3 * 8 * 4
     async with playing(config(second.url), engine, renderer, state) as run:
         again = await batches(run, 1, 3)
     assert [group.task for group in again] == [group.task for group in then]

@@ -96,10 +96,11 @@ class Collector:
             if groups is not None:
                 break
             await self._changed.wait()
+        # No wait from here on: whoever cancels this gets the groups, or they are still there.
         for group in groups:
             del self._draws[group.number]
+            self._source.report(group)
         dropped, self._dropped = self._dropped, []
-        await self._source.report(groups)
         return groups, rollout_metrics(groups, dropped, self._window.batches - 1, self._minimum)
 
     def state(self) -> dict[str, Any]:
@@ -114,7 +115,7 @@ class Collector:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from `state()`; to be called before the collector is entered.
+        """Go on from `state()`; to be called before the first `synced`.
 
         Raises:
             RolloutError: a group is to be played again in an environment that the configuration no longer has.
@@ -155,7 +156,7 @@ class Collector:
             self._in_a_row.append(group)
             if len(self._in_a_row) >= self._config.rollouts.patience:
                 raise RolloutError(nothing_to_learn(self._in_a_row, self._minimum))
-            await self._source.report([group])
+            self._source.report(group)
             del self._draws[number]
             self._window.drop(number)
         self._notify()

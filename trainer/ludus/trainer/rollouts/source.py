@@ -7,7 +7,7 @@ import hashlib
 import os
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self
@@ -19,7 +19,7 @@ from ludus.protocol import errors as e
 from ludus.protocol.episodes import EnvironmentInfo, Outcome, TaskRow
 from ludus.trainer.config import EnvironmentConfig, TrainConfig
 from ludus.trainer.errors import ConfigError, RolloutError
-from ludus.trainer.samples import RolloutGroup
+from ludus.trainer.samples import RolloutGroup, scored_rewards
 
 OUTAGE_SECONDS: Final = 60.0
 """How long a server that was there before may be away until the run stops."""
@@ -132,9 +132,10 @@ class TaskSource:
         self._stages = {environment.label: 0 for environment in environments}
         self._recent: dict[str, deque[float]] = {environment.label: deque() for environment in environments}
         self._outcomes: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
-        """By label and split: tries and passes of each task, as they were reported."""
-        self._unsure = False
-        """Whether the servers may not know what was reported before."""
+        """By label and split: tries and passes of each task, for environments with a curriculum."""
+        self._news: dict[tuple[str, str], dict[str, list[bool]]] = {}
+        """What of it the servers have not been told."""
+        self._telling = asyncio.Lock()
 
     def find(self, label: str) -> ConnectedEnvironment:
         """The environment of that label.
@@ -180,48 +181,39 @@ class TaskSource:
         explore, seed = rng.random(), rng.getrandbits(48)
         if curriculum is None:
             return (await remote.sample(split, seed=seed))[0]
-        if self._unsure:
-            self._unsure = False
-            await asyncio.gather(*(self._tell(self.find(label), split, {}) for label, split in self._outcomes))
+        async with self._telling:
+            for key in [key for key in self._news if key[0] == environment.label]:
+                await self._tell(environment, key)
         if explore < curriculum.explore:
             known = self._outcomes.get((environment.label, split), {})
             tasks = await remote.sample(split, EXPLORED, seed=seed)
             return next((task for task in tasks if task.id not in known), tasks[0])
         return (await remote.sample(split, seed=seed, strategy="band", band=(curriculum.low, curriculum.high)))[0]
 
-    async def report(self, groups: Iterable[RolloutGroup]) -> None:
-        """Take note of what came of groups, for curriculum and stages.
+    def report(self, group: RolloutGroup) -> None:
+        """Take note of what came of a group, for stages and curriculum; servers are told before they choose again."""
+        environment = self.find(group.environment)
+        split = group.rollouts[0].trajectory.split
+        rewards = scored_rewards(group.rollouts)
+        if split == self.split(environment):
+            self._advance(environment, rewards)
+        if environment.entry.curriculum is not None and rewards:
+            passed = [reward >= self._success for reward in rewards]
+            key = (group.environment, split)
+            self._news.setdefault(key, {}).setdefault(group.task, []).extend(passed)
+            known = self._outcomes.setdefault(key, {})
+            tries, passes = known.get(group.task, (0, 0))
+            known[group.task] = (tries + len(passed), passes + sum(passed))
 
-        Raises:
-            RolloutError: the server refuses, or cannot be reached any more.
-        """
-        news: dict[tuple[str, str], dict[str, list[bool]]] = {}
-        for group in groups:
-            environment = self.find(group.environment)
-            split = group.rollouts[0].trajectory.split if group.rollouts else ""
-            rewards = [rollout.reward for rollout in group.scored if rollout.reward is not None]
-            if split == self.split(environment):
-                self._advance(environment, rewards)
-            if environment.entry.curriculum is not None and rewards:
-                passes = news.setdefault((group.environment, split), {}).setdefault(group.task, [])
-                passes += [reward >= self._success for reward in rewards]
-        for (label, split), passed in news.items():
-            environment = self.find(label)
-            try:
-                await self._tell(environment, split, passed)
-            except e.LudusError as error:
-                environment.check(error)
-
-    async def _tell(self, environment: ConnectedEnvironment, split: str, news: dict[str, list[bool]]) -> None:
-        """Report outcomes; and all earlier ones when the server has forgotten them, as one that was restarted has."""
-        known = self._outcomes.setdefault((environment.label, split), {})
-        earlier = {task: [n < passes for n in range(tries)] for task, (tries, passes) in known.items()}
-        for task, passed in news.items():
-            tries, passes = known.get(task, (0, 0))
-            known[task] = (tries + len(passed), passes + sum(passed))
-        recorded = await self._send(environment, split, news)
+    async def _tell(self, environment: ConnectedEnvironment, key: tuple[str, str]) -> None:
+        """Report the news; and all else when the server has forgotten it, as one that was restarted has."""
+        news, known = self._news.pop(key), dict(self._outcomes[key])
+        recorded = await self._send(environment, key[1], news)
         if recorded < sum(tries for tries, _ in known.values()):
-            await self._send(environment, split, earlier)
+            for task, passed in news.items():
+                known[task] = (known[task][0] - len(passed), known[task][1] - sum(passed))
+            earlier = {task: [n < passes for n in range(tries)] for task, (tries, passes) in known.items()}
+            await self._send(environment, key[1], earlier)
 
     async def _send(self, environment: ConnectedEnvironment, split: str, passed: dict[str, list[bool]]) -> int:
         """How many outcomes the server has now."""
@@ -248,7 +240,10 @@ class TaskSource:
         return {
             "stages": dict(self._stages),
             "recent": {label: list(recent) for label, recent in self._recent.items()},
-            "outcomes": [[*key, {task: list(n) for task, n in known.items()}] for key, known in self._outcomes.items()],
+            "outcomes": [
+                [*key, {task: list(counts) for task, counts in known.items()}, self._news.get(key, {})]
+                for key, known in self._outcomes.items()
+            ],
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -257,12 +252,10 @@ class TaskSource:
         for label in labels.keys() & state["stages"].keys():
             self._stages[label] = min(state["stages"][label], len(labels[label].splits) - 1)
             self._recent[label] = deque(state["recent"][label])
-        self._outcomes = {
-            (label, split): {task: (tries, passes) for task, (tries, passes) in known.items()}
-            for label, split, known in state["outcomes"]
-            if label in labels and labels[label].entry.curriculum is not None
-        }
-        self._unsure = True
+        for label, split, known, news in state["outcomes"]:
+            if label in labels and labels[label].entry.curriculum is not None:
+                self._outcomes[label, split] = {task: (tries, passes) for task, (tries, passes) in known.items()}
+                self._news[label, split] = {task: list(passed) for task, passed in news.items()}
 
 
 # ── connecting ──────────────────────────────────────────────────────────────────────────────────────────────────────
