@@ -13,7 +13,7 @@ TEXTS = [
     *(f'<tool_call>{{"name": "guess", "arguments": {{"number": {n}}}}}</tool_call>' for n in range(40)),
     *(f"My number is higher than {n}. Guesses left: {n % 5}." for n in range(40)),
 ]
-TOOLS = [
+TOOLS: list[Any] = [
     {
         "type": "function",
         "function": {
@@ -80,7 +80,7 @@ def test_a_longer_conversation_begins_with_the_ids_of_a_shorter_one(system: bool
     messages = CONVERSATION if system else CONVERSATION[1:]
 
     def render(count: int, prompt: bool) -> list[int]:
-        encoded = tokenizer.apply_chat_template(messages[:count], tools=tools, add_generation_prompt=prompt)
+        encoded: Any = tokenizer.apply_chat_template(messages[:count], tools=tools, add_generation_prompt=prompt)
         return list(encoded["input_ids"])
 
     whole = render(len(messages), False)
@@ -91,7 +91,7 @@ def test_a_longer_conversation_begins_with_the_ids_of_a_shorter_one(system: bool
 
 
 def test_the_template_lists_tools_and_writes_calls() -> None:
-    text = make_tokenizer((), 512).apply_chat_template(CONVERSATION, tools=TOOLS, tokenize=False)
+    text: Any = make_tokenizer((), 512).apply_chat_template(CONVERSATION, tools=TOOLS, tokenize=False)
     assert text.startswith("""<|im_start|>system
 Play well.
 Tools:

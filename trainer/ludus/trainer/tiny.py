@@ -114,8 +114,8 @@ def make_tiny_model(
         max_position_embeddings=context,
         tie_word_embeddings=False,
         bos_token_id=None,
-        eos_token_id=tokenizer.convert_tokens_to_ids(TURN_END),
-        pad_token_id=tokenizer.convert_tokens_to_ids(PADDING),
+        eos_token_id=tokenizer.get_vocab()[TURN_END],
+        pad_token_id=tokenizer.get_vocab()[PADDING],
         architectures=["Qwen3ForCausalLM"],
         dtype="float32",
     )

@@ -399,7 +399,7 @@ class _Batch:
         if (self.temperature[rows] != 1.0).any():
             logits = logits.double() / self._tensor(np.maximum(self.temperature[rows], 1e-9))[:, None]
         logprobs = logits.log_softmax(-1)
-        cumulative = logprobs.double().exp_().cumsum(-1)
+        cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
         point = self._tensor(_uniform(self.seed[rows], self.length[rows] - self.start[rows]))[:, None]
         chosen = torch.searchsorted(cumulative, point * cumulative[:, -1:], right=True).clamp_(max=logits.shape[1] - 1)
         values = logprobs.gather(1, chosen)[:, 0].cpu().numpy()
@@ -540,7 +540,7 @@ class TorchEngine(Engine):
             )
         self._model = _own_copy(model, torch.device(device or model.device), dtype or model.dtype)
         self._weights: dict[str, Tensor] = self._model.state_dict()
-        self._vocabulary = int(self._model.get_input_embeddings().weight.shape[0])
+        self._vocabulary: int = self._model.config.get_text_config().vocab_size
         self._batch = _Batch(self._model, config, context)
         self._context = context
         self._inbox: deque[tuple[Callable[[], Any], asyncio.Future[Any] | None]] = deque()
