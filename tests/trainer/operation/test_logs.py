@@ -17,7 +17,7 @@ from ludus.client.trajectory import Trajectory
 from ludus.trainer import logs
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import ConfigError, TrainerError
-from ludus.trainer.logs import RunLog, plain_name, sparkline
+from ludus.trainer.logs import RunLog, Sink, plain_name, sparkline
 from ludus.trainer.samples import RolloutGroup, Sample
 from ludus.trainer.settings import read_config
 
@@ -154,22 +154,16 @@ def test_a_tracker_that_breaks_is_left_out_and_the_run_goes_on(
 ) -> None:
     told: list[int] = []
 
-    class Broken:
-        def write(self, step: int, metrics: Mapping[str, float]) -> None:
-            told.append(step)
-            raise ConnectionError("no server")
+    def fail(step: int, metrics: Mapping[str, float]) -> None:
+        told.append(step)
+        raise ConnectionError("no server")
 
-        def close(self) -> None:
-            raise AssertionError("a tracker that broke is not closed again")
+    def time_out() -> None:
+        raise TimeoutError("still uploading")
 
-    class Slow(Broken):
-        def write(self, step: int, metrics: Mapping[str, float]) -> None:
-            told.append(-step)
-
-        def close(self) -> None:
-            raise TimeoutError("still uploading")
-
-    monkeypatch.setattr(logs, "_open_sinks", lambda *_: [Broken(), Slow()])
+    broken = Sink("broken", fail, lambda: pytest.fail("a tracker that broke is not closed again"))
+    slow = Sink("slow", lambda step, metrics: told.append(-step), time_out)
+    monkeypatch.setattr(logs, "_open_sinks", lambda *_: [broken, slow])
     config = make_config()
     log = RunLog(config)
     log.metrics(1, {"reward/mean": 1.0})
@@ -178,8 +172,8 @@ def test_a_tracker_that_breaks_is_left_out_and_the_run_goes_on(
     assert told == [1, -1, -2]
     notes = [line["note"] for line in lines(config.output / "metrics.jsonl") if "note" in line]
     assert notes == [
-        "Broken gets no more metrics: no server",
-        "Slow may lack the last metrics: still uploading",
+        "broken gets no more metrics: no server",
+        "slow may lack the last metrics: still uploading",
     ]
 
 

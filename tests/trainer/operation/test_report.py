@@ -74,8 +74,9 @@ def full(log: RunLog, make_group: MakeGroup, **more: Any) -> None:
     for step in range(1, 61):
         log.metrics(step, {
             "reward/mean": step / 60, "reward/std": 0.1, "rollout/tokens": 40, "rollout/staleness_max": 1,
-            "ends/won": 1, "rollout/failed": 0, "loss/mismatch_k3": 1e-4, "loss/masked": 0.1, "time/wait": 1, "time/step": 3,
-            "throughput/trained_tokens": 12_000, "sft/loss": float("nan") if step == 3 else 2,
+            "ends/won": 1, "rollout/failed": 0, "loss/mismatch_k3": 1e-4, "loss/masked": 0.1,
+            "time/wait": 1, "time/step": 3, "throughput/trained_tokens": 12_000,
+            "sft/loss": float("nan") if step == 3 else 2,
         })  # fmt: skip
         log.rollouts(step, [make_group(step, 1.0, None, **more)])
     log.metrics(60, {name: value + 0.5 for name, value in HELD_OUT.items()})
@@ -196,6 +197,15 @@ def test_long_texts_and_long_runs_are_cut(make_page: Callable[..., Page], make_g
     page = make_page(fill)
     assert "92,000 characters more" in page.text
     assert len(page.all("g", "h")) <= 2 * 150
+
+
+def test_parts_of_a_whole_stay_parts_when_a_long_run_is_averaged() -> None:
+    rare = [(step, 1.0) for step in range(0, 1_000, 3)]
+    drawn = _figure(FIGURES[4], {"often": [(step, 3.0) for step in range(1_000)], "rare": rare}, {})
+    shares = [tuple(map(float, found)) for found in re.findall(r"step \S+: (\S+) · ([\d.]+)<", drawn)]
+    assert len(shares) <= 150
+    assert all(often + second == pytest.approx(1, abs=0.01) for often, second in shares)
+    assert all(0.85 < often < 0.97 for often, _ in shares)
 
 
 def test_the_report_is_written_at_evaluations_and_at_the_end(make_config: MakeConfig) -> None:

@@ -99,7 +99,7 @@ def test_of_two_values_for_a_key_the_later_one_wins(file: Path) -> None:
 
 
 def test_without_a_file_the_example_stands_in() -> None:
-    assert read_config(None).model.path == EXAMPLE["model"]["path"]
+    assert read_config(None).model.path == "Qwen/Qwen3-0.6B"
     read_config(None, ["--environments.0.url=http://changed"])
     assert EXAMPLE["environments"] == [{"url": "http://127.0.0.1:8000"}]
 

@@ -78,9 +78,7 @@ def leveldb_records(data: bytes) -> Iterator[bytes]:
 
 
 def test_wandb_goes_on_with_the_same_run(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb")
-    from wandb.proto import wandb_internal_pb2
-
+    messages = pytest.importorskip("wandb.proto.wandb_internal_pb2")
     monkeypatch.setenv("WANDB_MODE", "offline")
     config = make_config("--logging.wandb=probe")
     train_twice(config)
@@ -88,7 +86,7 @@ def test_wandb_goes_on_with_the_same_run(make_config: MakeConfig, monkeypatch: p
     runs = set()
     for file in sorted((config.output / "wandb").glob("offline-run-*/*.wandb")):
         for data in leveldb_records(file.read_bytes()):
-            record = wandb_internal_pb2.Record.FromString(data)
+            record = messages.Record.FromString(data)
             runs |= {record.run.run_id} - {""}
             row = {item.key or item.nested_key[0]: item.value_json for item in record.history.item}
             if "reward/mean" in row:

@@ -13,13 +13,13 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple
 
 from rich.console import Console
 from rich.live import Live
@@ -48,16 +48,14 @@ SHOWN: Final = {
 """The metrics that the terminal shows, beside those of evaluations, and what it calls them."""
 
 
-class Sink(Protocol):
-    """Somewhere that metrics go."""
+class Sink(NamedTuple):
+    """Somewhere else that metrics go."""
 
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Take the finite metrics of a step. A step may come in several parts."""
-        ...
-
-    def close(self) -> None:
-        """Write out what is left."""
-        ...
+    name: str
+    write: Callable[[int, Mapping[str, float]], object]
+    """Takes a step's finite metrics; a step may come in several parts."""
+    close: Callable[[], object]
+    """Writes out what is left."""
 
 
 class RunLog:
@@ -100,7 +98,7 @@ class RunLog:
                 sink.write(step, {plain_name(name): value for name, value in finite.items()})
             except Exception as error:
                 self._sinks.remove(sink)
-                self.note(f"{type(sink).__name__} gets no more metrics: {error}")
+                self.note(f"{sink.name} gets no more metrics: {error}")
         if any(name.startswith("evaluation/") for name in values):
             self._report()
 
@@ -144,7 +142,7 @@ class RunLog:
                 try:
                     sink.close()
                 except Exception as error:
-                    self.note(f"{type(sink).__name__} may lack the last metrics: {error}")
+                    self.note(f"{sink.name} may lack the last metrics: {error}")
         finally:
             if self._terminal:
                 self._terminal.close()
@@ -270,24 +268,19 @@ def sparkline(values: Sequence[float], width: int = 32) -> str:
     return "".join("▁▂▃▄▅▆▇█"[round(7 * (mean - low) / spread)] if spread else "▄" for mean in means)
 
 
-# ---- trackers
+# ---- trackers: each function opens one for a run of that name, which a resumed run goes on with
 
 
 def _open_sinks(config: TrainConfig, resumed: int | None) -> list[Sink]:
-    logging, file = config.logging, config.output / "run_name"
+    file = config.output / "run_name"
     if resumed is None or not file.exists():
         file.write_text(f"{plain_name(config.output.resolve().name)}-{secrets.token_hex(4)}", encoding="utf-8")
     name = file.read_text(encoding="utf-8")
-    sinks: list[Sink] = []
-    if logging.tensorboard:
-        sinks.append(TensorBoard(config.output / "tensorboard", resumed))
-    if logging.wandb:
-        sinks.append(WeightsAndBiases(config, logging.wandb, name))
-    if logging.mlflow:
-        sinks.append(Mlflow(config, logging.mlflow, name))
-    if logging.trackio:
-        sinks.append(Trackio(config, logging.trackio, name))
-    return sinks
+    trackers: dict[str, Callable[..., Sink]] = {
+        "tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow, "trackio": _trackio
+    }  # fmt: skip
+    wanted = {tracker: getattr(config.logging, tracker) for tracker in trackers}
+    return [trackers[tracker](config, place, name, resumed) for tracker, place in wanted.items() if place]
 
 
 def _package(module: str, package: str) -> Any:
@@ -297,82 +290,57 @@ def _package(module: str, package: str) -> Any:
         raise ConfigError(f"logging.{package}: {error}; install it with: pip install {package}") from None
 
 
-class TensorBoard:
-    """Event files: `tensorboard --logdir RUN`."""
+def _tensorboard(config: TrainConfig, _: bool, name: str, resumed: int | None) -> Sink:
+    """https://pytorch.org/docs/stable/tensorboard.html"""
+    package = _package("torch.utils.tensorboard", "tensorboard")
+    purge = None if resumed is None else resumed + 1
+    writer = package.SummaryWriter(str(config.output / "tensorboard"), purge_step=purge)
 
-    def __init__(self, folder: Path, resumed: int | None) -> None:
-        purge = None if resumed is None else resumed + 1
-        self._writer = _package("torch.utils.tensorboard", "tensorboard").SummaryWriter(str(folder), purge_step=purge)
+    def write(step: int, metrics: Mapping[str, float]) -> None:
+        for metric, value in metrics.items():
+            writer.add_scalar(metric, value, step)
+        writer.flush()
 
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See `Sink`."""
-        for name, value in metrics.items():
-            self._writer.add_scalar(name, value, step)
-        self._writer.flush()
-
-    def close(self) -> None:
-        """See `Sink`."""
-        self._writer.close()
+    return Sink("tensorboard", write, writer.close)
 
 
-class WeightsAndBiases:
+def _wandb(config: TrainConfig, project: str, name: str, _: int | None) -> Sink:
     """https://docs.wandb.ai/ref/python; `WANDB_MODE=offline` keeps everything on this machine."""
-
-    def __init__(self, config: TrainConfig, project: str, name: str) -> None:
-        settings = config.model_dump(mode="json")
-        self._run = _package("wandb", "wandb").init(
-            project=project, id=name, name=name, resume="allow", dir=str(config.output), config=settings
-        )
-        # Its own count of steps cannot go back, which a resumed run does.
-        self._run.define_metric("*", step_metric="trained_steps")
-
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See `Sink`."""
-        self._run.log({**metrics, "trained_steps": step})
-
-    def close(self) -> None:
-        """See `Sink`."""
-        self._run.finish()
+    settings = config.model_dump(mode="json")
+    run = _package("wandb", "wandb").init(
+        project=project, id=name, name=name, resume="allow", dir=str(config.output), config=settings
+    )
+    # Its own count of steps cannot go back, which a resumed run does.
+    run.define_metric("*", step_metric="trained_steps")
+    return Sink("wandb", lambda step, metrics: run.log({**metrics, "trained_steps": step}), run.finish)
 
 
-class Mlflow:
+def _mlflow(config: TrainConfig, experiment: str, name: str, _: int | None) -> Sink:
     """https://mlflow.org/docs/latest/ml/tracking; `MLFLOW_TRACKING_URI` says where."""
+    mlflow = _package("mlflow", "mlflow")
+    client = mlflow.MlflowClient()
+    known = client.get_experiment_by_name(experiment)
+    place = known.experiment_id if known else client.create_experiment(experiment)
+    runs = client.search_runs([place], f"attributes.run_name = '{name}'")
+    run = (runs[0] if runs else client.create_run(place, run_name=name)).info.run_id
+    client.update_run(run, status="RUNNING")
+    client.log_text(run, config_toml(config), "config.toml")
 
-    def __init__(self, config: TrainConfig, experiment: str, name: str) -> None:
-        self._mlflow = _package("mlflow", "mlflow")
-        self._client = self._mlflow.MlflowClient()
-        known = self._client.get_experiment_by_name(experiment)
-        place = known.experiment_id if known else self._client.create_experiment(experiment)
-        runs = self._client.search_runs([place], f"attributes.run_name = '{name}'")
-        self._run = (runs[0] if runs else self._client.create_run(place, run_name=name)).info.run_id
-        self._client.update_run(self._run, status="RUNNING")
-        self._client.log_text(self._run, config_toml(config), "config.toml")
-
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See `Sink`."""
+    def write(step: int, metrics: Mapping[str, float]) -> None:
         now = int(time.time() * 1000)
-        values = [self._mlflow.entities.Metric(name, value, now, step) for name, value in metrics.items()]
-        self._client.log_batch(self._run, metrics=values, synchronous=False)
+        values = [mlflow.entities.Metric(metric, value, now, step) for metric, value in metrics.items()]
+        client.log_batch(run, metrics=values, synchronous=False)
 
-    def close(self) -> None:
-        """See `Sink`."""
-        self._mlflow.flush_async_logging()
-        self._client.set_terminated(self._run)
+    def close() -> None:
+        mlflow.flush_async_logging()
+        client.set_terminated(run)
+
+    return Sink("mlflow", write, close)
 
 
-class Trackio:
+def _trackio(config: TrainConfig, project: str, name: str, _: int | None) -> Sink:
     """https://huggingface.co/docs/trackio; `trackio show` opens it."""
-
-    def __init__(self, config: TrainConfig, project: str, name: str) -> None:
-        settings = config.model_dump(mode="json")
-        self._run = _package("trackio", "trackio").init(
-            project=project, name=name, resume="allow", embed=False, config=settings
-        )
-
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See `Sink`."""
-        self._run.log(dict(metrics), step=step)
-
-    def close(self) -> None:
-        """See `Sink`."""
-        self._run.finish()
+    settings = config.model_dump(mode="json")
+    package = _package("trackio", "trackio")
+    run = package.init(project=project, name=name, resume="allow", embed=False, config=settings)
+    return Sink("trackio", lambda step, metrics: run.log(dict(metrics), step=step), run.finish)

@@ -216,17 +216,14 @@ def _curves(metrics: Curves) -> dict[str, str]:
         if chosen:
             pictures.append(_figure(figure, chosen, bands))
     known = re.compile(r"evaluation/.+|time/step")
-    others = [
-        _figure(Figure(name, "", ()), {name: points}, {}) for name, points in left.items() if not known.fullmatch(name)
-    ]
-    folded = (
-        f'<details><summary class="soft">all other metrics</summary><div class="grid">{"".join(others)}</div></details>'
-    )
+    rest = {name: points for name, points in left.items() if not known.fullmatch(name)}
+    others = "".join(_figure(Figure(name, "", ()), {name: points}, {}) for name, points in rest.items())
+    folded = f'<details><summary class="soft">all other metrics</summary><div class="grid">{others}</div></details>'
     return {"curves": "".join(pictures) or '<p class="soft">No steps yet.</p>', "others": folded if others else ""}
 
 
 def _figure(figure: Figure, curves: Curves, bands: Mapping[str, Curves]) -> str:
-    curves = {label: _thin(points) for label, points in list(curves.items())[:8]}
+    curves = dict(list(curves.items())[:8])
     draw = _stack(curves) if figure.stacked else _lines(curves, bands)
     keys = "".join(f'<span><i class="k{n}"></i>{esc(label)}</span>' for n, label in enumerate(curves))
     legend = f'<div class="legend">{keys}</div>' if len(curves) > 1 else ""
@@ -265,6 +262,7 @@ class Scale(NamedTuple):
 
 
 def _lines(curves: Curves, bands: Mapping[str, Curves]) -> str:
+    curves = {label: _thin(points) for label, points in curves.items()}
     edges = [point for band in bands.values() for side in band.values() for point in side]
     scale = Scale.around([point for points in curves.values() for point in points] + edges)
     drawn = []
@@ -283,19 +281,18 @@ def _lines(curves: Curves, bands: Mapping[str, Curves]) -> str:
 def _stack(curves: Curves) -> str:
     """Areas that sum to 1 at every step."""
     steps = sorted({step for points in curves.values() for step, _ in points})
-    values = {label: dict(points) for label, points in curves.items()}
-    totals = {step: sum(values[label].get(step, 0.0) for label in curves) or 1.0 for step in steps}
-    scale, below, drawn = Scale(steps[0], max(steps[-1], steps[0] + 1), 0.0, 1.0), dict.fromkeys(steps, 0.0), []
-    shares: dict[str, list[tuple[float, float]]] = {}
-    for n, label in enumerate(curves):
-        shares[label] = [(step, values[label].get(step, 0.0) / totals[step]) for step in steps]
-        above = {step: below[step] + share for step, share in shares[label]}
-        outline = [*above.items(), *reversed(below.items())]
-        if len(steps) == 1:
-            outline += [(step + 1, value) for step, value in reversed(outline)]
-        drawn.append(f'<polygon class="area f{n}" points="{scale.path(outline)}"/>')
+    values = [dict(points) for points in curves.values()]
+    totals = {step: sum(own.get(step, 0.0) for own in values) or 1.0 for step in steps}
+    shares = [_thin([(step, own.get(step, 0.0) / totals[step]) for step in steps]) for own in values]
+    scale, drawn = Scale(steps[0], max(steps[-1], steps[0] + 1), 0.0, 1.0), ""
+    below = [(step, 0.0) for step, _ in shares[0]]
+    for n, own in enumerate(shares):
+        above = [(step, low + share) for (step, low), (_, share) in zip(below, own, strict=True)]
+        # A single step is as wide as the picture.
+        wide = [(scale.x1, above[0][1]), (scale.x1, below[0][1])] if len(above) == 1 else []
+        drawn += f'<polygon class="area f{n}" points="{scale.path([*above, *wide, *reversed(below)])}"/>'
         below = above
-    return _svg(scale, "".join(drawn), shares)
+    return _svg(scale, drawn, dict(zip(curves, shares, strict=True)))
 
 
 def _svg(scale: Scale, drawn: str, curves: Curves) -> str:
