@@ -92,12 +92,11 @@ class Checkpoints:
 
     def clear(self) -> None:
         """Remove all checkpoints: a run that does not resume must not be resumed from those of an earlier one."""
+        _on_first(self._remove_all)
 
-        def remove_all() -> None:
-            for path in self._paths():
-                _remove(path)
-
-        _on_first(remove_all)
+    def _remove_all(self) -> None:
+        for path in self._paths():
+            _remove(path)
 
     def _prepare(self, aside: Path) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

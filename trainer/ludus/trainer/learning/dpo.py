@@ -13,13 +13,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, permutations
-from typing import Protocol
-
-from torch import Tensor
 
 from ludus.trainer.config import DpoConfig
 from ludus.trainer.errors import ConfigError
-from ludus.trainer.learning.losses import Objective, linear_objective
+from ludus.trainer.learning.learner import Learner
+from ludus.trainer.learning.losses import linear_objective
 from ludus.trainer.learning.sft import read_episodes, render, shuffled, uniform
 from ludus.trainer.samples import Sample, TrainBatch
 from ludus.trainer.tokens.renderer import Renderer
@@ -31,18 +29,6 @@ class Pair:
 
     preferred: Sample
     rejected: Sample
-
-
-class Learns(Protocol):
-    """What is asked of the learner."""
-
-    def logprobs(self, samples: Sequence[Sample], *, reference: bool = False) -> list[Tensor]:
-        """Log-probabilities of each sample's sampled tokens."""
-        ...
-
-    def step(self, batch: TrainBatch, objective: Objective, *, learning_rate: float | None = None) -> dict[str, float]:
-        """One update."""
-        ...
 
 
 def preference_pairs(config: DpoConfig, renderer: Renderer, *, context: int) -> list[Pair]:
@@ -75,7 +61,7 @@ def preference_pairs(config: DpoConfig, renderer: Renderer, *, context: int) -> 
     return pairs
 
 
-def train_dpo(learner: Learns, pairs: Sequence[Pair], config: DpoConfig, *, seed: int) -> Iterator[dict[str, float]]:
+def train_dpo(learner: Learner, pairs: Sequence[Pair], config: DpoConfig, *, seed: int) -> Iterator[dict[str, float]]:
     """`steps` updates; yields the metrics of each: those of the learner, and `dpo/…`."""
     for chosen in islice(shuffled(len(pairs), config.batch, seed), config.steps):
         batch = [pairs[index] for index in chosen]
