@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from ludus.trainer.learning.logprobs import token_logprobs
 from ludus.trainer.learning.losses import Objective, Tokens, linear_objective
 from ludus.trainer.learning.model import export, save_adapter, without_adapters
 from ludus.trainer.learning.packing import MicroBatch, pack
-from ludus.trainer.learning.parallel import Parallel, clip_gradient, gradient_norm, prepare, whole
+from ludus.trainer.learning.parallel import Parallel, by_mesh, clip_gradient, gradient_norm, prepare, reshard, whole
 from ludus.trainer.samples import Sample, TrainBatch, TrainSample
 
 BUCKET_BYTES = 512 * 2**20
@@ -42,8 +43,8 @@ CULPRITS = 8
 
 
 class Policy(nn.Module):
-    """Micro-batch → log-probabilities and entropies of the tokens that count, as one module for FSDP to wrap: the output
-    layer's weight is used without calling the layer, so that logits exist for a chunk of tokens only.
+    """Micro-batch → log-probabilities and entropies of the tokens that count, as one module for FSDP to wrap: the
+    output layer's weight is used without calling the layer, so that logits exist for a chunk of tokens only.
 
     Args:
         model: a causal language model whose logits are hidden × head.
@@ -53,12 +54,14 @@ class Policy(nn.Module):
 
     def __init__(self, model: PreTrainedModel, attention: Kind, chunk: int) -> None:
         super().__init__()
-        self.model, self.attention, self.chunk = model, attention, chunk
+        self.model, self.chunk = model, chunk
+        self.attention: Kind = attention
 
     def forward(self, micro: MicroBatch, entropy: bool) -> tuple[Tensor, Tensor | None]:
         """[N] log-probabilities of `micro.targets`, and [N] entropies in nats if asked for; both float32."""
         layout = Layout(micro.lengths, self.attention, micro.ids.device)
-        decoder, head = self.model.get_decoder(), self.model.get_output_embeddings()
+        decoder: Any = self.model.get_decoder()
+        head: Any = self.model.get_output_embeddings()
         ids, positions = micro.ids[None], micro.positions[None]
         hidden = decoder(input_ids=ids, position_ids=positions, layout=layout, use_cache=False).last_hidden_state[0]
         return token_logprobs(
@@ -109,7 +112,8 @@ class Learner:
 
     Args:
         config: the run's.
-        model: as `load_model` gives it; it is changed in place.
+        model: as `load_model` gives it, on the CPU or on the rank's device; it is changed in place. Each rank's part of
+            it goes to its device.
         parallel: this process among the ranks.
     """
 
@@ -118,16 +122,16 @@ class Learner:
         self.dtype: torch.dtype = getattr(torch, config.model.dtype)
         self.batches = 0
         """How many batches it has learned from on the schedule of learning rates."""
-        copied = config.model.lora is None and config.loss.kl != "none"
+        copied = config.model.lora is None and (config.loss.kl != "none" or config.dpo is not None)
         reference = copy.deepcopy(model).requires_grad_(False) if copied else None
         self.policy = self._wrap(model)
-        self.reference = self.policy if reference is None else self._wrap(reference)
+        self.reference = reference and self._wrap(reference)
         self.parameters = [parameter for parameter in self.policy.parameters() if parameter.requires_grad]
         self.optimizer = _optimizer(self.parameters, config.optimizer)
 
     def _wrap(self, model: PreTrainedModel) -> Policy:
         prepare(model, self.config.model)
-        attention = choose(self.config.model.attention, self.parallel.device, self.dtype)
+        attention: Kind = choose(self.config.model.attention, self.parallel.device, self.dtype)
         policy = Policy(model, attention, self.config.optimizer.logprob_chunk)
         self.parallel.wrap(policy, model, self.dtype)
         return policy
@@ -183,11 +187,17 @@ class Learner:
 
     @torch.no_grad()
     def _evaluate(self, micro: MicroBatch, *, reference: bool) -> Tensor:
+        policy = self.policy
+        adapters: AbstractContextManager[None] = nullcontext()
         if reference and self.config.model.lora is not None:
-            with without_adapters(self.model):
-                logprobs, _ = self.policy(micro, False)
-        else:
-            logprobs, _ = (self.reference if reference else self.policy)(micro, False)
+            adapters = without_adapters(self.model)
+        elif reference:
+            if self.reference is None:
+                raise ValueError("there is a reference only with a KL term in the loss, with DPO, or with LoRA")
+            policy = self.reference
+        with adapters:
+            logprobs: Tensor = policy(micro, False)[0]
+        reshard(policy)
         return logprobs
 
     def _update(self, batch: TrainBatch, works: Sequence[_Work], objective: Objective) -> _Outcome:
@@ -208,10 +218,10 @@ class Learner:
         for work in works:
             logprobs, entropy = self.policy(work.micro, objective is not linear_objective)
             if not work.counts:  # a part in the collectives, none in the sums
-                (logprobs.sum() * 0.0).backward()
+                torch.autograd.backward(logprobs.sum() * 0.0)
                 continue
             loss, metrics = objective(work.tokens(logprobs, entropy))
-            loss.backward()
+            torch.autograd.backward(loss)
             found.append({"loss": loss.detach(), **metrics})
         norm = gradient_norm(self.parameters)
         own = _merge(_floats(metrics) for metrics in found)
@@ -226,14 +236,20 @@ class Learner:
         return bad
 
     def logprobs(self, samples: Sequence[Sample], *, reference: bool = False) -> list[Tensor]:
-        """Log-probabilities of the sampled tokens, without gradient: [sampled] float32 on the CPU for each sample, the
-        same on all ranks. `reference` takes the model as it was loaded (adapters off; a frozen copy where the loss has a
-        KL term; otherwise the policy itself, so ask before the first step)."""
+        """Log-probabilities of the sampled tokens, without gradient.
+
+        Args:
+            samples: the same on all ranks.
+            reference: of the model as it was loaded, which is there with LoRA, a KL term in the loss, or DPO.
+
+        Returns:
+            For each sample [sampled] float32 on the CPU, the same on all ranks.
+        """
         counting = [TrainSample(s, (0.0,) * len(s.ids), tuple(map(float, s.mask)), i) for i, s in enumerate(samples)]
         found: dict[int, Tensor] = {}
         for work in self._share(counting):
             logprobs = self._evaluate(work.micro, reference=reference).cpu()
-            pieces = logprobs.split(torch.bincount(work.micro.sample).tolist())
+            pieces = torch.split(logprobs, torch.bincount(work.micro.sample).tolist())
             found.update(zip(work.micro.samples, pieces, strict=True))
         for part in self.parallel.gather(found):
             found.update(part)
@@ -295,8 +311,8 @@ class Learner:
             export(self.model, tokenizer, folder, tensors)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint holds, for torch.distributed.checkpoint: trained parameters, optimizer, schedule. Nothing in
-        the learner is random."""
+        """What a checkpoint holds, for torch.distributed.checkpoint: trained parameters, optimizer, schedule. Nothing
+        in the learner is random."""
         options = StateDictOptions(ignore_frozen_params=True)
         return {
             "model": get_model_state_dict(self.policy, options=options),
@@ -329,10 +345,10 @@ def scheduled_rate(config: OptimizerConfig, batch: int, batches: int) -> float:
 
 def _optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> torch.optim.Optimizer:
     groups = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        {"params": alike, "weight_decay": config.weight_decay if matrices else 0.0}
+        for matrices in (True, False)
+        for alike in by_mesh(p for p in parameters if (p.ndim >= 2) == matrices)
     ]
-    groups = [group for group in groups if group["params"]]
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=True)
 
 
@@ -373,8 +389,8 @@ def _blame(step: int, batch: TrainBatch, culprits: Sequence[int], outcome: _Outc
     return (
         f"batch {step}: the {what} is {value}, so nothing was changed. "
         + (f"Not finite alone: {'; '.join(named)}. " if named else "Each sample alone is finite; their sum is not. ")
-        + "Look at those rewards and log-probabilities in rollouts.jsonl, and at loss/gradient_norm and loss/ratio_max of "
-        "the steps before; a smaller optimizer.learning_rate or loss.dual_clip helps when they grew"
+        + "Look at those rewards and log-probabilities in rollouts.jsonl, and at loss/gradient_norm and loss/ratio_max "
+        "of the steps before; a smaller optimizer.learning_rate or loss.dual_clip helps when they grew"
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from ludus.trainer.config import LoraConfig, ModelConfig
@@ -62,11 +63,11 @@ def _from_hub(name: str) -> Path:
     raise ModelError(f"model.path = {name!r}: no such folder, not in the cache, and {reason}")
 
 
-def load_model(config: ModelConfig, device: torch.device | str) -> PreTrainedModel:
+def load_model(config: ModelConfig, device: torch.device | str = "cpu") -> PreTrainedModel:
     """The policy with float32 master weights on `device`, in evaluation mode: nothing is random in forward.
 
     With `config.lora`, adapters are in place and only they require gradients; the base keeps its names except that
-    adapted layers are at `….base_layer`. `ludus.trainer.learning.parallel.prepare` makes it fast.
+    adapted layers are at `….base_layer`. Compiling and the like is the learner's.
 
     Raises:
         ModelError: the path is wrong, weights are missing or broken, or the model's logits are not hidden × head.
@@ -74,11 +75,13 @@ def load_model(config: ModelConfig, device: torch.device | str) -> PreTrainedMod
     folder = model_folder(config.path)
     register()
     try:
-        model, info = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation=NAME, output_loading_info=True
         )
     except Exception as error:  # a broken file surfaces as any of a dozen types
         raise ModelError(f"model.path = {config.path!r}: {folder} cannot be loaded: {error}") from error
+    model: PreTrainedModel = loaded[0]
+    info: dict[str, Any] = loaded[1]
     if info["missing_keys"]:
         missing = sorted(info["missing_keys"])
         raise ModelError(
@@ -91,7 +94,8 @@ def load_model(config: ModelConfig, device: torch.device | str) -> PreTrainedMod
     require_packable(model.config)
     if config.lora is not None:
         _add_adapters(model, config.lora)
-    return model.to(device).eval()
+    nn.Module.to(model, device)
+    return model.eval()
 
 
 def _add_adapters(model: PreTrainedModel, config: LoraConfig) -> None:
@@ -100,9 +104,8 @@ def _add_adapters(model: PreTrainedModel, config: LoraConfig) -> None:
         from peft import inject_adapter_in_model
     except ImportError as error:
         raise ModelError("model.lora needs peft: pip install 'ludus[lora]'") from error
-    settings = PeftConfig(
-        r=config.rank, lora_alpha=config.alpha, target_modules=list(config.targets), task_type="CAUSAL_LM"
-    )
+    alpha: Any = config.alpha  # peft says int, and multiplies by what it gets
+    settings = PeftConfig(r=config.rank, lora_alpha=alpha, target_modules=list(config.targets), task_type="CAUSAL_LM")
     try:
         inject_adapter_in_model(settings, model)
     except ValueError as error:

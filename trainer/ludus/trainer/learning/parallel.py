@@ -1,8 +1,8 @@
 """Ranks: which part of the model and of the batch each process has, and what they tell each other.
 
-Launched by torchrun, the world is replicate × shard × tensor processes. Ranks along `tensor` share each layer and get the
-same tokens; ranks along `shard` share one copy of the parameters (FSDP2, 2304.11277) and ranks along `replicate` have
-copies (HSDP); those two get different tokens, and their gradients are added up. In a single process nothing happens.
+Launched by torchrun, the world is replicate × shard × tensor processes. Ranks along `tensor` share each layer and get
+the same tokens; ranks along `shard` share one copy of the parameters (FSDP2, 2304.11277) and ranks along `replicate`
+have copies (HSDP); those two get different tokens, and their gradients are added up.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
@@ -34,6 +35,7 @@ from ludus.trainer.config import ModelConfig, ParallelConfig
 from ludus.trainer.errors import ConfigError
 
 T = TypeVar("T")
+V = TypeVar("V", bound=Tensor)
 
 WAIT = timedelta(hours=12)
 """How long ranks wait for the first one to bring a batch. When it dies, torchrun ends them at once."""
@@ -65,14 +67,16 @@ class Parallel:
         """Into how many parts a batch is cut."""
         self.part = self.rank // self.tensor
         """Which of them is this rank's."""
-        self._mesh: DeviceMesh | None = None
-        self._control: dist.ProcessGroup | None = None
-        if self.world > 1:
-            dist.init_process_group("cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo")
-            sizes = {"replicate": config.replicate, "shard": shard, "tensor": config.tensor}
-            self._mesh = init_device_mesh(self.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
-            self._control = dist.new_group(backend="gloo", timeout=WAIT)
-            self._replicated = config.replicate > 1
+        self._sizes = {"replicate": config.replicate, "shard": shard, "tensor": config.tensor}
+        self._mesh = self._start() if self.world > 1 else None
+        self._control: Any = dist.new_group(backend="gloo", timeout=WAIT) if self.world > 1 else None
+
+    def _start(self) -> DeviceMesh:
+        """The group of all processes, where nobody has started it yet; of this one alone without torchrun."""
+        if not dist.is_initialized():
+            alone: dict[str, Any] = {"store": HashStore(), "rank": 0, "world_size": 1} if self.world == 1 else {}
+            dist.init_process_group("cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo", **alone)
+        return init_device_mesh(self.device.type, tuple(self._sizes.values()), mesh_dim_names=tuple(self._sizes))
 
     @property
     def first(self) -> bool:
@@ -87,13 +91,15 @@ class Parallel:
             model: its layers are sharded one by one, so that only one is whole at a time.
             dtype: of computing. Parameters, gradients and the optimizer's state stay float32.
         """
-        if self._mesh is None:
+        if self.world == 1 and dtype == torch.float32:
+            policy.to(self.device)
             return
+        self._mesh = self._mesh or self._start()  # FSDP keeps the master weights apart for a single process, too
         layers = decoder_layers(model)
         if self.tensor > 1:
             for layer in layers:
                 parallelize_module(layer, self._mesh["tensor"], _tensor_plan(layer))
-        mesh = self._mesh["replicate", "shard"] if self._replicated else self._mesh["shard"]
+        mesh = self._mesh["replicate", "shard"] if self._sizes["replicate"] > 1 else self._mesh["shard"]
         precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
         for module in (*layers, policy):
             fully_shard(module, mesh=mesh, mp_policy=precision)
@@ -150,7 +156,7 @@ def prepare(model: PreTrainedModel, config: ModelConfig) -> None:
             forward = torch.compile(forward, dynamic=True)
         if config.checkpoint_activations:
             forward = functools.partial(checkpoint, forward, use_reentrant=False)
-        layer.forward = forward  # type: ignore[method-assign]
+        layer.__dict__["forward"] = forward
 
 
 def _tensor_plan(layer: nn.Module) -> dict[str, ParallelStyle]:
@@ -166,9 +172,16 @@ def _tensor_plan(layer: nn.Module) -> dict[str, ParallelStyle]:
                 plan[name] = SequenceParallel(sequence_dim=2, use_local_output=True)
     if len(plan) < 7:
         raise ConfigError(
-            f"parallel.tensor: {type(layer).__name__} has not the layers q_proj … down_proj that can be split; set it to 1"
+            f"parallel.tensor: {type(layer).__name__} has no q_proj … down_proj that can be split; set it to 1"
         )
     return plan
+
+
+def reshard(policy: nn.Module) -> None:
+    """Free the whole parameters that a forward pass without backward leaves on the outermost module: they are stale
+    after the next update, and stand in for the sharded ones in `named_parameters`."""
+    if isinstance(policy, FSDPModule):
+        policy.reshard()
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -176,16 +189,21 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
+def by_mesh(tensors: Iterable[V]) -> list[list[V]]:
+    """Tensors in lists of those that are spread over the same ranks: torch's ops on lists take no others together."""
+    lists: dict[Any, list[V]] = {}
+    for tensor in tensors:
+        lists.setdefault(getattr(tensor, "device_mesh", None), []).append(tensor)
+    return list(lists.values())
+
+
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
     """The 2-norm of the whole gradient, the same on all ranks."""
-    by_mesh: dict[Any, list[Tensor]] = {}
-    for parameter in parameters:
-        if parameter.grad is not None:
-            by_mesh.setdefault(getattr(parameter.grad, "device_mesh", None), []).append(parameter.grad)
-    norms = [whole(get_total_norm(gradients)) for gradients in by_mesh.values()]
-    return torch.linalg.vector_norm(torch.stack(norms))
+    gradients = by_mesh(parameter.grad for parameter in parameters if parameter.grad is not None)
+    return torch.stack([whole(get_total_norm(alike)) for alike in gradients]).square().sum().sqrt()
 
 
-def clip_gradient(parameters: list[nn.Parameter], limit: float, norm: float) -> None:
+def clip_gradient(parameters: Iterable[nn.Parameter], limit: float, norm: float) -> None:
     """Scale the gradient down to `limit` where its `norm` is greater."""
-    clip_grads_with_norm_(parameters, limit, torch.tensor(norm))
+    for alike in by_mesh(parameters):
+        clip_grads_with_norm_(alike, limit, torch.tensor(norm))
