@@ -1,4 +1,4 @@
-"""Environments to learn from, and an engine that says what a script tells it to."""
+"""An engine that says what a script tells it to, and a run up to the learner, for tests of rollouts."""
 
 from __future__ import annotations
 
@@ -10,92 +10,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from ludus.server import Environment, Result, Split, Task, tool
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
 from ludus.trainer.errors import EngineError
 from ludus.trainer.rollouts.collector import Collector
 from ludus.trainer.rollouts.source import TaskSource, open_source
 from ludus.trainer.tokens.renderer import Renderer
-
-
-class Number(Task):
-    """Which number to say."""
-
-    target: int
-
-
-class Crash(Exception):
-    """What bad code raises."""
-
-
-class Saying(Environment[Number]):
-    """Say the right number. `warm` earns a little and goes on; some tools break."""
-
-    splits = {
-        "train": [Number(id=f"n-{index}", target=index % 4) for index in range(40)],
-        "hard": Split([Number(id=f"h-{index}", target=index % 4) for index in range(10)], type="train"),
-        "test": [Number(id=f"t-{index}", target=index % 4) for index in range(6)],
-    }
-    started: ClassVar[list[tuple[str, int]]] = []
-    """Task and seed of each episode."""
-
-    def setup(self) -> None:
-        self.started.append((self.task.id, self.seed))
-
-    def prompt(self) -> str:
-        return f"The number is {self.task.target}."
-
-    @tool(ends=True)
-    def say(self, number: int) -> Result:
-        """Say it."""
-        return Result("said", reward=float(number == self.task.target))
-
-    @tool
-    def warm(self) -> Result:
-        """Earn a little."""
-        return Result("warmer", reward=0.25)
-
-    @tool
-    def crash(self) -> str:
-        """Raise."""
-        raise Crash("kaboom")
-
-    def grade(self, answer: str) -> float:
-        return 0.5
-
-
-class Troubled(Saying):
-    """Fails a share of the calls, at random, whoever calls."""
-
-    share: ClassVar[float] = 0.0
-    dice: ClassVar[random.Random] = random.Random(7)
-
-    @tool(ends=True)
-    def say(self, number: int) -> Result:
-        """Say it."""
-        if self.dice.random() < self.share:
-            raise Crash("injected")
-        return Result("said", reward=float(number == self.task.target))
-
-
-class Broken(Environment[Number]):
-    """Cannot be set up."""
-
-    splits = Saying.splits
-
-    def setup(self) -> None:
-        raise Crash("no disk")
-
-    def prompt(self) -> str:
-        return "Never."
-
-    @tool
-    def say(self, number: int) -> str:
-        """Say it."""
-        return "said"
 
 
 def call(name: str, /, **arguments: Any) -> str:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from scripted import Saying, ScriptedEngine
+from saying import Saying
+from scripted import ScriptedEngine
 
 from ludus.trainer.tiny import make_tokenizer
 from ludus.trainer.tokens.renderer import Renderer

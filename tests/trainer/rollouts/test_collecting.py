@@ -8,7 +8,8 @@ import random
 from typing import Any
 
 import pytest
-from scripted import Broken, Playing, Saying, ScriptedEngine, Troubled, call, guess, make_config, playing
+from saying import Broken, Saying, Troubled
+from scripted import Playing, ScriptedEngine, call, guess, make_config, playing
 
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import EngineError, RolloutError

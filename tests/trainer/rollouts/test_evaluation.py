@@ -6,7 +6,8 @@ import random
 from typing import Any
 
 import pytest
-from scripted import Saying, ScriptedEngine, Troubled, call, make_config, playing
+from saying import Saying, Troubled
+from scripted import ScriptedEngine, call, make_config, playing
 
 from ludus.trainer.evaluation import evaluate, evaluation_metrics
 from ludus.trainer.learning.statistics import pass_at_k, pass_hat_k

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from cutting import CuttingProxy
-from scripted import Broken, Number, Playing, Saying, ScriptedEngine, call, guess, make_config, playing
+from saying import Broken, Number, Saying
+from scripted import Playing, ScriptedEngine, call, guess, make_config, playing
 from worlds import Playground
 
 from ludus.server import Environment
@@ -25,7 +26,7 @@ from ludus.trainer.rollouts.source import open_source
 from ludus.trainer.samples import RolloutStatus
 from ludus.trainer.tokens.renderer import Renderer
 
-SCRIPTED = Path(__file__).parents[2] / "support" / "scripted.py"
+SAYING = Path(__file__).parents[2] / "support" / "saying.py"
 
 
 class Bare(Environment[Number]):
@@ -230,7 +231,7 @@ async def test_a_server_that_was_started_anew_and_has_forgotten_its_episodes_is_
 
 
 def serve_in_a_process(port: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "ludus.client.cli", "serve", f"{SCRIPTED}:Saying", "--port", str(port)]
+    command = [sys.executable, "-m", "ludus.client.cli", "serve", f"{SAYING}:Saying", "--port", str(port)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

@@ -49,11 +49,6 @@ class StalenessWindow:
         learned = self._groups * max(0, self.batches - self.version)
         return (self._staleness + 1) * self._groups - len(self._versions) - learned
 
-    @property
-    def open(self) -> tuple[int, ...]:
-        """Numbers of the groups that have started and were neither dropped nor learned from."""
-        return tuple(sorted(self._versions))
-
     def start(self, number: int) -> int:
         """Take a slot for group `number`; the version it starts with."""
         self._versions[number] = self.version

@@ -7,10 +7,10 @@ import hashlib
 import os
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, TypeVar
 
 from ludus.client import Client, Episode, RemoteEnvironment, connect
 from ludus.client.playing import LOST
@@ -21,6 +21,8 @@ from ludus.trainer.config import EnvironmentConfig, TrainConfig
 from ludus.trainer.errors import ConfigError, RolloutError
 from ludus.trainer.samples import RolloutGroup, scored_rewards
 
+T = TypeVar("T")
+
 OUTAGE_SECONDS: Final = 60.0
 """How long a server that was there before may be away until the run stops."""
 
@@ -29,8 +31,6 @@ PROBE_SECONDS: Final = 5.0
 
 FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 8.0
-DRAWS: Final = 6
-"""How often a server is asked for a group's task."""
 EXPLORED: Final = 16
 """Tasks drawn to find one of unknown pass rate."""
 REPORTED: Final = 1000
@@ -70,24 +70,35 @@ class ConnectedEnvironment:
         """Start an episode; a server that is full or stopping is asked again.
 
         Raises:
-            RolloutError: the server refuses the request itself, or cannot be reached any more.
+            RolloutError: the server refuses the request itself, cannot be reached any more, or stays full.
             LudusError: this episode could not be started.
+        """
+        chosen = seed if self.info.seedable else None
+        return await self.ask(
+            lambda: self.remote.start(split=task.split, index=task.index, seed=chosen, secrets=self.secrets),
+            (e.CapacityError, e.ShuttingDown),
+        )
+
+    async def ask(self, request: Callable[[], Awaitable[T]], again: tuple[type[e.LudusError], ...]) -> T:
+        """The answer to a request, which is made again, with pauses, while it meets errors of the kinds `again`.
+
+        Raises:
+            RolloutError: as for `check`, or it went on meeting them.
+            LudusError: of another kind.
         """
         clock = asyncio.get_running_loop().time
         began, pause = clock(), FIRST_PAUSE
         while True:
             try:
-                return await self.remote.start(
-                    split=task.split, index=task.index, seed=seed if self.info.seedable else None, secrets=self.secrets
-                )
-            except (e.CapacityError, e.ShuttingDown) as error:
-                patience = self.full_seconds if isinstance(error, e.CapacityError) else self.outage_seconds
-                if clock() - began > patience:
-                    raise RolloutError(f"{self.where} took no episode for {patience:g} s: {error.message}") from error
-                wait = error.retry_after or pause * random.uniform(0.5, 1.0)
+                return await request()
             except e.LudusError as error:
                 self.check(error)
-                raise
+                if not isinstance(error, again):
+                    raise
+                patience = self.full_seconds if isinstance(error, e.CapacityError) else self.outage_seconds
+                if clock() - began > patience:
+                    raise RolloutError(f"{self.where} is of no use since {patience:g} s: {error.message}") from error
+                wait = error.retry_after or pause * random.uniform(0.5, 1.0)
             await asyncio.sleep(min(wait, LONGEST_PAUSE))
             pause *= 2
 
@@ -156,28 +167,19 @@ class TaskSource:
         """What group `number` plays.
 
         Raises:
-            RolloutError: the server refuses, cannot be reached any more, or gave no task several times.
+            RolloutError: the server refuses, cannot be reached any more, or gives no task.
         """
         rng = random.Random(derive_seed(self._seed, "group", number))
         environment = rng.choices(self.environments, self._weights)[0]
-        pause = FIRST_PAUSE
-        for attempt in range(1, DRAWS + 1):
-            try:
-                return self.drawn(number, environment, await self._choose(environment, self.split(environment), rng))
-            except e.LudusError as error:
-                environment.check(error)
-                if attempt == DRAWS:
-                    raise RolloutError(f"{environment.where} gave no task {DRAWS} times: {error.message}") from error
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, LONGEST_PAUSE)
-        raise AssertionError
+        task = await environment.ask(lambda: self._choose(environment, rng), (e.LudusError,))
+        return self.drawn(number, environment, task)
 
     def drawn(self, number: int, environment: ConnectedEnvironment, task: TaskRow) -> Draw:
         """Group `number` on a task that is known already."""
         return Draw(str(number), environment, task, derive_seed(self._seed, "episode", number))
 
-    async def _choose(self, environment: ConnectedEnvironment, split: str, rng: random.Random) -> TaskRow:
-        curriculum, remote = environment.entry.curriculum, environment.remote
+    async def _choose(self, environment: ConnectedEnvironment, rng: random.Random) -> TaskRow:
+        curriculum, remote, split = environment.entry.curriculum, environment.remote, self.split(environment)
         explore, seed = rng.random(), rng.getrandbits(48)
         if curriculum is None:
             return (await remote.sample(split, seed=seed))[0]
@@ -289,7 +291,7 @@ async def open_source(config: TrainConfig, *, outage_seconds: float = OUTAGE_SEC
                 entry=entry, label=label, remote=client.environment(info.name), info=info, secrets=secrets,
                 outage_seconds=outage_seconds, full_seconds=outage_seconds + config.rollouts.episode_seconds,
             )  # fmt: skip
-            await _Check(environment, config.evaluation.split).run()
+            await _check(environment, config.evaluation.split)
             found.append(environment)
         yield TaskSource(config, found)
 
@@ -339,36 +341,24 @@ def _variable(name: str, what: str) -> str:
         raise ConfigError(f"{what} is to be read from the environment variable {name}, which is not set") from None
 
 
-@dataclass(frozen=True, slots=True)
-class _Check:
-    """Finds at once what would otherwise fail every episode."""
-
-    environment: ConnectedEnvironment
-    held_out: str
-
-    async def run(self) -> Self:
-        environment, where = self.environment, self.environment.where
-        known = [split.name for split in environment.info.splits]
-        for split in (*environment.splits, self.held_out):
-            if split not in known:
-                key = "evaluation.split" if split == self.held_out else "split"
-                raise ConfigError(f"{where} has no split {split!r} (`{key}`); it has {', '.join(map(repr, known))}")
-        try:
-            await self._ask()
-        except e.RequestError as error:
-            raise ConfigError(f"{where} cannot be learned from: {error.message}") from error
-        except e.TransportError as error:
-            raise ConfigError(f"{where} does not answer: {error.message}") from error
-        except e.LudusError:
-            return self  # one episode could not be had; whether that is so for all of them the run will see
-        return self
-
-    async def _ask(self) -> None:
-        remote = self.environment.remote
-        await remote.task(self.held_out, index=0)
-        if self.environment.entry.curriculum is not None:
-            await remote.report_outcomes(self.environment.splits[0], ())
-        async with remote.episode(split=self.environment.splits[0], secrets=self.environment.secrets) as episode:
+async def _check(environment: ConnectedEnvironment, held_out: str) -> None:
+    """Find at once what would otherwise fail every episode."""
+    info, remote, where, splits = environment.info, environment.remote, environment.where, environment.splits
+    known = [split.name for split in info.splits]
+    for split, key in [*((split, "split") for split in splits), (held_out, "evaluation.split")]:
+        if split not in known:
+            raise ConfigError(f"{where} has no split {split!r} (`{key}`); it has {', '.join(map(repr, known))}")
+    try:
+        await remote.task(held_out, index=0)
+        if environment.entry.curriculum is not None:
+            await remote.report_outcomes(splits[0], ())
+        async with remote.episode(split=splits[0], secrets=environment.secrets) as episode:
             await episode.rewards()
-            if not episode.tools and not self.environment.info.gradable:
-                raise ConfigError(f"{self.environment.where} has no tools and grades no answers: nothing can be earned")
+            if not episode.tools and not info.gradable:
+                raise ConfigError(f"{where} has no tools and grades no answers, so nothing can be earned there")
+    except e.RequestError as error:
+        raise ConfigError(f"{where} cannot be learned from: {error.message}") from error
+    except e.TransportError as error:
+        raise ConfigError(f"{where} does not answer: {error.message}") from error
+    except e.LudusError:
+        return  # this one episode could not be had; the run will see whether that is so for all
