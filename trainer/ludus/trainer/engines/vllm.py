@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypeVar
 import aiohttp
 import torch
 
-from ludus.trainer.config import VllmEngineConfig
+from ludus.trainer.config import LoraConfig, VllmEngineConfig
 from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.vllm_server import VllmProcess, VllmServer, free_port
 from ludus.trainer.engines.vllm_weights import (
@@ -93,7 +93,7 @@ class VllmEngine:
         context: int,
         folder: Path,
         device: torch.device | None = None,
-        lora_rank: int | None = None,
+        lora: LoraConfig | None = None,
     ) -> Self:
         """Find or launch the servers, see that they are fit for training, and connect the weight transfer.
 
@@ -104,7 +104,7 @@ class VllmEngine:
             context: the most tokens of a request.
             folder: of the run: for the log of a launched server, and for weights when `config.folder` is not set.
             device: where the learner is, for NCCL.
-            lora_rank: of the adapter, for `sync = "lora"`.
+            lora: the adapter, for `sync = "lora"`.
 
         Raises:
             ConfigError: a server is not fit; the message names each flag and variable it lacks.
@@ -112,6 +112,9 @@ class VllmEngine:
         """
         if bool(config.urls) == config.launch:
             raise ConfigError("engine.vllm: give either urls of running servers, or launch = true")
+        if config.sync == "lora" and lora is None:
+            raise ConfigError("engine.vllm.sync = 'lora' sends adapters, but model.lora is not set")
+        lora = lora or LoraConfig()
         http = aiohttp.ClientSession(
             # Idle connections are given up before vLLM does so (5 s), which would break a request just being sent.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=2),
@@ -121,9 +124,9 @@ class VllmEngine:
         weights: Transfer | LoraAdapters | None = None
         try:
             if config.launch:
-                servers = [await launch(config, http, model, dtype, context, folder, lora_rank)]
+                servers = [await launch(config, http, model, dtype, context, folder, lora)]
             await together(server.wait_ready(config.start_seconds) for server in servers)
-            replicas = await together(inspect(server, config, dtype, context) for server in servers)
+            replicas = await together(inspect(server, config, dtype, context, lora) for server in servers)
             weights = _weights_of(config, servers, folder, device or torch.device("cpu"))
             if not isinstance(weights, LoraAdapters):
                 await weights.open()
@@ -198,6 +201,8 @@ class VllmEngine:
 
     async def aclose(self) -> None:
         """End all requests, let go of the servers, and stop the one that was launched here."""
+        if self._http.closed:
+            return
         self._fail(self._failure or "the engine was closed")
         await asyncio.gather(*self._calls, return_exceptions=True)
         await _close(self._weights, self._servers, self._http)
@@ -286,7 +291,7 @@ async def launch(
     dtype: str,
     context: int,
     folder: Path,
-    lora_rank: int | None,
+    lora: LoraConfig,
 ) -> VllmServer:
     """Start `vllm serve` as training needs it; `config.arguments` come last and win.
 
@@ -298,8 +303,9 @@ async def launch(
     arguments += ["--enable-scale-out", "--logprobs-mode=processed_logprobs", "--generation-config=vllm"]
     variables = {"VLLM_SERVER_DEV_MODE": "1"}
     if config.sync == "lora":
-        rank = next((rank for rank in _LORA_RANKS if rank >= (lora_rank or 1)), _LORA_RANKS[-1])
+        rank = next((rank for rank in _LORA_RANKS if rank >= lora.rank), _LORA_RANKS[-1])
         arguments += ["--enable-lora", f"--max-lora-rank={rank}", "--max-loras=2", "--max-cpu-loras=8"]
+        arguments += ["--lora-target-modules", *lora.targets]
         variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
     else:
         arguments.append(f"--weight-transfer-config={json.dumps({'backend': BACKENDS[config.sync]})}")
@@ -322,7 +328,9 @@ def lay_out_worker(root: Path) -> Path:
     return root.absolute()
 
 
-async def inspect(server: VllmServer, config: VllmEngineConfig, dtype: str, context: int) -> list[Replica]:
+async def inspect(
+    server: VllmServer, config: VllmEngineConfig, dtype: str, context: int, lora: LoraConfig
+) -> list[Replica]:
     """The server's replicas.
 
     Raises:
@@ -341,16 +349,19 @@ async def inspect(server: VllmServer, config: VllmEngineConfig, dtype: str, cont
         raise ConfigError(_refusal(server, lacks))
     answer = await server.get("/server_info?config_format=json", seconds=seconds)
     facts = answer["vllm_config"]
-    model, parallel = facts["model_config"], facts["parallel_config"]
+    model, parallel, adapters = facts["model_config"], facts["parallel_config"], facts["lora_config"]
     if model["logprobs_mode"] != "processed_logprobs":
         lacks.append(f"--logprobs-mode=processed_logprobs (it has {model['logprobs_mode']})")
     if str(model["dtype"]).removeprefix("torch.") != dtype:
         lacks.append(f"--dtype={dtype}, as model.dtype says (it has {model['dtype']})")
     if model["max_model_len"] < context:
         lacks.append(f"--max-model-len={context}, as rollouts.context says (it has {model['max_model_len']})")
+    if adapters and "lm_head" in (adapters["target_modules"] or ["lm_head"]):
+        targets = " ".join(lora.targets)
+        lacks.append(f"--lora-target-modules {targets} (prompt log-probabilities with an adapted lm_head kill vLLM)")
     if config.sync == "lora":
-        if not facts["lora_config"]:
-            lacks.append("--enable-lora")
+        if not adapters or adapters["max_lora_rank"] < lora.rank:
+            lacks.append(f"--enable-lora --max-lora-rank={lora.rank} (or more)")
     elif (found := (facts["weight_transfer_config"] or {}).get("backend")) != BACKENDS[config.sync]:
         extension = f" and --worker-extension-cls={WORKER}.WorkerExtension" if config.sync == "file" else ""
         wanted = json.dumps({"backend": BACKENDS[config.sync]})

@@ -23,13 +23,13 @@ from ludus.trainer.errors import ConfigError, EngineError
 _SUPERVISE: Final = """
 exec 3<&0 </dev/null
 "$@" 3<&- & child=$!
-{ read -r _ <&3; kill -KILL -- -$$; } &
+{ read -r _ <&3; kill -s KILL -- -$$; } &
 trap 'wait $child' TERM
 wait $child
 """
 _STOP_SECONDS: Final = 20.0
 _LAST_WORDS: Final = 65_536
-_ERROR: Final = re.compile(r"\w(Error|Exception): ")
+_ERROR: Final = re.compile(r"(^|\] )[\w.]*(Error|Exception)\b")  # at the beginning of a line, or of what is logged
 _TORCHRUN: Final = re.compile(r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE|NAME)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*")
 
 
