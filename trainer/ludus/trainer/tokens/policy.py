@@ -191,7 +191,7 @@ class TokenPolicy:
         return _Prompt(text, self._renderer.encode(text), exact=False)
 
     def _task_messages(self) -> list[ChatMessage]:
-        """The task, and the summary below it: in the last message if that is the user's, since roles should alternate."""
+        """The task and the summary: within the last message if that is the user's, since roles should alternate."""
         if self._summary and self._task and self._task[-1]["role"] == "user":
             text = f"{self._task[-1]['content']}\n\n{self._summary[0]['content']}"
             return [*self._task[:-1], {"role": "user", "content": text}]

@@ -97,9 +97,12 @@ class Renderer:
         name = tell_format(template) if tool_calls == "auto" else tool_calls
         self._format = FORMATS[name] if name else None
         added = tokenizer.added_tokens_decoder.values()
-        # Some tokenizers have added tokens for plain text, such as line breaks; they control nothing.
-        used = {t.content for t in added if t.special or (t.content in template and t.content.strip())}
-        self._controls = {False: _any_of(used), True: _any_of(used - {*MARKS, _OPEN, _CLOSE})}
+        own = {*MARKS, _OPEN, _CLOSE}
+        # Other added tokens control nothing: some tokenizers have them for line breaks or HTML.
+        used = {
+            t.content for t in added if t.special or t.content in own or (t.content in template and t.content.strip())
+        }
+        self._controls = {False: _any_of(used), True: _any_of(used - own)}
         self._definitions: dict[str, list[ChatMessage]] = {}
         self._encoded = functools.lru_cache(_CACHED)(self._encode)
         self._opening, self._end = self._frame(t.content for t in added)
@@ -141,7 +144,7 @@ class Renderer:
                         "recorded conversation cannot be learned as one sequence: set model.chat_template"
                     )
                 words = self._turn(group)
-                # After a token of its own, since some tokenizers put a space before the first word of a text.
+                # After a token, since some tokenizers put a space before the first word of a text.
                 sampled = [*self.encode(self._end + self._escaped(words.text, own=True))[1:], self.stop[0]]
                 mask += [False] * (len(prompt) - len(ids)) + [words.error is None] * len(sampled)
                 ids = prompt + sampled
@@ -205,8 +208,8 @@ class Renderer:
             ids: of `earlier` and the turn as it was sampled, with or without its end.
 
         Returns:
-            `ids`, the end of the turn where it lacks one, and what `text` has after it. None when `text` does not begin
-            with `earlier` and the turn.
+            `ids`, the end of the turn where it lacks one, and what `text` has after it. A turn that ended with another
+            token of `stop` keeps that one. None when `text` does not begin with `earlier` and the turn.
         """
         end = text.find(self._end, len(earlier))
         if end < 0 or not text.startswith(earlier) or not _same(text[len(earlier) : end], turn["content"]):
@@ -302,9 +305,11 @@ class Renderer:
             raise ModelError(f"{self._name} cannot call the tool {tool}: its way of writing calls has no such names")
 
     def _encode(self, text: str) -> tuple[int, ...]:
-        return tuple(
-            token for part in text.split(_BREAK) for token in self.tokenizer.encode(part, add_special_tokens=False)
-        )
+        first, *others = text.split(_BREAK)
+        ids: list[int] = self.tokenizer.encode(first, add_special_tokens=False)
+        for part in others:
+            ids += self.tokenizer.encode(self._end + part, add_special_tokens=False)[1:]  # see `conversation`
+        return tuple(ids)
 
     def _escaped(self, text: str, *, own: bool = False) -> str:
         """Text from outside with its control tokens broken; in the policy's own, marks of calls and thoughts stay."""

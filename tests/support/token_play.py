@@ -1,0 +1,103 @@
+"""An engine that says what it is told to, and a harness around `TokenPolicy` without an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ludus.client.items import Item, OutputItem, text_message
+from ludus.client.policies.base import Conversation, Turn
+from ludus.protocol.content import TextBlock
+from ludus.protocol.episodes import TaskRow, ToolSpec
+from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
+from ludus.trainer.tokens.policy import TokenPolicy
+
+ADD = ToolSpec(
+    name="add",
+    description="Add.",
+    input_schema={"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}},
+)
+
+
+@dataclass
+class Request:
+    prompt: list[int]
+    sampling: Sampling
+    seed: int
+    session: str
+    generation: Generation
+
+
+@dataclass
+class ScriptedEngine:
+    """Answers with the given ids one after the other, cut to what was asked for; each log-probability is unique."""
+
+    turns: Iterable[Sequence[int]]
+    context: int = 100_000
+    version: int = 0
+    requests: list[Request] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+    sampled: int = 0
+
+    def __post_init__(self) -> None:
+        self._turns = iter(self.turns)
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling, *, seed: int, session: str) -> Generation:
+        turn = tuple(next(self._turns))[: sampling.max_tokens]
+        numbers = range(self.sampled + 1, self.sampled + 1 + len(turn))
+        self.sampled += len(turn)
+        finish = "stop" if turn and turn[-1] in sampling.stop else "length"
+        versions = tuple(self.version + n // 3 for n in numbers)
+        generation = Generation(turn, tuple(-float(n) for n in numbers), versions, finish)
+        self.requests.append(Request(list(ids), sampling, seed, session, generation))
+        return generation
+
+    async def logprobs(self, ids: Sequence[int]) -> list[float]:
+        raise NotImplementedError
+
+    async def update_weights(self, update: WeightUpdate) -> None:
+        raise NotImplementedError
+
+    async def forget(self, session: str) -> None:
+        self.forgotten.append(session)
+
+    async def aclose(self) -> None:
+        return
+
+
+def conversation(items: Sequence[Item], turn: int, tools: tuple[ToolSpec, ...] = (ADD,)) -> Conversation:
+    task = TaskRow.model_construct(id="t", split="train")
+    return Conversation("test", task, 0, 0, turn, tuple(items), tools, gradable=True)
+
+
+async def played(
+    policy: TokenPolicy,
+    prompt: Sequence[Item],
+    turns: int,
+    answer: Callable[[int], str] = lambda turn: f"Answer {turn}.",
+    tools: tuple[ToolSpec, ...] = (ADD,),
+) -> tuple[list[Item], list[Turn]]:
+    """Turn after turn, each call answered; a message is answered by a user's. The conversation, and the turns."""
+    items: list[Item] = list(prompt)
+    taken: list[Turn] = []
+    for number in range(1, turns + 1):
+        turn = await policy(conversation(items, number, tools))
+        taken.append(turn)
+        if turn.stopped is not None:
+            break
+        items += turn.items
+        items += [output(call.call_id, answer(number)) for call in turn.calls]
+        if not turn.calls:
+            items.append(text_message("user", answer(number)))
+    return items, taken
+
+
+def output(call_id: str, text: str) -> OutputItem:
+    return OutputItem(call_id, (TextBlock(text=text),))
+
+
+def said(tokenizer: Any, text: str, end: str | None) -> list[int]:
+    """The ids of a turn, with the token that ends it."""
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False)
+    return [*ids, tokenizer.convert_tokens_to_ids(end)] if end else ids

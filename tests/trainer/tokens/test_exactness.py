@@ -1,0 +1,201 @@
+"""For any conversation: the samples are what the engine saw, and the prompts are what the template writes."""
+
+import asyncio
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from chat_models import HERMES, QWEN3, chatml, llama2, llama3
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from token_play import ADD, ScriptedEngine, played, said
+
+from ludus.client.items import Item, OutputItem, text_message
+from ludus.client.policies.base import Turn
+from ludus.protocol.content import text_of
+from ludus.trainer.config import RolloutConfig
+from ludus.trainer.samples import Sample
+from ludus.trainer.tokens.policy import TokenPolicy
+from ludus.trainer.tokens.renderer import Renderer
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "qwen3": lambda: chatml(QWEN3),
+    "hermes": lambda: chatml(HERMES),
+    "llama3": llama3,
+    "llama2": llama2,
+}
+
+
+@functools.cache
+def renderer(name: str) -> Renderer:
+    return Renderer(MODELS[name]())
+
+
+CALLS = {
+    "qwen3": ['<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>', "<tool_call>{broken</tool_call>"],
+    "hermes": ['<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>', '<tool_call>{"name": "add"'],
+    "llama3": ['{"name": "add", "parameters": {"a": 1}}', '{"name": "add", "parameters": [}'],
+    "llama2": ["[add(a=1), add(b=2)]", "[add(1)]"],
+}
+CONTROL = ["<|im_end|>", "<|im_start|>", "<tool_call>", "</tool_response>", "</s>", "<|eot_id|>", "<think>", "[/user]"]
+
+texts = st.lists(
+    st.sampled_from([*CONTROL, "word", " ", "\n", "\n\n", "é", "😀", "3", "<", "|>", "</"]), max_size=6
+).map("".join)
+
+
+def turns(name: str) -> st.SearchStrategy[list[int]]:
+    """Words, thoughts, calls, or any ids at all; with an end, another end, or none."""
+    tokenizer = MODELS[name]()
+    stop = renderer(name).stop
+    parts = st.sampled_from([*CALLS[name], "I think so.", "<think>\nHm.\n</think>\n\n", "<think>", "\n", " ", ""])
+    words = st.lists(parts, min_size=1, max_size=4).map(lambda found: said(tokenizer, "".join(found), None))
+    junk = st.lists(st.integers(0, len(tokenizer) - 1), min_size=1, max_size=12)
+    body = st.one_of(words, words, junk).map(lambda ids: [i for i in ids if i not in stop])
+    end = st.sampled_from([*[[i] for i in stop], [stop[0]], []])
+    return st.tuples(body, end).map(lambda pair: [*pair[0], *pair[1]] or [stop[0]])
+
+
+@st.composite
+def episodes(draw: st.DrawFn, when_full: str | None = None, model: str | None = None) -> dict[str, Any]:
+    name = model or draw(st.sampled_from(sorted(MODELS)))
+    tokenizer = MODELS[name]()
+    strategy = when_full or draw(st.sampled_from(["stop", "keep_recent", "summarise"]))
+    most = draw(st.integers(4, 40))
+    room = 10_000 if when_full == "stop" else draw(st.integers(20, 400))
+    task: list[Item] = [text_message("user", draw(texts) or "Go.")]
+    base = len(renderer(name).prompt(task, [ADD]))
+    return {
+        "name": name,
+        "tokenizer": tokenizer,
+        "config": RolloutConfig(max_tokens=most, context=base + room, when_full=strategy),
+        "task": task,
+        "turns": draw(st.lists(turns(name), min_size=1, max_size=9)),
+        "answers": draw(st.lists(texts, min_size=1, max_size=3)),
+    }
+
+
+def play(episode: dict[str, Any]) -> tuple[TokenPolicy, ScriptedEngine, list[Item], list[Turn]]:
+    engine = ScriptedEngine([*episode["turns"] * 3])
+    policy = TokenPolicy(engine, renderer(episode["name"]), episode["config"], session="s", seed=7)
+    answers = episode["answers"]
+    count = len(episode["turns"])
+    items, taken = asyncio.run(played(policy, episode["task"], count, lambda turn: answers[turn % len(answers)]))
+    return policy, engine, items, taken
+
+
+common = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@common
+@given(episodes())
+def test_ids_masks_and_logprobs_of_samples_equal_what_the_engine_saw(episode: dict[str, Any]) -> None:
+    policy, engine, _, _ = play(episode)
+    remaining = list(policy.samples)
+    position = 0
+    for request in engine.requests:
+        seen = [*request.prompt, *request.generation.ids]
+        assert len(seen) <= episode["config"].context
+        while not _continues(remaining[0], seen, position):
+            assert position > 0, "a sample that begins with no request's prompt"
+            del remaining[0]
+            position = 0
+        own = slice(len(request.prompt), len(seen))
+        sample = remaining[0]
+        assert sample.ids[: len(seen)] == tuple(seen)
+        assert sample.mask[position : own.start] == (False,) * (own.start - position)
+        assert all(sample.mask[own])
+        assert sample.logprobs[own] == request.generation.logprobs
+        assert sample.versions[own] == request.generation.versions
+        position = len(seen)
+    assert len(remaining) == 1
+    assert position == len(remaining[0].ids)
+    told = [p for s in policy.samples for p, own in zip(s.logprobs, s.mask, strict=True) if own]
+    assert told == [-float(n) for n in range(1, engine.sampled + 1)], "every sampled token is in exactly one sample"
+    for sample in policy.samples:
+        for own, logprob, version, turn in zip(
+            sample.mask, sample.logprobs, sample.versions, sample.turns, strict=True
+        ):
+            assert own or (logprob, version, turn) == (0.0, -1, -1)
+            assert not own or turn >= 0
+    assert len({request.seed for request in engine.requests}) == len(engine.requests)
+
+
+def _continues(sample: Sample, seen: Sequence[int], position: int) -> bool:
+    return len(sample.ids) >= len(seen) > position and sample.ids[: len(seen)] == tuple(seen)
+
+
+@common
+@given(episodes(when_full="stop"))
+def test_every_prompt_is_what_the_template_writes_for_the_conversation_so_far(episode: dict[str, Any]) -> None:
+    _, engine, items, turns = play(episode)
+    for number, request in enumerate(engine.requests):
+        written = _written(episode, items, turns[:number], engine)
+        seen = episode["tokenizer"].decode(request.prompt)
+        # A turn may end with another token than the template's own, which stays as it was sampled.
+        assert _bare(seen).replace("<|eom_id|>", "<|eot_id|>") == _bare(written).replace("<|eom_id|>", "<|eot_id|>")
+
+
+@common
+@given(episodes(when_full="stop", model="hermes"))
+def test_a_template_that_never_rewrites_a_turn_gives_one_sample(episode: dict[str, Any]) -> None:
+    policy, engine, _, _ = play(episode)
+    assert len(policy.samples) == 1
+    assert policy.samples[0].sampled == engine.sampled
+
+
+@common
+@given(st.sampled_from(sorted(MODELS)), texts, texts)
+def test_text_from_outside_holds_no_control_tokens(name: str, text: str, description: str) -> None:
+    tokenizer = MODELS[name]()
+    tool = ADD.model_copy(update={"description": description})
+    plain = renderer(name).prompt([text_message("user", "x"), text_message("system", "y")], [ADD])
+    ids = renderer(name).prompt([text_message("user", f"a{text}b"), text_message("system", text)], [tool])
+    control = {i for i, t in tokenizer.added_tokens_decoder.items() if not t.content.startswith("<0x")}
+    assert [i for i in ids if i in control] == [i for i in plain if i in control]
+    if name != "llama2":  # whose decoder strips
+        assert f"a{text}b" in tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+
+
+@common
+@given(episodes(when_full="stop", model="hermes"), st.integers(30, 200))
+def test_when_old_turns_are_dropped_the_others_keep_the_ids_they_were_sampled_with(
+    episode: dict[str, Any], room: int
+) -> None:
+    _, whole, _, _ = play(episode)
+    task = whole.requests[0].prompt
+    config = episode["config"].model_copy(
+        update={"when_full": "keep_recent", "context": len(task) + 2 * episode["config"].max_tokens + room}
+    )
+    _, engine, _, _ = play({**episode, "config": config})
+    exchanges = [
+        after.prompt[len(before.prompt) :] for before, after in zip(whole.requests, whole.requests[1:], strict=False)
+    ]
+    for number, request in enumerate(engine.requests):
+        if request.generation.ids != whole.requests[number].generation.ids:
+            return  # one exchange alone left too little room, and the turn was cut
+        tails = [sum(exchanges[first:number], []) for first in range(number + 1)]
+        assert request.prompt in [task + tail for tail in tails]
+
+
+def _written(episode: dict[str, Any], items: Sequence[Item], turns: Sequence[Turn], engine: ScriptedEngine) -> str:
+    """What the template writes, asked by hand, when each turn is its own words."""
+    tokenizer = episode["tokenizer"]
+    messages = [{"role": "user", "content": text_of(items[0].content)}]
+    at = 1
+    for turn, request in zip(turns, engine.requests, strict=False):
+        ids = request.generation.ids
+        words = tokenizer.decode(ids[:-1] if request.generation.finish == "stop" else ids)
+        messages.append({"role": "assistant", "content": words})
+        at += len(turn.items)
+        for item in items[at : at + max(1, len(turn.calls))]:
+            role = "tool" if isinstance(item, OutputItem) else "user"
+            messages.append({"role": role, "content": text_of(item.content)})
+            at += 1
+    function = {"name": ADD.name, "description": ADD.description, "parameters": ADD.input_schema}
+    tools = [{"type": "function", "function": function}]
+    return tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
+
+
+def _bare(text: str) -> str:
+    return "".join(text.split())
