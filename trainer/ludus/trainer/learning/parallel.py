@@ -29,10 +29,11 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.utils.checkpoint import checkpoint
-from transformers import PreTrainedModel
+from transformers import AttentionInterface, PreTrainedModel
 
 from ludus.trainer.config import ModelConfig, ParallelConfig
 from ludus.trainer.errors import ConfigError
+from ludus.trainer.learning.attention import NAME, attend
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Tensor)
@@ -97,6 +98,11 @@ class Parallel:
         self._mesh = self._mesh or self._start()  # FSDP keeps the master weights apart for a single process, too
         layers = decoder_layers(model)
         if self.tensor > 1:
+            if model.config.num_key_value_heads % self.tensor:
+                raise ConfigError(
+                    f"parallel.tensor = {self.tensor} does not divide the model's {model.config.num_key_value_heads} "
+                    "key-value heads"
+                )
             for layer in layers:
                 parallelize_module(layer, self._mesh["tensor"], _tensor_plan(layer))
         mesh = self._mesh["replicate", "shard"] if self._sizes["replicate"] > 1 else self._mesh["shard"]
@@ -150,6 +156,8 @@ def decoder_layers(model: PreTrainedModel) -> list[nn.Module]:
 
 def prepare(model: PreTrainedModel, config: ModelConfig) -> None:
     """Compile layers and recompute activations in the backward pass, as configured; in place, parameter names stay."""
+    if config.compile:  # attention has a graph of its own, which does not depend on the samples' lengths
+        AttentionInterface.register(NAME, torch.compiler.disable(attend))
     for layer in decoder_layers(model):
         forward = layer.forward
         if config.compile:
@@ -162,17 +170,18 @@ def prepare(model: PreTrainedModel, config: ModelConfig) -> None:
 def _tensor_plan(layer: nn.Module) -> dict[str, ParallelStyle]:
     """Megatron's split (1909.08053) by the names that Llama, Qwen, Mistral and their kin share."""
     plan: dict[str, ParallelStyle] = {}
-    for name, _ in layer.named_modules():
+    for name, module in layer.named_modules():
         match name.rpartition(".")[2]:
-            case "q_proj" | "k_proj" | "v_proj" | "gate_proj" | "up_proj":
+            case "q_proj" | "k_proj" | "v_proj" | "gate_proj" | "up_proj" if isinstance(module, nn.Linear):
                 plan[name] = ColwiseParallel()
-            case "o_proj" | "down_proj":
+            case "o_proj" | "down_proj" if isinstance(module, nn.Linear):
                 plan[name] = RowwiseParallel()
             case "q_norm" | "k_norm":  # of [batch, tokens, heads, head_dim]: each rank has its heads
                 plan[name] = SequenceParallel(sequence_dim=2, use_local_output=True)
     if len(plan) < 7:
         raise ConfigError(
-            f"parallel.tensor: {type(layer).__name__} has no q_proj … down_proj that can be split; set it to 1"
+            f"parallel.tensor: {type(layer).__name__} has no plain q_proj, k_proj … down_proj to split (with model.lora "
+            "they are not plain); set it to 1"
         )
     return plan
 
