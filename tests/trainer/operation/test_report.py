@@ -137,7 +137,18 @@ def test_torn_and_foreign_lines_are_left_out(make_config: MakeConfig, make_group
     for name in ("metrics.jsonl", "rollouts.jsonl"):
         path = config.output / name
         path.write_text('\n[1]\n{"step": "x"}\n\x00\xff\n' + path.read_text() + '{"step": 61, "reward/mean": 0.')
-    assert "0.25→0.75" in Page(write_report(config.output)).text
+    page = Page(write_report(config.output))
+    assert "0.25→0.75" in page.text
+    assert len(page.all("details", "episode")) == 6
+
+
+def test_every_curve_is_explained_on_the_page_about_training() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "training.md").read_text(encoding="utf-8")
+    table = page.partition("## What the metrics mean")[2].partition("\n\n**")[0]
+    first_cells = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
+    named = [re.sub("<.+?>", "x", name) for cell in first_cells for name in re.findall("`(.+?)`", cell)]
+    patterns = [pattern for figure in FIGURES for pattern in figure.metrics]
+    assert [pattern for pattern in patterns if not any(re.fullmatch(pattern, name) for name in named)] == []
 
 
 EVIL = (

@@ -12,7 +12,8 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from string import Template
 from typing import Any, Final, NamedTuple
@@ -101,18 +102,21 @@ def esc(text: object) -> str:
     return html.escape(printable(str(text)))
 
 
-def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a file that have a step; torn lines are left out."""
-    if not path.exists():
-        return
-    with path.open("rb") as lines:
-        for line in lines:
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(record, dict) and isinstance(record.get("step"), int):
-                yield record
+def _read_lines(path: Path, wanted: Container[int] | None = None) -> Iterator[dict[str, Any]]:
+    """The objects of a file, those of the wanted steps; torn lines are left out."""
+    for step, line in _steps_and_lines(path):
+        if wanted is None or step in wanted:
+            with suppress(ValueError):
+                yield json.loads(line)
+
+
+def _steps_and_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Each whole line with its step, which comes first: a long run's rollouts are too many to parse for it."""
+    if path.exists():
+        with path.open("rb") as lines:
+            for line in lines:
+                if (found := re.match(rb'\{"step": (\d+),', line)) and line.endswith(b"}\n"):
+                    yield int(found[1]), line
 
 
 def _with_rest_of_time(metrics: dict[str, float]) -> dict[str, float]:
@@ -355,9 +359,9 @@ def _number(value: float) -> str:
 
 def _episodes(path: Path) -> dict[str, str]:
     """Episodes of the first, the middle and the last step that some were kept of."""
-    steps = sorted({record["step"] for record in _read_lines(path)})
-    wanted = dict.fromkeys(steps[i] for i in (-1, len(steps) // 2, 0)) if steps else {}
-    chosen = [record for record in _read_lines(path) if record["step"] in wanted] if steps else []
+    steps = sorted({step for step, _ in _steps_and_lines(path)})
+    wanted = {steps[at] for at in (-1, len(steps) // 2, 0)} if steps else set()
+    chosen = list(_read_lines(path, wanted))
     chosen.sort(key=lambda record: (-record["step"], record.get("group", 0)))
     shown = "".join(_episode(record, is_open=n == 0) for n, record in enumerate(chosen[:24]))
     about = "Some of the last, a middle and the first step; rollouts.jsonl holds them token by token."
