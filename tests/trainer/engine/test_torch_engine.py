@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from ludus.trainer.config import TorchEngineConfig
-from ludus.trainer.engines import torch as torch_engine
+from ludus.trainer.engines import batch
 from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.torch import TorchEngine
 from ludus.trainer.errors import ConfigError, EngineError, ModelError
@@ -140,7 +140,7 @@ async def test_more_sessions_than_slots_or_than_rows_change_nothing_but_speed(mo
 async def test_long_prompts_are_computed_in_parts_and_rows_grow(
     model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch_engine, "_PASS_TOKENS", 50)
+    monkeypatch.setattr(batch, "PASS_TOKENS", 50)
     rng = random.Random(2)
     prompts = [words(rng, count) for count in (5, 30, 200, 300, 700)]
     async with opened(model, cache_tokens=4096) as engine:

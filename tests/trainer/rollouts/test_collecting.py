@@ -256,9 +256,9 @@ async def test_an_environment_that_fails_for_every_task_stops_the_run(
     server = await serve(Broken)
     async with playing(make_config(server.url, patience=5), engine, renderer) as run:
         run.sync(0)
-        with pytest.raises(RolloutError, match=r"broken: 5 groups .*EnvironmentFailed.*incident") as caught:
+        with pytest.raises(RolloutError, match=r"broken: 5 groups .*20 × environment failure, Env") as caught:
             await run.collector.batch()
-    assert "servers' logs" in str(caught.value)
+    assert "server's log" in str(caught.value)
 
 
 async def test_a_failed_episode_is_played_again_and_stays_as_data(

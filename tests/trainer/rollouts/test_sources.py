@@ -60,9 +60,9 @@ async def test_a_server_that_is_not_there_is_found_out_in_seconds(unused_tcp_por
     message = await refusal(make_config(environments=[{"url": url, "wire": "channel"}]))
     assert url in message
     assert "is the server running?" in message
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 5
     assert url in await refusal(make_config(url))
-    assert time.monotonic() - began < 12
+    assert time.monotonic() - began < 20
 
 
 async def test_what_is_missing_is_named_before_anything_is_played(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ async def test_a_server_that_comes_back_in_time_is_played_on(
         async with playing(config, engine, renderer, outage_seconds=20) as run:
             run.sync(0)
             await run.collector.batch()
-            async with proxy.away(), asyncio.timeout(10):
+            async with proxy.away(), asyncio.timeout(30):
                 run.sync(1)
                 for _ in range(3):
                     await proxy.tried.acquire()
@@ -198,7 +198,7 @@ async def test_a_server_that_stays_away_stops_the_run_and_is_named(
                 began = time.monotonic()
                 with pytest.raises(RolloutError, match=f"'saying' at {proxy.url} cannot be reached any more"):
                     await run.collector.batch()
-                assert time.monotonic() - began < 6
+                assert time.monotonic() - began < 15
 
 
 async def test_a_server_that_was_started_anew_and_has_forgotten_its_episodes_is_played_on(

@@ -191,7 +191,7 @@ def _arrow(before: float, after: float) -> str:
 def _row(label: str, name: str, metrics: Curves) -> str:
     points, intervals = metrics[name], _interval(name, metrics)
     cells = [f"<td>{esc(label)}</td>"]
-    for step, value in (points[0], points[-1]):
+    for step, value in dict.fromkeys((points[0], points[-1])):
         low, high = intervals.get(step, (math.nan, math.nan))
         cells.append(f'<td>{value:.3f} <span class="soft">{low:.3f} to {high:.3f}</span></td>')
     return f"<tr>{''.join(cells)}</tr>"

@@ -73,7 +73,7 @@ class VllmEngine:
     ) -> None:
         self._config = config
         self._http = http
-        self._replicas = replicas
+        self.replicas = tuple(replicas)
         self._servers = list(dict.fromkeys(replica.server for replica in replicas))
         self._weights = weights
         self._context = context
@@ -170,13 +170,13 @@ class VllmEngine:
     async def logprobs(self, ids: Sequence[int]) -> list[float]:
         """See `Engine.logprobs`."""
         async with self._adapter() as adapter:
-            return await self._logprobs(self._replicas[0], ids, adapter)
+            return await self._logprobs(self.replicas[0], ids, adapter)
 
     async def replica_logprobs(self, ids: Sequence[int]) -> Mapping[str, list[float]]:
         """What `logprobs` returns, from each copy of the weights, under its address."""
         async with self._adapter() as adapter:
-            answers = await together(self._logprobs(replica, ids, adapter) for replica in self._replicas)
-        return {replica.name: answer for replica, answer in zip(self._replicas, answers, strict=True)}
+            answers = await together(self._logprobs(replica, ids, adapter) for replica in self.replicas)
+        return {replica.name: answer for replica, answer in zip(self.replicas, answers, strict=True)}
 
     async def update_weights(self, update: WeightUpdate) -> None:
         """See `Engine.update_weights`. With LoRA adapters, requests under way finish with the old one."""
@@ -256,7 +256,7 @@ class VllmEngine:
 
     def _home(self, session: str) -> Replica:
         if session not in self._homes:
-            self._homes[session] = min(self._replicas, key=lambda replica: replica.sessions)
+            self._homes[session] = min(self.replicas, key=lambda replica: replica.sessions)
             self._homes[session].sessions += 1
         return self._homes[session]
 

@@ -69,6 +69,11 @@ class VllmProcess:
         return cls(process, log, begin)
 
     @property
+    def pid(self) -> int:
+        """Of the shell that runs it, which leads its process group."""
+        return self._process.pid
+
+    @property
     def ended(self) -> bool:
         """Whether it is over."""
         return self._process.returncode is not None
@@ -93,7 +98,8 @@ class VllmProcess:
             file.seek(max(self._begin, file.seek(0, os.SEEK_END) - _LAST_WORDS))
             lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
             first = next((at for at, line in enumerate(lines) if _ERROR.search(line)), len(lines))
-            chosen = [*lines[first : first + 1], *lines[max(first + 1, len(lines) - 6) :]]
+            tail = max(0, len(lines) - 6)
+            chosen = [*lines[first : min(first + 1, tail)], *lines[tail:]]
             return "\n".join(f"  {line[:400]}" for line in chosen) + f"\n  (all of them: {self._log})"
         return f"  (nothing can be read from {self._log})"
 
@@ -112,7 +118,7 @@ class VllmProcess:
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)  # it leads a group of its own
+            os.killpg(self.pid, number)
 
 
 class VllmServer:

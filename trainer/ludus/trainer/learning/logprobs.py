@@ -35,8 +35,8 @@ def token_logprobs(
         bias: of the LM head, [V].
 
     Returns:
-        Log-probabilities and entropies, in nats, [N] float32 each; products are accumulated in float32 whatever the
-        dtype of `hidden`.
+        Log-probabilities and entropies, in nats, [N] each, in float32 or wider: products are accumulated in it whatever
+        the dtype of `hidden`.
     """
     return cast(
         tuple[Tensor, Tensor | None],
@@ -50,7 +50,7 @@ class _TokenLogprobs(torch.autograd.Function):
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, chunk: int, entropy: bool
     ) -> tuple[Tensor, Tensor | None]:
         ctx.set_materialize_grads(False)
-        log_z, chosen, entropies = (hidden.new_empty(len(hidden), dtype=torch.float32) for _ in range(3))
+        log_z, chosen, entropies = (hidden.new_empty(len(hidden), dtype=_wide(hidden)) for _ in range(3))
         for rows in _chunks(len(hidden), chunk):
             logits = _logits(hidden[rows], weight, bias)
             chosen[rows] = logits.gather(1, targets[rows, None])[:, 0]
@@ -75,8 +75,8 @@ class _TokenLogprobs(torch.autograd.Function):
         of_logprobs, of_entropy = gradients
         of_logprobs = torch.zeros_like(log_z) if of_logprobs is None else of_logprobs
         of_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
-        of_weight = torch.zeros_like(weight, dtype=torch.float32) if ctx.needs_input_grad[1] else None
-        of_bias = torch.zeros_like(bias, dtype=torch.float32) if ctx.needs_input_grad[2] else None
+        of_weight = torch.zeros_like(weight, dtype=_wide(hidden)) if ctx.needs_input_grad[1] else None
+        of_bias = torch.zeros_like(bias, dtype=_wide(hidden)) if ctx.needs_input_grad[2] else None
         for rows in _chunks(len(hidden), ctx.chunk):
             gradient = _logits(hidden[rows], weight, bias).sub_(log_z[rows, None])
             given = of_logprobs[rows, None]
@@ -101,21 +101,31 @@ def _chunks(count: int, size: int) -> list[slice]:
     return [slice(start, start + size) for start in range(0, count, size)]
 
 
+def _wide(tensor: Tensor) -> torch.dtype:
+    """What sums are taken in."""
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
+def _mixed(tensor: Tensor) -> bool:
+    """Whether to multiply as it is and sum wide, in one kernel; CPUs have none for that."""
+    return tensor.is_cuda and tensor.dtype in (torch.bfloat16, torch.float16)
+
+
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """[chunk, V] in float32, whatever comes in."""
-    if hidden.is_cuda and hidden.dtype != torch.float32:
+    """[chunk, V], wide."""
+    if _mixed(hidden):
         logits = torch.mm(hidden, weight.to(hidden.dtype).T, out_dtype=torch.float32)
     else:
-        logits = torch.mm(hidden.float(), weight.float().T)
+        logits = torch.mm(hidden.to(_wide(hidden)), weight.to(_wide(hidden)).T)
     return logits if bias is None else logits.add_(bias)
 
 
 def _accumulate(total: Tensor, left: Tensor, right: Tensor) -> None:
     """total += left @ right, not rounded in between."""
-    if total.is_cuda and left.dtype != torch.float32:
+    if _mixed(left):
         torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
     else:
-        total.addmm_(left.float(), right.float())
+        total.addmm_(left.to(total.dtype), right.to(total.dtype))
 
 
 def _like(gradient: Tensor | None, parameter: Tensor | None) -> Tensor | None:

@@ -73,7 +73,8 @@ def pack(samples: Sequence[TrainSample], tokens: int, *, multiple: int = 1) -> l
     if any(len(where) and where[0] == 0 for where in counted):
         raise ValueError("the first token of a sample cannot count in the loss: nothing before it predicts it")
     lengths = {i: int(where[-1]) for i, where in enumerate(counted) if len(where)}
-    count = max(1, -(-sum(lengths.values()) // tokens))
+    alone = sum(length >= tokens for length in lengths.values())
+    count = alone + -(-sum(length for length in lengths.values() if length < tokens) // tokens)
     while (bins := _distribute(lengths, -(-count // multiple) * multiple, tokens)) is None:
         count += multiple
     return [_join(samples, counted, members) for members in bins if members]

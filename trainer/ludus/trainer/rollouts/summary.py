@@ -74,7 +74,7 @@ def nothing_to_learn(dropped: Sequence[RolloutGroup], minimum: int) -> str:
             "learn from such groups as well (`rollouts.drop_constant = false`)."
         )
     if failed:
-        lines.append("Look for the causes in the servers' logs; `rollouts.patience` says how many groups may be lost.")
+        lines.append("What an environment's failure was stands in its server's log, under its incident.")
     return "\n".join(lines)
 
 
@@ -83,7 +83,9 @@ def _failure(rollout: Rollout) -> str:
     if failure is None:
         reward = rollout.trajectory.reward
         return f"no reward: {reward.reason if reward is not None else 'none was told'}"
-    return f"{failure.error}: {failure.message}" + (f" (incident {failure.incident})" if failure.incident else "")
+    # Incidents differ where the cause is the same.
+    cause = failure.message.replace(failure.incident, "…") if failure.incident else failure.message
+    return f"{failure.kind} failure, {failure.error}: {cause}"
 
 
 def _end(rollout: Rollout) -> str:

@@ -1,9 +1,9 @@
-"""`make demo`: three environments, one server, five ways in, two policies.
+"""`make wires`: three environments, one server, five ways in, two policies.
 
 Starts a real `ludus serve`, plays every environment with a random policy and with its oracle over every wire, and
 prints what came of it. Rewards must agree between the wires: it is the same runtime behind each.
 
-    python scripts/demo.py [--tasks 20]
+    python scripts/wires.py [--tasks 20]
 """
 
 from __future__ import annotations
