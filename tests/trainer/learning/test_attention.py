@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import create_block_mask
+from torch.utils.checkpoint import checkpoint
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, Qwen3Config, Qwen3NextConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from ludus.trainer.errors import ModelError
+from ludus.trainer.learning.attention import NAME, Kind, Layout, attend, choose, register, require_packable
+from ludus.trainer.learning.parallel import decoder_layers
+
+LENGTHS = (5, 130, 1, 300, 77)
+IDS = [torch.randint(100, (n,), generator=torch.Generator().manual_seed(n)) for n in LENGTHS]
+eager_flex = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
+DIFFERENT: dict[str, dict[str, Any]] = {
+    "qwen3": {},
+    "llama": {},
+    "mistral": {"sliding_window": 50},
+    "qwen2": {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1},
+}
+
+
+def make(kind: str = "qwen3") -> PreTrainedModel:
+    torch.manual_seed(0)
+    settings: type[Any] = CONFIG_MAPPING[kind]
+    config = settings(
+        vocab_size=100,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        **DIFFERENT[kind],
+    )
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
+    return model.eval()
+
+
+def alone(model: PreTrainedModel) -> Tensor:
+    """Hidden states, each sample by itself, with transformers' plain implementation."""
+    model.set_attn_implementation("eager")
+    return torch.cat([model.get_decoder()(input_ids=ids[None]).last_hidden_state[0] for ids in IDS])
+
+
+def packed(model: PreTrainedModel, kind: Kind, ids: list[Tensor] = IDS) -> Tensor:
+    """Hidden states of one row."""
+    register()
+    model.set_attn_implementation(NAME)
+    positions = torch.cat([torch.arange(len(part)) for part in ids])[None]
+    layout = Layout([len(part) for part in ids], kind, positions.device)
+    hidden: Tensor = model.get_decoder()(
+        input_ids=torch.cat(ids)[None], position_ids=positions, layout=layout, use_cache=False
+    ).last_hidden_state
+    return hidden[0]
+
+
+def gradients(model: PreTrainedModel, hidden: Tensor) -> list[Tensor]:
+    """Of something that depends on every hidden state."""
+    scale = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(1))
+    return list(torch.autograd.grad((hidden * scale).sum(), list(model.get_decoder().parameters())))
+
+
+@eager_flex
+@pytest.mark.parametrize("implementation", ["sdpa", "flex"])
+@pytest.mark.parametrize("kind", DIFFERENT)
+def test_a_packed_row_is_what_its_samples_are_alone(kind: str, implementation: Kind) -> None:
+    model = make(kind)
+    with torch.no_grad():
+        torch.testing.assert_close(packed(model, implementation), alone(model), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", DIFFERENT)
+def test_gradients_of_a_packed_row_are_those_of_its_samples(kind: str) -> None:
+    model = make(kind)
+    ours, theirs = gradients(model, packed(model, "sdpa")), gradients(model, alone(model))
+    for left, right in zip(ours, theirs, strict=True):
+        assert (left - right).norm() <= 1e-5 * right.norm()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="flash and compiled flex attention need a GPU")
+@pytest.mark.parametrize("implementation", ["flex", "flash"])
+def test_gradients_on_a_gpu_are_those_of_sdpa(implementation: Kind) -> None:
+    query, key, value = (torch.randn(1, heads, sum(LENGTHS), 64, device="cuda") for heads in (4, 2, 2))
+    register()
+    module = torch.nn.Module()
+    found = []
+    for kind in ("sdpa", implementation):
+        inputs = [part.bfloat16().requires_grad_() for part in (query, key, value)]
+        q, k, v = inputs
+        out, _ = attend(module, q, k, v, None, layout=Layout(LENGTHS, kind, "cuda"))
+        found.append([out, *torch.autograd.grad(out.float().square().sum(), inputs)])
+    for left, right in zip(*found, strict=True):
+        torch.testing.assert_close(left, right, rtol=3e-2, atol=3e-2)
+
+
+def test_another_sample_in_the_row_changes_nothing() -> None:
+    model = make()
+    other = [*IDS[:3], (IDS[3] + 1) % 100, IDS[4]]
+    with torch.no_grad():
+        before, after = packed(model, "sdpa"), packed(model, "sdpa", other)
+    same = torch.ones(len(before), dtype=torch.bool)
+    same[sum(LENGTHS[:3]) : sum(LENGTHS[:4])] = False
+    assert torch.equal(before[same], after[same])
+    assert not torch.isclose(before[~same], after[~same]).all(1).any()
+
+
+def test_the_layout_reaches_layers_that_are_computed_again() -> None:
+    model = make()
+    expected = gradients(model, packed(model, "sdpa"))
+    for layer in decoder_layers(model):
+        layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False)
+    for left, right in zip(gradients(model, packed(model, "sdpa")), expected, strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-6, atol=1e-6)
+
+
+@eager_flex
+@pytest.mark.parametrize("implementation", ["sdpa", "flex"])
+def test_autocast_may_leave_queries_wider_than_values(implementation: Kind) -> None:
+    model = make()
+    with torch.no_grad():
+        exact = alone(model)
+        with torch.autocast("cpu", torch.bfloat16):
+            rough = packed(model, implementation)
+    assert (rough - exact).norm() < 0.02 * exact.norm()
+
+
+@pytest.mark.parametrize(
+    "lengths", [(1,), (128,), (127, 2, 127), (5, 130, 1, 300, 77), (1000,), (256, 256), (40,) * 20]
+)
+@pytest.mark.parametrize("window", [None, 3, 129, 300])
+def test_blocks_made_from_lengths_are_those_made_from_all_pairs_of_tokens(
+    lengths: tuple[int, ...], window: int | None
+) -> None:
+    total = sum(lengths)
+    mask = Layout(lengths, "flex").mask(window)
+    slow = create_block_mask(mask.mask_mod, None, None, total, total, device="cpu")
+    for ours, theirs in (
+        ((mask.kv_num_blocks, mask.kv_indices), (slow.kv_num_blocks, slow.kv_indices)),
+        ((mask.full_kv_num_blocks, mask.full_kv_indices), (slow.full_kv_num_blocks, slow.full_kv_indices)),
+        ((mask.q_num_blocks, mask.q_indices), (slow.q_num_blocks, slow.q_indices)),
+        ((mask.full_q_num_blocks, mask.full_q_indices), (slow.full_q_num_blocks, slow.full_q_indices)),
+    ):
+        assert listed(*ours) == listed(*theirs)
+
+
+def listed(counts: Tensor | None, indices: Tensor | None) -> list[list[int]]:
+    assert counts is not None
+    assert indices is not None
+    return [sorted(row[:count]) for count, row in zip(counts[0, 0].tolist(), indices[0, 0].tolist(), strict=True)]
+
+
+def test_without_a_layout_the_row_is_one_sample() -> None:
+    model = make()
+    with torch.no_grad():
+        expected = alone(model)[sum(LENGTHS[:3]) : sum(LENGTHS[:4])]
+        model.set_attn_implementation(NAME)
+        found = model.get_decoder()(input_ids=IDS[3][None]).last_hidden_state[0]
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_cpu_takes_sdpa_and_refuses_what_cannot_train_there() -> None:
+    cpu = torch.device("cpu")
+    assert choose("auto", cpu, torch.float32) == "sdpa"
+    assert choose("sdpa", cpu, torch.bfloat16) == "sdpa"
+    with pytest.raises(ModelError, match="flex"):
+        choose("flex", cpu, torch.float32)
+    with pytest.raises(ModelError, match="flash"):
+        choose("flash", cpu, torch.bfloat16)
+
+
+def test_models_whose_samples_would_leak_into_each_other_are_refused() -> None:
+    require_packable(Qwen3Config())
+    require_packable(PretrainedConfig())
+    with pytest.raises(ModelError, match="linear_attention"):
+        require_packable(Qwen3NextConfig())
+
+
+def test_scores_that_are_capped_are_refused() -> None:
+    q = torch.zeros(1, 1, 3, 8)
+    with pytest.raises(ModelError, match="softcap"):
+        attend(torch.nn.Module(), q, q, q, None, softcap=30.0)
