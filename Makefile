@@ -1,9 +1,9 @@
 # The verbs of this project. CI runs the same ones (.ci/run), so what passes here passes there.
-#   make demo    set up, serve three environments, play them over every wire, show the result
+#   make demo    set up, serve an environment, train a small model on it over the wire, show the result
 #   make test    set up, run the tests
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench venv peers clean docs generate
+.PHONY: help demo wires test check format bench venv peers clean docs generate
 .NOTPARALLEL:
 
 # The first Python here that is new enough; `make PYTHON=/path/to/python …` chooses another.
@@ -15,6 +15,7 @@ ARGS ?=
 help:
 	@sed -n 's/^#   //p' Makefile
 	@echo "make check   ruff, formatting, mypy, pyright, import rules, stale generated files"
+	@echo "make wires   play three environments over every wire with two policies, and compare"
 	@echo "make format  mend what ruff can mend"
 	@echo "make generate  write anew what is generated: schemas, sync client, docs"
 	@echo "make bench   measure, side by side with the peers, and write benchmarks/RESULTS.md"
@@ -29,6 +30,9 @@ venv:
 
 demo: venv
 	@$(RUN) scripts/demo.py $(ARGS)
+
+wires: venv
+	@$(RUN) scripts/wires.py $(ARGS)
 
 test: venv
 	@$(RUN) -m pytest $(ARGS)

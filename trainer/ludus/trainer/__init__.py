@@ -1,1 +1,38 @@
-"""The reference GRPO trainer (not written yet)."""
+"""The reference GRPO trainer: episodes over the wire, tokens in and tokens out, torch and vLLM.
+
+`train.py` is the run, to be read from top to bottom; the `ludus train` command is in `commands.py`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ludus.trainer.config import TrainConfig
+    from ludus.trainer.errors import TrainerError
+    from ludus.trainer.settings import read_config
+    from ludus.trainer.train import run
+
+__all__ = ["TrainConfig", "TrainerError", "read_config", "run"]
+
+# Imported when first used (PEP 562): a configuration can be read and checked without torch.
+_HOMES: Final = {
+    "TrainConfig": "ludus.trainer.config",
+    "TrainerError": "ludus.trainer.errors",
+    "read_config": "ludus.trainer.settings",
+    "run": "ludus.trainer.train",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
