@@ -24,7 +24,7 @@ class StubVllm:
     def __init__(self, *, world: int = 1, ranks: int = 1, without: tuple[str, ...] = (), **facts: Any) -> None:
         self.world = world
         self.without = without
-        self.facts = {
+        self.facts: dict[str, Any] = {
             "model_config": {"logprobs_mode": "processed_logprobs", "dtype": "torch.float32", "max_model_len": 512},
             "parallel_config": {"data_parallel_size": ranks},
             "lora_config": {"max_lora_rank": 16, "target_modules": ["q_proj"]},
@@ -57,7 +57,7 @@ class StubVllm:
             if path.startswith("/get_world_size"):
                 return web.json_response({"world_size": self.world})
             return web.Response(status=200 if path == "/health" else 405)
-        body = await request.json() if request.can_read_body else None
+        body: Any = await request.json() if request.can_read_body else None
         self.asked.append((path, body))
         self.headers.append(dict(request.headers))
         if (handler := self.on.get(request.path)) and (given := await handler(request, body)):

@@ -18,7 +18,7 @@ from ludus.trainer.engines.vllm import VllmEngine
 from ludus.trainer.errors import ConfigError, EngineError
 
 Connect = Callable[..., Awaitable[VllmEngine]]
-NCCL = {"weight_transfer_config": {"backend": "nccl"}}
+NCCL: dict[str, Any] = {"weight_transfer_config": {"backend": "nccl"}}
 TENSORS = {name: torch.full((4,), float(at)) for at, name in enumerate("abcde")}
 
 
