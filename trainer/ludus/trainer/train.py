@@ -48,10 +48,10 @@ async def train(config: TrainConfig, parallel: Parallel) -> None:
         Interrupted: a signal came; a checkpoint of the last whole step is saved.
     """
     async with open_run(config, parallel) as run:
-        if run.step == 0:
+        if run.resumed is None:
             await run.warm_up()
         await run.sync()  # before the first wait: rollouts must never be of other weights than the learner's
-        if run.step == 0 and config.evaluation.first:
+        if run.resumed is None and config.evaluation.first:
             await run.evaluate()
         async with Collector(config, run.engine, run.renderer, run.source) as collector:
             if run.resumed:
@@ -205,7 +205,7 @@ class Run:
             clock = time.perf_counter()
             metrics, groups = await self.unless_stopped(evaluate(self.engine, self.renderer, self.source, self.config))
             self.evaluated = self.step
-            self.log.rollouts(self.step, groups)
+            self.log.rollouts(self.step, groups, held_out=True)
             self.log.metrics(self.step, {**metrics, "time/evaluation": time.perf_counter() - clock})
 
     async def save(self, collector: Collector) -> None:
