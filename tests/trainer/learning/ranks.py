@@ -1,6 +1,6 @@
 """A program for torchrun: learns what each scenario of a folder says on its ranks, and writes down what came of it.
 
-A scenario is a pickle of (config, batches). NAME.out holds what every rank saw, NAME.safetensors the weights at the end.
+A scenario is a pickle of (config, batches). NAME.out holds what every rank saw, NAME.safetensors the last weights.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from ludus.trainer.learning.parallel import Parallel
 
 
 def learn(scenario: Path, out: Path) -> None:
-    """Also usable without torchrun, as one rank."""
     config, batches = pickle.loads(scenario.read_bytes())
     parallel = Parallel(config.parallel, "cpu")
     torch.manual_seed(0)

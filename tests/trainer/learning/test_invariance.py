@@ -94,7 +94,7 @@ def assert_same(
         assert mine == pytest.approx(other, rel=metrics, abs=metrics)
     assert list(ours[1]) == list(theirs[1])
     for name, tensor in ours[1].items():
-        torch.testing.assert_close(tensor, theirs[1][name], rtol=0, atol=weights, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(tensor, theirs[1][name], rtol=0, atol=weights, msg=f"{name} differs")
 
 
 @pytest.mark.parametrize("count", [2, 4, 12])

@@ -20,7 +20,8 @@ from ludus.trainer.learning.attention import NAME, register, require_packable
 
 HUB_SECONDS = 10.0
 """Longest wait for the Hugging Face hub to say whether it has a model."""
-_HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+_TOKENIZER_FILES = ("tokenizer.*", "vocab.*", "*.model", "*.tiktoken")
+_HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", *_TOKENIZER_FILES]
 _LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 
 
@@ -156,13 +157,15 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
         ModelError: there is no tokenizer or no chat template.
     """
     folder = model_folder(config.path)
+    if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES):  # transformers would make an empty one up
+        raise ModelError(
+            f"model.path = {config.path!r}: {folder} has no tokenizer; save tokenizer.json and "
+            "tokenizer_config.json there"
+        )
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
     except Exception as error:  # as for weights
-        raise ModelError(
-            f"model.path = {config.path!r}: {folder} has no tokenizer that can be loaded ({error}); "
-            "save tokenizer.json and tokenizer_config.json there"
-        ) from error
+        raise ModelError(f"model.path = {config.path!r}: the tokenizer cannot be loaded: {error}") from error
     if config.chat_template is not None:
         try:
             tokenizer.chat_template = config.chat_template.read_text(encoding="utf-8")

@@ -157,7 +157,8 @@ def decoder_layers(model: PreTrainedModel) -> list[nn.Module]:
 def prepare(model: PreTrainedModel, config: ModelConfig) -> None:
     """Compile layers and recompute activations in the backward pass, as configured; in place, parameter names stay."""
     if config.compile:  # attention has a graph of its own, which does not depend on the samples' lengths
-        AttentionInterface.register(NAME, torch.compiler.disable(attend))
+        untraced: Any = torch.compiler.disable
+        AttentionInterface.register(NAME, untraced(attend))
     for layer in decoder_layers(model):
         forward = layer.forward
         if config.compile:
@@ -180,8 +181,8 @@ def _tensor_plan(layer: nn.Module) -> dict[str, ParallelStyle]:
                 plan[name] = SequenceParallel(sequence_dim=2, use_local_output=True)
     if len(plan) < 7:
         raise ConfigError(
-            f"parallel.tensor: {type(layer).__name__} has no plain q_proj, k_proj … down_proj to split (with model.lora "
-            "they are not plain); set it to 1"
+            f"parallel.tensor: {type(layer).__name__} has no plain q_proj, k_proj … down_proj to split; "
+            "with model.lora they are not plain. Set it to 1"
         )
     return plan
 
