@@ -258,7 +258,17 @@ async def test_an_environment_that_fails_for_every_task_stops_the_run(
         run.sync(0)
         with pytest.raises(RolloutError, match=r"broken: 5 groups .*20 × environment failure, Env") as caught:
             await run.collector.batch()
-    assert "server's log" in str(caught.value)
+    assert "server's log, such as incident" in str(caught.value)
+
+
+async def test_one_environment_that_fails_for_every_task_stops_the_run_though_others_work(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer
+) -> None:
+    server = await serve(Broken, Saying)
+    entries = [{"url": server.url, "name": name} for name in ("broken", "saying")]
+    async with playing(make_config(environments=entries, patience=5), engine, renderer) as run:
+        with pytest.raises(RolloutError, match=r"the last 5 groups .*\nbroken: 5 groups"):
+            await collect(run, 50)
 
 
 async def test_a_failed_episode_is_played_again_and_stays_as_data(

@@ -55,6 +55,8 @@ class Collector:
         """Since the last batch."""
         self._in_a_row: list[RolloutGroup] = []
         """Dropped since the last group that was not."""
+        self._failures: dict[str, list[RolloutGroup]] = {}
+        """Of each environment, the groups that failed since the last one that did not."""
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.sampled = 0
@@ -148,22 +150,24 @@ class Collector:
         rollouts = await self._player.group(draw, self._config.rollouts.group_size)
         group = RolloutGroup(number, draw.environment.label, draw.task.id, rollouts, version)
         self.sampled += sum(rollout.sampled for rollout in rollouts)
-        if self._usable(group):
+        failed = len(group.scored) < self._minimum
+        failures = self._failures.setdefault(group.environment, [])
+        failures.append(group) if failed else failures.clear()
+        if not failed and self._informative(group):
             self._in_a_row.clear()
             self._window.finish(group)
         else:
             self._dropped.append(group)
             self._in_a_row.append(group)
-            if len(self._in_a_row) >= self._config.rollouts.patience:
-                raise RolloutError(nothing_to_learn(self._in_a_row, self._minimum))
+            for lost in (failures, self._in_a_row):
+                if len(lost) >= self._config.rollouts.patience:
+                    raise RolloutError(nothing_to_learn(lost, self._minimum))
             self._source.report(group)
             del self._draws[number]
             self._window.drop(number)
         self._notify()
 
-    def _usable(self, group: RolloutGroup) -> bool:
-        if len(group.scored) < self._minimum:
-            return False
+    def _informative(self, group: RolloutGroup) -> bool:
         if not (self._config.rollouts.drop_constant and group.constant):
             return True
         # Equal totals can still be earned in different turns.

@@ -74,7 +74,9 @@ def nothing_to_learn(dropped: Sequence[RolloutGroup], minimum: int) -> str:
             "learn from such groups as well (`rollouts.drop_constant = false`)."
         )
     if failed:
-        lines.append("What an environment's failure was stands in its server's log, under its incident.")
+        told = [r.trajectory.failure.incident for g in failed for r in g.rollouts if r.trajectory.failure is not None]
+        if incidents := [incident for incident in told if incident]:
+            lines.append(f"An environment's failure stands in its server's log, such as incident {incidents[-1]}.")
     return "\n".join(lines)
 
 
