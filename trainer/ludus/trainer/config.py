@@ -139,7 +139,8 @@ class RolloutConfig(Section):
     drop_constant: bool = True
     """Leave out groups whose rewards are all the same, and play others instead."""
     patience: Positive = 64
-    """Groups in a row that may be dropped (failed or constant) before the run stops with the reasons."""
+    """Groups in a row that may be dropped (failed or constant; of one environment: failed) before the run stops with
+    the reasons."""
     tool_calls: Literal["auto", "hermes", "llama", "pythonic"] = "auto"
     """How the model writes tool calls; `auto` tells it from the chat template."""
 
