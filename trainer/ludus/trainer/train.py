@@ -20,7 +20,7 @@ from ludus.trainer.errors import TrainerError
 from ludus.trainer.evaluation import evaluate
 from ludus.trainer.learning.batch import make_batch
 from ludus.trainer.learning.dpo import preference_pairs
-from ludus.trainer.learning.model import model_folder
+from ludus.trainer.learning.model import load_model, model_folder
 from ludus.trainer.learning.parallel import Parallel
 from ludus.trainer.learning.sft import demonstrations, own_episodes, sft_batches
 from ludus.trainer.logs import RunLog
@@ -269,7 +269,7 @@ async def open_run(config: TrainConfig, parallel: Parallel) -> AsyncIterator[Run
         step = 0 if resumed is None else int(resumed["step"])
         log = RunLog(config, worker.tokenizer, resumed=None if resumed is None else step)
         stack.callback(log.close)
-        engine = await open_engine(config, worker)
+        engine = await open_engine(config, parallel.device)
         stack.push_async_callback(engine.aclose)
         stop = stack.enter_context(signals())
         yield Run(config, team, engine, renderer, source, log, stop, resumed, step, saved=step if resumed else -1)
@@ -285,24 +285,26 @@ async def resume(team: Team, config: TrainConfig) -> dict[str, Any] | None:
     return state
 
 
-async def open_engine(config: TrainConfig, worker: Worker) -> Engine:
+async def open_engine(config: TrainConfig, device: torch.device) -> Engine:
     """The engine that the configuration names. It has no weights of the run yet."""
+    context = config.rollouts.context
     if config.engine.kind == "torch":
         from ludus.trainer.engines.torch import TorchEngine
 
-        return TorchEngine(
-            worker.model, config.engine.torch, context=config.rollouts.context, device=worker.parallel.device
-        )
+        # Loaded anew: the learner's own may be sharded by now, or have adapters in its layers.
+        plain = config.model.model_copy(update={"lora": None})
+        model = await asyncio.to_thread(load_model, plain, device)
+        return TorchEngine(model, config.engine.torch, context=context, dtype=getattr(torch, config.model.dtype))
     from ludus.trainer.engines.vllm import VllmEngine
 
     return await VllmEngine.open(
         config.engine.vllm,
         model=str(model_folder(config.model.path)),
         dtype=config.model.dtype,
-        context=config.rollouts.context,
+        context=context,
         folder=config.output / "vllm",
-        device=worker.parallel.device,
-        lora_rank=None if config.model.lora is None else config.model.lora.rank,
+        device=device,
+        lora=config.model.lora,
     )
 
 

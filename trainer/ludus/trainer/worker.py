@@ -36,8 +36,7 @@ class Worker:
         random.seed(config.seed)
         self.config, self.parallel = config, parallel
         self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(config.model)
-        self.model = load_model(config.model, parallel.device)
-        self.learner = Learner(config, self.model, parallel)
+        self.learner = Learner(config, load_model(config.model, parallel.device), parallel)
         self.checkpoints = Checkpoints(config.output / "checkpoints", config.checkpoints.keep)
         self._objective = policy_objective(config.loss)
         self._preferences: Iterator[dict[str, float]] = iter(())
