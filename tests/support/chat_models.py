@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -158,19 +159,19 @@ _LLAMA = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eo
 
 
 @functools.cache
-def chatml(template: str = HERMES) -> PreTrainedTokenizerFast:
+def chatml(template: str = HERMES) -> Any:
     """Byte-level, with marks of calls and thoughts that are added tokens but not special, as in Qwen3."""
     return _byte_level(_CHATML, _CHATML_MARKS, "<|im_end|>", template)
 
 
 @functools.cache
-def llama3() -> PreTrainedTokenizerFast:
+def llama3() -> Any:
     """Byte-level, all marks special."""
     return _byte_level(_LLAMA, [], "<|eot_id|>", LLAMA3)
 
 
 @functools.cache
-def llama2() -> PreTrainedTokenizerFast:
+def llama2() -> Any:
     """Like SentencePiece: bytes only for what the vocabulary lacks, and a space before the first word of a text."""
     tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
@@ -191,7 +192,7 @@ def llama2() -> PreTrainedTokenizerFast:
     return wrapped
 
 
-def _byte_level(special: Sequence[str], marks: Sequence[str], end: str, template: str) -> PreTrainedTokenizerFast:
+def _byte_level(special: Sequence[str], marks: Sequence[str], end: str, template: str) -> Any:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = decoders.ByteLevel()

@@ -10,7 +10,7 @@ from ludus.client.items import Item, OutputItem, text_message
 from ludus.client.policies.base import Conversation, Turn
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import TaskRow, ToolSpec
-from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
+from ludus.trainer.engines.base import Finish, Generation, Sampling, WeightUpdate
 from ludus.trainer.tokens.policy import TokenPolicy
 
 ADD = ToolSpec(
@@ -47,7 +47,7 @@ class ScriptedEngine:
         turn = tuple(next(self._turns))[: sampling.max_tokens]
         numbers = range(self.sampled + 1, self.sampled + 1 + len(turn))
         self.sampled += len(turn)
-        finish = "stop" if turn and turn[-1] in sampling.stop else "length"
+        finish: Finish = "stop" if turn and turn[-1] in sampling.stop else "length"
         versions = tuple(self.version + n // 3 for n in numbers)
         generation = Generation(turn, tuple(-float(n) for n in numbers), versions, finish)
         self.requests.append(Request(list(ids), sampling, seed, session, generation))
@@ -67,7 +67,7 @@ class ScriptedEngine:
 
 
 def conversation(items: Sequence[Item], turn: int, tools: tuple[ToolSpec, ...] = (ADD,)) -> Conversation:
-    task = TaskRow.model_construct(id="t", split="train")
+    task = TaskRow(id="t", split="train", index=0, fields={})
     return Conversation("test", task, 0, 0, turn, tuple(items), tools, gradable=True)
 
 
