@@ -25,7 +25,7 @@ TENSORS = {name: torch.full((4,), float(at)) for at, name in enumerate("abcde")}
 @pytest.fixture
 def sender(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSender]:
     fake = FakeSender()
-    monkeypatch.setattr(vllm, "VllmNcclSender", lambda device: fake)
+    monkeypatch.setattr(vllm, "NcclSender", lambda device: fake)
     monkeypatch.setattr(vllm_weights, "BUCKET_BYTES", 32)  # two of the tensors
     yield fake
     fake.release.set()

@@ -20,9 +20,8 @@ from ludus.trainer.engines.vllm_server import VllmProcess, VllmServer, free_port
 from ludus.trainer.engines.vllm_weights import (
     FileTransfer,
     LoraAdapters,
+    NcclSender,
     NcclTransfer,
-    Transfer,
-    VllmNcclSender,
     everywhere,
     together,
 )
@@ -34,6 +33,7 @@ BACKENDS: Final = {"nccl": "nccl", "file": "ludus_file"}
 _LORA_RANKS: Final = (8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM takes
 _MINUS_INFINITY: Final = -9999.0  # what vLLM writes for it
 T = TypeVar("T")
+Weights = FileTransfer | NcclTransfer | LoraAdapters
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +68,7 @@ class VllmEngine:
         http: aiohttp.ClientSession,
         replicas: Sequence[Replica],
         *,
-        weights: Transfer | LoraAdapters,
+        weights: Weights,
         context: int,
     ) -> None:
         self._config = config
@@ -121,7 +121,7 @@ class VllmEngine:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
         )
         servers = [VllmServer(url, http) for url in config.urls]
-        weights: Transfer | LoraAdapters | None = None
+        weights: Weights | None = None
         try:
             if config.launch:
                 servers = [await launch(config, http, model, dtype, context, folder, lora)]
@@ -229,7 +229,7 @@ class VllmEngine:
         }
         seconds = self._config.request_seconds
         posting = replica.server.post(
-            "/inference/v1/generate", body, seconds=seconds, headers=replica.headers, again=True
+            "/inference/v1/generate", body, seconds=seconds, headers=replica.headers, attempts=2
         )
         answer: dict[str, Any] = await self._until_failure(posting)
         return answer
@@ -376,19 +376,15 @@ def _refusal(server: VllmServer, lacks: Sequence[str]) -> str:
     return f"the vLLM server at {server.url} cannot be trained with; start it with\n  " + "\n  ".join(lacks)
 
 
-def _weights_of(
-    config: VllmEngineConfig, servers: Sequence[VllmServer], folder: Path, device: torch.device
-) -> Transfer | LoraAdapters:
+def _weights_of(config: VllmEngineConfig, servers: Sequence[VllmServer], folder: Path, device: torch.device) -> Weights:
     if config.sync == "lora":
         return LoraAdapters(servers, config.sync_seconds)
     if config.sync == "file":
         return FileTransfer(servers, config.folder or folder / "weights", config.sync_seconds)
-    return NcclTransfer(servers, VllmNcclSender(device), config.master_address, config.sync_seconds)
+    return NcclTransfer(servers, NcclSender(device), config.master_address, config.sync_seconds)
 
 
-async def _close(
-    weights: Transfer | LoraAdapters | None, servers: Sequence[VllmServer], http: aiohttp.ClientSession
-) -> None:
+async def _close(weights: Weights | None, servers: Sequence[VllmServer], http: aiohttp.ClientSession) -> None:
     """Whatever is left: adapters, connections, and processes of ours."""
     try:
         if weights is not None:

@@ -27,6 +27,7 @@ exec 3<&0 </dev/null
 trap 'wait $child' TERM
 wait $child
 """
+Headers = Mapping[str, str] | None
 _STOP_SECONDS: Final = 20.0
 _LAST_WORDS: Final = 65_536
 _ERROR: Final = re.compile(r"(^|\] )[\w.]*(Error|Exception)\b")  # at the beginning of a line, or of what is logged
@@ -130,32 +131,28 @@ class VllmServer:
         self._http = http
 
     async def get(self, path: str, *, seconds: float) -> Any:
-        """The answer, decoded.
-
-        Raises:
-            EngineError: refused, gone, or not in time.
-        """
-        return await self._call("GET", path, seconds=seconds)
+        """The answer, decoded; raises as `post` does."""
+        return await self._decoded(path, await self._send("GET", path, seconds, attempts=2))
 
     async def post(
         self,
         path: str,
-        body: Mapping[str, Any] | None = None,
+        body: Any = None,
         *,
         seconds: float,
-        headers: Mapping[str, str] | None = None,
-        again: bool = False,
+        headers: Headers = None,
+        attempts: int = 1,
     ) -> Any:
-        """The answer, decoded. With `again` the request may be sent a second time if its connection was lost.
+        """The answer, decoded. With two `attempts` it is sent again when its connection was lost.
 
         Raises:
             EngineError: refused, gone, or not in time.
         """
-        return await self._call("POST", path, body, seconds=seconds, headers=headers, attempts=2 if again else 1)
+        return await self._decoded(path, await self._send("POST", path, seconds, body, headers, attempts))
 
     async def has(self, path: str, *, seconds: float) -> bool:
         """Whether the POST route exists."""
-        status, _ = await self._send("GET", path, None, seconds, None, 2)
+        status, _ = await self._send("GET", path, seconds, attempts=2)
         return status != 404
 
     async def wait_ready(self, seconds: float) -> None:
@@ -179,17 +176,8 @@ class VllmServer:
                 f"vLLM at {self.url} was not ready in {seconds:g} s (engine.vllm.start_seconds){words}"
             ) from None
 
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        seconds: float,
-        headers: Mapping[str, str] | None = None,
-        attempts: int = 1,
-    ) -> Any:
-        status, text = await self._send(method, path, body, seconds, headers, attempts)
+    async def _decoded(self, path: str, answer: tuple[int, str]) -> Any:
+        status, text = answer
         if status >= 400:
             cause = f". {await self.process.obituary()}" if status >= 500 and self.process is not None else ""
             raise EngineError(f"vLLM at {self.url} refused {path} with HTTP {status}: {text[:2000]}{cause}")
@@ -202,10 +190,10 @@ class VllmServer:
         self,
         method: str,
         path: str,
-        body: Mapping[str, Any] | None,
         seconds: float,
-        headers: Mapping[str, str] | None,
-        attempts: int,
+        body: Any = None,
+        headers: Headers = None,
+        attempts: int = 1,
     ) -> tuple[int, str]:
         try:
             async with asyncio.timeout(seconds):
@@ -221,9 +209,7 @@ class VllmServer:
             raise EngineError(f"vLLM at {self.url} did not answer {path} within {seconds:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
             cause = await self.process.obituary() if self.process else "is it running? Its own log says more"
-            raise EngineError(
-                f"vLLM at {self.url} is gone ({path}: {type(error).__name__}: {error}): {cause}"
-            ) from error
+            raise EngineError(f"vLLM at {self.url} is gone ({path}: {error!r}): {cause}") from error
 
 
 def free_port() -> int:

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from itertools import accumulate, count
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 from safetensors.torch import save_file
@@ -28,44 +28,11 @@ Bucket = list[tuple[str, torch.Tensor]]
 T = TypeVar("T")
 
 
-class Transfer(Protocol):
-    """Sends whole weights to servers that are paused."""
+class NcclSender:
+    """The trainer's end: vLLM's own packed broadcast (vLLM ≥ 0.28), so that both ends cut the stream alike.
 
-    async def open(self) -> None:
-        """Connect, once, before the first update."""
-        ...
-
-    async def send(self, update: WeightUpdate) -> None:
-        """Bring `update` to every server.
-
-        Raises:
-            EngineError: a server refused or died, or the weights cannot be written.
-        """
-        ...
-
-    async def aclose(self) -> None:
-        """Let go of the servers."""
-        ...
-
-
-class NcclSender(Protocol):
-    """The trainer's end of the process group. Its calls block, without a timeout, until the servers join in."""
-
-    def open(self, address: str, port: int, world: int) -> None:
-        """Become rank 0 of `world`."""
-        ...
-
-    def prepare(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor, where it can be sent from."""
-        ...
-
-    def broadcast(self, bucket: Bucket) -> None:
-        """Send the tensors, packed, in this order."""
-        ...
-
-
-class VllmNcclSender:
-    """vLLM's own packed broadcast (vLLM ≥ 0.28), so that both ends cut the stream alike."""
+    `open` and `broadcast` block, without a timeout, until the servers join in.
+    """
 
     def __init__(self, device: torch.device) -> None:
         if device.type != "cuda":
