@@ -116,6 +116,12 @@ def test_an_episode_of_broken_tokens_only_votes_but_is_no_part_of_the_batch() ->
     assert total_weight(batch) == pytest.approx(1)
 
 
+def test_a_sample_of_broken_tokens_is_no_part_of_the_batch_but_the_rest_of_its_episode_is() -> None:
+    rewritten = rollout(1.0, sample(4, logprob=math.nan), sample(3, first=1))
+    batch = make_batch([group(rewritten, rollout(0.0, sample(2)))], configuration())
+    assert [item.sample.sampled for item in batch.samples] == [3, 2]
+
+
 def test_masked_truncated_episodes_vote_in_the_baseline_only() -> None:
     rollouts = [rollout(1.0, sample(2)), rollout(0.5, sample(2)), rollout(0.0, sample(20), status=TRUNCATED)]
     kept = make_batch([group(*rollouts)], configuration())
@@ -161,6 +167,15 @@ def test_step_credit_reaches_the_tokens_of_its_turn_in_whichever_sample_they_are
     # Returns: 0.5 then 1, and 1 then 0.
     assert [item.advantages[2] for item in batch.samples] == [-0.25, 0.5, 0.25]
     assert batch.samples[2].advantages == (0.0, 0.0, 0.25, 0.25, 0.0, 0.0, -0.5)
+
+
+def test_an_episode_that_has_ended_is_in_no_baseline_of_later_turns() -> None:
+    config = configuration(advantages={"credit": "step"})
+    short = rollout(1.0, sample(1), turn_rewards=(1.0,))
+    longer = [rollout(r, sample(1, 1), turn_rewards=(0.0, r)) for r in (1.0, 4.0)]
+    batch = make_batch([group(short, *longer)], config)
+    assert [item.advantages[2] for item in batch.samples] == [-1.0, -1.0, 2.0]
+    assert [item.advantages[5] for item in batch.samples[1:]] == [-1.5, 1.5]
 
 
 def test_a_turn_that_earned_nothing_yet_was_cut_off_is_still_a_turn() -> None:

@@ -111,7 +111,7 @@ def _policy_loss(tokens: Tokens, old: Tensor, counted: Tensor, config: LossConfi
     """Token losses, which tokens were clipped, and which were dropped, for the configured kind."""
     logprobs, advantages = tokens.logprobs, tokens.advantages
     low, high = config.clip_low, config.clip_high
-    log_ratio = torch.where(counted, logprobs - old, 0.0)
+    log_ratio = logprobs - old
     none = torch.zeros_like(counted)
     match config.kind:
         case "ppo":
