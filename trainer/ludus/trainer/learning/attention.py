@@ -198,8 +198,11 @@ def _block_mask(layout: Layout, window: int | None) -> BlockMask:
     reach = window or total
     sample = torch.repeat_interleave(torch.tensor(layout.lengths)).to(device)
 
-    def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (query >= key) & (sample[query] == sample[key]) & (query - key < reach)
+    def causal(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (query >= key) & (sample[query] == sample[key])
+
+    def near(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return causal(batch, head, query, key) & (query - key < reach)
 
     first = torch.arange(0, total, BLOCK, device=device)
     last = (first + BLOCK - 1).clamp(max=total - 1)
@@ -208,7 +211,11 @@ def _block_mask(layout: Layout, window: int | None) -> BlockMask:
     full = (k_last <= q_first) & (sample[k_first] == sample[q_last]) & (q_last - k_first < reach)
     full &= (last - first + 1 == BLOCK) & (q_last - q_first + 1 == BLOCK)
     return BlockMask.from_kv_blocks(
-        *_listed(some & ~full), *_listed(full), BLOCK_SIZE=BLOCK, mask_mod=sees, seq_lengths=(total, total)
+        *_listed(some & ~full),
+        *_listed(full),
+        BLOCK_SIZE=BLOCK,
+        mask_mod=near if window else causal,
+        seq_lengths=(total, total),
     )
 
 
