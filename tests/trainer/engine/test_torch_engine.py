@@ -37,7 +37,7 @@ SIZES: dict[str, Any] = {
     "pad_token_id": 0,
     "bos_token_id": None,
     "eos_token_id": 1,
-    "initializer_range": 0.3,
+    "initializer_range": 0.15,
 }
 FAMILIES = {
     "qwen3": Qwen3Config(**SIZES),

@@ -48,12 +48,13 @@ class Group:
 
 @dataclass(slots=True, eq=False)
 class Pass:
-    """What attention must know of one forward pass over `tokens` packed tokens."""
+    """What attention must know of one forward pass: who is who among the packed tokens, in order of the groups."""
 
     groups: list[Group]
     cache: Cache | None = None
     """None: the pass is one sequence, which is its own cache."""
     rows: Tensor | None = None
+    """[tokens]: the row of the cache that each belongs to, and its place there; set when there is a cache."""
     positions: Tensor | None = None
 
 
@@ -127,8 +128,8 @@ def slot_attention(
     for group in slots.groups:
         result = _attend(
             packed[group.queries],
-            keys[group.rows][:, :, : group.length],
-            values[group.rows][:, :, : group.length],
+            keys[:, :, : group.length][group.rows],
+            values[:, :, : group.length][group.rows],
             group.bias(sliding_window, query.dtype),
             scaling if scaling is not None else query.shape[-1] ** -0.5,
         ).flatten(0, 1)

@@ -74,12 +74,12 @@ class Batch:
         self.temperature = np.zeros(0)
         self.seed = np.zeros(0, np.uint64)
         self.stop = np.zeros((0, 1), np.int64)
-        self._allocate(min(context, _LEAST_WIDTH))
+        self._allocate(config.slots, min(context, _LEAST_WIDTH))
 
-    def _allocate(self, width: int) -> None:
-        """Rows of `width` tokens, as many as the budget allows. What runs goes on in the first of them and is computed
-        again, which is simpler than moving it, and rare."""
-        rows, order = self.config.cache_tokens // width, list(self.running)
+    def _allocate(self, rows: int, width: int) -> None:
+        """So many rows of `width` tokens, or what the budget allows. What runs goes on in the first of them and is
+        computed again, which is simpler than moving it, and rare."""
+        rows, order = min(rows, self.config.cache_tokens // width), list(self.running)
         for name in ("tokens", "logprobs", "versions"):
             wide = np.zeros((rows, width), getattr(self, name).dtype)
             wide[: len(order), : getattr(self, name).shape[1]] = getattr(self, name)[order]
@@ -89,6 +89,7 @@ class Batch:
             new = np.zeros((rows, *old.shape[1:]), old.dtype)
             new[: len(order)] = old[order]
             setattr(self, name, new)
+        self.used[len(order) :] = -2 * _FORGOTTEN
         self.ready = np.zeros(rows, np.int64)
         self.cache = Cache(rows, width)
         self.slots = min(self.config.slots, rows)
@@ -123,7 +124,7 @@ class Batch:
         requests = [*self.running.values(), *self.waiting]
         self.running.clear()
         self.waiting.clear()
-        self._allocate(self.cache.width)
+        self._allocate(self.cache.rows, self.cache.width)
         return requests
 
     # --- where a request goes
@@ -172,15 +173,18 @@ class Batch:
         width = min(self.context, 1 << (needed - 1).bit_length())
         if self.config.cache_tokens // width <= len(self.running):
             return False
-        self._allocate(width)
+        self._allocate(self.cache.rows, width)
         return True
 
     def _row_for(self, session: str) -> int:
-        """The session's own row, or the one not used for the longest time; moved among the first `slots` rows, which
-        are those that decode."""
+        """The session's own row, or the one not used for the longest time, with more rows before a session that goes
+        on loses its own. It is moved among the first `slots` rows, which are those that decode."""
         row = self.sessions.get(session, -1)
         if row < 0 or self.active[row]:
-            row = self._oldest(len(self.used))
+            row = self._oldest(self.cache.rows)
+            if row in self.sessions.values() and 2 * self.cache.rows * self.cache.width <= self.config.cache_tokens:
+                self._allocate(2 * self.cache.rows, self.cache.width)
+                row = self._oldest(self.cache.rows)
             self.ready[row] = 0
             for name in [name for name, other in self.sessions.items() if other == row]:
                 del self.sessions[name]
