@@ -180,20 +180,35 @@ def test_when_old_turns_are_dropped_the_others_keep_the_ids_they_were_sampled_wi
         assert request.prompt in [task + tail for tail in tails]
 
 
-def _written(episode: dict[str, Any], items: Sequence[Item], turns: Sequence[Turn], engine: ScriptedEngine) -> str:
-    """What the template writes, asked by hand, when each turn is its own words."""
+@common
+@given(episodes(when_full="keep_recent"))
+def test_when_old_turns_are_dropped_the_prompt_is_what_the_template_writes_without_them(
+    episode: dict[str, Any],
+) -> None:
+    _, engine, items, turns = play(episode)
+    for number, request in enumerate(engine.requests):
+        seen = _bare(episode["tokenizer"].decode(request.prompt)).replace("<|eom_id|>", "<|eot_id|>")
+        written = [_written(episode, items, turns[:number], engine, first) for first in range(max(1, number))]
+        assert seen in [_bare(text).replace("<|eom_id|>", "<|eot_id|>") for text in written]
+
+
+def _written(
+    episode: dict[str, Any], items: Sequence[Item], turns: Sequence[Turn], engine: ScriptedEngine, first: int = 0
+) -> str:
+    """What the template writes, asked by hand, of turns in their own words; those before `first` are left out."""
     tokenizer = episode["tokenizer"]
     messages = [{"role": "user", "content": _text(items[0])}]
     at = 1
-    for turn, request in zip(turns, engine.requests, strict=False):
+    for number, (turn, request) in enumerate(zip(turns, engine.requests, strict=False)):
         ids = request.generation.ids
         words = tokenizer.decode(ids[:-1] if request.generation.finish == "stop" else ids)
-        messages.append({"role": "assistant", "content": words})
         at += len(turn.items)
-        for item in items[at : at + max(1, len(turn.calls))]:
-            role = "tool" if isinstance(item, OutputItem) else "user"
-            messages.append({"role": role, "content": _text(item)})
-            at += 1
+        answers = items[at : at + max(1, len(turn.calls))]
+        at += len(answers)
+        if number >= first:
+            messages.append({"role": "assistant", "content": words})
+            roles = ["tool" if isinstance(item, OutputItem) else "user" for item in answers]
+            messages += [{"role": role, "content": _text(item)} for role, item in zip(roles, answers, strict=True)]
     function = {"name": ADD.name, "description": ADD.description, "parameters": ADD.input_schema}
     tools = [{"type": "function", "function": function}]
     return str(tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False))

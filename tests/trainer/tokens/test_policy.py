@@ -13,6 +13,7 @@ from ludus.client import connect
 from ludus.client.items import CallItem, Item, MalformedCall, text_message
 from ludus.client.playing import play
 from ludus.protocol.actions import Call
+from ludus.protocol.content import Message, text_of
 from ludus.trainer.config import RolloutConfig
 from ludus.trainer.engines.base import Generation, Sampling
 from ludus.trainer.errors import EngineError
@@ -144,6 +145,25 @@ async def test_dropped_turns_leave_the_task_and_the_newest_turns() -> None:
     assert "Answer 1." not in last
     assert all(60 <= prompt + 260 - len(request.prompt) for request in engine.requests), "room for a whole turn"
     assert len(policy.samples) < 6, "room for several turns is made at once"
+
+
+async def test_turns_that_the_template_wrote_anew_are_kept_as_it_wrote_them() -> None:
+    tokenizer = chatml(QWEN3)
+    renderer = Renderer(tokenizer)
+    thought = "<think>\nHm.\n</think>\n\n"
+    texts = [CALL, thought + CALL, thought + "Well.", CALL, CALL]
+    turns = [said(tokenizer, text, END) for text in texts]
+    whole, engine = make(turns, tokenizer)
+    await played(whole, TASK, 5)
+    assert len(whole.samples) == 2, "thoughts were dropped once"
+    policy, engine = make(turns, tokenizer, context=len(engine.requests[4].prompt) + 59, when_full="keep_recent")
+    items, _ = await played(policy, TASK, 5)
+    # Two of four exchanges stay: the one whose thoughts are gone, and the one that was sampled after that.
+    well = next(n for n, item in enumerate(items) if isinstance(item, Message) and text_of(item.content) == "Well.")
+    written = renderer.text(renderer.messages([*TASK, *items[well : well + 4]]), [ADD])
+    assert tokenizer.decode(engine.requests[4].prompt) == written.replace(
+        '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>', CALL
+    )
 
 
 async def test_one_observation_that_is_too_long_to_keep_stops_the_episode() -> None:
