@@ -139,21 +139,18 @@ def slot_attention(
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float) -> Tensor:
     """[B, T, heads, dim] queries over [B, kv heads, length, dim]: [B, T, heads, dim]."""
-    batch, length, heads, _ = query.shape
-    shared = heads // key.shape[1]
-    if length > 1:
-        if shared > 1:
-            key, value = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1)
-        out = functional.scaled_dot_product_attention(query.transpose(1, 2), key, value, bias, scale=scale)
-        return out.transpose(1, 2)
-    # One query: the heads that share keys take the place of the queries, so that keys are read once.
-    query = query.view(batch, -1, shared, query.shape[-1])
-    if query.device.type == "cpu":
+    batch, length, heads, dim = query.shape
+    kept = key.shape[1]
+    # The heads that share keys become further queries, so that keys are read once: [B, kv heads, shared × T, dim].
+    query = query.view(batch, length, kept, -1, dim).permute(0, 2, 3, 1, 4).reshape(batch, kept, -1, dim)
+    bias = bias.repeat(1, 1, heads // kept, 1)
+    if length == 1 and query.device.type == "cpu":
         # Two batched products are faster than the fused kernel, which is made for many queries.
         weights = torch.matmul(query * scale, key.transpose(2, 3)).add_(bias).softmax(-1)
-        return torch.matmul(weights, value).view(batch, 1, heads, -1)
-    out = functional.scaled_dot_product_attention(query, key, value, bias.expand(-1, -1, shared, -1), scale=scale)
-    return out.reshape(batch, 1, heads, -1)
+        out = torch.matmul(weights, value)
+    else:
+        out = functional.scaled_dot_product_attention(query, key, value, bias, scale=scale)
+    return out.view(batch, kept, -1, length, out.shape[-1]).permute(0, 3, 1, 2, 4).flatten(2, 3)
 
 
 AttentionInterface.register(NAME, slot_attention)

@@ -59,6 +59,7 @@ class Batch:
 
     def __init__(self, model: PreTrainedModel, config: TorchEngineConfig, context: int) -> None:
         self.model = model
+        self.device = model.device  # The model looks for it among its parameters each time.
         self.config = config
         self.context = context
         self.version = -1
@@ -239,7 +240,7 @@ class Batch:
         return logits
 
     def _tensor(self, values: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(values).to(self.model.device, non_blocking=True)
+        return torch.from_numpy(values).to(self.device, non_blocking=True)
 
     def _sample(self, rows: Ints, logits: Tensor) -> list[Answer]:
         """One token for each of `rows`, by inverting the distribution function at the request's own random number."""
@@ -328,9 +329,9 @@ class Batch:
         )
 
     def _prompt_groups(self, chunks: Sequence[tuple[int, int, int]], place: int) -> list[Group]:
-        """Chunks side by side, padded to the longest; those of less than half its length make a group of their own."""
+        """Chunks side by side, padded to the longest, which is less than four times the shortest of its group."""
         groups = []
-        for _, members in groupby(chunks, lambda chunk: (chunk[2] - chunk[1]).bit_length()):
+        for _, members in groupby(chunks, lambda chunk: (chunk[2] - chunk[1]).bit_length() // 2):
             rows, starts, stops = np.array(list(members), np.int64).T
             counts = stops - starts
             offsets = np.arange(int(counts.max()))
