@@ -64,6 +64,8 @@ def _train(arguments: list[str], print_config: bool) -> None:
         typer.echo(config_toml(read_config(files[0] if files else None, overrides)), nl=False)
         return
     config = read_config(files[0], overrides)
+    # Before torch is loaded: threads that spin while they wait take the CPU from the environment and from the engine.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from ludus.trainer.train import run
 
     run(config)

@@ -187,8 +187,7 @@ class Run:
             await self.team.do("save_adapter", folder)
             await self.engine.update_weights(WeightUpdate(self.step, (), folder))
         else:
-            tensors = await self.team.do("weights")
-            await self.engine.update_weights(WeightUpdate(self.step, tensors))
+            await self.engine.update_weights(WeightUpdate(self.step, await self.team.weights()))
         difference = await canary.check(
             self.engine,
             functools.partial(self.team.do, "logprobs"),

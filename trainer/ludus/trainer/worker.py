@@ -109,6 +109,8 @@ class Team:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self._thread = ThreadPoolExecutor(1, "ludus-learner")
+        self._together = True
+        """Whether all ranks wait for an order. When one failed half way they never will again."""
 
     async def do(self, order: str, *arguments: Any) -> Any:
         """Run a method of `Worker` on every rank; what it returns on this one."""
@@ -122,12 +124,27 @@ class Team:
             raise
 
     def _do(self, order: str, arguments: tuple[Any, ...]) -> Any:
+        self._together = False
         self.worker.parallel.broadcast((order, arguments))
-        return getattr(self.worker, order)(*arguments)
+        result = getattr(self.worker, order)(*arguments)
+        self._together = True
+        return result
+
+    async def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """The policy's tensors, gathered from all ranks while they are iterated over, which must be to the end."""
+        tensors = await self.do("weights")
+        self._together = False
+
+        def until_the_end() -> Iterator[tuple[str, Tensor]]:
+            yield from tensors
+            self._together = True
+
+        return until_the_end()
 
     async def dismiss(self) -> None:
-        """Tell the other ranks that there is nothing more to do."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self.worker.parallel.broadcast, None)
+        """Tell the other ranks that there is nothing more to do. After a failure torchrun ends them instead."""
+        if self._together:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self.worker.parallel.broadcast, None)
         self._thread.shutdown()
 
 

@@ -15,7 +15,7 @@ import asyncio
 import copy
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -188,7 +188,7 @@ class TorchEngine(Engine):
     def _load(self, update: WeightUpdate) -> None:
         self._broken = f"the update to version {update.version} did not end"
         left = {tensor.data_ptr(): name for name, tensor in self._weights.items()}
-        for name, tensor in update.tensors:
+        for name, tensor in _outside_inference(update.tensors):
             target = self._weights.get(name)
             if target is None or target.shape != tensor.shape:
                 expected = "no such weight" if target is None else f"a weight of shape {tuple(target.shape)}"
@@ -200,6 +200,17 @@ class TorchEngine(Engine):
         self._broken = None
         self._batch.version = update.version
         self._batch.invalidate()
+
+
+def _outside_inference(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors, each made in ordinary mode: gathering sharded ones (DTensor) is not possible in inference mode."""
+    source = iter(tensors)
+    while True:
+        with torch.inference_mode(False), torch.no_grad():
+            item = next(source, None)
+        if item is None:
+            return
+        yield item
 
 
 def _own_copy(model: PreTrainedModel, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:

@@ -1,0 +1,164 @@
+"""Runs from the first rollout to the exported model, in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from toys import Even, Serve, groups_of, metrics_of, run_config
+
+from ludus.trainer.config import TrainConfig
+from ludus.trainer.errors import CanaryError, ConfigError, LearningError, ModelError, RolloutError
+from ludus.trainer.learning.learner import Learner
+from ludus.trainer.learning.parallel import Parallel
+from ludus.trainer.train import train
+
+pytestmark = pytest.mark.timeout(180)
+
+
+async def run(config: TrainConfig) -> None:
+    parallel = Parallel(config.parallel, "cpu")
+    try:
+        await train(config, parallel)
+    finally:
+        parallel.close()
+
+
+async def test_a_run_learns_evaluates_saves_and_exports(serve: Serve, tiny: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    server = await serve(Even)
+    out = tmp_path / "run"
+    await run(run_config(out, tiny, server.url, evaluation={"every": 2, "first": True, "samples": 2}))
+    steps = metrics_of(out)
+    assert [line["step"] for line in steps] == [1, 2, 3, 4]
+    assert all(line["canary/difference"] < 1e-4 for line in steps)
+    assert all(line["loss/mismatch_k3"] < 1e-6 for line in steps)
+    assert all(line["rollout/staleness_max"] == 0 for line in steps)
+    text = (out / "metrics.jsonl").read_text()
+    assert text.count("evaluation/even/pass@2_low") == 3
+    assert (out / "report.html").exists()
+    assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["step-00000002", "step-00000004"]
+    trained, first = (AutoModelForCausalLM.from_pretrained(path) for path in (out / "model", tiny))
+    assert AutoTokenizer.from_pretrained(out / "model").chat_template
+    assert (trained.lm_head.weight - first.lm_head.weight).abs().max() > 1e-4
+
+
+async def test_every_step_learns_from_groups_of_its_own(serve: Serve, tiny: Path, tmp_path: Path) -> None:
+    server = await serve(Even)
+    for staleness in (0, 2):
+        out = tmp_path / f"run-{staleness}"
+        await run(run_config(out, tiny, server.url, steps=6, rollouts={"staleness": staleness}))
+        groups = groups_of(out)
+        assert sorted(groups) == [1, 2, 3, 4, 5, 6]
+        assert sum(map(len, groups.values())) == len(set().union(*groups.values())) == 12
+        assert all(line["rollout/staleness_max"] <= staleness for line in metrics_of(out))
+
+
+async def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(serve: Serve, tiny: Path, tmp_path: Path) -> None:
+    server = await serve(Even)
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    await run(run_config(whole, tiny, server.url))
+    await run(run_config(halves, tiny, server.url, steps=2))
+    await run(run_config(halves, tiny, server.url, steps=4))
+    assert groups_of(halves) == groups_of(whole)
+    names = ("reward/mean", "loss/total", "loss/gradient_norm", "rollout/tokens")
+    for one, other in zip(metrics_of(whole), metrics_of(halves), strict=True):
+        assert {name: one[name] for name in names} == pytest.approx({name: other[name] for name in names}, rel=1e-5)
+
+
+async def test_a_finished_run_started_again_does_nothing_new(serve: Serve, tiny: Path, tmp_path: Path) -> None:
+    server = await serve(Even)
+    config = run_config(tmp_path / "run", tiny, server.url, steps=2)
+    await run(config)
+    before = metrics_of(config.output)
+    await run(config)
+    assert metrics_of(config.output) == before
+
+
+async def test_own_rollouts_are_a_warm_up(serve: Serve, tiny: Path, tmp_path: Path) -> None:
+    server = await serve(Even)
+    sft = {"own_groups": 2, "reward": 0.3, "steps": 3, "batch": 2, "learning_rate": 1e-3}
+    config = run_config(tmp_path / "run", tiny, server.url, steps=1, sft=sft)
+    await run(config)
+    assert "warm-up: 3 batches" in (config.output / "metrics.jsonl").read_text()
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+async def test_an_adapter_is_trained_and_merged(serve: Serve, tiny: Path, tmp_path: Path, staleness: int) -> None:
+    server = await serve(Even)
+    lora = {"path": str(tiny), "lora": {"rank": 2}}
+    config = run_config(tmp_path / "run", tiny, server.url, steps=2, model=lora, rollouts={"staleness": staleness})
+    await run(config)
+    assert all(line["canary/difference"] < 1e-4 for line in metrics_of(config.output))
+
+
+async def test_a_wrong_model_path_is_told_at_once(serve: Serve, tmp_path: Path) -> None:
+    server = await serve(Even)
+    with pytest.raises(ModelError, match="no such folder"):
+        await run(run_config(tmp_path / "run", tmp_path / "nowhere", server.url))
+
+
+async def test_an_unreachable_server_is_told_at_once(tiny: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be used"):
+        await run(run_config(tmp_path / "run", tiny, "http://127.0.0.1:9"))
+
+
+async def test_an_environment_without_the_split_is_told_at_once(serve: Serve, tiny: Path, tmp_path: Path) -> None:
+    server = await serve(Even)
+    with pytest.raises(ConfigError, match="'train', 'test'"):
+        await run(run_config(tmp_path / "run", tiny, server.url, evaluation={"split": "held-out"}))
+
+
+async def test_rewards_that_never_differ_stop_the_run(serve: Serve, tiny: Path, tmp_path: Path) -> None:
+    class Same(Even):
+        """Nothing matters."""
+
+        def grade(self, answer: str) -> float:
+            """Always the same."""
+            return 0.5
+
+    server = await serve(Same)
+    environments = [{"url": server.url, "name": "same"}]
+    config = run_config(tmp_path / "run", tiny, server.url, environments=environments, rollouts={"patience": 4})
+    with pytest.raises(RolloutError, match=r"earned the same \(4 × reward 0.5\)"):
+        await run(config)
+
+
+async def test_weights_that_do_not_arrive_stop_the_run(
+    serve: Serve, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await serve(Even)
+    honest = Learner.weights
+
+    def without_head(self: Learner, dtype: object) -> object:
+        return ((name, tensor * (1.5 if "lm_head" in name else 1.0)) for name, tensor in honest(self, dtype))
+
+    monkeypatch.setattr(Learner, "weights", without_head)
+    with pytest.raises(CanaryError, match="did not arrive"):
+        await run(run_config(tmp_path / "run", tiny, server.url))
+
+
+async def test_a_loss_that_is_not_a_number_stops_the_run_with_the_last_checkpoint_kept(
+    serve: Serve, tiny: Path, tmp_path: Path
+) -> None:
+    import torch
+
+    server = await serve(Even)
+    config = run_config(tmp_path / "run", tiny, server.url, steps=2)
+    await run(config)
+    (checkpoint,) = (config.output / "checkpoints").iterdir()
+    original = Learner.step
+
+    def poisoned(self: Learner, *args: object, **options: object) -> object:
+        with torch.no_grad():
+            self.parameters[0].fill_(float("nan"))
+        return original(self, *args, **options)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "step", poisoned)
+        with pytest.raises(LearningError, match="nothing was changed"):
+            await run(config.model_copy(update={"steps": 4}))
+    assert checkpoint.exists()
+    await run(config.model_copy(update={"steps": 4}))
+    assert [line["step"] for line in metrics_of(config.output)] == [1, 2, 3, 4]
