@@ -29,7 +29,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from ludus.client import Call, connect
+from ludus.client import Answer, Call, connect
 from ludus.client.policies.base import Conversation, EpisodePolicy
 from ludus.client.rollout import rollout
 from ludus.client.trajectory import TrajectoryWriter, read_trajectories
@@ -43,12 +43,12 @@ CONFIG = ROOT / "trainer" / "configs" / "demo.toml"
 
 
 class Beginner:
-    """Knows the rules, and hardly thinks: often says the same number again, seldom minds what it was told."""
+    """Knows the rules, mostly minds what it is told, has no plan, and gives up easily."""
 
     name = "beginner"
 
-    def __init__(self, seed: int, *, repeats: float = 0.45, minds: float = 0.2) -> None:
-        self.seed, self.repeats, self.minds = seed, repeats, minds
+    def __init__(self, seed: int, *, minds: float = 0.8, gives_up: float = 0.4) -> None:
+        self.seed, self.minds, self.gives_up = seed, minds, gives_up
 
     def begin(self, conversation: Conversation) -> EpisodePolicy:
         """The guesses of one game."""
@@ -57,16 +57,16 @@ class Beginner:
         low, high = map(int, re.findall(r"from (\d+) to (\d+)", rules)[0])
         least, most, last = low, high, 0
 
-        async def guess(conversation: Conversation) -> Call:
+        async def guess(conversation: Conversation) -> Call | Answer:
             nonlocal least, most, last
             for result in conversation.results:
                 if "higher" in text_of(result.content):
                     least = max(least, last + 1)
                 elif "lower" in text_of(result.content):
                     most = min(most, last - 1)
-            mood = rng.random()
-            if not (last and mood < self.repeats):
-                last = rng.randint(least, most) if mood < self.repeats + self.minds else rng.randint(low, high)
+            if rng.random() < self.gives_up:
+                return Answer("I give up.")
+            last = rng.randint(least, most) if rng.random() < self.minds else rng.randint(low, high)
             return Call("guess", {"number": last})
 
         return guess
@@ -165,7 +165,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "demo")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--games", type=int, default=400, help="that the beginner plays")
+    parser.add_argument("--games", type=int, default=2000, help="that the beginner plays")
     options, overrides = parser.parse_known_args()
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     began = time.perf_counter()

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ludus.client.playing import Harness, failure_of, play
 from ludus.client.policies.base import Conversation, Turn
@@ -98,7 +98,7 @@ class Player:
             raise error
         failure = trajectory.failure and trajectory.failure.model_copy(update={"attempt": attempt + 1})
         trajectory = trajectory.model_copy(update={"attempts": attempt + 1, "failure": failure})
-        return _rollout(trajectory, tuple(policy.samples), policy.parse_errors)
+        return _rollout(trajectory, tuple(policy.samples), policy.parse_errors, cut=policy.cut)
 
     async def _play(self, draw: Draw, sample: int, policy: _Watched) -> Trajectory:
         environment, began = draw.environment, time.time()
@@ -143,11 +143,14 @@ class _Watched:
             raise
 
 
-def _rollout(trajectory: Trajectory, samples: tuple[Sample, ...], parse_errors: int) -> Rollout:
+_TRUNCATING: Final = ("turn_limit", "time_limit", "context_limit")
+
+
+def _rollout(trajectory: Trajectory, samples: tuple[Sample, ...], parse_errors: int, *, cut: bool) -> Rollout:
     reward = trajectory.value
     if reward is None:
         status = RolloutStatus.FAILED
-    elif trajectory.stopped in ("turn_limit", "time_limit", "context_limit") or is_truncated(trajectory.end_reason):
+    elif cut or trajectory.stopped in _TRUNCATING or is_truncated(trajectory.end_reason):
         status = RolloutStatus.TRUNCATED
     else:
         status = RolloutStatus.COMPLETED
