@@ -1,6 +1,6 @@
 """Every figure that the project promises, beside its bar, in one run: `make bench`.
 
-    python benchmarks/run.py [--only channel,ors,mcp_play,startup] [--quick]
+    python benchmarks/run.py [--only channel,ors,mcp_play,startup,trainer_update,…] [--quick]
 
 Runs the benchmarks one after the other (never two at once) and writes benchmarks/RESULTS.md: the table of figures with
 what was promised and what was measured, the machine, and each benchmark's own output. With `--only` or `--quick` the
@@ -29,6 +29,10 @@ QUICK = {
     "ors": ["--rounds", "1", "--seconds", "0.5"],
     "mcp_play": ["--rounds", "2", "--calls", "500"],
     "startup": ["--rounds", "3"],
+    "trainer_update": ["--rounds", "1", "--steps", "1"],
+    "trainer_loop": ["--rounds", "1", "--steps", "5"],
+    "trainer_learning": ["--seeds", "0", "--steps=5"],
+    "trainer_async": ["--rounds", "1", "--steps", "6"],
 }
 
 
@@ -121,11 +125,45 @@ def of_startup(found: dict[str, float]) -> Iterator[Figure]:
         yield Figure(f"`{name}`", f"≤ {bar:g} s", f"{found[name]:.2f} s{beside}", found[name] <= bar)
 
 
+def of_trainer_loop(found: dict[str, Any]) -> Iterator[Figure]:
+    """Wall time to a reward, beside TRL."""
+    if "ratio" in found:
+        told = f"{found['ludus']['seconds']:.1f} s = {found['ratio']:.2f}× TRL's {found['trl']['seconds']:.1f} s"
+        what = "trainer: whole loop, toy task, wall time to reward 0.9"
+        yield Figure(what, "≤ 0.7× TRL's", told, found["ratio"] <= 0.7)
+
+
+def of_trainer_learning(found: dict[str, Any]) -> Iterator[Figure]:
+    """Held-out success of each seed."""
+    for engine, rows in found.items():
+        shares = ", ".join(f"{row['before']:.0%} → {row['after']:.0%}" for row in rows)
+        longest = max(row["seconds"] for row in rows)
+        met = all(row["before"] <= 0.3 and row["after"] >= 0.85 for row in rows) and longest <= 300
+        what = f"trainer: guess_number over the wire, `{engine}` engine, held-out success"
+        bar = "≤ 30 % → ≥ 85 %, 3 of 3 seeds, ≤ 300 s"
+        yield Figure(what, bar, f"{shares}; ≤ {longest:.0f} s", met)
+
+
+def of_trainer_async(found: dict[str, Any]) -> Iterator[Figure]:
+    """Steps per minute with and without playing ahead."""
+    ahead = max((found[s] for s in ("1", "2")), key=lambda row: row["steps_per_minute"])
+    sync = found["0"]
+    told = (
+        f"{found['ratio']:.2f}×: {ahead['steps_per_minute']:.1f} against {sync['steps_per_minute']:.1f} steps/min; the "
+        f"learner waits {ahead['waiting']:.0%} of the time against {sync['waiting']:.0%}"
+    )
+    what = "trainer: playing ahead of learning, environment steps of 50 to 500 ms"
+    yield Figure(what, "≥ 1.5× sync", told, found["ratio"] >= 1.5)
+
+
 READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "channel": of_channel,
     "ors": of_ors,
     "mcp_play": of_mcp_play,
     "startup": of_startup,
+    "trainer_loop": of_trainer_loop,
+    "trainer_learning": of_trainer_learning,
+    "trainer_async": of_trainer_async,
 }
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -95,7 +96,8 @@ def make_model(folder: Path, demonstrations: Path, seed: int) -> None:
     make_tiny_model(folder, seed=seed)
     plain = tokenizer()
     renderer = Renderer(plain)
-    games = [sample for played in read_trajectories(demonstrations) if (sample := render(played, renderer))]
+    played = itertools.islice(read_trajectories(demonstrations), 200)
+    games = [sample for trajectory in played if (sample := render(trajectory, renderer))]
     marks = re.compile("|".join(map(re.escape, plain.all_special_tokens + ["<tool_call>", "</tool_call>"])))
     make_tiny_model(folder, texts=[part for game in games for part in marks.split(plain.decode(game.ids))], seed=seed)
 

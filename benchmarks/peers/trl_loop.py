@@ -21,7 +21,7 @@ GROUPS, GROUP_SIZE, LENGTH = 8, 8, 32
 def reward(completions, answer, **_):
     """The share of digits among the characters, and 1 for the exact sum."""
     found = []
-    for completion, right in zip(completions, answer):
+    for completion, right in zip(completions, answer, strict=True):
         text = completion[0]["content"]
         digits = sum(c in "0123456789" for c in text) / len(text) if text else 0.0
         found.append(digits + float(text.strip() == right))
@@ -38,7 +38,9 @@ class Tell(TrainerCallback):
 
     def on_log(self, args, state, control, logs=None, **_):
         if logs and "reward" in logs:
-            print(json.dumps({"seconds": time.perf_counter() - Tell.began, "reward": float(logs["reward"])}), flush=True)
+            print(
+                json.dumps({"seconds": time.perf_counter() - Tell.began, "reward": float(logs["reward"])}), flush=True
+            )
 
 
 def main():
