@@ -44,11 +44,11 @@ CONFIG = ROOT / "trainer" / "configs" / "demo.toml"
 
 
 class Beginner:
-    """Knows the rules, mostly minds what it is told, has no plan, and gives up easily."""
+    """Knows the rules and minds what it is told, has no plan, and gives up easily."""
 
     name = "beginner"
 
-    def __init__(self, seed: int, *, minds: float = 0.8, gives_up: float = 0.4) -> None:
+    def __init__(self, seed: int, *, minds: float = 1.0, gives_up: float = 0.45) -> None:
         self.seed, self.minds, self.gives_up = seed, minds, gives_up
 
     def begin(self, conversation: Conversation) -> EpisodePolicy:
@@ -85,6 +85,7 @@ async def record(url: str, path: Path, games: int, seed: int) -> None:
 def make_model(folder: Path, demonstrations: Path, seed: int) -> None:
     """A model of random weights, whose tokenizer has learned the text of such games."""
     from transformers import AutoTokenizer
+    from transformers.utils.logging import disable_progress_bar
 
     from ludus.trainer.learning.sft import render
     from ludus.trainer.tiny import make_tiny_model
@@ -93,6 +94,7 @@ def make_model(folder: Path, demonstrations: Path, seed: int) -> None:
     def tokenizer() -> Any:
         return AutoTokenizer.from_pretrained(folder)
 
+    disable_progress_bar()
     make_tiny_model(folder, seed=seed)
     plain = tokenizer()
     renderer = Renderer(plain)
@@ -167,7 +169,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "demo")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--games", type=int, default=2000, help="that the beginner plays")
+    parser.add_argument("--games", type=int, default=3000, help="that the beginner plays")
     options, overrides = parser.parse_known_args()
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     began = time.perf_counter()

@@ -173,8 +173,9 @@ def test_margins_beyond_what_an_exponential_can_hold_are_no_trouble() -> None:
     assert all(math.isfinite(x) for item in batch.samples for x in item.advantages)
 
 
-def test_training_prefers_what_was_preferred() -> None:
+def test_training_prefers_what_was_preferred_to_the_policy_as_it_was() -> None:
     policy, pairs = Bigram(seed=2), random_pairs(12)
+    policy.reference = policy.logits.detach().clone()
     config = DpoConfig(trajectories=(), beta=0.5, steps=60, batch=4, learning_rate=1.0)
     before = dpo_loss(policy, pairs, config.beta).item()
     metrics = list(train_dpo(cast(Learner, policy), pairs, config, seed=0))

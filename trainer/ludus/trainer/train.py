@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import torch
+from transformers.utils.logging import disable_progress_bar
 
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.engines import canary
@@ -81,6 +82,7 @@ def run(config: TrainConfig) -> None:
     Raises:
         TrainerError: as `train`.
     """
+    disable_progress_bar()
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     parallel = Parallel(config.parallel, config.device)

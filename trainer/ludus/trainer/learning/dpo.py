@@ -63,11 +63,16 @@ def preference_pairs(config: DpoConfig, renderer: Renderer, *, context: int) -> 
 
 def train_dpo(learner: Learner, pairs: Sequence[Pair], config: DpoConfig, *, seed: int) -> Iterator[dict[str, float]]:
     """`steps` updates; yields the metrics of each: those of the learner, and `dpo/…`."""
+
+    def sums(batch: Sequence[Pair]) -> list[float]:
+        samples = [sample for pair in batch for sample in (pair.preferred, pair.rejected)]
+        return [float(logprobs.double().sum()) for logprobs in learner.logprobs(samples)]
+
+    before = sums(pairs)  # π_ref is the policy as it is before the first update
     for chosen in islice(shuffled(len(pairs), config.batch, seed), config.steps):
         batch = [pairs[index] for index in chosen]
-        samples = [sample for pair in batch for sample in (pair.preferred, pair.rejected)]
-        policy = [float(logprobs.double().sum()) for logprobs in learner.logprobs(samples)]
-        reference = [float(logprobs.double().sum()) for logprobs in learner.logprobs(samples, reference=True)]
+        policy = sums(batch)
+        reference = [before[2 * index + part] for index in chosen for part in (0, 1)]
         train_batch, metrics = preference_batch(batch, policy, reference, beta=config.beta)
         yield learner.step(train_batch, linear_objective, learning_rate=config.learning_rate) | metrics
 

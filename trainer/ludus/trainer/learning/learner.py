@@ -122,7 +122,7 @@ class Learner:
         self.dtype: torch.dtype = getattr(torch, config.model.dtype)
         self.batches = 0
         """How many batches it has learned from on the schedule of learning rates."""
-        copied = config.model.lora is None and (config.loss.kl != "none" or config.dpo is not None)
+        copied = config.model.lora is None and config.loss.kl != "none"
         reference = copy.deepcopy(model).requires_grad_(False) if copied else None
         self.policy = self._wrap(model)
         self.reference = reference and self._wrap(reference)
