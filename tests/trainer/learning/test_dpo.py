@@ -181,5 +181,5 @@ def test_training_prefers_what_was_preferred_to_the_policy_as_it_was() -> None:
     metrics = list(train_dpo(cast(Learner, policy), pairs, config, seed=0))
     assert len(metrics) == 60
     assert metrics[0].keys() == {"loss/total", "dpo/loss", "dpo/margin", "dpo/accuracy"}
-    assert dpo_loss(policy, pairs, config.beta).item() < 0.3 * before
+    assert dpo_loss(policy, pairs, config.beta).item() < 0.5 * before
     assert sum(m["dpo/accuracy"] for m in metrics[-3:]) / 3 > 0.9
