@@ -32,7 +32,7 @@ demo: venv
 	@$(RUN) scripts/demo.py $(ARGS)
 
 wires: venv
-	@$(RUN) scripts/wires.py $(ARGS)
+	@$(RUN) scripts/play_wires.py $(ARGS)
 
 test: venv
 	@$(RUN) -m pytest $(ARGS)

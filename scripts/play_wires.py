@@ -3,7 +3,7 @@
 Starts a real `ludus serve`, plays every environment with a random policy and with its oracle over every wire, and
 prints what came of it. Rewards must agree between the wires: it is the same runtime behind each.
 
-    python scripts/wires.py [--tasks 20]
+    python scripts/play_wires.py [--tasks 20]
 """
 
 from __future__ import annotations
