@@ -1,6 +1,6 @@
 """`make demo`: a small model learns to play over the wire.
 
-Serves guess_number (1 to 9, four guesses), records how a beginner plays it, makes a model of half a million random
+Serves guess_number (1 to 7, four guesses), records how a beginner plays it, makes a model of half a million random
 weights, teaches it the beginner's manners, and lets it learn the game by GRPO. Shows how often it wins held-out games
 before and after, the curve, and a game.
 
@@ -48,7 +48,7 @@ class Beginner:
 
     name = "beginner"
 
-    def __init__(self, seed: int, *, minds: float = 1.0, gives_up: float = 0.45) -> None:
+    def __init__(self, seed: int, *, minds: float = 1.0, gives_up: float = 0.5) -> None:
         self.seed, self.minds, self.gives_up = seed, minds, gives_up
 
     def begin(self, conversation: Conversation) -> EpisodePolicy:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from toys import Even, Serve, groups_of, metrics_of, run_config
 
+from ludus.protocol import Reward
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import CanaryError, ConfigError, LearningError, ModelError, RolloutError
 from ludus.trainer.learning.learner import Learner
@@ -114,9 +116,9 @@ async def test_rewards_that_never_differ_stop_the_run(serve: Serve, tiny: Path, 
     class Same(Even):
         """Nothing matters."""
 
-        def grade(self, answer: str) -> float:
+        def grade(self, answer: str) -> Reward:
             """Always the same."""
-            return 0.5
+            return Reward.of(0.5)
 
     server = await serve(Same)
     environments = [{"url": server.url, "name": "same"}]
@@ -131,7 +133,7 @@ async def test_weights_that_do_not_arrive_stop_the_run(
     server = await serve(Even)
     honest = Learner.weights
 
-    def without_head(self: Learner, dtype: object) -> object:
+    def without_head(self: Learner, dtype: torch.dtype) -> object:
         return ((name, tensor * (1.5 if "lm_head" in name else 1.0)) for name, tensor in honest(self, dtype))
 
     monkeypatch.setattr(Learner, "weights", without_head)
@@ -142,8 +144,6 @@ async def test_weights_that_do_not_arrive_stop_the_run(
 async def test_a_loss_that_is_not_a_number_stops_the_run_with_the_last_checkpoint_kept(
     serve: Serve, tiny: Path, tmp_path: Path
 ) -> None:
-    import torch
-
     server = await serve(Even)
     config = run_config(tmp_path / "run", tiny, server.url, steps=2)
     await run(config)

@@ -28,7 +28,7 @@ class Level:
 
 
 LEVELS: Final[Mapping[Difficulty, Level]] = {
-    "tiny": Level(sizes=(9, 9), spare=0),
+    "tiny": Level(sizes=(7, 7), spare=1),
     "easy": Level(sizes=(8, 20), spare=2),
     "medium": Level(sizes=(50, 200), spare=1),
     "hard": Level(sizes=(12_289, 16_383), spare=0),
@@ -57,7 +57,7 @@ def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) 
         return low, low + rng.randint(*level.sizes) - 1
 
     if difficulty == "tiny":
-        low, high = 1, 9
+        low, high = 1, level.sizes[0]
     else:
         low, high = draw(split, f"guess_number:{difficulty}:{index}", candidate, lambda ends: f"guess_number:{ends}")
     guesses = (high - low + 1).bit_length() + level.spare
@@ -74,7 +74,7 @@ class GuessNumber(Environment[GuessNumberTask]):
     version = "0.1.0"
     splits = _splits("easy", "medium", "hard")
     variants = {
-        "tiny": {"splits": _splits("tiny")},  # 1 to 9 in 4 guesses: for models of a few hundred thousand weights
+        "tiny": {"splits": _splits("tiny")},  # 1 to 7 in 4 guesses: for models of a few hundred thousand weights
         "easy": {"splits": _splits("easy")},
         "hard": {"splits": _splits("hard")},
         "shaped": {"shaping": 0.25},
