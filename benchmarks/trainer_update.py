@@ -141,7 +141,7 @@ def ours(case: Case) -> None:
     from ludus.trainer.learning.learner import Learner
     from ludus.trainer.learning.losses import policy_objective
     from ludus.trainer.learning.model import load_model
-    from ludus.trainer.learning.parallel import Parallel
+    from ludus.trainer.learning.parallel import Parallel, whole
 
     torch.set_num_threads(case.threads)
     config = TrainConfig(
@@ -158,7 +158,8 @@ def ours(case: Case) -> None:
 
         def keep(*_: Any) -> None:
             began = time.perf_counter()
-            save_file({n: p.grad for n, p in learner.model.named_parameters() if p.grad is not None}, case.gradients)
+            named = learner.model.named_parameters()
+            save_file({n: whole(p.grad) for n, p in named if p.grad is not None}, case.gradients)
             hook.remove()
             meter.leave_out(began)
 
