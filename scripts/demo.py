@@ -44,12 +44,12 @@ CONFIG = ROOT / "trainer" / "configs" / "demo.toml"
 
 
 class Beginner:
-    """Knows the rules and minds what it is told, has no plan, and gives up easily."""
+    """Knows the rules and minds what it is told, has no plan, and mostly gives up at once or after one guess."""
 
     name = "beginner"
 
-    def __init__(self, seed: int, *, minds: float = 1.0, gives_up: float = 0.5) -> None:
-        self.seed, self.minds, self.gives_up = seed, minds, gives_up
+    def __init__(self, seed: int, *, stays: float = 0.2) -> None:
+        self.seed, self.stays = seed, stays
 
     def begin(self, conversation: Conversation) -> EpisodePolicy:
         """The guesses of one game."""
@@ -57,17 +57,19 @@ class Beginner:
         rules = "".join(text_of(item.content) for item in conversation.items if isinstance(item, Message))
         low, high = map(int, re.findall(r"from (\d+) to (\d+)", rules)[0])
         least, most, last = low, high, 0
+        patience = 99 if rng.random() < self.stays else rng.randint(0, 1)
 
         async def guess(conversation: Conversation) -> Call | Answer:
-            nonlocal least, most, last
+            nonlocal least, most, last, patience
             for result in conversation.results:
                 if "higher" in text_of(result.content):
                     least = max(least, last + 1)
                 elif "lower" in text_of(result.content):
                     most = min(most, last - 1)
-            if rng.random() < self.gives_up:
+            if patience == 0:
                 return Answer("I give up.")
-            last = rng.randint(least, most) if rng.random() < self.minds else rng.randint(low, high)
+            patience -= 1
+            last = rng.randint(least, most)
             return Call("guess", {"number": last})
 
         return guess
@@ -169,7 +171,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "demo")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--games", type=int, default=3000, help="that the beginner plays")
+    parser.add_argument("--games", type=int, default=4000, help="that the beginner plays")
     options, overrides = parser.parse_known_args()
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     began = time.perf_counter()
