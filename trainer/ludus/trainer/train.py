@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import shutil
 import signal
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
@@ -169,7 +170,7 @@ class Run:
     async def learn(self, groups: Sequence[RolloutGroup]) -> dict[str, float]:
         """One batch. Afterwards the learner is one version ahead of the engine."""
         clock = time.perf_counter()
-        batch = make_batch(groups, self.config)
+        batch = await asyncio.to_thread(make_batch, groups, self.config)
         metrics: dict[str, float] = await self.team.do("learn", batch)
         self.step += 1
         seconds = time.perf_counter() - clock
@@ -185,9 +186,11 @@ class Run:
         clock = time.perf_counter()
         config = self.config
         if config.engine.kind == "vllm" and config.engine.vllm.sync == "lora":
-            folder = (config.engine.vllm.folder or config.output / "adapters") / f"v{self.step}"
-            await self.team.do("save_adapter", folder)
-            await self.engine.update_weights(WeightUpdate(self.step, (), folder))
+            adapters = config.engine.vllm.folder or config.output / "adapters"
+            await self.team.do("save_adapter", adapters / f"v{self.step}")
+            await self.engine.update_weights(WeightUpdate(self.step, (), adapters / f"v{self.step}"))
+            # Requests of episodes that are still allowed may be on an earlier one, and vLLM may read it again.
+            shutil.rmtree(adapters / f"v{self.step - config.rollouts.staleness - 2}", ignore_errors=True)
         else:
             await self.engine.update_weights(WeightUpdate(self.step, await self.team.weights()))
         difference = await canary.check(
