@@ -1,6 +1,6 @@
 """The trainer's update step beside TRL's GRPOTrainer, on the same recorded batch.
 
-    python benchmarks/trainer_update.py [--rounds 3] [--cases 2L-d128,…] [--threads 2]
+    python benchmarks/trainer_update.py [--rounds 3] [--steps N] [--cases 2L-d128,…] [--threads 2]
         [--sweep] [--gpu] [--json out.json]
 
 A batch is 64 samples in 8 groups, prompts of 16-64 tokens and 32-512 tokens in all (uniform), with recorded advantages
@@ -396,6 +396,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ours", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, help="of a round, after its first; each case has its own when left out")
     parser.add_argument("--cases", help=f"of {', '.join(case.name for case in CASES)}")
     parser.add_argument("--threads", type=int, help="of torch, on both sides")
     parser.add_argument("--sweep", action="store_true", help="only try TRL's batch sizes")
@@ -412,7 +413,9 @@ def main() -> None:
     print(f"{'':23}{'tokens/s':>10}{'per CPU s':>12}{'MiB more':>10}{'than':>10}{'MFU' if options.gpu else '':>8}")
     for case in cases:
         with tempfile.TemporaryDirectory() as folder:
-            case = prepare(replace(case, threads=options.threads or case.threads), Path(folder))
+            case = prepare(
+                replace(case, threads=options.threads or case.threads, steps=options.steps or case.steps), Path(folder)
+            )
             if options.sweep:
                 sweep(case)
                 continue
