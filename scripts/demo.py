@@ -44,11 +44,11 @@ CONFIG = ROOT / "trainer" / "configs" / "demo.toml"
 
 
 class Beginner:
-    """Knows the rules and minds what it is told, has no plan, and mostly gives up at once or after one guess."""
+    """Knows the rules and minds what it is told, has no plan, and mostly gives up before the first guess."""
 
     name = "beginner"
 
-    def __init__(self, seed: int, *, stays: float = 0.2) -> None:
+    def __init__(self, seed: int, *, stays: float = 0.28) -> None:
         self.seed, self.stays = seed, stays
 
     def begin(self, conversation: Conversation) -> EpisodePolicy:
@@ -57,18 +57,17 @@ class Beginner:
         rules = "".join(text_of(item.content) for item in conversation.items if isinstance(item, Message))
         low, high = map(int, re.findall(r"from (\d+) to (\d+)", rules)[0])
         least, most, last = low, high, 0
-        patience = 99 if rng.random() < self.stays else rng.randint(0, 1)
+        gives_up = rng.random() >= self.stays
 
         async def guess(conversation: Conversation) -> Call | Answer:
-            nonlocal least, most, last, patience
+            nonlocal least, most, last
             for result in conversation.results:
                 if "higher" in text_of(result.content):
                     least = max(least, last + 1)
                 elif "lower" in text_of(result.content):
                     most = min(most, last - 1)
-            if patience == 0:
+            if gives_up:
                 return Answer("I give up.")
-            patience -= 1
             last = rng.randint(least, most)
             return Call("guess", {"number": last})
 
@@ -100,8 +99,8 @@ def make_model(folder: Path, demonstrations: Path, seed: int) -> None:
     make_tiny_model(folder, seed=seed)
     plain = tokenizer()
     renderer = Renderer(plain)
-    played = itertools.islice(read_trajectories(demonstrations), 200)
-    games = [sample for trajectory in played if (sample := render(trajectory, renderer))]
+    played = (trajectory for trajectory in read_trajectories(demonstrations) if len(trajectory.turns) > 2)
+    games = [sample for trajectory in itertools.islice(played, 200) if (sample := render(trajectory, renderer))]
     marks = re.compile("|".join(map(re.escape, plain.all_special_tokens + ["<tool_call>", "</tool_call>"])))
     make_tiny_model(folder, texts=[part for game in games for part in marks.split(plain.decode(game.ids))], seed=seed)
 
@@ -171,7 +170,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "demo")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--games", type=int, default=4000, help="that the beginner plays")
+    parser.add_argument("--games", type=int, default=8000, help="that the beginner plays")
     options, overrides = parser.parse_known_args()
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     began = time.perf_counter()
