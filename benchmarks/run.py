@@ -29,7 +29,7 @@ QUICK = {
     "ors": ["--rounds", "1", "--seconds", "0.5"],
     "mcp_play": ["--rounds", "2", "--calls", "500"],
     "startup": ["--rounds", "3"],
-    "trainer_update": ["--rounds", "1", "--steps", "1"],
+    "trainer_update": ["--rounds", "1", "--steps", "1", "--cases", "2L-d128"],
     "trainer_loop": ["--rounds", "1", "--steps", "5"],
     "trainer_learning": ["--seeds", "0", "--steps=5"],
     "trainer_async": ["--rounds", "1", "--steps", "6"],
@@ -125,6 +125,22 @@ def of_startup(found: dict[str, float]) -> Iterator[Figure]:
         yield Figure(f"`{name}`", f"≤ {bar:g} s", f"{found[name]:.2f} s{beside}", found[name] <= bar)
 
 
+def of_trainer_update(found: dict[str, Any]) -> Iterator[Figure]:
+    """Speed, memory and gradients of the update, case by case."""
+    for case, row in found.items():
+        if "ratio" not in row:
+            continue
+        ratio, worst = row["ratio"], row["gradients"]["worst"]
+        what = f"trainer: update on recorded batches, {case}"
+        speed, memory = ratio["tokens_per_second"], ratio["memory"]
+        told = f"{speed:.2f}× TRL's tokens/s, {memory:.2f}× its memory, gradients {worst:.1e}"
+        if "32k" in case:
+            yield Figure(what, "≤ 0.5× TRL's memory, gradients 1e-5", told, memory <= 0.5 and worst <= 1e-5)
+        else:
+            met = speed >= 2 and worst <= 1e-5
+            yield Figure(what, "≥ 2× TRL's tokens/s, gradients 1e-5", told, met)
+
+
 def of_trainer_loop(found: dict[str, Any]) -> Iterator[Figure]:
     """Wall time to a reward, beside TRL."""
     if "ratio" in found:
@@ -161,6 +177,7 @@ READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "ors": of_ors,
     "mcp_play": of_mcp_play,
     "startup": of_startup,
+    "trainer_update": of_trainer_update,
     "trainer_loop": of_trainer_loop,
     "trainer_learning": of_trainer_learning,
     "trainer_async": of_trainer_async,
