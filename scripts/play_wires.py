@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import re
-import signal
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import mcp_types as types
+from demo import serving
 from mcp import Client as McpClient
 from mcp import MCPError
 from mcp.client.extension import advertise
@@ -238,30 +234,6 @@ async def play_all(url: str, tasks: int, console: Console) -> list[str]:
     return problems
 
 
-@contextlib.contextmanager
-def server() -> Iterator[str]:
-    """A real `ludus serve` on a free port; its address."""
-    with tempfile.NamedTemporaryFile("w+", suffix=".log") as log:
-        command = [str(LUDUS), "serve", *ENVIRONMENTS, "--port", "0"]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            yield _address(process, Path(log.name))
-        finally:
-            process.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=30)
-            process.kill()
-
-
-def _address(process: subprocess.Popen[bytes], log: Path) -> str:
-    deadline = time.monotonic() + 30
-    while process.poll() is None and time.monotonic() < deadline:
-        if found := re.search(r"http://[\d.]+:\d+", log.read_text(encoding="utf-8")):
-            return found.group()
-        time.sleep(0.05)
-    sys.exit(f"the server did not start:\n{log.read_text(encoding='utf-8')[-3000:]}")
-
-
 def main() -> None:
     """Serve, play, show; exit 1 when an episode failed or the wires disagree."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -269,7 +241,7 @@ def main() -> None:
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 132)
     console.print(f"[bold]ludus serve {' '.join(ENVIRONMENTS)}[/bold]")
-    with server() as url:
+    with serving(*ENVIRONMENTS) as url:
         console.print(f"serving at {url}; each row plays the same {options.tasks} validation tasks …\n")
         problems = asyncio.run(play_all(url, options.tasks, console))
     for problem in problems:
