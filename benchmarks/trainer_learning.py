@@ -1,6 +1,6 @@
 """Does the trainer learn over the wire? guess_number, from a beginner's play to held-out success, one run per seed.
 
-    python benchmarks/trainer_learning.py [--seeds 0,1,2] [--engine torch] [--steps 120] [--json FILE]
+    python benchmarks/trainer_learning.py [--seeds 0,1,2] [--engine torch] [--json FILE]
 
 Each run is what `make demo` does: a server process, a random model that imitated a beginner, `ludus train`. Told for
 each: the share of held-out games won before and after, and the seconds from the start of `ludus train` to its end, and
@@ -38,7 +38,7 @@ def learn(folder: Path, seed: int, overrides: list[str]) -> dict[str, float]:
     """One run; its figures."""
     demonstrations, model = folder / "beginner.jsonl", folder / "start"
     with demo.serving("guess_number") as url:
-        asyncio.run(demo.record(url, demonstrations, 400, seed))
+        asyncio.run(demo.record(url, demonstrations, demo.GAMES, seed))
         demo.make_model(model, demonstrations, seed)
         began = time.time()
         demo.train(folder / "run", url, model, demonstrations, seed, overrides)

@@ -4,7 +4,7 @@ Serves guess_number (1 to 7, four guesses), records how a beginner plays it, mak
 weights, teaches it the beginner's manners, and lets it learn the game by GRPO. Shows how often it wins held-out games
 before and after, the curve, and a game.
 
-    python scripts/demo.py [--folder runs/demo] [--seed 0] [--steps 120] [--section.key=value …]
+    python scripts/demo.py [--folder runs/demo] [--seed 0] [--section.key=value …]
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ from ludus.protocol.content import Message
 ROOT = Path(__file__).resolve().parents[1]
 LUDUS = Path(sys.executable).with_name("ludus")
 ENVIRONMENT = "guess_number-tiny"
-CONFIG = ROOT / "trainer" / "configs" / "demo.toml"
+GAMES = 400
+"""That the beginner plays."""
+CONFIG = ROOT / "trainer" / "configs" / "laptop_cpu.toml"
 
 
 class Beginner:
@@ -170,7 +172,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "demo")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--games", type=int, default=8000, help="that the beginner plays")
     options, overrides = parser.parse_known_args()
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     began = time.perf_counter()
@@ -179,8 +180,8 @@ def main() -> None:
     model, demonstrations = options.folder / "start", options.folder / "beginner.jsonl"
     with serving("guess_number") as url:
         console.print(f"[bold]1[/bold] ludus serve guess_number: {url}")
-        asyncio.run(record(url, demonstrations, options.games, options.seed))
-        console.print(f"[bold]2[/bold] a beginner played {options.games} games")
+        asyncio.run(record(url, demonstrations, GAMES, options.seed))
+        console.print(f"[bold]2[/bold] a beginner played {GAMES} games")
         make_model(model, demonstrations, options.seed)
         console.print("[bold]3[/bold] a model of random weights; ludus train:")
         train(options.folder / "run", url, model, demonstrations, options.seed, overrides)
