@@ -16,7 +16,7 @@ from ludus.protocol import episodes as e
 
 NAMES = (
     "countdown", "countdown-easy", "countdown-hard",
-    "guess_number", "guess_number-easy", "guess_number-hard", "guess_number-shaped",
+    "guess_number", "guess_number-easy", "guess_number-hard", "guess_number-shaped", "guess_number-tiny",
     "wordle", "wordle-easy", "wordle-hard", "wordle-sparse",
 )  # fmt: skip
 SPLITS = ("train", "validation", "test")

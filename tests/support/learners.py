@@ -34,17 +34,18 @@ def make_learner(config: TrainConfig) -> Learner:
 
 
 def make_batch(seed: int, *, samples: int = 12) -> TrainBatch:
-    """Samples of 20 to 60 tokens with random advantages."""
+    """Samples of 20 to 60 tokens with random advantages; three at a time have one prompt."""
     chance = random.Random(seed)
-    drawn = [_sample(chance, chance.randrange(20, 60)) for _ in range(samples)]
+    prompts = [[chance.randrange(VOCABULARY) for _ in range(18)] for _ in range(-(-samples // 3))]
+    drawn = [_sample(chance, prompts[i // 3], chance.randrange(2, 42)) for i in range(samples)]
     weight = 1 / sum(sample.sampled for sample in drawn)
     return TrainBatch(tuple(_weigh(s, chance.uniform(-1, 1), weight, i) for i, s in enumerate(drawn)))
 
 
-def _sample(chance: random.Random, length: int) -> Sample:
-    mask = [False] * 8 + [chance.random() < 0.8 for _ in range(length - 9)] + [True]
+def _sample(chance: random.Random, prompt: list[int], length: int) -> Sample:
+    mask = [False] * len(prompt) + [chance.random() < 0.8 for _ in range(length - 1)] + [True]
     return Sample(
-        ids=tuple(chance.randrange(VOCABULARY) for _ in mask),
+        ids=(*prompt, *(chance.randrange(VOCABULARY) for _ in range(length))),
         mask=tuple(mask),
         logprobs=tuple(-5.0 - chance.random() if own else 0.0 for own in mask),
         versions=tuple(0 if own else -1 for own in mask),

@@ -21,6 +21,7 @@ from ludus.client.trajectory import Trajectory
 from ludus.protocol.episodes import TaskRow
 from ludus.trainer.config import OptimizerConfig
 from ludus.trainer.errors import LearningError
+from ludus.trainer.learning import packing
 from ludus.trainer.learning.learner import Learner, scheduled_rate
 from ludus.trainer.learning.losses import Metrics, Objective, Tokens, linear_objective, policy_objective
 from ludus.trainer.learning.model import load_model, load_tokenizer
@@ -63,6 +64,24 @@ def test_log_probabilities_are_those_of_the_model_as_transformers_computes_them(
             every = plain(input_ids=ids[None]).logits[0, :-1].log_softmax(-1).gather(1, ids[1:, None])[:, 0]
         torch.testing.assert_close(found, every[torch.tensor(sample.mask[1:])], rtol=0, atol=2e-6)
         torch.testing.assert_close(torch.tensor(learner.sequence_logprobs(sample.ids)), every, rtol=0, atol=2e-6)
+
+
+def test_a_shared_prompt_is_computed_once_and_changes_nothing(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def learned() -> tuple[dict[str, float], list[Tensor], int]:
+        learner, rows = make_learner(configure(tiny)), []
+        learner.policy.register_forward_pre_hook(lambda _, args: rows.append(len(args[0].ids)))
+        gradients: list[Tensor] = []
+        for parameter in learner.parameters:
+            parameter.register_post_accumulate_grad_hook(lambda p: gradients.append(p.grad.clone()))
+        return learner.step(BATCH, policy_objective(learner.config.loss)), gradients, sum(rows)
+
+    metrics, gradients, tokens = learned()
+    monkeypatch.setattr(packing, "SHARED", 10**9)
+    expected, unshared, more = learned()
+    assert more - tokens == 8 * 18, "of each three samples, two read no prompt"
+    assert metrics == pytest.approx(expected, rel=1e-5)
+    for one, other in zip(gradients, unshared, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6 * float(other.abs().max()))
 
 
 def test_a_sample_without_sampled_tokens_has_no_log_probabilities(learner: Learner) -> None:

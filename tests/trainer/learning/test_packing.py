@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import random
+from itertools import accumulate, pairwise
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.trainer.learning.packing import LINEAR, MicroBatch, pack
+from ludus.trainer.learning.packing import LINEAR, SHARED, MicroBatch, pack
 from ludus.trainer.samples import Sample, TrainSample
 
 
@@ -32,6 +33,11 @@ def long(length: int, number: int = 0) -> TrainSample:
 masks = st.lists(st.booleans(), max_size=20).map(lambda rest: [False, *rest])
 
 
+def places(micro: MicroBatch) -> list[int]:
+    """Where in the row each token of the samples is."""
+    return list(range(len(micro.ids))) if micro.spread is None else micro.spread.tolist()
+
+
 @given(st.lists(masks, max_size=12), st.integers(1, 40), st.integers(1, 3))
 def test_every_counted_token_is_predicted_exactly_once_from_what_was_before_it(
     counts: list[list[bool]], tokens: int, multiple: int
@@ -41,6 +47,7 @@ def test_every_counted_token_is_predicted_exactly_once_from_what_was_before_it(
     for micro in pack(samples, tokens, multiple=multiple):
         assert len(micro.ids) == len(micro.positions) == sum(micro.lengths)
         assert len(micro.ids) <= tokens or len(micro.lengths) == 1
+        offsets = list(accumulate(micro.lengths, initial=0))
         for place, target, which, behaviour, advantage, weight in zip(
             micro.index.tolist(),
             micro.targets.tolist(),
@@ -51,14 +58,47 @@ def test_every_counted_token_is_predicted_exactly_once_from_what_was_before_it(
             strict=True,
         ):
             number = micro.samples[which]
-            start = micro.offsets[which]
-            assert start <= place < micro.offsets[which + 1]
+            start = offsets[which]
+            assert start <= place < offsets[which + 1]
             assert target == 1000 * number + place - start + 1
             assert (behaviour, advantage, weight) == (-float(target), target + 1.0, 0.5 * (target + 1))
             assert micro.ids[start : place + 1].tolist() == list(samples[number].sample.ids[: place - start + 1])
             assert micro.positions[start : place + 1].tolist() == list(range(place - start + 1))
             seen.append(target)
     assert sorted(seen) == [i for s in samples for i, c in zip(s.sample.ids, s.sample.mask, strict=True) if c]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(1, 5)), min_size=1, max_size=8),
+    st.integers(1, 200),
+)
+def test_a_shared_beginning_is_in_the_row_once_and_every_sample_reads_as_it_did_alone(
+    shapes: list[tuple[int, int, int]], tokens: int
+) -> None:
+    samples = []
+    for number, (family, shared, own) in enumerate(shapes):
+        ids = (*(1000 * family + i for i in range(shared)), *(100_000 * (number + 1) + i for i in range(own)), 7)
+        n = len(ids)
+        sample = Sample(ids, (False,) * (n - 1) + (True,), (0.0,) * n, (0,) * n, (0,) * n)
+        samples.append(TrainSample(sample, (1.0,) * n, (0.0,) * (n - 1) + (1.0,), number))
+    for micro in pack(samples, tokens):
+        row, spread = micro.ids.tolist(), places(micro)
+        offsets = list(accumulate(micro.lengths, initial=0))
+        for which, (start, end) in enumerate(pairwise(offsets)):
+            ids = samples[micro.samples[which]].sample.ids[:-1]
+            assert tuple(row[at] for at in spread[start:end]) == ids
+            assert micro.positions[spread[start:end]].tolist() == list(range(len(ids)))
+            assert micro.index[which] == spread[end - 1]
+        assert sorted(set(spread)) == list(range(len(row)))
+        if micro.kept is not None:
+            assert [spread[at] for at in micro.kept.tolist()] == list(range(len(row)))
+        # What begins alike, far enough, has the tokens of the first that does.
+        leaders: dict[tuple[int, ...], int] = {}
+        for which, start in enumerate(offsets[:-1]):
+            ids = samples[micro.samples[which]].sample.ids[:-1]
+            leader = leaders.setdefault(ids[:SHARED], start)
+            if len(ids) >= SHARED:
+                assert spread[start] == spread[leader]
 
 
 def test_nothing_is_read_after_the_last_token_that_counts() -> None:

@@ -212,6 +212,7 @@ def test_without_a_terminal_there_is_a_line_per_step(
 
 
 def test_in_a_terminal_there_is_one_table(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
     screen = io.StringIO()
     monkeypatch.setattr(logs, "Console", lambda **_: Console(file=screen, force_terminal=True, width=90))
     log = RunLog(make_config("--logging.console=true", "--steps=9"))

@@ -1,4 +1,5 @@
-"""Attention among packed samples: each token sees its own sample up to itself, and nothing of its neighbours.
+"""Attention among packed samples: each token sees its own sample up to itself, and nothing of its neighbours. A
+beginning that samples share is in the row once.
 
 `register()` makes it known to transformers as `ludus_varlen`; a model takes it with
 `model.set_attn_implementation(NAME)`, and every call of its decoder is given the row's `Layout`:
@@ -71,9 +72,19 @@ class Layout:
         lengths: of the samples, in order.
         kind: which implementation attends.
         device: of the row.
+        spread: where in the row each token of the samples is, when some share a beginning.
+        kept: which of these tokens each one of the row is.
     """
 
-    def __init__(self, lengths: Sequence[int], kind: Kind = "sdpa", device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        kind: Kind = "sdpa",
+        device: torch.device | str = "cpu",
+        spread: Tensor | None = None,
+        kept: Tensor | None = None,
+    ) -> None:
+        self.spread, self.kept = spread, kept
         self.lengths, self.kind, self.device = tuple(lengths), kind, torch.device(device)
         self.total, self.longest = sum(self.lengths), max(self.lengths)
         self._masks: dict[int | None, BlockMask] = {}
@@ -127,7 +138,12 @@ def attend(
     layout = layout or Layout((query.shape[2],), "sdpa", query.device)
     window = sliding_window if sliding_window is not None and sliding_window < layout.longest else None
     query, key = query.to(value.dtype), key.to(value.dtype)  # autocast leaves normalised queries in float32
-    return _KINDS[layout.kind](query, key, value, scaling, window, layout), None
+    if layout.spread is None or layout.kept is None:
+        return _KINDS[layout.kind](query, key, value, scaling, window, layout), None
+    # Each sample attends whole: its queries of the shared beginning too, since kernels want as many queries as keys.
+    query, key, value = (tensor.index_select(2, layout.spread) for tensor in (query, key, value))
+    out = _KINDS[layout.kind](query, key, value, scaling, window, layout)
+    return out.index_select(1, layout.kept), None
 
 
 def _sdpa(query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: int | None, layout: Layout) -> Tensor:

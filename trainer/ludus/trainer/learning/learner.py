@@ -59,7 +59,7 @@ class Policy(nn.Module):
 
     def forward(self, micro: MicroBatch, entropy: bool) -> tuple[Tensor, Tensor | None]:
         """[N] log-probabilities of `micro.targets`, and [N] entropies in nats if asked for; both float32."""
-        layout = Layout(micro.lengths, self.attention, micro.ids.device)
+        layout = Layout(micro.lengths, self.attention, micro.ids.device, micro.spread, micro.kept)
         decoder: Any = self.model.get_decoder()
         head: Any = self.model.get_output_embeddings()
         ids, positions = micro.ids[None], micro.positions[None]

@@ -1,35 +1,47 @@
-"""Many samples in one row of tokens: nothing is padded, memory is bounded, and the rows take equally long."""
+"""Many samples in one row of tokens: nothing is padded, memory is bounded, and the rows take equally long.
+
+What samples of a micro-batch have in common from their first token on, as the prompt of a group, is in the row once:
+every layer but attention computes it once, which changes no number but by rounding.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
 from typing import Any, Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ludus.trainer.samples import TrainSample
 
 LINEAR: Final = 12_288
 """Tokens of context at which attention costs as much as the matrices of a layer: 12 × width, for a width of 1,024."""
+SHARED: Final = 16
+"""Fewer tokens in common than this are not shared."""
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Samples one after the other, T tokens in all, of which N others are predicted and count in the loss.
+    """Samples one after the other in a row of R tokens, of which N others are predicted and count in the loss.
 
     A sample goes in only as far as its last counted token, which is predicted and needs no place of its own.
     """
 
     ids: Tensor
-    """Tokens that the model reads. [T], int64 like all whole numbers here"""
+    """Tokens that the model reads. [R], int64 like all whole numbers here"""
     positions: Tensor
-    """Of each within its sample. [T]"""
+    """Of each within its sample. [R]"""
     lengths: tuple[int, ...]
-    """Tokens of each sample; their sum is T."""
+    """Tokens of each sample, shared ones included; their sum is T."""
+    spread: Tensor | None
+    """Where in the row each token of the samples is, one sample after the other. [T]; None: nothing is shared"""
+    kept: Tensor | None
+    """The inverse: which of the T tokens each one of the row is, the first of those that share it. [R]"""
     samples: tuple[int, ...]
     """Which of the samples given to `pack` these are."""
     index: Tensor
@@ -42,11 +54,6 @@ class MicroBatch:
     """Their log-probabilities under the policy that sampled them. [N], float32 like the next two"""
     advantages: Tensor
     weights: Tensor
-
-    @property
-    def offsets(self) -> tuple[int, ...]:
-        """Where each sample begins, and T at the end."""
-        return tuple(accumulate(self.lengths, initial=0))
 
     def to(self, device: torch.device | str) -> MicroBatch:
         """The same on another device."""
@@ -98,25 +105,52 @@ def _distribute(lengths: dict[int, int], count: int, tokens: int) -> list[list[i
 def _join(samples: Sequence[TrainSample], counted: Sequence[Any], members: list[int]) -> MicroBatch:
     """One micro-batch."""
     where = [counted[i] for i in members]
-    lengths = tuple(int(places[-1]) for places in where)
-    offsets = accumulate(lengths, initial=0)
+    lengths = [int(places[-1]) for places in where]
     chosen = [samples[i] for i in members]
+    texts = [np.asarray(item.sample.ids[:n], np.int64) for item, n in zip(chosen, lengths, strict=True)]
+    places, kept = _layout(texts)
+    spread = np.concatenate(places)
 
     def pick(values: Sequence[Sequence[float]], dtype: Any) -> Any:
-        parts = [np.asarray(v, dtype)[places] for v, places in zip(values, where, strict=True)]
+        parts = [np.asarray(v, dtype)[counting] for v, counting in zip(values, where, strict=True)]
         return torch.from_numpy(np.concatenate(parts))
 
-    ids = chain.from_iterable(item.sample.ids[:n] for item, n in zip(chosen, lengths, strict=True))
-    index = [places - 1 + start for places, start in zip(where, offsets, strict=False)]
+    shares = len(kept) < len(spread)
     return MicroBatch(
-        ids=torch.from_numpy(np.fromiter(ids, np.int64, sum(lengths))),
-        positions=torch.from_numpy(np.concatenate([np.arange(n) for n in lengths])),
-        lengths=lengths,
+        ids=torch.from_numpy(np.concatenate(texts)[kept]),
+        positions=torch.from_numpy(np.concatenate([np.arange(n) for n in lengths])[kept]),
+        lengths=tuple(lengths),
+        spread=torch.from_numpy(spread) if shares else None,
+        kept=torch.from_numpy(kept) if shares else None,
         samples=tuple(members),
-        index=torch.from_numpy(np.concatenate(index)),
+        index=torch.from_numpy(np.concatenate([at[counting - 1] for at, counting in zip(places, where, strict=True)])),
         targets=pick([item.sample.ids for item in chosen], np.int64),
-        sample=torch.from_numpy(np.repeat(np.arange(len(where)), [len(places) for places in where])),
+        sample=torch.from_numpy(np.repeat(np.arange(len(where)), [len(counting) for counting in where])),
         behaviour=pick([item.sample.logprobs for item in chosen], np.float32),
         advantages=pick([item.advantages for item in chosen], np.float32),
         weights=pick([item.weights for item in chosen], np.float32),
     )
+
+
+def _layout(texts: Sequence[Ints]) -> tuple[list[Ints], Ints]:
+    """Where in the row each token of each sample is, and which token of all samples each one of the row is.
+
+    A sample shares what it has in common with the first one that begins as it does.
+    """
+    first: dict[bytes, int] = {}
+    places: list[Ints] = []
+    kept: list[Ints] = []
+    row = before = 0
+    for number, ids in enumerate(texts):
+        leader = first.setdefault(ids[:SHARED].tobytes(), number)
+        common = 0
+        if leader != number and len(ids) >= SHARED:
+            length = min(len(ids), len(texts[leader]))
+            differ = np.flatnonzero(ids[:length] != texts[leader][:length])
+            common = int(differ[0]) if len(differ) else length
+        own = np.arange(len(ids) - common)
+        places.append(np.concatenate([places[leader][:common], row + own]) if common else row + own)
+        kept.append(before + common + own)
+        row += len(own)
+        before += len(ids)
+    return places, np.concatenate(kept)

@@ -104,6 +104,7 @@ class Renderer:
         }
         self._controls = {False: _any_of(used), True: _any_of(used - own)}
         self._definitions: dict[str, list[ChatMessage]] = {}
+        self._rendered: dict[Any, str] = {}
         self._encoded = functools.lru_cache(_CACHED)(self._encode)
         self._opening, self._end = self._frame(t.content for t in added)
         ends = [self._end, tokenizer.eos_token, *(t.content for t in added if t.content == "<|eom_id|>")]
@@ -191,7 +192,16 @@ class Renderer:
         Raises:
             ModelError: the template refuses the conversation, leaves out a tool, or the model cannot call one.
         """
-        return self._render(messages, self._defined(tools))
+        definitions = self._defined(tools)
+        if any(message["role"] == "assistant" for message in messages):
+            return self._render(messages, definitions)
+        # The episodes of a group begin with one prompt, and rendering takes longer than all else in a turn.
+        key = (tuple(tuple(message.items()) for message in messages), id(definitions))
+        if key not in self._rendered:
+            if len(self._rendered) >= _CACHED:
+                self._rendered.clear()
+            self._rendered[key] = self._render(messages, definitions)
+        return self._rendered[key]
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text from `text`, or of a part of it that begins with a token of its own."""
@@ -277,9 +287,7 @@ class Renderer:
             ) from error
 
     def _defined(self, tools: Sequence[ToolSpec]) -> list[ChatMessage]:
-        """The tools as the template takes them, checked when they are new."""
-        if not tools:
-            return []
+        """The tools as the template takes them, checked when they are new. The same tools give the same object."""
         key = repr([(spec.name, spec.description, spec.input_schema) for spec in tools])
         if key not in self._definitions:
             definitions = [_definition(spec, self._escaped) for spec in tools]
@@ -292,6 +300,7 @@ class Renderer:
                 self._check_callable(spec.name)
             if len(self._definitions) >= _CACHED:
                 self._definitions.clear()
+                self._rendered.clear()
             self._definitions[key] = definitions
         return self._definitions[key]
 
