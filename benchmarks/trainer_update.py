@@ -1,7 +1,7 @@
 """The trainer's update step beside TRL's GRPOTrainer, on the same recorded batch.
 
     python benchmarks/trainer_update.py [--rounds 3] [--steps N] [--cases 2L-d128,…] [--threads 2]
-        [--sweep] [--gpu] [--json out.json]
+        [--spins] [--sweep] [--gpu] [--json out.json]
 
 A batch is 64 samples in 8 groups, prompts of 16-64 tokens and 32-512 tokens in all (uniform), with recorded advantages
 and log-probabilities of the policy that sampled. Both sides read the same file and the same weights, each in a process
@@ -33,8 +33,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 TRL = ROOT / ".peers/trl/bin/python"
-QUIET = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-"""For both sides. Threads that wait by spinning take the cores from whoever works, and each other's time."""
+QUIET = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+"""For both sides."""
+BRIEF_SPINS = {"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "10000"}
+"""As `ludus train` sets them, for our side. TRL's has torch's own; `--spins` gives it these as well."""
 PEAK_FLOPS = 989e12
 """bfloat16, dense: H100 and H200."""
 
@@ -64,6 +66,8 @@ class Case:
     """Beyond the gradient's norm, so that both sides compute it and neither changes the gradient."""
     trl_attention: str = "sdpa"
     trl_weights: str = "float32"
+    brief_spins: bool = False
+    """TRL's threads wait as ours do."""
     folder: str = ""
     pad: int = 0
     gradients: str = ""
@@ -261,7 +265,7 @@ class Side:
             stdout=subprocess.PIPE,
             stderr=self.errors.open("w"),
             text=True,
-            env={**os.environ, **QUIET},
+            env={**os.environ, **QUIET, **(BRIEF_SPINS if name == "ludus" or case.brief_spins else {})},
         )
 
     def step(self) -> dict[str, float]:
@@ -399,6 +403,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="of a round, after its first; each case has its own when left out")
     parser.add_argument("--cases", help=f"of {', '.join(case.name for case in CASES)}")
     parser.add_argument("--threads", type=int, help="of torch, on both sides")
+    parser.add_argument("--spins", action="store_true", help="threads wait on both sides as they do on ours")
     parser.add_argument("--sweep", action="store_true", help="only try TRL's batch sizes")
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--json", type=Path)
@@ -414,7 +419,13 @@ def main() -> None:
     for case in cases:
         with tempfile.TemporaryDirectory() as folder:
             case = prepare(
-                replace(case, threads=options.threads or case.threads, steps=options.steps or case.steps), Path(folder)
+                replace(
+                    case,
+                    threads=options.threads or case.threads,
+                    steps=options.steps or case.steps,
+                    brief_spins=options.spins,
+                ),
+                Path(folder),
             )
             if options.sweep:
                 sweep(case)

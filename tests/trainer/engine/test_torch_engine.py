@@ -20,6 +20,7 @@ from transformers import (
 
 from ludus.trainer.config import TorchEngineConfig
 from ludus.trainer.engines import batch
+from ludus.trainer.engines.attention import Pass
 from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.torch import TorchEngine
 from ludus.trainer.errors import ConfigError, EngineError, ModelError
@@ -107,10 +108,12 @@ class Counter:
 
     def __init__(self, engine: TorchEngine) -> None:
         self.passes: list[int] = []
-        engine._model.register_forward_pre_hook(self._count, with_kwargs=True)
+        self._forward = engine._batch.forward
+        engine._batch.forward = self._counted
 
-    def _count(self, _module: Any, _args: Any, kwargs: dict[str, Any]) -> None:
-        self.passes.append(kwargs["input_ids"].shape[1])
+    def _counted(self, ids: torch.Tensor, work: Pass, keep: torch.Tensor | None) -> torch.Tensor:
+        self.passes.append(len(ids))
+        return self._forward(ids, work, keep)
 
 
 def weights(model: PreTrainedModel) -> list[tuple[str, torch.Tensor]]:
@@ -309,13 +312,13 @@ async def test_what_cannot_be_sampled_is_refused(
 async def test_an_error_in_the_thread_reaches_everybody_and_the_engine_goes_on(model: PreTrainedModel) -> None:
     async with opened(model, slots=2) as engine:
 
-        def fail(*_: Any) -> None:
+        def fail(*_: Any) -> torch.Tensor:
             raise RuntimeError("the device is on fire")
 
         async def sample(number: int) -> Generation:
             return await engine.generate([1], Sampling(3, ()), seed=number, session=str(number))
 
-        hook = engine._model.register_forward_pre_hook(fail)
+        forward, engine._batch.forward = engine._batch.forward, fail
         results = await asyncio.gather(*(sample(number) for number in range(6)), return_exceptions=True)
         assert {str(result) for result in results} == {
             "the torch engine failed: RuntimeError: the device is on fire",
@@ -323,7 +326,7 @@ async def test_an_error_in_the_thread_reaches_everybody_and_the_engine_goes_on(m
         assert all(isinstance(result, EngineError) for result in results)
         with pytest.raises(EngineError, match="on fire"):
             await engine.logprobs([1, 2])
-        hook.remove()
+        engine._batch.forward = forward
         check(model, [1], await sample(7))
 
 
