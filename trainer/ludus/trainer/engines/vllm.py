@@ -114,7 +114,7 @@ class VllmEngine:
             raise ConfigError("engine.vllm: give either urls of running servers, or launch = true")
         if config.sync == "lora" and lora is None:
             raise ConfigError("engine.vllm.sync = 'lora' sends adapters, but model.lora is not set")
-        lora = lora or LoraConfig()
+        lora, device = lora or LoraConfig(), device or torch.device("cpu")
         http = aiohttp.ClientSession(
             # Idle connections are given up before vLLM does so (5 s), which would break a request just being sent.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=2),
@@ -124,10 +124,10 @@ class VllmEngine:
         weights: Weights | None = None
         try:
             if config.launch:
-                servers = [await launch(config, http, model, dtype, context, folder, lora)]
+                servers = [await launch(config, http, model, dtype, context, folder, lora, device)]
             await together(server.wait_ready(config.start_seconds) for server in servers)
             replicas = await together(inspect(server, config, dtype, context, lora) for server in servers)
-            weights = _weights_of(config, servers, folder, device or torch.device("cpu"))
+            weights = _weights_of(config, servers, folder, device)
             if not isinstance(weights, LoraAdapters):
                 await weights.open()
         except BaseException:
@@ -292,6 +292,7 @@ async def launch(
     context: int,
     folder: Path,
     lora: LoraConfig,
+    device: torch.device,
 ) -> VllmServer:
     """Start `vllm serve` as training needs it; `config.arguments` come last and win.
 
@@ -302,6 +303,10 @@ async def launch(
     arguments = ["--host=127.0.0.1", f"--port={port}", f"--dtype={dtype}", f"--max-model-len={context}"]
     arguments += ["--enable-scale-out", "--logprobs-mode=processed_logprobs", "--generation-config=vllm"]
     variables = {"VLLM_SERVER_DEV_MODE": "1"}
+    if device.type == "cpu":
+        # A prompt that is read in parts ends the engine there, when its request has a seed: "CPU Generator does not use
+        # offset" (vLLM 0.32, gpu_model_runner._bookkeeping_sync).
+        arguments.append("--no-enable-chunked-prefill")
     if config.sync == "lora":
         rank = next((rank for rank in _LORA_RANKS if rank >= lora.rank), _LORA_RANKS[-1])
         arguments += ["--enable-lora", f"--max-lora-rank={rank}", "--max-loras=2", "--max-cpu-loras=8"]

@@ -29,7 +29,7 @@ wait $child
 """
 Headers = Mapping[str, str] | None
 _STOP_SECONDS: Final = 20.0
-_LAST_WORDS: Final = 65_536
+_LAST_WORDS: Final = 262_144
 _ERROR: Final = re.compile(r"(^|\] )[\w.]*(Error|Exception)\b")  # at the beginning of a line, or of what is logged
 _TORCHRUN: Final = re.compile(r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE|NAME)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*")
 
