@@ -10,6 +10,8 @@ import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    DeepseekV3Config,
+    GraniteConfig,
     LlamaConfig,
     MambaConfig,
     MistralConfig,
@@ -20,8 +22,9 @@ from transformers import (
 
 from ludus.trainer.config import TorchEngineConfig
 from ludus.trainer.engines import batch
-from ludus.trainer.engines.attention import Pass
+from ludus.trainer.engines.attention import Group, Pass
 from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
+from ludus.trainer.engines.decoder import Decoder, forward_of
 from ludus.trainer.engines.torch import TorchEngine
 from ludus.trainer.errors import ConfigError, EngineError, ModelError
 
@@ -40,12 +43,33 @@ SIZES: dict[str, Any] = {
     "eos_token_id": 1,
     "initializer_range": 0.15,
 }
-FAMILIES = {
+NO_DIM = {name: size for name, size in SIZES.items() if name != "head_dim"}
+WINDOW: dict[str, Any] = {"sliding_window": 24}
+DECODED = {
     "qwen3": Qwen3Config(**SIZES),
-    "qwen2": Qwen2Config(**{k: v for k, v in SIZES.items() if k != "head_dim"}, tie_word_embeddings=True),
+    "qwen2": Qwen2Config(**NO_DIM, tie_word_embeddings=True),
     "llama": LlamaConfig(**SIZES, rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}),
-    "mistral": MistralConfig(**SIZES, sliding_window=24),
     "heads": Qwen3Config(**{**SIZES, "num_key_value_heads": 4}),
+    "biases": LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
+    "some windows": Qwen3Config(**SIZES, attention_bias=True, use_sliding_window=True, max_window_layers=1, **WINDOW),
+    "qwen2 windows": Qwen2Config(**NO_DIM, use_sliding_window=True, max_window_layers=1, **WINDOW),
+    "mistral": MistralConfig(**SIZES, **WINDOW),
+    "mistral tied": MistralConfig(**SIZES, sliding_window=None, tie_word_embeddings=True),
+    "yarn": Qwen3Config(**SIZES, rope_parameters={"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4}),
+}
+# These are computed by their modules.
+FAMILIES = DECODED | {
+    "dynamic": LlamaConfig(**SIZES, rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}),
+    "granite": GraniteConfig(**NO_DIM),
+    "deepseek": DeepseekV3Config(
+        **{**NO_DIM, "num_key_value_heads": 4},
+        q_lora_rank=16,
+        kv_lora_rank=16,
+        qk_rope_head_dim=8,
+        qk_nope_head_dim=16,
+        v_head_dim=8,
+        first_k_dense_replace=2,
+    ),
 }
 
 
@@ -53,6 +77,9 @@ def make_model(family: str = "qwen3", seed: int = 0) -> PreTrainedModel:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model: PreTrainedModel = AutoModelForCausalLM.from_config(FAMILIES[family], attn_implementation="eager")
+        for weight in model.parameters():
+            if weight.ndim == 1:  # Norms and biases, which begin as ones and zeros.
+                weight.data += 0.2 * torch.randn_like(weight)
     return model.eval()
 
 
@@ -130,6 +157,36 @@ async def test_log_probabilities_are_those_of_a_plain_forward_pass(family: str) 
         ids = words(rng, 60)
         expected = reference(model, ids).gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
         torch.testing.assert_close(torch.tensor(await engine.logprobs(ids)), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_an_update_reaches_all_weights_in_place(family: str) -> None:
+    newer = make_model(family, seed=1)
+    ids = words(random.Random(8), 60)
+    async with opened(make_model(family)) as engine:
+        assert isinstance(engine._batch.forward, Decoder) == (family in DECODED)
+        places = [weight.data_ptr() for weight in engine._model.parameters()]
+        await engine.update_weights(WeightUpdate(0, weights(newer)))
+        assert [weight.data_ptr() for weight in engine._model.parameters()] == places
+        expected = reference(newer, ids).gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
+        torch.testing.assert_close(torch.tensor(await engine.logprobs(ids)), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", DECODED)
+@torch.no_grad()
+def test_the_decoder_and_the_modules_give_the_same_logits(family: str) -> None:
+    model, ids, positions = make_model(family), torch.arange(50), torch.arange(50)
+    decoder = forward_of(model, 64)
+    work = Pass([Group(1, positions[None], positions[None], 50, None)], positions)
+    kept = torch.tensor([7, 30, 49])
+    expected = model(input_ids=ids[None], use_cache=False).logits[0]
+    torch.testing.assert_close(decoder(ids, work, None), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(decoder(ids, work, kept), expected[kept], atol=1e-5, rtol=1e-5)
+    for layer in model.model.layers:
+        for parts in (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")):
+            module = layer.self_attn if "q_proj" in parts else layer.mlp
+            stored = {module.get_submodule(part).weight.untyped_storage().data_ptr() for part in parts}
+            assert len(stored) == 1
 
 
 async def test_more_sessions_than_slots_or_than_rows_change_nothing_but_speed(model: PreTrainedModel) -> None:

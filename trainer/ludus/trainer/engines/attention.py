@@ -1,12 +1,13 @@
 """Attention over the torch engine's cache: packed tokens of many sequences, each over its own row.
 
-Any Hugging Face model whose attention can be exchanged calls `slot_attention` in every layer; all its other layers see
-the packed tokens only, without padding.
+Any Hugging Face model whose attention can be exchanged calls `slot_attention` in every layer, and the engine's own
+decoder `attend`; all other layers see the packed tokens only, without padding.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -24,9 +25,10 @@ NAME = "ludus_slots"
 class Group:
     """Sequences that attend together: B rows of the cache, with T queries each."""
 
-    rows: slice | Tensor
-    queries: Tensor
-    """[B, T]: where in the pass each query is; padding repeats some other one."""
+    rows: int | Tensor
+    """Which rows; a number: the first so many."""
+    queries: slice | Tensor
+    """[B, T]: where in the pass each query is; padding repeats some other one. A slice of B: T is 1."""
     positions: Tensor
     """[B, T]: a query sees the keys up to its own position."""
     length: int
@@ -35,15 +37,31 @@ class Group:
     """Which of the B × T are no padding; None: all."""
     _biases: dict[int | None, Tensor] = field(default_factory=dict)
 
-    def bias(self, window: int | None, dtype: torch.dtype) -> Tensor:
-        """Added to the scores, [B, 1, T, length]: -inf where a query may not look, of the sliding window if any."""
-        if window not in self._biases:
-            keys = torch.arange(self.length, device=self.positions.device)
-            hidden = keys > self.positions[..., None]
-            if window is not None:
-                hidden |= keys <= self.positions[..., None] - window
-            self._biases[window] = torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, -torch.inf)[:, None]
-        return self._biases[window]
+    def bias(self, window: int | None, dtype: torch.dtype, down: int, across: int) -> Tensor:
+        """Added to the scores, [B × down, across × T, length]: -inf where a query may not look, of the sliding window
+        if any. All layers repeat it alike."""
+        bias = self._biases.get(window)
+        if bias is None:
+            positions = self.positions[:, None, None].expand(-1, down, across, -1).reshape(-1, across * self.count)
+            width = 1 << (self.length - 1).bit_length()
+            steps = _steps(width, window, dtype, positions.device).unfold(0, self.length, 1)
+            self._biases[window] = bias = steps[width - 1 - positions]
+        return bias
+
+    @property
+    def count(self) -> int:
+        """T."""
+        return self.positions.shape[1]
+
+
+@lru_cache(maxsize=32)
+def _steps(width: int, window: int | None, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """What the query at position p adds to its scores begins at width - 1 - p: 0 up to itself, then -inf."""
+    steps = torch.zeros(2 * width - 1, dtype=dtype, device=device)
+    steps[width:] = -torch.inf
+    if window is not None:
+        steps[: max(0, width - window)] = -torch.inf
+    return steps
 
 
 @dataclass(slots=True, eq=False)
@@ -51,53 +69,63 @@ class Pass:
     """What attention must know of one forward pass: who is who among the packed tokens, in order of the groups."""
 
     groups: list[Group]
+    positions: Tensor
+    """[tokens]: each one's place in its sequence."""
+    rows: Tensor | None = None
+    """[tokens]: the row of the cache that each belongs to; set when there is a cache."""
     cache: Cache | None = None
     """None: the pass is one sequence, which is its own cache."""
-    rows: Tensor | None = None
-    """[tokens]: the row of the cache that each belongs to, and its place there; set when there is a cache."""
-    positions: Tensor | None = None
 
 
 class Cache:
-    """Keys and values of each layer, [rows, heads, width, dim], made when the layer is first called."""
+    """Keys and values of each layer, [2, rows × heads, width, dim], made when the layer is first called."""
 
     def __init__(self, rows: int, width: int) -> None:
         self.rows = rows
         self.width = width
-        self.layers: dict[int, tuple[Tensor, Tensor]] = {}
+        self.layers: dict[int, Tensor] = {}
+        self._offsets: dict[int, Tensor] = {}
         self._index: tuple[Pass, int, Tensor] | None = None
 
-    def store(self, layer: int, key: Tensor, value: Tensor, work: Pass) -> tuple[Tensor, Tensor]:
-        """Write what was computed for the tokens of a pass ([heads, tokens, dim] each); the whole layer's cache."""
+    def store(self, layer: int, new: Tensor, work: Pass) -> None:
+        """Write the keys and then the values of the tokens of a pass, [tokens, 2 × heads, dim]."""
+        heads, dim = new.shape[1] // 2, new.shape[2]
         if layer not in self.layers:
             # Zeros, because a masked value is multiplied by 0, which does not remove a NaN.
-            self.layers[layer] = tuple(  # type: ignore[assignment]
-                new.new_zeros(self.rows, len(new), self.width, new.shape[-1]) for new in (key, value)
-            )
-        for cached, new in zip(self.layers[layer], (key, value), strict=True):
-            flat = new.transpose(0, 1).reshape(-1, new.shape[-1])
-            cached.view(-1, new.shape[-1]).index_copy_(0, self._places(work, len(new)), flat)
-        return self.layers[layer]
+            self.layers[layer] = new.new_zeros(2, self.rows * heads, self.width, dim)
+            head = torch.arange(heads, device=new.device)
+            self._offsets[heads] = torch.cat([head, head + self.rows * heads]) * self.width
+        self.layers[layer].view(-1, dim).index_copy_(0, self._places(work, heads), new.reshape(-1, dim))
 
     def _places(self, work: Pass, heads: int) -> Tensor:
         if self._index is None or self._index[0] is not work or self._index[1] != heads:
             assert work.rows is not None
-            assert work.positions is not None
-            head = work.rows[:, None] * heads + torch.arange(heads, device=work.rows.device)
-            self._index = (work, heads, (head * self.width + work.positions[:, None]).view(-1))
+            first = torch.add(work.positions, work.rows, alpha=heads * self.width)
+            self._index = (work, heads, (first[:, None] + self._offsets[heads]).view(-1))
         return self._index[2]
 
-    def copy(self, source: int, target: int, tokens: int) -> None:
-        """Copy the beginning of a row to another."""
-        for pair in self.layers.values():
-            for cached in pair:
-                cached[target, :, :tokens] = cached[source, :, :tokens]
+    def read(self, layer: int, group: Group) -> tuple[Tensor, Tensor]:
+        """Keys and values that the group looks at, [B × heads, length, dim] each."""
+        cached = self.layers[layer]
+        heads = cached.shape[1] // self.rows
+        if isinstance(group.rows, int):
+            keys, values = cached[:, : group.rows * heads, : group.length].unbind()
+        else:
+            keys, values = self._by_row(cached)[:, :, :, : group.length][:, group.rows].flatten(1, 2).unbind()
+        return keys, values
+
+    def _by_row(self, cached: Tensor) -> Tensor:
+        return cached.view(2, self.rows, -1, *cached.shape[2:])
+
+    def copy(self, source: int, targets: list[int], tokens: int) -> None:
+        """Copy the beginning of a row to others."""
+        for cached in map(self._by_row, self.layers.values()):
+            cached[:, targets, :, :tokens] = cached[:, source, None, :, :tokens]
 
     def swap(self, one: int, other: int, tokens: int) -> None:
         """Exchange the beginnings of two rows."""
-        for pair in self.layers.values():
-            for cached in pair:
-                cached[[one, other], :, :tokens] = cached[[other, one], :, :tokens]
+        for cached in map(self._by_row, self.layers.values()):
+            cached[:, [one, other], :, :tokens] = cached[:, [other, one], :, :tokens]
 
 
 def slot_attention(
@@ -112,45 +140,50 @@ def slot_attention(
     slots: Pass | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of packed tokens, each over its own row of the cache.
-
-    Shapes are those of transformers' attention interface with a batch of one: `query`, `key` and `value` are
-    [1, heads, tokens, dim], and the result [1, tokens, heads, dim].
-    """
+    """`attend` as transformers' attention interface with a batch of one: `query`, `key` and `value` are
+    [1, heads, tokens, dim], and the result [1, tokens, heads, dim]."""
     if slots is None or others.get("softcap") is not None or others.get("s_aux") is not None:
         raise ModelError(f"{type(module).__name__} needs a kind of attention that the torch engine has not; use vllm")
-    if slots.cache is None:
-        keys, values = key, value
-    else:
-        keys, values = slots.cache.store(module.layer_idx, key[0], value[0], slots)  # type: ignore[arg-type]
-    packed = query[0].transpose(0, 1)
+    scale = scaling if scaling is not None else query.shape[-1] ** -0.5
+    dim, wide = value.shape[-1], max(key.shape[-1], value.shape[-1])
+    query, key, value = (functional.pad(new[0], (0, wide - new.shape[-1])) for new in (query, key, value))
+    both = torch.cat([key, value]).transpose(0, 1)
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    return attend(layer, query.transpose(0, 1), both, slots, scale, sliding_window)[None, ..., :dim], None
+
+
+def attend(layer: int, query: Tensor, both: Tensor, work: Pass, scale: float, window: int | None) -> Tensor:
+    """Attention of packed tokens, each over its own row of the cache: [tokens, heads, dim] like `query`. `both` are
+    the keys and then the values, [tokens, 2 × kv heads, dim]."""
+    kept = both.shape[1] // 2
+    if work.cache is not None:
+        work.cache.store(layer, both, work)
     parts = []
-    for group in slots.groups:
-        result = _attend(
-            packed[group.queries],
-            keys[:, :, : group.length][group.rows],
-            values[:, :, : group.length][group.rows],
-            group.bias(sliding_window, query.dtype),
-            scaling if scaling is not None else query.shape[-1] ** -0.5,
-        ).flatten(0, 1)
+    for group in work.groups:
+        keys, values = work.cache.read(layer, group) if work.cache else both.transpose(0, 1).chunk(2)
+        result = _attend(query[group.queries], keys, values, group, kept, scale, window)
         parts.append(result if group.kept is None else result[group.kept])
-    return (parts[0] if len(parts) == 1 else torch.cat(parts))[None], None
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float) -> Tensor:
-    """[B, T, heads, dim] queries over [B, kv heads, length, dim]: [B, T, heads, dim]."""
-    batch, length, heads, dim = query.shape
-    kept = key.shape[1]
-    # The heads that share keys become further queries, so that keys are read once: [B, kv heads, shared × T, dim].
-    query = query.view(batch, length, kept, -1, dim).permute(0, 2, 3, 1, 4).reshape(batch, kept, -1, dim)
-    bias = bias.repeat(1, 1, heads // kept, 1)
-    if length == 1 and query.device.type == "cpu":
+def _attend(
+    query: Tensor, keys: Tensor, values: Tensor, group: Group, kept: int, scale: float, window: int | None
+) -> Tensor:
+    """[B, T, heads, dim] queries over [B × kept, length, dim] keys, of which heads share one: [B × T, heads, dim]."""
+    *_, heads, dim = query.shape
+    batch, count, shared = len(group.positions), group.count, heads // kept
+    # The heads that share keys become further queries, so that keys are read once.
+    if count == 1 and query.device.type == "cpu":
         # Two batched products are faster than the fused kernel, which is made for many queries.
-        weights = torch.matmul(query * scale, key.transpose(2, 3)).add_(bias).softmax(-1)
-        out = torch.matmul(weights, value)
-    else:
-        out = functional.scaled_dot_product_attention(query, key, value, bias, scale=scale)
-    return out.view(batch, kept, -1, length, out.shape[-1]).permute(0, 3, 1, 2, 4).flatten(2, 3)
+        query = query.reshape(-1, shared, dim)
+        bias = group.bias(window, query.dtype, kept, 1)
+        scores = torch.baddbmm(bias, query, keys.transpose(1, 2), alpha=scale)
+        return torch.bmm(scores.softmax(-1), values).view(batch, heads, dim)
+    query = query.view(batch, count, kept, shared, dim).permute(0, 2, 3, 1, 4).reshape(batch, kept, -1, dim)
+    keys, values = (part.view(batch, kept, -1, dim) for part in (keys, values))
+    bias = group.bias(window, query.dtype, 1, shared)[:, None]
+    out = functional.scaled_dot_product_attention(query, keys, values, bias, scale=scale)
+    return out.view(batch, kept, shared, count, dim).permute(0, 3, 1, 2, 4).reshape(-1, heads, dim)
 
 
 AttentionInterface.register(NAME, slot_attention)

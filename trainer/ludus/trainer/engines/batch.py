@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from ludus.trainer.config import TorchEngineConfig
 from ludus.trainer.engines.attention import Cache, Group, Pass
 from ludus.trainer.engines.base import Generation, Sampling
+from ludus.trainer.engines.decoder import forward_of
 from ludus.trainer.errors import EngineError
 
 PASS_TOKENS: Final = 4096
@@ -58,7 +59,7 @@ class Batch:
     """
 
     def __init__(self, model: PreTrainedModel, config: TorchEngineConfig, context: int) -> None:
-        self.model = model
+        self.forward = forward_of(model, context)
         self.device = model.device  # The model looks for it among its parameters each time.
         self.config = config
         self.context = context
@@ -219,25 +220,15 @@ class Batch:
         positions = np.concatenate([self.ready[decoding], *(np.arange(start, stop) for _, start, stop in chunks)])
         groups = [self._decoding_group(decoding)] if len(decoding) else []
         groups += self._prompt_groups(chunks, len(decoding))
-        work = Pass(groups, self.cache, self._tensor(rows), self._tensor(positions))
+        work = Pass(groups, self._tensor(positions), self._tensor(rows), self.cache)
         self.ready[decoding] += 1
         for row, _, stop in chunks:
             self.ready[row] = stop
         # The rows whose last token is among these; what follows it is sampled.
         last = np.flatnonzero(positions == self.length[rows] - 1)
-        logits = self._forward(self.tokens[rows, positions], work, self._tensor(last))
+        keep = self._tensor(last) if len(last) < len(rows) else None
+        logits = self.forward(self._tensor(self.tokens[rows, positions].astype(np.int64)), work, keep)
         return self._sample(rows[last], logits)
-
-    def _forward(self, ids: NDArray[Any], work: Pass, keep: Tensor) -> Tensor:
-        output = self.model(
-            input_ids=self._tensor(ids.astype(np.int64))[None],
-            position_ids=self._tensor(np.arange(len(ids)))[None] if work.positions is None else work.positions[None],
-            use_cache=False,
-            logits_to_keep=keep,
-            slots=work,
-        )
-        logits: Tensor = output.logits[0]
-        return logits
 
     def _tensor(self, values: NDArray[Any]) -> Tensor:
         return torch.from_numpy(values).to(self.device, non_blocking=True)
@@ -246,18 +237,17 @@ class Batch:
         """One token for each of `rows`, by inverting the distribution function at the request's own random number."""
         if not len(rows):
             return []
-        logits = logits.float()
+        at, logits = self.length[rows], logits.float()
         if (self.temperature[rows] != 1.0).any():
             logits = logits.double() / self._tensor(np.maximum(self.temperature[rows], 1e-9))[:, None]
-        logprobs = logits.log_softmax(-1)
-        cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
-        point = self._tensor(_uniform(self.seed[rows], self.length[rows] - self.start[rows]))[:, None]
+        probabilities = logits.softmax(-1)
+        cumulative = probabilities.cumsum(-1, dtype=torch.float64)
+        point = self._tensor(_uniform(self.seed[rows], at - self.start[rows]))[:, None]
         chosen = torch.searchsorted(cumulative, point * cumulative[:, -1:], right=True).clamp_(max=logits.shape[1] - 1)
-        values = logprobs.gather(1, chosen)[:, 0].cpu().numpy()
+        values = probabilities.gather(1, chosen).log_()[:, 0].cpu().numpy()
         if not np.isfinite(values).all():
             raise EngineError(f"weights of version {self.version} give NaN in place of probabilities")
         ids = chosen[:, 0].cpu().numpy()
-        at = self.length[rows]
         self.tokens[rows, at] = ids
         self.logprobs[rows, at] = values
         self.versions[rows, at] = self.version
@@ -278,55 +268,58 @@ class Batch:
     def sequence_logprobs(self, ids: Ints) -> list[float]:
         """Of each of the ids but the first, in one pass that leaves the cache alone."""
         positions = self._tensor(np.arange(len(ids)))
-        group = Group(slice(0, 1), positions[None], positions[None], len(ids), None)
-        logits = self._forward(ids, Pass([group]), positions)[:-1]
+        group = Group(1, positions[None], positions[None], len(ids), None)
+        logits = self.forward(self._tensor(ids), Pass([group], positions), None)[:-1]
         values: list[float] = logits.float().log_softmax(-1).gather(1, self._tensor(ids[1:])[:, None])[:, 0].tolist()
         return values
 
     def _chunks(self, rows: Ints) -> list[tuple[int, int, int]]:
         """Which tokens of which prompts to compute now: row, first, end. Those of like length are neighbours."""
-        counts: dict[int, int] = {}
-        left = PASS_TOKENS
+        stops, left = np.zeros_like(self.ready), PASS_TOKENS
+        common: dict[bytes, Ints] = {}
+        origins: dict[int, int] = {}
         for row in map(int, rows):
-            if left and (self.ready[row] or self._borrow(row, counts)):
-                counts[row] = min(int(self.length[row] - self.ready[row]), left)
-                left -= counts[row]
-        ordered = sorted(counts, key=lambda row: counts[row])
-        return [(row, int(self.ready[row]), int(self.ready[row]) + counts[row]) for row in ordered]
+            if left and (self.ready[row] or self._borrow(row, stops, common, origins)):
+                stops[row] = min(self.length[row], self.ready[row] + left)
+                left -= int(stops[row] - self.ready[row])
+        copies: dict[tuple[int, int], list[int]] = {}
+        for row, source in origins.items():
+            copies.setdefault((source, int(self.ready[row])), []).append(row)
+        for (source, tokens), targets in copies.items():
+            self.cache.copy(source, targets, tokens)
+        chunks = [(int(row), int(self.ready[row]), int(stops[row])) for row in np.flatnonzero(stops)]
+        return sorted(chunks, key=lambda chunk: chunk[2] - chunk[1])
 
-    def _borrow(self, row: int, counts: Mapping[int, int]) -> bool:
-        """Copy the longest beginning that another row has in common. False: one that this pass computes is longer, so
-        that it is better to wait for it."""
-        length = int(self.length[row]) - 1
-        same = self.tokens[:, :length] == self.tokens[row, :length]
-        common = np.where(same.all(1), length, same.argmin(1))
-        common[row] = 0
-        present = np.minimum(common, self.ready)
+    def _borrow(self, row: int, stops: Ints, common: dict[bytes, Ints], origins: dict[int, int]) -> bool:
+        """Have the longest beginning that another row has in common copied, of which `origins` takes note. False: one
+        that this pass computes is longer, so that it is better to wait for it."""
+        prompt = self.tokens[row, : int(self.length[row]) - 1]
+        key = prompt.tobytes()
+        if key not in common:
+            same = self.tokens[:, : len(prompt)] == prompt
+            common[key] = np.where(same.all(1), len(prompt), same.argmin(1))
+        present = np.minimum(common[key], self.ready)
         source = int(present.argmax())
         shared = int(present[source])
-        coming = max((min(int(common[r]), int(self.ready[r]) + count) for r, count in counts.items()), default=0)
-        if coming >= shared + _LEAST_SHARED:
+        if np.minimum(common[key], stops).max() >= shared + _LEAST_SHARED:
             return False
         if shared >= _LEAST_SHARED:
-            self.cache.copy(source, row, shared)
+            # What is itself still to be copied comes from where that does.
+            origins[row] = origins.get(source, source)
             self.ready[row] = shared
         return True
 
     def _decoding_group(self, rows: Ints) -> Group:
         """All rows up to the last that decodes: looking at the gaps too is cheaper than moving the others together,
         unless most are gaps."""
-        span = int(rows[-1]) + 1
-        dense = 2 * len(rows) >= span
-        seen = np.arange(span) if dense else rows
-        queries = np.searchsorted(rows, seen)  # A gap repeats the query of the next row.
-        kept = self._tensor(rows) if len(seen) > len(rows) else None
-        return Group(
-            slice(0, span) if dense else self._tensor(rows),
-            self._tensor(queries)[:, None],
-            self._tensor(self.ready[rows][queries])[:, None],
-            int(self.ready[rows].max()) + 1,
-            kept,
-        )
+        span, count, ready = int(rows[-1]) + 1, len(rows), self.ready[rows]
+        length = int(ready.max()) + 1
+        if span == count or 2 * count < span:
+            seen = span if span == count else self._tensor(rows)
+            return Group(seen, slice(0, count), self._tensor(ready)[:, None], length, None)
+        queries = np.searchsorted(rows, np.arange(span))  # A gap repeats the query of the next row.
+        positions = self._tensor(ready[queries])[:, None]
+        return Group(span, self._tensor(queries)[:, None], positions, length, self._tensor(rows))
 
     def _prompt_groups(self, chunks: Sequence[tuple[int, int, int]], place: int) -> list[Group]:
         """Chunks side by side, padded to the longest, which is less than four times the shortest of its group."""

@@ -63,9 +63,9 @@ class TorchEngine(Engine):
                 f"engine.torch.cache_tokens ({config.cache_tokens}) must be at least rollouts.context ({context})"
             )
         self._model = _own_copy(model, torch.device(device or model.device), dtype or model.dtype)
-        self._weights: dict[str, Tensor] = self._model.state_dict()
         self._vocabulary: int = self._model.config.get_text_config().vocab_size
         self._batch = Batch(self._model, config, context)
+        self._weights: dict[str, Tensor] = self._model.state_dict()  # Where the decoder has moved them.
         self._context = context
         self._inbox: deque[tuple[Callable[[], Any], asyncio.Future[Any] | None]] = deque()
         self._wake = threading.Event()
