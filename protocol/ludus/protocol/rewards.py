@@ -17,6 +17,8 @@ class Component(WireModel):
     value: float
     weight: float = 1.0
     """How much it counts in the reward's value; 0 for a metric that is only reported."""
+    evidence: str | None = None
+    """Why it has this value, in words for the trainer."""
 
 
 class Reward(WireModel):
@@ -31,8 +33,12 @@ class Reward(WireModel):
     valid: bool = True
     """False exactly when `value` is null."""
     components: dict[str, Component] = Field(default_factory=dict)
+    missing: dict[str, str] = Field(default_factory=dict)
+    """Parts that could not be judged, by name, and why. They count in nothing."""
     reason: str | None = None
     """Why it is unscored, or a remark about the value."""
+    rubric: str | None = None
+    """The rubric that gave it, with its version, as in `support@3`."""
 
     @model_validator(mode="after")
     def _valid_means_scored(self) -> Self:
@@ -76,7 +82,8 @@ class RewardEntry(WireModel):
 def total(rewards: Iterable[Reward], default_reason: str = "no reward was given") -> Reward:
     """The reward of an episode: the sum of its rewards, component by component.
 
-    One unscored reward makes the whole unscored. No reward at all is 0 with the reason, because an episode that ran
+    One unscored reward makes the whole unscored. A component's weight and evidence are those of its last entry, and so
+    is the rubric. No reward at all is 0 with the reason, because an episode that ran
     to its end and earned nothing earned nothing; whoever failed instead of ending must not call this.
     """
     entries = list(rewards)
@@ -85,12 +92,20 @@ def total(rewards: Iterable[Reward], default_reason: str = "no reward was given"
             return entry
     if not entries:
         return Reward(value=0.0, reason=default_reason)
+    if len(entries) == 1:
+        return entries[0]
     components: dict[str, Component] = {}
     for entry in entries:
         for name, part in entry.components.items():
-            before = components[name].value if name in components else 0.0
-            components[name] = Component(value=before + part.value, weight=part.weight)
-    return Reward(value=math.fsum(entry.value or 0.0 for entry in entries), components=components)
+            earlier = components.get(name)
+            value = part.value if earlier is None else earlier.value + part.value
+            components[name] = Component(value=value, weight=part.weight, evidence=part.evidence)
+    return Reward(
+        value=math.fsum(entry.value or 0.0 for entry in entries),
+        components=components,
+        missing={name: why for entry in entries for name, why in entry.missing.items()},
+        rubric=next((entry.rubric for entry in reversed(entries) if entry.rubric is not None), None),
+    )
 
 
 def _finite(value: float, what: str) -> float:

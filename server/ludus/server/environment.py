@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from ludus.protocol.actions import Answer, Call
@@ -11,6 +12,8 @@ from ludus.protocol.content import Content, Message
 from ludus.protocol.episodes import Candidate, EpisodeLimits, StepResult
 from ludus.protocol.rewards import Reward
 from ludus.protocol.tasks import Task
+from ludus.server.rewards.attempt import attempt_of
+from ludus.server.rewards.binding import Binding, Declared, Facts, GroupScorer, bind
 from ludus.server.splits import Split
 
 TaskT = TypeVar("TaskT", bound=Task)
@@ -46,11 +49,26 @@ class Environment(Generic[TaskT]):
     """Further tools, composed from other classes."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Further environments published as `name-variant`: this class with some class attributes changed."""
+    rubric: ClassVar[Declared | None] = None
+    """What is good, as checks (`ludus.server.rewards`). It is scored when the policy hands in its final message or a
+    tool ends the episode, together with the methods marked `@reward`. Who defines `grade` calls `apply_rubric`."""
+    group_rubric: ClassVar[GroupScorer | None] = None
+    """How several attempts at one task are compared; it defines `score_group`."""
 
     task: TaskT
     seed: int
     secrets: Mapping[str, str]
     _rng: random.Random | None = None
+    _binding: ClassVar[Binding | None] = None
+    _facts: Facts | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._binding = bind(cls)
+        if cls._binding is not None and cls.grade is Environment.grade:
+            cls.grade = Environment.apply_rubric  # type: ignore[method-assign]
+        if cls.group_rubric is not None and "score_group" not in cls.__dict__:
+            cls.score_group = classmethod(_compare)  # type: ignore[assignment]
 
     @property
     def rng(self) -> random.Random:
@@ -73,6 +91,17 @@ class Environment(Generic[TaskT]):
         """What a final message is worth. Defining it makes the environment gradable."""
         raise NotImplementedError
 
+    async def apply_rubric(self, answer: str) -> Reward | None:
+        """What the rubric and the `@reward` methods say of the episode so far and its final answer; None without any.
+
+        Args:
+            answer: the final message; empty where there is none.
+        """
+        rubric = self._binding.end if self._binding is not None else None
+        if rubric is None or self._facts is None:
+            return None
+        return await rubric.score(replace(self._facts.attempt, answer=answer), offload=self._facts.offload)
+
     def task_tools(self) -> Sequence[Callable[..., Any]]:
         """Further tools of this task: bound methods or functions marked with `@tool`."""
         return ()
@@ -88,6 +117,11 @@ class Environment(Generic[TaskT]):
     def oracle(cls, task: TaskT) -> Generator[Call | Answer, StepResult, None]:
         """A policy that knows the answer and earns the best reward: yields actions, receives their results."""
         raise NotImplementedError
+
+
+async def _compare(cls: type[Environment[Any]], task: Any, candidates: Sequence[Candidate]) -> Sequence[Reward]:
+    assert cls.group_rubric is not None
+    return await cls.group_rubric.score([attempt_of(candidate, task) for candidate in candidates])
 
 
 class Toolset:

@@ -16,7 +16,7 @@ from ludus.protocol.episodes import StepError, StepErrorCode, StepResult
 from ludus.protocol.errors import EpisodeFailed, KeyConflict, LudusError, StepConflict
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import RewardEntry
-from ludus.server import boundary
+from ludus.server import boundary, scoring
 from ludus.server.episode import Episode, StepRecord
 from ludus.server.journal import Asked, Journal, Settled
 from ludus.server.results import Reading, ToolError, read, read_reward
@@ -171,13 +171,18 @@ class StepRunner:
         target = instance if tool.owner is None else episode.toolsets[tool.owner]
         method = tool.function if tool.function is not None else getattr(target, tool.attribute)
         reading = read(await boundary.run(self._workers, tool.offload, method, **arguments))
-        return self._result(episode, record, reading, finished=reading.finished or tool.ends)
+        finished = reading.finished or tool.ends
+        if episode.published.cls._binding is not None:
+            reading = await scoring.judge_step(self._workers, episode, record, reading, finished=finished)
+        return self._result(episode, record, reading, finished=finished)
 
     async def _grade(self, episode: Episode, record: StepRecord) -> StepResult:
         reading = Reading((TextBlock(text="Your answer was handed in. The episode is over."),))
         if episode.published.gradable:
             cls = episode.published.cls
             offload = cls.blocking and not inspect.iscoroutinefunction(cls.grade)
+            if cls._binding is not None:
+                scoring.prepare(self._workers, episode)
             value = await boundary.run(self._workers, offload, episode.instance.grade, record.arguments["answer"])
             reading = Reading(reading.content, read_reward(value))
         return self._result(episode, record, reading, finished=True)

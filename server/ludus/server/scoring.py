@@ -1,18 +1,81 @@
-"""Scoring several answers to one task against each other, in the author's code."""
+"""Scoring: what the rubric of an environment says of steps and ends, and of several answers to one task."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
-from ludus.protocol.episodes import Candidate
-from ludus.protocol.rewards import Reward
+from ludus.protocol.content import text_of
+from ludus.protocol.episodes import Candidate, StepResult
+from ludus.protocol.rewards import Reward, total
 from ludus.server import boundary
 from ludus.server.catalog import Published
-from ludus.server.results import read_reward
+from ludus.server.environment import Environment
+from ludus.server.episode import Episode, StepRecord
+from ludus.server.results import Reading, read_reward
+from ludus.server.rewards.attempt import Attempt, TakenStep
+from ludus.server.rewards.binding import Facts
 from ludus.server.workers import Workers
+
+POLICY_VARIABLE: Final = "LUDUS_POLICY_MODEL"
+"""The environment variable that tells judges which model plays, so that none judges its own family."""
+
+
+def prepare(workers: Workers, episode: Episode, last: TakenStep | None = None) -> None:
+    """Tell the instance of an episode what its rubric may look at.
+
+    Args:
+        workers: where checks that may block run.
+        episode: which.
+        last: the step that is not settled yet.
+    """
+    known = {} if episode.instance._facts is None else {s.number: s for s in episode.instance._facts.attempt.steps}
+    steps = [known.get(r.number) or _taken(r, r.outcome) for r in episode.records or () if _settled(r)]
+    if last is not None:
+        steps.append(last)
+    attempt = Attempt(
+        task=episode.task,
+        steps=tuple(steps),
+        prompt="\n\n".join(text_of(message.content) for message in episode.prompt),
+        environment=episode.instance,
+        policy=os.environ.get(POLICY_VARIABLE),
+    )
+    episode.instance._facts = Facts(attempt, workers.run)
+
+
+async def judge_step(
+    workers: Workers, episode: Episode, record: StepRecord, reading: Reading, *, finished: bool
+) -> Reading:
+    """A tool's reading with what the environment's `@reward` methods and, at the end, its rubric add to its reward."""
+    instance = episode.instance
+    binding = type(instance)._binding
+    rewards = [] if reading.reward is None else [reading.reward]
+    if binding is None or not (binding.step or finished):
+        return reading
+    last = TakenStep(
+        record.number, record.tool or "", record.arguments, text_of(reading.content), metadata=reading.metadata
+    )
+    prepare(workers, episode, last)
+    if binding.step is not None:
+        rewards.append(await binding.step.score(instance._facts.attempt, offload=workers.run))
+    if finished and type(instance).grade is Environment.apply_rubric:
+        reward = await instance.apply_rubric("")
+        rewards += [] if reward is None else [reward]
+    return replace(reading, reward=total(rewards)) if rewards else reading
+
+
+def _settled(record: StepRecord) -> bool:
+    return record.tool is not None and isinstance(record.outcome, StepResult)
+
+
+def _taken(record: StepRecord, outcome: Any) -> TakenStep:
+    error = outcome.error.code if outcome.error is not None else None
+    text = text_of(outcome.content)
+    return TakenStep(record.number, record.tool or "", record.arguments, text, error, outcome.metadata)
 
 
 async def score(

@@ -1,0 +1,102 @@
+"""How a class of environments comes to its rubric: what it declares and what its marked methods add to it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ludus.protocol.errors import AuthoringError
+from ludus.protocol.rewards import Reward
+from ludus.server.rewards.attempt import Attempt
+from ludus.server.rewards.methods import MethodCheck, methods_of
+from ludus.server.rewards.nodes import Node, Total, snake_case
+from ludus.server.rewards.rubric import Rubric
+
+
+class RubricSource(Protocol):
+    """Something that has a rubric now: a `Rubric`, or an `Evolving` one."""
+
+    @property
+    def current(self) -> Rubric:
+        """The rubric of today."""
+        ...
+
+
+class GroupScorer(Protocol):
+    """Scores attempts at one task against each other."""
+
+    async def score(self, attempts: Sequence[Attempt]) -> list[Reward]:
+        """One reward for each attempt, in their order."""
+        ...
+
+
+Declared = RubricSource | Node | Sequence[Node]
+"""What an environment may declare as its rubric."""
+
+
+@dataclass(slots=True)
+class Binding:
+    """What a class of environments has of rewards."""
+
+    source: RubricSource | None
+    methods: tuple[MethodCheck, ...]
+    step: Rubric | None
+    """Judges single tool calls."""
+    name: str
+    version: str
+    _made: dict[str, Rubric] = field(default_factory=dict)
+
+    @property
+    def end(self) -> Rubric | None:
+        """Judges whole episodes."""
+        base = self.source.current if self.source is not None else None
+        if not self.methods:
+            return base
+        label = base.label if base is not None else ""
+        if label not in self._made:
+            self._made = {label: _joined(base, self.methods, self.name, self.version)}
+        return self._made[label]
+
+
+def bind(cls: Any) -> Binding | None:
+    """What a class declares; None when it declares nothing.
+
+    Raises:
+        AuthoringError: it declares what is no rubric, or two checks have one name.
+    """
+    declared: Any = cls.rubric
+    ends, steps = methods_of(cls, "end"), methods_of(cls, "step")
+    if declared is None and not ends and not steps:
+        return None
+    name = cls.__dict__.get("name") or snake_case(cls.__name__)
+    source: RubricSource | None
+    if declared is None or hasattr(declared, "current"):
+        source = declared
+    elif isinstance(declared, Node) or (
+        isinstance(declared, Sequence) and declared and all(isinstance(one, Node) for one in declared)
+    ):
+        source = Rubric(declared, name=name, version=cls.version)
+    else:
+        raise AuthoringError(
+            f"{cls.__qualname__}.rubric is {type(declared).__name__}; give a Rubric, a check, or a list of checks"
+        )
+    step = _joined(None, steps, name, cls.version) if steps else None
+    binding = Binding(source, ends, step, name, cls.version)
+    binding.end  # noqa: B018 - two checks of one name are found here, at start
+    return binding
+
+
+def _joined(base: Rubric | None, methods: Sequence[MethodCheck], name: str, version: str) -> Rubric:
+    nodes: list[Node] = [*((base.root,) if base is not None else ()), *methods]
+    counts = 0.0 if all(node.weight == 0.0 for node in nodes) else 1.0
+    made = Total(tuple(nodes), weight=counts)
+    return Rubric(made, name=base.name if base else name, version=base.version if base else version)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the runtime tells an instance so that it can score itself."""
+
+    attempt: Attempt
+    offload: Callable[..., Awaitable[Any]]

@@ -1,0 +1,162 @@
+"""`@reward` and `@metric`: methods of an environment as checks; and `check`, which makes one of any function."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeVar, overload
+
+from ludus.protocol.errors import AuthoringError
+from ludus.server.rewards.attempt import Attempt
+from ludus.server.rewards.nodes import Begun, Check, Offload
+from ludus.server.rewards.verdict import Finding
+
+F = TypeVar("F", bound=Callable[..., Any])
+When = Literal["end", "step"]
+_MARK: Final = "__ludus_reward__"
+_INJECTED: Final = ("attempt", "answer", "task", "steps", "step")
+
+
+@dataclass(frozen=True, slots=True)
+class RewardOptions:
+    """What the author said in `@reward(…)`."""
+
+    name: str | None = None
+    weight: float = 1.0
+    optional: bool = False
+    when: When = "end"
+
+
+@overload
+def reward(function: F, /) -> F: ...
+@overload
+def reward(
+    *, weight: float = 1.0, name: str | None = None, optional: bool = False, when: When = "end"
+) -> Callable[[F], F]: ...
+def reward(
+    function: F | None = None,
+    /,
+    *,
+    weight: float = 1.0,
+    name: str | None = None,
+    optional: bool = False,
+    when: When = "end",
+) -> F | Callable[[F], F]:
+    """Make a method part of the reward: its value times `weight` is added.
+
+    The method returns a number, a bool or a `Verdict`, and takes, by name, what it needs of `answer` (the final
+    message), `steps` (the tool calls so far), `task`, `attempt` (all of it) and, `when="step"`, `step` (the last one).
+
+    Args:
+        function: the method, when used without parentheses.
+        weight: how much it counts; negative for what should not happen.
+        name: what its component is called; the method's name by default.
+        optional: whether the reward has a value when this part cannot be judged.
+        when: `end` judges the whole episode once; `step` judges each tool call when it is done (a process reward).
+    """
+
+    def mark(target: F) -> F:
+        setattr(target, _MARK, RewardOptions(name, weight, optional, when))
+        return target
+
+    return mark if function is None else mark(function)
+
+
+@overload
+def metric(function: F, /) -> F: ...
+@overload
+def metric(*, name: str | None = None, when: When = "end") -> Callable[[F], F]: ...
+def metric(function: F | None = None, /, *, name: str | None = None, when: When = "end") -> F | Callable[[F], F]:
+    """Report a method's number beside the reward, without counting it; otherwise like `reward`."""
+    mark = reward(weight=0.0, name=name, optional=True, when=when)
+    return mark if function is None else mark(function)
+
+
+@dataclass(frozen=True)
+class MethodCheck(Check):
+    """A method marked with `@reward` or `@metric`, called on the attempt's environment."""
+
+    attribute: str
+    parameters: tuple[str, ...] = ()
+    offloaded: bool = False
+
+    def check(self, attempt: Attempt) -> Finding | Awaitable[Finding]:
+        """Call it."""
+        found: Finding | Awaitable[Finding] = getattr(attempt.environment, self.attribute)(
+            **{name: _find(name, attempt) for name in self.parameters}
+        )
+        return found
+
+    def begin(self, attempt: Attempt, offload: Offload) -> Begun:
+        """In a thread where the environment says that its methods may block."""
+        return self._wait(offload(self.check, attempt)) if self.offloaded else super().begin(attempt, offload)
+
+
+@dataclass(frozen=True)
+class FunctionCheck(Check):
+    """A function of the attempt; see `check`."""
+
+    function: Callable[[Attempt], Finding | Awaitable[Finding]]
+
+    @property
+    def label(self) -> str:
+        """Its name, or the function's."""
+        return self.name or getattr(self.function, "__name__", "check")
+
+    def check(self, attempt: Attempt) -> Finding | Awaitable[Finding]:
+        """Call it."""
+        return self.function(attempt)
+
+
+def check(
+    function: Callable[[Attempt], Finding | Awaitable[Finding]],
+    *,
+    name: str = "",
+    weight: float = 1.0,
+    optional: bool = False,
+) -> FunctionCheck:
+    """A check from a function of the attempt. A plain `def` runs on the event loop, so it must not block."""
+    return FunctionCheck(function, name=name, weight=weight, optional=optional)
+
+
+def methods_of(cls: type, when: When) -> tuple[MethodCheck, ...]:
+    """The marked methods of a class in the order of their definition, bases first.
+
+    Raises:
+        AuthoringError: one takes what cannot be given to it.
+    """
+    names: dict[str, None] = {}
+    for base in reversed(cls.__mro__):
+        names.update(dict.fromkeys(base.__dict__))
+    found = []
+    for name in names:
+        function = inspect.getattr_static(cls, name)
+        options = getattr(function, _MARK, None)
+        if isinstance(options, RewardOptions) and options.when == when:
+            offloaded = getattr(cls, "blocking", False) and not inspect.iscoroutinefunction(function)
+            found.append(
+                MethodCheck(
+                    name, _parameters(cls, function, when), offloaded,
+                    name=options.name or name, weight=options.weight, optional=options.optional,
+                )
+            )  # fmt: skip
+    return tuple(found)
+
+
+def _parameters(cls: type, function: Callable[..., Any], when: When) -> tuple[str, ...]:
+    names: Sequence[str] = list(inspect.signature(function).parameters)[1:]
+    known = _INJECTED if when == "step" else _INJECTED[:-1]
+    for name in names:
+        if name not in known:
+            raise AuthoringError(
+                f"{cls.__qualname__}.{function.__name__} takes {name!r}; a @reward or @metric method takes any of "
+                f"{', '.join(known)}, by these names"
+            )
+    return tuple(names)
+
+
+def _find(name: str, attempt: Attempt) -> Any:
+    if name == "attempt":
+        return attempt
+    return attempt.steps[-1] if name == "step" else getattr(attempt, name)

@@ -1,0 +1,384 @@
+"""The tree of a rubric: checks are its leaves; groups, gates, sequences and caps put them together.
+
+An item that cannot be judged is *unscored*. What stands above it is then unscored too, up to the whole rubric, unless
+the item is `optional` or only a metric (weight 0): those leave the mean, and the others share their weight. Nothing
+that could not be judged ever counts as 0.
+
+Every outcome is linear in the checks below it: its value is the sum of the checks' values times their effective
+weights. What is not linear by nature (a cap, a floor) shows as a part of its own, so that the sum always holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import math
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ludus.protocol.errors import AuthoringError
+from ludus.server.rewards.attempt import Attempt
+from ludus.server.rewards.verdict import Finding, Verdict, read_verdict
+
+log = logging.getLogger("ludus.server.rewards")
+
+Offload = Callable[..., Awaitable[Any]]
+"""Calls a function that may block, with arguments, away from the event loop."""
+
+
+class Outcome:
+    """What came of one node: a value or None when unscored, and the parts that it is the sum of."""
+
+    __slots__ = ("evidence", "name", "parts", "value")
+
+    def __init__(
+        self, name: str, value: float | None, evidence: str = "", parts: Sequence[tuple[Outcome, float]] | None = None
+    ) -> None:
+        self.name = name
+        self.value = value
+        self.evidence = evidence
+        """Why it has this value, or why it has none."""
+        self.parts = parts
+        """The outcomes below with the factor by which each counts here; None for a check."""
+
+    def leaves(self, factor: float = 1.0, prefix: str = "") -> Iterator[tuple[str, Outcome, float]]:
+        """The checks below by their full names, with their effective weights."""
+        if self.parts is None:
+            yield prefix + (self.name or "value"), self, factor
+            return
+        inner = f"{prefix}{self.name}/" if self.name else prefix
+        for part, share in self.parts:
+            yield from part.leaves(factor * share, inner)
+
+
+Begun = Outcome | Coroutine[Any, Any, Outcome]
+"""An outcome, or one that has to be awaited."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One place in the tree."""
+
+    name: str = ""
+    """What its components are called. A check without one is called after its class or function; a group without one
+    adds nothing to the names of what it holds."""
+    weight: float = 1.0
+    """How much it counts beside its neighbours; 0 for a metric that is only reported."""
+    optional: bool = False
+    """Whether it may leave the mean when it cannot be judged. Otherwise the whole rubric is then unscored."""
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.weight):
+            raise AuthoringError(f"{self!r}: the weight must be a finite number, not {self.weight}")
+        if "/" in self.name:
+            raise AuthoringError(f"the name {self.name!r} holds a '/', which separates groups from what they hold")
+
+    def begin(self, attempt: Attempt, offload: Offload) -> Begun:
+        """Begin to evaluate: what needs no waiting is done at once. Never raises for what a check does."""
+        raise NotImplementedError
+
+    def names(self) -> Iterator[str]:
+        """The names of the components that it can give."""
+        raise NotImplementedError
+
+    @property
+    def spare(self) -> bool:
+        """Whether the rubric has a value without it."""
+        return self.optional or self.weight == 0.0
+
+
+@dataclass(frozen=True)
+class Check(Node):
+    """A leaf. Subclasses say in `check` what they find, as `def` or `async def`."""
+
+    blocking: ClassVar[bool] = False
+    """Whether `check` may block, and so runs in a thread."""
+
+    def check(self, attempt: Attempt) -> Finding | Awaitable[Finding]:
+        """What is found. Raising leaves the item unscored, and is logged."""
+        raise NotImplementedError
+
+    @property
+    def label(self) -> str:
+        """Its name, or one made from its class."""
+        return self.name or snake_case(type(self).__name__)
+
+    def names(self) -> Iterator[str]:
+        """Its own."""
+        yield self.label
+
+    def begin(self, attempt: Attempt, offload: Offload) -> Begun:
+        """Evaluate."""
+        if self.blocking:
+            return self._wait(offload(self.check, attempt))
+        try:
+            found = self.check(attempt)
+            if inspect.isawaitable(found):
+                return self._wait(found)
+            return self._outcome(read_verdict(found))
+        except Exception as error:
+            return self._broken(error)
+
+    async def _wait(self, finding: Awaitable[Any]) -> Outcome:
+        try:
+            found = await finding
+            if inspect.isawaitable(found):
+                found = await found
+            return self._outcome(read_verdict(found))
+        except Exception as error:
+            return self._broken(error)
+
+    def _outcome(self, verdict: Verdict) -> Outcome:
+        return Outcome(self.label, verdict.value, verdict.evidence)
+
+    def _broken(self, error: Exception) -> Outcome:
+        # The type only: the text of an exception may hold private fields, and evidence leaves the server.
+        incident = secrets.token_hex(6)
+        log.error("check %r raised (incident %s)", self.label, incident, exc_info=error, extra={"incident": incident})
+        return Outcome(self.label, None, f"the check raised {type(error).__name__} (incident {incident})")
+
+
+@dataclass(frozen=True)
+class Penalty(Node):
+    """Takes away from the group that it stands in: its check's value times `amount`. It has no part in the weights."""
+
+    child: Node
+    amount: float = 1.0
+
+    def begin(self, attempt: Attempt, offload: Offload) -> Begun:
+        """As its check does."""
+        return self.child.begin(attempt, offload)
+
+    def names(self) -> Iterator[str]:
+        """Those of its check."""
+        return self.child.names()
+
+    @property
+    def spare(self) -> bool:
+        """Whether the rubric has a value without it."""
+        return self.optional or self.child.optional
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.amount >= 0 or not math.isfinite(self.amount):
+            raise AuthoringError(f"a penalty's amount must be 0 or more, not {self.amount}: it is taken away anyway")
+
+
+@dataclass(frozen=True)
+class Total(Node):
+    """The sum of its children's values times their weights, which may be negative; they are evaluated at once."""
+
+    children: Sequence[Node]
+    floor: float | None = None
+    """The least value; None for no limit."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.children:
+            raise AuthoringError(f"{self.where} holds nothing; give it at least one check")
+        if all(child.weight == 0.0 or isinstance(child, Penalty) for child in self.children) and self.weight != 0.0:
+            raise AuthoringError(
+                f"{self.where} holds only metrics and penalties, so it has no value; give one check a weight"
+            )
+
+    @property
+    def where(self) -> str:
+        """What errors call it."""
+        return f"group {self.name!r}" if self.name else f"an unnamed {type(self).__name__}"
+
+    def names(self) -> Iterator[str]:
+        """Those of its children, under its own."""
+        for child in self.children:
+            for name in child.names():
+                yield f"{self.name}/{name}" if self.name else name
+
+    def begin(self, attempt: Attempt, offload: Offload) -> Begun:
+        """Evaluate all children concurrently."""
+        begun = [child.begin(attempt, offload) for child in self.children]
+        for one in begun:
+            if type(one) is not Outcome:
+                return self._wait(begun)
+        return self._combine(begun)  # type: ignore[arg-type]
+
+    async def _wait(self, begun: Sequence[Begun]) -> Outcome:
+        return self._combine(await settled(begun))
+
+    def _combine(self, outcomes: Sequence[Outcome]) -> Outcome:
+        parts: list[tuple[Outcome, float]] = []
+        broken: Outcome | None = None
+        share = self._share(outcomes)
+        for child, outcome in zip(self.children, outcomes, strict=True):
+            if outcome.value is None and not child.spare and broken is None:
+                broken = outcome
+            factor = -child.amount if isinstance(child, Penalty) else child.weight * share
+            parts.append((outcome, factor if outcome.value is not None else 0.0))
+        if broken is not None:
+            why = f"{broken.name}: {broken.evidence}" if broken.name else broken.evidence
+            return Outcome(self.name, None, why, parts)
+        counted = [outcome.value * factor for outcome, factor in parts if outcome.value is not None]
+        if not counted or (share == 0.0 and self.weight != 0.0):
+            return Outcome(self.name, None, "none of its checks could be judged", parts)
+        value = math.fsum(counted)
+        if self.floor is not None and value < self.floor:
+            parts.append((Outcome("floor", self.floor - value, f"not below {self.floor:g}"), 1.0))
+            value = self.floor
+        return Outcome(self.name, value, "", parts)
+
+    def _share(self, outcomes: Sequence[Outcome]) -> float:
+        scored = any(
+            outcome.value is not None and child.weight and not isinstance(child, Penalty)
+            for child, outcome in zip(self.children, outcomes, strict=True)
+        )
+        return 1.0 if scored else 0.0
+
+
+@dataclass(frozen=True)
+class Weighted(Total):
+    """The mean of its children's values by their weights, less its penalties, and not below `floor`."""
+
+    floor: float | None = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for child in self.children:
+            if child.weight < 0:
+                raise AuthoringError(
+                    f"{self.where}: {next(child.names())!r} has the weight {child.weight:g}; wrap what takes away in "
+                    "Penalty, or use Total"
+                )
+
+    def _share(self, outcomes: Sequence[Outcome]) -> float:
+        weights = math.fsum(
+            child.weight
+            for child, outcome in zip(self.children, outcomes, strict=True)
+            if outcome.value is not None and not isinstance(child, Penalty)
+        )
+        return 1.0 / weights if weights else 0.0
+
+
+@dataclass(frozen=True)
+class Gate(Node):
+    """The value of `then` if `condition` reaches `at_least`; else `otherwise`, without evaluating `then`."""
+
+    condition: Node
+    then: Node
+    at_least: float = 1.0
+    otherwise: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _no_penalties(self, (self.condition, self.then))
+
+    def names(self) -> Iterator[str]:
+        """Those of the condition and of what it guards."""
+        for child in (self.condition, self.then):
+            for name in child.names():
+                yield f"{self.name}/{name}" if self.name else name
+
+    async def begin(self, attempt: Attempt, offload: Offload) -> Outcome:
+        """Evaluate the condition, and what it guards if it holds."""
+        condition = await settle(self.condition.begin(attempt, offload))
+        if condition.value is None:
+            return Outcome(self.name, None, f"the gate's condition: {condition.evidence}", [(condition, 0.0)])
+        if condition.value < self.at_least:
+            why = f"closed: {condition.name or 'the condition'} is {condition.value:g}, below {self.at_least:g}"
+            shut = Outcome(_one_name(self.then), self.otherwise, why)
+            return Outcome(self.name, self.otherwise, why, [(condition, 0.0), (shut, 1.0)])
+        then = await settle(self.then.begin(attempt, offload))
+        return Outcome(self.name, then.value, then.evidence, [(condition, 0.0), (then, 1.0)])
+
+
+@dataclass(frozen=True)
+class Sequential(Weighted):
+    """The weighted mean of children evaluated one after the other; after one below `at_least`, the others count 0."""
+
+    at_least: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _no_penalties(self, self.children)
+
+    async def begin(self, attempt: Attempt, offload: Offload) -> Outcome:
+        """Evaluate until one fails."""
+        outcomes: list[Outcome] = []
+        failed = ""
+        for child in self.children:
+            if failed:
+                outcomes.append(Outcome(_one_name(child), 0.0, f"not reached: {failed} failed"))
+                continue
+            outcome = await settle(child.begin(attempt, offload))
+            outcomes.append(outcome)
+            if outcome.value is None and not child.spare:
+                rest = self.children[len(outcomes) :]
+                outcomes += [Outcome(_one_name(one), None, "not reached") for one in rest]
+                break
+            if outcome.value is not None and outcome.value < self.at_least and child.weight:
+                failed = outcome.name or "an earlier one"
+        return self._combine(outcomes)
+
+
+@dataclass(frozen=True)
+class Cap(Node):
+    """The value of `child`, but at most `at_most`; with `when`, only if that check's value is above 0."""
+
+    child: Node
+    at_most: float
+    when: Node | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _no_penalties(self, [self.child, *([self.when] if self.when is not None else ())])
+
+    def names(self) -> Iterator[str]:
+        """Those of what is capped, of the condition, and `cap`."""
+        for child in (self.child, self.when):
+            for name in child.names() if child is not None else ():
+                yield f"{self.name}/{name}" if self.name else name
+
+    async def begin(self, attempt: Attempt, offload: Offload) -> Outcome:
+        """Evaluate both at once."""
+        begun = [self.child.begin(attempt, offload)]
+        if self.when is not None:
+            begun.append(self.when.begin(attempt, offload))
+        outcome, *condition = await settled(begun)
+        parts = [(outcome, 1.0), *((one, 0.0) for one in condition)]
+        if condition and condition[0].value is None and self.when is not None and not self.when.spare:
+            return Outcome(self.name, None, f"the cap's condition: {condition[0].evidence}", parts)
+        value = outcome.value
+        if value is None or value <= self.at_most or (condition and not condition[0].value):
+            return Outcome(self.name, value, outcome.evidence, parts)
+        parts.append((Outcome("cap", self.at_most - value, f"at most {self.at_most:g}"), 1.0))
+        return Outcome(self.name, self.at_most, "", parts)
+
+
+async def settle(begun: Begun) -> Outcome:
+    """The outcome, awaited where needed."""
+    return begun if isinstance(begun, Outcome) else await begun
+
+
+async def settled(begun: Sequence[Begun]) -> list[Outcome]:
+    """All outcomes, in order; those that wait do so at the same time."""
+    waiting = [one for one in begun if not isinstance(one, Outcome)]
+    if len(waiting) == 1:
+        done = iter([await waiting[0]])
+    else:
+        done = iter(await asyncio.gather(*waiting))
+    return [one if isinstance(one, Outcome) else next(done) for one in begun]
+
+
+def _one_name(node: Node) -> str:
+    return node.label if isinstance(node, Check) else node.name or next(iter(node.names()))
+
+
+def _no_penalties(parent: Node, children: Sequence[Node]) -> None:
+    if any(isinstance(child, Penalty) for child in children):
+        raise AuthoringError(f"a Penalty belongs in a Weighted or a Total, not in a {type(parent).__name__}")
+
+
+def snake_case(name: str) -> str:
+    """`ExactMatch` → `exact_match`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

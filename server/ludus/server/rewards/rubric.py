@@ -1,0 +1,82 @@
+"""`Rubric`: a tree of checks with a name and a version, and the reward that it gives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from itertools import count
+
+from ludus.protocol.errors import AuthoringError
+from ludus.protocol.rewards import Component, Reward
+from ludus.server.rewards.attempt import Attempt
+from ludus.server.rewards.nodes import Node, Offload, Outcome, Weighted, settle
+from ludus.server.rewards.verdict import sendable
+
+
+class Rubric:
+    """Weighted checks that say what is good.
+
+    Args:
+        checks: the tree's root, or a list of checks, whose weighted mean is then taken.
+        name: what rewards call it.
+        version: raise it whenever the same attempt would earn something else. It is recorded with each reward.
+
+    Raises:
+        AuthoringError: two checks have one name.
+    """
+
+    def __init__(self, checks: Node | Sequence[Node], *, name: str = "rubric", version: str = "1") -> None:
+        self.root = checks if isinstance(checks, Node) else Weighted(tuple(checks))
+        self.name = name
+        self.version = version
+        twice = [name for name, often in Counter(self.root.names()).items() if often > 1]
+        if twice:
+            raise AuthoringError(
+                f"rubric {name!r} has two checks called {twice[0]!r}; give one of them another name=…, or put them "
+                "into named groups"
+            )
+
+    @property
+    def current(self) -> Rubric:
+        """Itself: what never changes is always current."""
+        return self
+
+    @property
+    def label(self) -> str:
+        """Its name with its version, as rewards record it."""
+        return f"{self.name}@{self.version}"
+
+    async def evaluate(self, attempt: Attempt, *, offload: Offload = asyncio.to_thread) -> Outcome:
+        """The outcome of the whole tree.
+
+        Args:
+            attempt: what is scored.
+            offload: runs checks that may block.
+        """
+        return await settle(self.root.begin(attempt, offload))
+
+    async def score(self, attempt: Attempt, *, offload: Offload = asyncio.to_thread) -> Reward:
+        """The reward, with one component for each check."""
+        return reward_of(await self.evaluate(attempt, offload=offload), self.label)
+
+
+def reward_of(outcome: Outcome, rubric: str | None = None) -> Reward:
+    """An outcome as a reward: components by name, whose values times weights add up to the reward's value."""
+    components: dict[str, Component] = {}
+    missing: dict[str, str] = {}
+    for name, leaf, weight in outcome.leaves():
+        if name in components:  # two caps or floors, which nobody named
+            name = next(f"{name}-{n}" for n in count(2) if f"{name}-{n}" not in components)
+        if leaf.value is None:
+            missing[name] = leaf.evidence
+        else:
+            components[name] = Component(value=leaf.value, weight=weight, evidence=leaf.evidence or None)
+    if outcome.value is None:
+        return Reward(
+            value=None, valid=False, components=components, missing=missing,
+            reason=sendable(outcome.evidence or "it could not be judged"), rubric=rubric,
+        )  # fmt: skip
+    return Reward(
+        value=outcome.value, components=components, missing=missing, reason=outcome.evidence or None, rubric=rubric
+    )

@@ -1,0 +1,57 @@
+"""What a check says: a value with its evidence, or that it could not be judged."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+EVIDENCE_CHARS: Final = 2_000
+"""More is cut off: evidence travels with every reward."""
+
+
+class Verdict(NamedTuple):
+    """A finite value with the reason for it. Most checks say something between 0 (not at all) and 1 (fully)."""
+
+    value: float | None
+    """None when nothing can be said about the policy; never a stand-in for 0."""
+    evidence: str = ""
+    """Why, for the trainer; the policy never sees it."""
+
+    @classmethod
+    def unscored(cls, why: str) -> Verdict:
+        """The item could not be judged, and why."""
+        return cls(None, why)
+
+
+Finding = Verdict | float | bool
+"""What a check may return; True is 1 and False is 0."""
+
+
+def read_verdict(found: object) -> Verdict:
+    """Understand what a check returned. A number that is not finite says nothing, so it is unscored.
+
+    Raises:
+        TypeError: it is nothing a check may return.
+    """
+    if found is True or found is False:
+        return Verdict(1.0 if found else 0.0)
+    if isinstance(found, Verdict):
+        value, evidence = found
+    elif isinstance(found, int | float):
+        value, evidence = float(found), ""
+    else:
+        raise TypeError(f"a check must return a number, a bool or a Verdict, not {type(found).__name__}")
+    if value is not None:
+        value = float(value)
+        if not math.isfinite(value):
+            return Verdict.unscored(f"the check returned {value}, which is no finite number")
+    elif not evidence:
+        evidence = "the check gave no reason"
+    return Verdict(value, sendable(evidence))
+
+
+def sendable(evidence: str) -> str:
+    """Evidence that can travel: of bounded length, without lone surrogates."""
+    if len(evidence) > EVIDENCE_CHARS:
+        evidence = f"{evidence[:EVIDENCE_CHARS]} [{len(evidence)} characters]"
+    return evidence if evidence.isascii() else evidence.encode("utf-8", "replace").decode("utf-8")
