@@ -3,20 +3,45 @@
 from __future__ import annotations
 
 from ludus.server.rewards.attempt import Attempt, FromEnvironment, FromTask, TakenStep
+from ludus.server.rewards.calls import Called, CallOrder, Efficiency, NoErrors, NotCalled
+from ludus.server.rewards.code import Box, FunctionTest, FunctionTests, ProgramTest, ProgramTests
+from ludus.server.rewards.mathematics import MathEqual
 from ludus.server.rewards.methods import check, metric, reward
 from ludus.server.rewards.nodes import Cap, Check, Gate, Node, Penalty, Sequential, Total, Weighted
 from ludus.server.rewards.rubric import Rubric
+from ludus.server.rewards.state import DatabaseState, FileTree
+from ludus.server.rewards.structure import Fields, JsonSchema
+from ludus.server.rewards.text import Exact, Normalised, Numeric, Pattern
 from ludus.server.rewards.verdict import Verdict
 
 __all__ = [
     "Attempt",
+    "Box",
+    "CallOrder",
+    "Called",
     "Cap",
     "Check",
+    "DatabaseState",
+    "Efficiency",
+    "Exact",
+    "Fields",
+    "FileTree",
     "FromEnvironment",
     "FromTask",
+    "FunctionTest",
+    "FunctionTests",
     "Gate",
+    "JsonSchema",
+    "MathEqual",
+    "NoErrors",
     "Node",
+    "Normalised",
+    "NotCalled",
+    "Numeric",
+    "Pattern",
     "Penalty",
+    "ProgramTest",
+    "ProgramTests",
     "Rubric",
     "Sequential",
     "TakenStep",

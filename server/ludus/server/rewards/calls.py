@@ -1,0 +1,122 @@
+"""Checks of the way: which tools were called, in which order, with which arguments, in how many steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ludus.protocol.errors import AuthoringError
+from ludus.server.rewards.attempt import Attempt, Of, TakenStep, resolve
+from ludus.server.rewards.nodes import Check
+from ludus.server.rewards.verdict import Verdict
+
+
+def _matches(step: TakenStep, tool: str, arguments: Mapping[str, Any]) -> bool:
+    if step.error is not None or step.tool != tool:
+        return False
+    for name, wanted in arguments.items():
+        if name not in step.arguments:
+            return False
+        given = step.arguments[name]
+        same = wanted(given) if callable(wanted) else type(given) is type(wanted) and given == wanted
+        if not same:
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class Called(Check):
+    """1 when a tool was called successfully at least `at_least` and at most `at_most` times.
+
+    `arguments` narrows down which calls count: each argument equals a value, or satisfies a function of it.
+    """
+
+    tool: str
+    arguments: Mapping[str, Any | Callable[[Any], bool]] = field(default_factory=dict)
+    at_least: int = 1
+    at_most: int | None = None
+
+    @property
+    def label(self) -> str:
+        """Its name, or one made from the tool's."""
+        return self.name or f"called_{self.tool}"
+
+    def check(self, attempt: Attempt) -> Verdict:
+        """Count."""
+        count = sum(_matches(step, self.tool, self.arguments) for step in attempt.steps)
+        right = count >= self.at_least and (self.at_most is None or count <= self.at_most)
+        return Verdict(float(right), f"{count} such calls of {self.tool}")
+
+
+@dataclass(frozen=True)
+class NotCalled(Check):
+    """1 when a tool was never called, not even unsuccessfully."""
+
+    tool: str
+
+    @property
+    def label(self) -> str:
+        """Its name, or one made from the tool's."""
+        return self.name or f"not_called_{self.tool}"
+
+    def check(self, attempt: Attempt) -> Verdict:
+        """Look for it."""
+        at = [step.number for step in attempt.steps if step.tool == self.tool]
+        return Verdict(float(not at), f"called in step {at[0]}" if at else "")
+
+
+@dataclass(frozen=True)
+class CallOrder(Check):
+    """The share of a list of calls that happened in its order, others in between allowed.
+
+    A call is a tool's name, or a name with arguments as in `Called`.
+    """
+
+    calls: Sequence[str | tuple[str, Mapping[str, Any]]]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.calls:
+            raise AuthoringError("CallOrder lists no calls; name at least one tool")
+
+    def check(self, attempt: Attempt) -> Verdict:
+        """Go through the steps once."""
+        done = 0
+        steps: Iterator[TakenStep] = iter(attempt.steps)
+        for call in self.calls:
+            tool, arguments = (call, {}) if isinstance(call, str) else call
+            if not any(_matches(step, tool, arguments) for step in steps):
+                return Verdict(done / len(self.calls), f"{tool} did not follow; {done}/{len(self.calls)} in order")
+            done += 1
+        return Verdict(1.0, f"all {done} in order")
+
+
+@dataclass(frozen=True)
+class NoErrors(Check):
+    """The share of tool calls that no tool refused; 1 when there were none."""
+
+    def check(self, attempt: Attempt) -> Verdict:
+        """Count."""
+        wrong = sum(step.error is not None for step in attempt.steps)
+        count = len(attempt.steps)
+        return Verdict(1.0 - wrong / count if count else 1.0, f"{wrong} of {count} calls were refused")
+
+
+@dataclass(frozen=True)
+class Efficiency(Check):
+    """1 for `best` steps or fewer, 0 for `worst` or more, and in between on a straight line.
+
+    It says nothing of success: put it behind a gate.
+    """
+
+    best: Of[int]
+    worst: Of[int]
+
+    def check(self, attempt: Attempt) -> Verdict:
+        """Count the steps."""
+        best, worst = resolve(self.best, attempt), resolve(self.worst, attempt)
+        count = len(attempt.steps)
+        if worst <= best:
+            raise ValueError(f"worst ({worst}) must be more than best ({best})")
+        return Verdict(min(1.0, max(0.0, (worst - count) / (worst - best))), f"{count} steps; {best} would do")

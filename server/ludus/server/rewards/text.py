@@ -1,0 +1,157 @@
+"""Checks of what the policy said: exactly, normalised, as a number with its unit, by a pattern."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ludus.protocol.errors import AuthoringError
+from ludus.server.rewards.attempt import Attempt, Of, answer_of, resolve
+from ludus.server.rewards.nodes import Check
+from ludus.server.rewards.units import Quantity, Unit, read_quantities, read_unit
+from ludus.server.rewards.verdict import Verdict
+
+TEXT_CHARS: Final = 100_000
+"""Longer answers are not searched: they earn 0."""
+
+_ARTICLES: Final = re.compile(r"\b(a|an|the)\b")
+
+
+@dataclass(frozen=True)
+class Exact(Check):
+    """1 when the answer is the expected text, or one of several, but for white space around it."""
+
+    expected: Of[str | Sequence[str]]
+    of: Of[str] = answer_of
+
+    def check(self, attempt: Attempt) -> Verdict:
+        """Compare."""
+        said = resolve(self.of, attempt).strip()
+        wanted = _several(resolve(self.expected, attempt))
+        return _same(said, wanted, said in [one.strip() for one in wanted])
+
+
+@dataclass(frozen=True)
+class Normalised(Check):
+    """1 when the answer is the expected text but for case, punctuation, articles, white space and Unicode's forms."""
+
+    expected: Of[str | Sequence[str]]
+    of: Of[str] = answer_of
+
+    def check(self, attempt: Attempt) -> Verdict:
+        """Compare."""
+        said = resolve(self.of, attempt)
+        if len(said) > TEXT_CHARS:
+            return Verdict(0.0, f"the answer has {len(said)} characters")
+        wanted = _several(resolve(self.expected, attempt))
+        return _same(said, wanted, normalise(said) in [normalise(one) for one in wanted])
+
+
+@dataclass(frozen=True)
+class Pattern(Check):
+    """1 when a regular expression is found in the answer (or, with `present=False`, when it is not).
+
+    Write patterns without nested repetition: the answer is an adversary's, and `re` has no time limit.
+    """
+
+    pattern: str
+    present: bool = True
+    whole: bool = False
+    """Whether the whole answer has to match, but for white space around it."""
+    ignore_case: bool = False
+    of: Of[str] = answer_of
+    _compiled: Any = field(init=False, repr=False, compare=False, default=None)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        try:
+            compiled = re.compile(self.pattern, re.IGNORECASE if self.ignore_case else 0)
+        except re.error as error:
+            raise AuthoringError(f"{self.pattern!r} is no regular expression: {error}") from None
+        object.__setattr__(self, "_compiled", compiled)
+
+    def check(self, attempt: Attempt) -> Verdict:
+        """Search."""
+        said = resolve(self.of, attempt)
+        if len(said) > TEXT_CHARS:
+            return Verdict(0.0, f"the answer has {len(said)} characters")
+        found = self._compiled.fullmatch(said.strip()) if self.whole else self._compiled.search(said)
+        return Verdict(float((found is not None) == self.present), f"found {short(found[0])}" if found else "not found")
+
+
+@dataclass(frozen=True)
+class Numeric(Check):
+    """1 when the answer's number is the expected one within a tolerance, units converted.
+
+    Its last number counts, so that naming several gains nothing. Thousands separators, exponents and fractions are
+    read; see `ludus.server.rewards.units` for the units.
+    """
+
+    expected: Of[float]
+    unit: str | None = None
+    """The unit of `expected`; None for a bare number, after which any text is ignored."""
+    relative: float = 1e-6
+    absolute: float = 1e-9
+    """The greater of the two tolerances holds; the absolute one is in `unit`."""
+    unit_required: bool = True
+    """Whether an answer without a unit is wrong; otherwise it is taken to be in `unit`."""
+    of: Of[str] = answer_of
+    _unit: Unit | None = field(init=False, repr=False, compare=False, default=None)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.unit is not None:
+            unit = read_unit(self.unit)
+            if unit is None:
+                raise AuthoringError(f"{self.unit!r} is no unit known here; write it as km/h, kg*m^2/s^2 or °C")
+            object.__setattr__(self, "_unit", unit)
+
+    def check(self, attempt: Attempt) -> Verdict:
+        """Compare."""
+        said = resolve(self.of, attempt)
+        if len(said) > TEXT_CHARS:
+            return Verdict(0.0, f"the answer has {len(said)} characters")
+        quantities = read_quantities(said)
+        if not quantities:
+            return Verdict(0.0, "there is no number in the answer")
+        last = quantities[-1]
+        value = self._convert(last)
+        if value is None:
+            return Verdict(0.0, f"{short(last.text)} is not in a unit of the kind {self.unit}")
+        expected = float(resolve(self.expected, attempt))
+        right = math.isclose(value, expected, rel_tol=self.relative, abs_tol=self.absolute)
+        unit = f" {self.unit}" if self.unit else ""
+        return Verdict(float(right), f"{short(last.text)} is {value:g}{unit}; expected {expected:g}{unit}")
+
+    def _convert(self, found: Quantity) -> float | None:
+        if self._unit is None:
+            return found.value
+        if found.unit is None:
+            return None if self.unit_required else found.value
+        if found.unit.dimension != self._unit.dimension:
+            return None
+        return (found.value * found.unit.factor + found.unit.offset - self._unit.offset) / self._unit.factor
+
+
+def normalise(text: str) -> str:
+    """Text without what people write differently: case, punctuation, English articles, white space, Unicode forms."""
+    text = unicodedata.normalize("NFKC", text).casefold()
+    text = "".join(" " if unicodedata.category(char)[0] in "PCZ" else char for char in text)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def short(text: str) -> str:
+    """Text for evidence: quoted, and not long."""
+    return repr(text if len(text) <= 120 else text[:117] + "…")
+
+
+def _several(expected: str | Sequence[str]) -> Sequence[str]:
+    return [expected] if isinstance(expected, str) else expected
+
+
+def _same(said: str, wanted: Sequence[str], right: bool) -> Verdict:
+    return Verdict(float(right), "" if right else f"{short(said)} is not {' or '.join(map(short, wanted[:5]))}")

@@ -1,0 +1,185 @@
+"""Units of measurement in text, as a factor to SI's base units and a dimension."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+Dimension = tuple[int, ...]
+"""Exponents of metre, kilogram, second, ampere, kelvin, mole, candela, bit and radian."""
+
+_ZERO: Final[Dimension] = (0,) * 9
+_PREFIXES: Final = {
+    "Y": 1e24, "Z": 1e21, "E": 1e18, "P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "h": 1e2, "da": 1e1,
+    "d": 1e-1, "c": 1e-2, "m": 1e-3, "µ": 1e-6, "μ": 1e-6, "u": 1e-6, "n": 1e-9, "p": 1e-12, "f": 1e-15,
+    "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40,
+}  # fmt: skip
+_PREFIXED: Final[dict[str, tuple[float, Dimension]]] = {
+    "m": (1, (1, 0, 0, 0, 0, 0, 0, 0, 0)),
+    "g": (1e-3, (0, 1, 0, 0, 0, 0, 0, 0, 0)),
+    "s": (1, (0, 0, 1, 0, 0, 0, 0, 0, 0)),
+    "A": (1, (0, 0, 0, 1, 0, 0, 0, 0, 0)),
+    "K": (1, (0, 0, 0, 0, 1, 0, 0, 0, 0)),
+    "mol": (1, (0, 0, 0, 0, 0, 1, 0, 0, 0)),
+    "cd": (1, (0, 0, 0, 0, 0, 0, 1, 0, 0)),
+    "bit": (1, (0, 0, 0, 0, 0, 0, 0, 1, 0)),
+    "B": (8, (0, 0, 0, 0, 0, 0, 0, 1, 0)),
+    "rad": (1, (0, 0, 0, 0, 0, 0, 0, 0, 1)),
+    "N": (1, (1, 1, -2, 0, 0, 0, 0, 0, 0)),
+    "J": (1, (2, 1, -2, 0, 0, 0, 0, 0, 0)),
+    "W": (1, (2, 1, -3, 0, 0, 0, 0, 0, 0)),
+    "Wh": (3600, (2, 1, -2, 0, 0, 0, 0, 0, 0)),
+    "eV": (1.602176634e-19, (2, 1, -2, 0, 0, 0, 0, 0, 0)),
+    "cal": (4.184, (2, 1, -2, 0, 0, 0, 0, 0, 0)),
+    "Pa": (1, (-1, 1, -2, 0, 0, 0, 0, 0, 0)),
+    "bar": (1e5, (-1, 1, -2, 0, 0, 0, 0, 0, 0)),
+    "Hz": (1, (0, 0, -1, 0, 0, 0, 0, 0, 0)),
+    "C": (1, (0, 0, 1, 1, 0, 0, 0, 0, 0)),
+    "V": (1, (2, 1, -3, -1, 0, 0, 0, 0, 0)),
+    "F": (1, (-2, -1, 4, 2, 0, 0, 0, 0, 0)),
+    "T": (1, (0, 1, -2, -1, 0, 0, 0, 0, 0)),
+    "H": (1, (2, 1, -2, -2, 0, 0, 0, 0, 0)),
+    "Ω": (1, (2, 1, -3, -2, 0, 0, 0, 0, 0)),
+    "ohm": (1, (2, 1, -3, -2, 0, 0, 0, 0, 0)),
+    "L": (1e-3, (3, 0, 0, 0, 0, 0, 0, 0, 0)),
+    "l": (1e-3, (3, 0, 0, 0, 0, 0, 0, 0, 0)),
+}
+_PLAIN: Final[dict[str, tuple[float, Dimension]]] = {
+    "%": (0.01, _ZERO),
+    "min": (60, _PREFIXED["s"][1]),
+    "h": (3600, _PREFIXED["s"][1]),
+    "hr": (3600, _PREFIXED["s"][1]),
+    "d": (86400, _PREFIXED["s"][1]),
+    "day": (86400, _PREFIXED["s"][1]),
+    "week": (604800, _PREFIXED["s"][1]),
+    "t": (1e3, _PREFIXED["g"][1]),
+    "lb": (0.45359237, _PREFIXED["g"][1]),
+    "oz": (0.028349523125, _PREFIXED["g"][1]),
+    "in": (0.0254, _PREFIXED["m"][1]),
+    "ft": (0.3048, _PREFIXED["m"][1]),
+    "yd": (0.9144, _PREFIXED["m"][1]),
+    "mi": (1609.344, _PREFIXED["m"][1]),
+    "ha": (1e4, (2, 0, 0, 0, 0, 0, 0, 0, 0)),
+    "°": (math.pi / 180, _PREFIXED["rad"][1]),
+    "deg": (math.pi / 180, _PREFIXED["rad"][1]),
+    "atm": (101325, _PREFIXED["Pa"][1]),
+    "mph": (0.44704, (1, 0, -1, 0, 0, 0, 0, 0, 0)),
+}
+_WORDS: Final = {
+    "meter": "m", "metre": "m", "gram": "g", "second": "s", "sec": "s", "minute": "min", "hour": "h", "kelvin": "K",
+    "newton": "N", "joule": "J", "watt": "W", "pascal": "Pa", "hertz": "Hz", "volt": "V", "ampere": "A", "amp": "A",
+    "litre": "L", "liter": "L", "byte": "B", "bits": "bit", "percent": "%", "degree": "°", "radian": "rad",
+    "inch": "in", "inches": "in", "foot": "ft", "feet": "ft", "mile": "mi", "pound": "lb", "ounce": "oz",
+    "tonne": "t", "kilometer": "km", "kilometre": "km", "kilogram": "kg", "centimeter": "cm", "centimetre": "cm",
+    "millimeter": "mm", "millimetre": "mm", "millisecond": "ms", "weeks": "week", "days": "day", "mole": "mol",
+}  # fmt: skip
+_SHIFTED: Final = {"°C": (1.0, 273.15), "℃": (1.0, 273.15), "degC": (1.0, 273.15), "°F": (5 / 9, 459.67 * 5 / 9)}
+"""Scales whose zero lies elsewhere: factor and offset to kelvin. They stand alone only."""
+_SUPERSCRIPTS: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+_TERM: Final = re.compile(r"([A-Za-zµμΩ°%]+?)(?:\^?\(?(-?\d)\)?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """How a number of this unit becomes one of SI's base units: times `factor`, plus `offset`."""
+
+    factor: float
+    dimension: Dimension
+    offset: float = 0.0
+
+
+def read_unit(text: str) -> Unit | None:
+    """The unit that `text` writes, as `km/h`, `kg*m^2/s^2`, `m s⁻¹`, `°C` or `inches`; None when it is none."""
+    text = text.strip()
+    if len(text) > 40:
+        return None
+    if text in _SHIFTED:
+        factor, offset = _SHIFTED[text]
+        return Unit(factor, _PREFIXED["K"][1], offset)
+    factor, dimension = 1.0, list(_ZERO)
+    sign = 1
+    for part in re.split(r"([*·/ ]+)", re.sub(r"[⁰¹²³⁴-⁹⁻]+", _plain_exponent, text)):
+        if not part or part.isspace() or part in "*·":
+            continue
+        if part.strip() == "/":
+            sign = -1
+            continue
+        term = _TERM.fullmatch(part)
+        found = _symbol(term[1]) if term else None
+        if term is None or found is None:
+            return None
+        power = sign * int(term[2] or 1)
+        factor *= found[0] ** power
+        dimension = [have + power * more for have, more in zip(dimension, found[1], strict=True)]
+    return Unit(factor, tuple(dimension)) if text else None
+
+
+def _plain_exponent(found: re.Match[str]) -> str:
+    return "^" + found[0].translate(_SUPERSCRIPTS)
+
+
+def _symbol(text: str) -> tuple[float, Dimension] | None:
+    text = _WORDS.get(text, _WORDS.get(text.lower(), text))
+    if text.lower().endswith("s") and text.lower()[:-1] in _WORDS:
+        text = _WORDS[text.lower()[:-1]]
+    found = _PREFIXED.get(text) or _PLAIN.get(text)
+    if found is not None:
+        return found
+    for length in (2, 1):
+        prefix, base = text[:length], text[length:]
+        if prefix in _PREFIXES and base in _PREFIXED:
+            factor, dimension = _PREFIXED[base]
+            return _PREFIXES[prefix] * factor, dimension
+    return None
+
+
+_NUMBER: Final = re.compile(
+    r"(?<![\w.])([-+\u2212]?)\s?((?:\d{1,3}(?:[,\u202f\u00a0]\d{3})+|\d+)(?:\.\d+)?|\.\d+)"
+    r"(?:\s?[eE]([-+\u2212]?\d{1,4})(?!\w)|\s?[×x*]\s?10\s?\^?\s?\{?([-+\u2212]?\d{1,4}|[⁰¹²³⁴-⁹⁻]{1,4})\}?)?"
+    r"(?:/(\d{1,15})(?![\d.]))?"
+)
+_UNIT_TEXT: Final = re.compile(
+    r"\s?([A-Za-zµμΩ°℃%][A-Za-zµμΩ°%0-9^*·/⁰¹²³⁴-⁹⁻-]{0,39}(?: [A-Za-zµμΩ]{1,5}[⁰¹²³⁴-⁹⁻]{1,3}){0,4})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number found in text, and what stands right after it if that is a unit."""
+
+    value: float
+    unit: Unit | None
+    text: str
+
+
+def read_quantities(text: str) -> list[Quantity]:
+    """All finite numbers of a text in order: `-1,234.5`, `6.02e23`, `1.2×10^-3`, `3/4`, each with its unit."""
+    found = []
+    at = 0
+    while match := _NUMBER.search(text, at):
+        after = _UNIT_TEXT.match(text, match.end())
+        unit = read_unit(after[1].rstrip(".-")) if after else None
+        at = after.end() if after and unit else match.end()
+        value = _value(match)
+        if value is not None:
+            found.append(Quantity(value, unit, text[match.start() : at].strip()))
+    return found
+
+
+def _value(match: re.Match[str]) -> float | None:
+    sign, digits, exponent, power, divisor = match.groups()
+    number = float(re.sub("[,\u202f\u00a0]", "", digits))
+    raised = exponent or power
+    if raised:
+        try:
+            number *= 10.0 ** int(raised.translate(_SUPERSCRIPTS).replace("\u2212", "-"))
+        except (OverflowError, ValueError):
+            return None
+    if divisor:
+        if int(divisor) == 0:
+            return None
+        number = float(Fraction(number) / int(divisor)) if math.isfinite(number) else number
+    return (-number if sign in "-\u2212" and sign else number) if math.isfinite(number) else None

@@ -1,0 +1,238 @@
+"""Checks of the answer's text: exact, normalised, numbers with units, patterns, JSON, mathematics."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ludus.protocol.errors import AuthoringError
+from ludus.server.rewards import (
+    Attempt,
+    Exact,
+    Fields,
+    JsonSchema,
+    MathEqual,
+    Normalised,
+    Numeric,
+    Pattern,
+    Rubric,
+)
+from ludus.server.rewards.structure import NotJson, read_json
+from ludus.server.rewards.units import read_quantities, read_unit
+
+
+def value(check: Any, answer: str) -> float:
+    verdict = check.check(Attempt(answer=answer))
+    return float(verdict.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "exact", "normalised"),
+    [
+        ("Paris", 1, 1),
+        ("  Paris\n", 1, 1),
+        ("paris", 0, 1),
+        ("the Paris.", 0, 1),
+        ("Ｐａｒｉｓ", 0, 1),
+        ("Paris, London", 0, 0),
+        ("Not Paris", 0, 0),
+        ("", 0, 0),
+    ],
+)
+def test_exact_and_normalised_match_take_the_whole_answer(answer: str, exact: int, normalised: int) -> None:
+    assert value(Exact("Paris"), answer) == exact
+    assert value(Normalised("Paris"), answer) == normalised
+
+
+def test_any_of_several_expected_texts_will_do() -> None:
+    assert value(Exact(["4", "four"]), "four") == 1
+    assert value(Normalised(["4", "four"]), "FOUR!") == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        ("36 km/h", True),
+        ("It is 10 m/s.", True),
+        ("10 m s⁻¹", True),
+        ("about 10 metres/second", True),
+        ("1,000 cm/s", True),
+        ("1e1 m/s", True),
+        ("0.01×10^3 m/s", True),
+        ("20/2 m/s", True),
+        ("36", False),
+        ("10 m", False),
+        ("10 m/s^2", False),
+        ("12 m/s or 10 m/s or 11 m/s", False),
+        ("between 5 and 10 m/s", True),
+        ("-10 m/s", False),
+        ("no idea", False),
+        ("NaN m/s", False),
+        ("1e999 m/s", False),
+    ],
+)
+def test_numbers_are_read_in_any_notation_and_unit_and_the_last_one_counts(answer: str, right: bool) -> None:
+    assert value(Numeric(10.0, "m/s"), answer) == right
+
+
+def test_tolerances_are_relative_or_absolute_whichever_is_greater() -> None:
+    assert value(Numeric(100.0, relative=0.01), "100.9") == 1
+    assert value(Numeric(100.0, relative=0.01), "101.2") == 0
+    assert value(Numeric(0.0, absolute=0.5), "0.4") == 1
+
+
+def test_temperatures_are_converted_with_their_zero() -> None:
+    assert value(Numeric(25.0, "°C", relative=1e-3), "298.15 K") == 1
+    assert value(Numeric(212.0, "°F", relative=1e-3), "100 °C") == 1
+
+
+def test_a_missing_unit_may_be_allowed_and_a_wrong_one_never_is() -> None:
+    assert value(Numeric(5.0, "kg", unit_required=False), "5") == 1
+    assert value(Numeric(5.0, "kg", unit_required=False), "5 m") == 0
+    assert value(Numeric(5.0, "kg", unit_required=False), "5000 g") == 1
+
+
+@given(st.text())
+def test_any_text_can_be_searched_for_numbers(text: str) -> None:
+    assert all(math.isfinite(found.value) for found in read_quantities(text))
+
+
+@given(st.floats(-1e12, 1e12, allow_nan=False), st.sampled_from(["m", "km/h", "kg*m^2/s^2", "°C", "%", "MB", "µs"]))
+def test_a_number_written_with_a_unit_is_read_back(number: float, unit: str) -> None:
+    assert value(Numeric(number, unit, relative=1e-6), f"x = {number!r} {unit}") == 1
+
+
+@pytest.mark.parametrize("text", ["furlong", "m//s", "m^x", "k", "", "m" * 50, "1"])
+def test_what_is_no_unit_is_not_taken_for_one(text: str) -> None:
+    assert read_unit(text) is None
+    if text:
+        with pytest.raises(AuthoringError, match="no unit known here"):
+            Numeric(1.0, text)
+
+
+def test_patterns_are_found_or_must_be_absent() -> None:
+    assert value(Pattern(r"\bsorry\b", ignore_case=True), "I am Sorry") == 1
+    assert value(Pattern(r"\bsorry\b", present=False), "I am sorry") == 0
+    assert value(Pattern(r"\d{3}", whole=True), " 123 ") == 1
+    assert value(Pattern(r"\d{3}", whole=True), "1234") == 0
+    with pytest.raises(AuthoringError, match="no regular expression"):
+        Pattern("(")
+
+
+@pytest.mark.parametrize("check", [Normalised("x"), Numeric(1.0), Pattern("x")])
+def test_an_endless_answer_earns_nothing_without_being_searched(check: Any) -> None:
+    assert value(check, "x 1 " * 50_000) == 0
+
+
+# ── JSON ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+SCHEMA = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}, "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        ('{"n": 1}', True),
+        ('Here it is:\n```json\n{"n": 1}\n```\nDone.', True),
+        ('```\n{"n": 1}\n```\n```\n{"n": 2}\n```', False),
+        ('{"n": "1"}', False),
+        ('{"n": 1, "m": 2}', False),
+        ('{"n": 1, "n": 2}', False),
+        ('{"n": NaN}', False),
+        ('{"n": 1e999}', False),
+        ("[" * 5000, False),
+        ("[" * 200 + "]" * 200, False),
+        ('{"n": ' + "9" * 5000 + "}", False),
+        ("", False),
+    ],
+)
+def test_a_json_schema_judges_the_answer_or_its_only_block(answer: str, right: bool) -> None:
+    assert value(JsonSchema(SCHEMA), answer) == right
+
+
+def test_a_schema_that_is_none_is_refused_and_one_elsewhere_is_not_fetched() -> None:
+    with pytest.raises(AuthoringError, match="not a JSON Schema"):
+        JsonSchema({"type": "objekt"})
+    remote = Rubric([JsonSchema({"$ref": "http://127.0.0.1:9/schema.json"})])
+    assert not asyncio.run(remote.score(Attempt(answer="1"))).valid
+
+
+def test_fields_earn_their_share_place_by_place() -> None:
+    expected = {"name": "Ada", "born": {"year": 1815, "place": "London"}, "tags": ["a", "b"]}
+    check = Fields(expected)
+    assert value(check, json.dumps(expected)) == 1
+    assert value(check, json.dumps({**expected, "tags": ["a", "c"]})) == 0.8
+    assert value(check, json.dumps({**expected, "more": 1})) == pytest.approx(5 / 6)
+    assert value(Fields(expected, extra_allowed=True), json.dumps({**expected, "more": 1})) == 1
+    assert value(Fields(expected, ignore=["/born"]), json.dumps({"name": "Ada", "tags": ["a", "b"]})) == 1
+    assert value(check, "{}") == 0
+    assert value(check, "no JSON") == 0
+
+
+def test_fields_tell_true_from_1_and_compare_numbers_within_a_tolerance() -> None:
+    assert value(Fields({"a": True}), '{"a": 1}') == 0
+    assert value(Fields({"a": 1}), '{"a": 1.0000000001}') == 1
+    assert value(Fields({"a": None}), '{"a": 0}') == 0
+    assert value(Fields({"a": "Ada L."}, normalised=True), '{"a": "ada l"}') == 1
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(-1e9, 1e9) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(JSON)
+def test_any_json_value_equals_itself_field_by_field(data: Any) -> None:
+    assert value(Fields(data), json.dumps(data)) == 1
+
+
+@given(JSON, st.text())
+def test_any_text_is_judged_without_an_exception(data: Any, text: str) -> None:
+    assert 0 <= value(Fields(data), text) <= 1
+
+
+@given(st.text(alphabet='{}[]",:0123456789eE.-tfn`\n ', max_size=60))
+def test_what_is_read_as_json_is_json(text: str) -> None:
+    try:
+        data = read_json(text)
+    except NotJson:
+        return
+    json.dumps(data, allow_nan=False)
+
+
+# ── mathematics ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("expected", "answer", "right"),
+    [
+        ("1/2", r"The answer is $\frac{2}{4}$.", True),
+        ("(x+1)^2", "$x^2+2x+1$", True),
+        ("0.5", r"\boxed{\frac12}", True),
+        ("7", "Either 6 or 8", False),
+        ("7", "", False),
+    ],
+)
+def test_mathematics_is_compared_by_what_it_means(expected: str, answer: str, right: bool) -> None:
+    assert value(MathEqual(expected), answer) == right
+
+
+async def test_mathematics_that_never_ends_is_unscored_and_the_next_comparison_works() -> None:
+    hard = await Rubric([MathEqual("2", seconds=0.5)]).score(Attempt(answer="$9^{9^{9^{9^9}}}$"))
+    assert not hard.valid
+    assert "took longer than 0.5 s" in (hard.reason or "")
+    assert (await Rubric([MathEqual("2", seconds=10.0)]).score(Attempt(answer="$1+1$"))).value == 1
+
+
+def test_without_math_verify_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(AuthoringError, match=r"pip install 'ludus\[math\]'"):
+        MathEqual("1")
