@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ludus.server.rewards.attempt import Attempt, FromEnvironment, FromTask, TakenStep
 from ludus.server.rewards.calls import Called, CallOrder, Efficiency, NoErrors, NotCalled
+from ludus.server.rewards.checklist import Checklist, ChecklistError, lint_checklist, load_checklist
 from ludus.server.rewards.code import Box, FunctionTest, FunctionTests, ProgramTest, ProgramTests
 from ludus.server.rewards.mathematics import MathEqual
 from ludus.server.rewards.methods import check, metric, reward
@@ -21,6 +22,8 @@ __all__ = [
     "Called",
     "Cap",
     "Check",
+    "Checklist",
+    "ChecklistError",
     "DatabaseState",
     "Efficiency",
     "Exact",
@@ -49,6 +52,8 @@ __all__ = [
     "Verdict",
     "Weighted",
     "check",
+    "lint_checklist",
+    "load_checklist",
     "metric",
     "reward",
 ]

@@ -30,6 +30,10 @@ Offload = Callable[..., Awaitable[Any]]
 """Calls a function that may block, with arguments, away from the event loop."""
 
 
+_READY = frozenset({Verdict, float, int})
+"""What checks mostly return; asking whether it is awaitable takes longer than most checks do."""
+
+
 class Outcome:
     """What came of one node: a value or None when unscored, and the parts that it is the sum of."""
 
@@ -117,7 +121,9 @@ class Check(Node):
             return self._wait(offload(self.check, attempt))
         try:
             found = self.check(attempt)
-            if inspect.isawaitable(found):
+            if type(found) is bool:
+                return Outcome(self.label, 1.0 if found else 0.0)
+            if type(found) not in _READY and inspect.isawaitable(found):
                 return self._wait(found)
             return self._outcome(read_verdict(found))
         except Exception as error:

@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 Dimension = tuple[int, ...]
@@ -91,6 +92,7 @@ class Unit:
     offset: float = 0.0
 
 
+@lru_cache(1024)
 def read_unit(text: str) -> Unit | None:
     """The unit that `text` writes, as `km/h`, `kg*m^2/s^2`, `m s⁻¹`, `°C` or `inches`; None when it is none."""
     text = text.strip()

@@ -47,7 +47,7 @@ def read_verdict(found: object) -> Verdict:
             return Verdict.unscored(f"the check returned {value}, which is no finite number")
     elif not evidence:
         evidence = "the check gave no reason"
-    return Verdict(value, sendable(evidence))
+    return Verdict(value, sendable(evidence) if evidence else "")
 
 
 def sendable(evidence: str) -> str:

@@ -1,0 +1,329 @@
+"""Checklists from a file: 100 to 200 small items, each met or not, with a result like 120/183.
+
+A file is JSON or TOML:
+
+    name = "support"
+    version = "3"
+
+    [[items]]
+    id = "greets"
+    check = "my_package.checks:greets"      # a Python function of the attempt
+
+    [[items]]
+    id = "short"
+    check = "pattern"                       # or a check of this package, with its arguments
+    arguments = {pattern = "^.{0,800}$"}
+
+    [[items]]
+    id = "polite"
+    prompt = "Is the answer polite throughout?"
+    group = "style"
+    optional = true                         # may leave the count when the judge gives no verdict
+
+An item is met when its check's value reaches `at_least`. The value of the whole is the share of the items met, by
+weight. A required item that could not be judged leaves all of it unscored; an optional one leaves the count.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ludus.protocol.errors import AuthoringError
+from ludus.server.rewards.attempt import Attempt
+from ludus.server.rewards.calls import Called, CallOrder, Efficiency, NoErrors, NotCalled
+from ludus.server.rewards.located import Located, Place, SyntaxProblem, locate_json, locate_toml
+from ludus.server.rewards.mathematics import MathEqual
+from ludus.server.rewards.methods import FunctionCheck
+from ludus.server.rewards.nodes import Begun, Check, Offload, Outcome, Weighted
+from ludus.server.rewards.rubric import Rubric
+from ludus.server.rewards.structure import Fields, JsonSchema
+from ludus.server.rewards.text import Exact, Normalised, Numeric, Pattern
+
+BUILT_IN: Final[Mapping[str, Callable[..., Check]]] = {
+    "called": Called, "call_order": CallOrder, "efficiency": Efficiency, "exact": Exact, "fields": Fields,
+    "json_schema": JsonSchema, "math_equal": MathEqual, "no_errors": NoErrors, "normalised": Normalised,
+    "not_called": NotCalled, "numeric": Numeric, "pattern": Pattern,
+}  # fmt: skip
+"""Checks that a file may name without a module."""
+
+FILE_BYTES: Final = 4 * 1024 * 1024
+_ALIKE: Final = 0.95
+"""Prompts more alike than that are probably one item written twice."""
+
+Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^/\s][^/]*$")]
+MakeJudge = Callable[[str, str], Check]
+"""Makes the check of a judged item from its id and its prompt."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
+
+
+class Item(_Strict):
+    """One item as a file has it."""
+
+    id: Name
+    check: str | None = None
+    """`module:function`, or the name of a built-in check."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the function or the check."""
+    prompt: Annotated[str, Field(min_length=1, max_length=20_000)] | None = None
+    """What a judge is asked."""
+    group: Name | None = None
+    """Puts `group/` before the name of its component."""
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    optional: bool = False
+    at_least: float | None = None
+    """The value from which it is met; 1 for a check by default, 0.5 for a judged item."""
+    note: str | None = None
+    """For the reader; nobody else sees it."""
+
+
+class ChecklistFile(_Strict):
+    """A whole file."""
+
+    name: Name
+    version: Annotated[str, Field(min_length=1, max_length=100)]
+    description: str = ""
+    items: Annotated[list[Item], Field(min_length=1, max_length=10_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong in a file."""
+
+    line: int
+    severity: Literal["error", "warning"]
+    message: str
+    item: str | None = None
+    """The id of the item, where it has one."""
+
+
+class ChecklistError(AuthoringError):
+    """A checklist cannot be used; the message has each problem with its line."""
+
+
+@dataclass(frozen=True)
+class ItemCheck(Check):
+    """One item: met or not, by the check that it stands for."""
+
+    inner: Check
+    group: str | None = None
+    at_least: float = 1.0
+
+    @property
+    def label(self) -> str:
+        """Its group and id."""
+        return f"{self.group}/{self.name}" if self.group else self.name
+
+    def begin(self, attempt: Attempt, offload: Offload) -> Begun:
+        """Evaluate the check."""
+        begun = self.inner.begin(attempt, offload)
+        return self._met(begun) if isinstance(begun, Outcome) else self._later(begun)
+
+    async def _later(self, begun: Any) -> Outcome:
+        return self._met(await begun)
+
+    def _met(self, found: Outcome) -> Outcome:
+        value = found.value
+        if value is not None:
+            value = 1.0 if value >= self.at_least else 0.0
+        return Outcome(self.label, value, found.evidence)
+
+
+@dataclass(frozen=True)
+class Checklist(Weighted):
+    """The share of the items that are met; says so as in `120/183 met`."""
+
+    children: Sequence[ItemCheck] = field(default_factory=tuple)
+
+    def _combine(self, outcomes: Sequence[Outcome]) -> Outcome:
+        whole = super()._combine(outcomes)
+        judged = [outcome.value for outcome in outcomes if outcome.value is not None]
+        said = f"{sum(value == 1.0 for value in judged)}/{len(judged)} met"
+        if missing := len(outcomes) - len(judged):
+            said += f", {missing} could not be judged"
+        whole.evidence = f"{said}; {whole.evidence}" if whole.evidence else said
+        return whole
+
+
+def load_checklist(
+    path: str | Path, *, functions: Mapping[str, Callable[..., Any]] | None = None, judge: MakeJudge | None = None
+) -> Rubric:
+    """The rubric that a file describes, with the file's name and version.
+
+    Args:
+        path: a `.json` or `.toml` file.
+        functions: further functions that items may name, by the name they use.
+        judge: makes the check of each judged item, such as `Judge.of(endpoint)`; needed if there are any.
+
+    Raises:
+        ChecklistError: with each problem and its line.
+    """
+    path = Path(path)
+    file, problems, made = _read(path, functions or {}, judge)
+    wrong = [problem for problem in problems if problem.severity == "error"]
+    if file is not None and judge is None and not wrong:
+        judged = [item.id for item in file.items if item.prompt is not None]
+        if judged:
+            wrong.append(Problem(1, "error", f"{len(judged)} items need a judge ({judged[0]!r}, …); give judge=…"))
+    if wrong or file is None:
+        lines = "\n".join(f"{path}:{problem.line}: {problem.message}" for problem in wrong[:50])
+        raise ChecklistError(f"the checklist {path} has {len(wrong)} errors:\n{lines}")
+    return Rubric(Checklist(children=tuple(made)), name=file.name, version=file.version)
+
+
+def lint_checklist(path: str | Path, *, functions: Mapping[str, Callable[..., Any]] | None = None) -> list[Problem]:
+    """What is wrong with a file, in the order of its lines. The modules that it names are imported."""
+    path = Path(path)
+    file, problems, _ = _read(path, functions or {}, None)
+    if file is not None:
+        problems += _doubtful(_locate(path), file)
+    return sorted(problems, key=lambda problem: problem.line)
+
+
+def _read(
+    path: Path, functions: Mapping[str, Callable[..., Any]], judge: MakeJudge | None
+) -> tuple[ChecklistFile | None, list[Problem], list[ItemCheck]]:
+    try:
+        located = _locate(path)
+    except SyntaxProblem as error:
+        return None, [Problem(error.line, "error", str(error))], []
+    except OSError as error:
+        return None, [Problem(1, "error", f"it cannot be read: {error.strerror}")], []
+    try:
+        file = ChecklistFile.model_validate(located.value)
+    except ValidationError as error:
+        return None, [_invalid(located, one) for one in error.errors(include_url=False)], []
+    problems = _repeated(located, file)
+    made: list[ItemCheck] = []
+    for position, item in enumerate(file.items):
+        try:
+            check = _check_of(item, functions, judge)
+        except AuthoringError as error:
+            place = ("items", position, "check" if item.check is not None else "id")
+            problems.append(Problem(located.line(place), "error", error.message, item.id))
+            continue
+        at_least = item.at_least if item.at_least is not None else 0.5 if item.prompt is not None else 1.0
+        if check is not None:
+            made.append(
+                ItemCheck(check, item.group, at_least, name=item.id, weight=item.weight, optional=item.optional)
+            )
+    return file, problems, made
+
+
+def _locate(path: Path) -> Located:
+    if path.suffix not in (".json", ".toml"):
+        raise SyntaxProblem(1, f"a checklist is a .json or .toml file, not {path.suffix or 'one without a suffix'!r}")
+    if path.stat().st_size > FILE_BYTES:
+        raise SyntaxProblem(1, f"it is larger than {FILE_BYTES} bytes")
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SyntaxProblem(1, f"it is not UTF-8 (byte {error.start})") from None
+    return locate_json(text) if path.suffix == ".json" else locate_toml(text.replace("\r\n", "\n"))
+
+
+def _invalid(located: Located, error: Any) -> Problem:
+    place: Place = error["loc"]
+    message = error["msg"]
+    item = None
+    if len(place) > 1 and place[0] == "items" and isinstance(place[1], int):
+        entry = located.value["items"][place[1]]
+        item = entry.get("id") if isinstance(entry, dict) and isinstance(entry.get("id"), str) else None
+    if error["type"] == "extra_forbidden":
+        known = Item.model_fields if place[0] == "items" else ChecklistFile.model_fields
+        near = difflib.get_close_matches(str(place[-1]), known, n=1)
+        message = f"there is no such field{f'; did you mean {near[0]!r}?' if near else ''}"
+    where = ".".join(str(part) for part in place)
+    return Problem(located.line(place), "error", f"{where}: {message}" if where else message, item)
+
+
+def _repeated(located: Located, file: ChecklistFile) -> list[Problem]:
+    problems = []
+    ids: dict[tuple[str | None, str], int] = {}
+    for position, item in enumerate(file.items):
+        line = located.line(("items", position))
+        earlier = ids.setdefault((item.group, item.id), line)
+        if earlier != line:
+            problems.append(Problem(line, "error", f"the id {item.id!r} was used on line {earlier}", item.id))
+    return problems
+
+
+def _doubtful(located: Located, file: ChecklistFile) -> list[Problem]:
+    problems = []
+    prompts: dict[str, str] = {}
+    for position, item in enumerate(file.items):
+        line = located.line(("items", position))
+        if item.prompt is None and item.optional:
+            said = "a deterministic item that is optional leaves the count whenever its function raises"
+            problems.append(Problem(line, "warning", said, item.id))
+        if item.prompt is not None:
+            plain = " ".join(item.prompt.casefold().split())[:500]
+            near = difflib.get_close_matches(plain, prompts, n=1, cutoff=_ALIKE) if len(prompts) < 500 else []
+            if near:
+                said = f"its prompt is nearly that of {prompts[near[0]]!r}, so one thing would count twice"
+                problems.append(Problem(line, "warning", said, item.id))
+            prompts.setdefault(plain, item.id)
+    return problems
+
+
+def _check_of(item: Item, functions: Mapping[str, Callable[..., Any]], judge: MakeJudge | None) -> Check | None:
+    if (item.check is None) == (item.prompt is None):
+        raise AuthoringError("an item has either a check (a function) or a prompt (for a judge), and not both")
+    if item.at_least is not None and not math.isfinite(item.at_least):
+        raise AuthoringError("at_least must be a finite number")
+    if item.prompt is not None:
+        if item.arguments:
+            raise AuthoringError("a prompt takes no arguments")
+        return judge(item.id, item.prompt) if judge is not None else None
+    assert item.check is not None
+    if item.check in BUILT_IN and item.check not in functions:
+        try:
+            return BUILT_IN[item.check](**item.arguments)
+        except TypeError as error:
+            raise AuthoringError(f"check {item.check!r}: {str(error).partition('() ')[2] or error}") from None
+    function = _function(item.check, functions)
+    try:
+        inspect.signature(function).bind(None, **item.arguments)
+    except TypeError as error:
+        raise AuthoringError(
+            f"{item.check} cannot be called with the attempt and the arguments {sorted(item.arguments)}: {error}"
+        ) from None
+    except ValueError:  # a function in C tells no signature
+        pass
+    return FunctionCheck(partial(function, **item.arguments) if item.arguments else function)
+
+
+def _function(name: str, functions: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+    if name in functions:
+        return functions[name]
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        known = [*BUILT_IN, *functions]
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))}"
+        raise AuthoringError(f"there is no check {name!r}; {hint} A function of yours is named as module:function")
+    try:
+        found: Any = importlib.import_module(module)
+    except Exception as error:
+        raise AuthoringError(f"importing {module!r} failed: {type(error).__name__}: {error}") from None
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            near = difflib.get_close_matches(part, dir(found), n=1)
+            raise AuthoringError(f"{module} has no {attribute!r}{f'; did you mean {near[0]!r}?' if near else ''}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise AuthoringError(f"{name} is no function but {type(found).__name__}")
+    function: Callable[..., Any] = found
+    return function
