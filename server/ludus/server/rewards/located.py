@@ -67,9 +67,7 @@ def locate_toml(text: str) -> Located:
         value = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         found = _AT_LINE.search(str(error))
-        line = int(found[1]) if found and found[1] else text.count("\n") + 1
-        if line > 1 and r"character '\n'" in str(error):  # tomllib counts the line that the break begins
-            line -= 1
+        line = int(found[1]) if found and found[1] else text.rstrip().count("\n") + 1
         raise SyntaxProblem(line, _AT_LINE.sub("", str(error))) from None
     except RecursionError:
         raise SyntaxProblem(1, "it is nested too deeply") from None
