@@ -5,8 +5,10 @@
 The task: answer a sum; the reward is the share of digits in the answer, and 1 more for the right one. 8 prompts of 8
 episodes a step, at most 32 tokens each, a random model of 2 layers with a vocabulary of bytes, float32, AdamW at 1e-3.
 TRL's `GRPOTrainer` generates in its process and calls a Python function for the reward. Ours plays episodes over the
-wire: the environment is served by another process, on the same cores. Interleaved; the clock starts with the first
-step, so that neither side pays for imports; a run has arrived when the mean of three steps' rewards is 0.9.
+wire: the environment is served by another process, on the same cores. Twice: `sync`, where rollouts and updates take
+turns, as TRL's do, on two threads; and `async`, where the next batch is sampled during the update (staleness 1), on one
+thread each. Interleaved; the clock starts with the first step, so that neither side pays for imports; a run has arrived
+when the mean of three steps' rewards is 0.9.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from ludus.server import Environment, Split, Task  # noqa: E402
 TRL = ROOT / ".peers" / "trl" / "bin" / "python"
 PEER = ROOT / "benchmarks" / "peers" / "trl_loop.py"
 GOAL, WINDOW = 0.9, 3
+OURS: dict[str, tuple[str, ...]] = {"sync": (), "async": ("--rollouts.staleness=1", "--threads=1")}
 
 
 class Sum(Task):
@@ -70,7 +73,7 @@ class Digits(Environment[Sum]):
         return Reward.of(digits + float(answer.strip() == self.task.answer))
 
 
-def ours(folder: Path, model: Path, url: str, steps: int, seed: int) -> list[tuple[float, float]]:
+def ours(folder: Path, model: Path, url: str, steps: int, seed: int, *overrides: str) -> list[tuple[float, float]]:
     """Seconds and reward of each step."""
     config = folder / "loop.toml"
     run = folder / f"run-{time.time_ns()}"
@@ -112,7 +115,7 @@ console = false
 report = false
 rollouts = 0
 ''')
-    subprocess.run([str(demo.LUDUS), "train", str(config)], check=True, stdin=subprocess.DEVNULL)
+    subprocess.run([str(demo.LUDUS), "train", str(config), *overrides], check=True, stdin=subprocess.DEVNULL)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     timed = [line for line in lines if "time/step" in line]
     began = timed[0]["time"] - timed[0]["time/step"]
@@ -145,13 +148,15 @@ def main() -> None:
     options = parser.parse_args()
     from ludus.trainer.tiny import make_tiny_model
 
-    found: dict[str, list[tuple[float, int, float]]] = {"ludus": [], "trl": []}
+    found: dict[str, list[tuple[float, int, float]]] = {"sync": [], "async": [], "trl": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for seed in range(options.rounds):
             model = make_tiny_model(folder / f"model-{seed}", seed=seed)
-            with demo.serving(f"{Path(__file__)}:Digits") as url:
-                curves = {"ludus": ours(folder, model, url, options.steps, seed)}
+            curves = {}
+            for side, overrides in OURS.items():
+                with demo.serving(f"{Path(__file__)}:Digits") as url:
+                    curves[side] = ours(folder, model, url, options.steps, seed, *overrides)
             if TRL.exists():
                 curves["trl"] = theirs(folder, model, options.steps, seed)
             for side, curve in curves.items():
@@ -165,8 +170,9 @@ def main() -> None:
         if rows
     }
     if "trl" in summary:
-        summary["ratio"] = summary["ludus"]["seconds"] / summary["trl"]["seconds"]
-        print(f"wall time to reward {GOAL}: {summary['ratio']:.2f}× TRL's")
+        for side in OURS:
+            summary[side]["ratio"] = summary[side]["seconds"] / summary["trl"]["seconds"]
+            print(f"wall time to reward {GOAL}, {side}: {summary[side]['ratio']:.2f}× TRL's")
     if options.json:
         options.json.write_text(json.dumps(summary), encoding="utf-8")
 

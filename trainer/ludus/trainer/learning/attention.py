@@ -16,6 +16,7 @@ import functools
 import importlib
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from itertools import accumulate
 from typing import Any, Final, Literal, cast
 
 import torch
@@ -29,6 +30,8 @@ from ludus.trainer.errors import ModelError
 NAME: Final = "ludus_varlen"
 BLOCK: Final = 128
 """Tokens of a side of flex attention's blocks."""
+LIKE: Final = 0.8
+"""A sample at least this long, of the longest beside it, is padded to its length."""
 TORCH_VARLEN: Final = "torch.nn.attention.varlen"
 Kind = Literal["sdpa", "flex", "flash"]
 
@@ -94,6 +97,45 @@ class Layout:
         """Where each sample begins, and the row ends. [samples + 1], int32"""
         return F.pad(torch.tensor(self.lengths).cumsum(0), (1, 0)).to(self.device, torch.int32)
 
+    @functools.cached_property
+    def buckets(self) -> list[Tensor]:
+        """Samples of like length: where in the row each of their tokens is. [samples, longest] each; padding repeats
+        the sample's last token."""
+        return [places.to(self.device) for _, places in self._bucketed]
+
+    @functools.cached_property
+    def unpadded(self) -> Tensor:
+        """Where each token of the row is among those of all buckets. [R]"""
+        found = torch.empty(self.total, dtype=torch.long)
+        before = 0
+        for members, places in self._bucketed:
+            for number, sample in enumerate(members):
+                start, length = self._starts[sample], self.lengths[sample]
+                found[start : start + length] = torch.arange(length) + before + number * places.shape[1]
+            before += places.numel()
+        return (found if self.kept is None else found[self.kept.cpu()]).to(self.device)
+
+    @functools.cached_property
+    def _starts(self) -> list[int]:
+        return list(accumulate(self.lengths, initial=0))
+
+    @functools.cached_property
+    def _bucketed(self) -> list[tuple[list[int], Tensor]]:
+        """Which samples are in each bucket, and `buckets`."""
+        row = torch.arange(self.total) if self.spread is None else self.spread.cpu()
+        groups: list[list[int]] = []
+        for sample in sorted(range(len(self.lengths)), key=self.lengths.__getitem__, reverse=True):
+            if not groups or self.lengths[sample] < LIKE * self.lengths[groups[-1][0]]:
+                groups.append([])
+            groups[-1].append(sample)
+        out = []
+        for members in groups:
+            inside = torch.arange(self.lengths[members[0]])
+            last = torch.tensor([self.lengths[sample] - 1 for sample in members])
+            starts = torch.tensor([self._starts[sample] for sample in members])
+            out.append((members, row[starts[:, None] + torch.minimum(inside, last[:, None])]))
+        return out
+
     def mask(self, window: int | None) -> BlockMask:
         """What flex attention may skip, made from the lengths: the matrix of all pairs of tokens never exists."""
         if window not in self._masks:
@@ -138,7 +180,7 @@ def attend(
     layout = layout or Layout((query.shape[2],), "sdpa", query.device)
     window = sliding_window if sliding_window is not None and sliding_window < layout.longest else None
     query, key = query.to(value.dtype), key.to(value.dtype)  # autocast leaves normalised queries in float32
-    if layout.spread is None or layout.kept is None:
+    if layout.kind == "sdpa" or layout.spread is None or layout.kept is None:
         return _KINDS[layout.kind](query, key, value, scaling, window, layout), None
     # Each sample attends whole: its queries of the shared beginning too, since kernels want as many queries as keys.
     query, key, value = (tensor.index_select(2, layout.spread) for tensor in (query, key, value))
@@ -147,19 +189,25 @@ def attend(
 
 
 def _sdpa(query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: int | None, layout: Layout) -> Tensor:
-    """Sample by sample. Splitting, unlike slicing, has a backward pass that touches each element once."""
+    """Samples of like length side by side: those that are shorter have padding at their ends, which nothing before it
+    sees."""
+    rows, heads = [part[0].transpose(0, 1) for part in (query, key, value)], query.shape[1]
     out = []
-    parts = (tensor.split_with_sizes(layout.lengths, dim=2) for tensor in (query, key, value))
-    for q, k, v in zip(*parts, strict=True):
+    for places in layout.buckets:
+        # Of matrices, since torch adds up gradients of rows much faster than of planes.
+        taken = [part.flatten(1).index_select(0, places.flatten()) for part in rows]
+        q, k, v = (
+            new.view(*places.shape, *part.shape[1:]).transpose(1, 2) for new, part in zip(taken, rows, strict=True)
+        )
         band = None
         if window is not None and q.shape[2] > window:
             band = q.new_ones(q.shape[2], q.shape[2], dtype=torch.bool).tril().triu(1 - window)
-        out.append(
-            F.scaled_dot_product_attention(
-                q, k, v, attn_mask=band, is_causal=band is None, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
-            )
+        grouped = heads != k.shape[1]
+        part = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=band, is_causal=band is None, scale=scale, enable_gqa=grouped
         )
-    return torch.cat([part.transpose(1, 2) for part in out], dim=1)
+        out.append(part.transpose(1, 2).flatten(2).flatten(0, 1))
+    return torch.cat(out).index_select(0, layout.unpadded).view(1, -1, heads, value.shape[-1])
 
 
 def _flex(query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: int | None, layout: Layout) -> Tensor:
