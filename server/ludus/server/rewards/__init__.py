@@ -6,6 +6,17 @@ from ludus.server.rewards.attempt import Attempt, FromEnvironment, FromTask, Tak
 from ludus.server.rewards.calls import Called, CallOrder, Efficiency, NoErrors, NotCalled
 from ludus.server.rewards.checklist import Checklist, ChecklistError, lint_checklist, load_checklist
 from ludus.server.rewards.code import Box, FunctionTest, FunctionTests, ProgramTest, ProgramTests
+from ludus.server.rewards.judges import (
+    Budget,
+    Endpoint,
+    Judge,
+    PairwiseJudge,
+    Panel,
+    Price,
+    ReferenceJudge,
+    Scale,
+    judged_by,
+)
 from ludus.server.rewards.mathematics import MathEqual
 from ludus.server.rewards.methods import check, metric, reward
 from ludus.server.rewards.nodes import Cap, Check, Gate, Node, Penalty, Sequential, Total, Weighted
@@ -18,6 +29,7 @@ from ludus.server.rewards.verdict import Verdict
 __all__ = [
     "Attempt",
     "Box",
+    "Budget",
     "CallOrder",
     "Called",
     "Cap",
@@ -26,6 +38,7 @@ __all__ = [
     "ChecklistError",
     "DatabaseState",
     "Efficiency",
+    "Endpoint",
     "Exact",
     "Fields",
     "FileTree",
@@ -35,23 +48,30 @@ __all__ = [
     "FunctionTests",
     "Gate",
     "JsonSchema",
+    "Judge",
     "MathEqual",
     "NoErrors",
     "Node",
     "Normalised",
     "NotCalled",
     "Numeric",
+    "PairwiseJudge",
+    "Panel",
     "Pattern",
     "Penalty",
+    "Price",
     "ProgramTest",
     "ProgramTests",
+    "ReferenceJudge",
     "Rubric",
+    "Scale",
     "Sequential",
     "TakenStep",
     "Total",
     "Verdict",
     "Weighted",
     "check",
+    "judged_by",
     "lint_checklist",
     "load_checklist",
     "metric",

@@ -1,0 +1,23 @@
+"""LLM judges: endpoints, opinions and how they are put together."""
+
+from __future__ import annotations
+
+from ludus.server.rewards.judges.endpoint import Budget, Endpoint, JudgeFailed, Ledger, Price
+from ludus.server.rewards.judges.families import families_of
+from ludus.server.rewards.judges.judge import Judge, PairwiseJudge, Panel, ReferenceJudge, judged_by
+from ludus.server.rewards.judges.opinion import Scale
+
+__all__ = [
+    "Budget",
+    "Endpoint",
+    "Judge",
+    "JudgeFailed",
+    "Ledger",
+    "PairwiseJudge",
+    "Panel",
+    "Price",
+    "ReferenceJudge",
+    "Scale",
+    "families_of",
+    "judged_by",
+]

@@ -1,0 +1,273 @@
+"""An OpenAI-compatible endpoint as judges use it: retried within a budget, counted, cached, its model pinned."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import random
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+if TYPE_CHECKING:
+    import httpx
+
+RETRIED_STATUSES: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
+REPLY_BYTES: Final = 1_000_000
+"""A longer reply is a failure."""
+_LONGEST_PAUSE: Final = 20.0
+_CACHED: Final = 10_000
+
+
+class JudgeFailed(Exception):
+    """No verdict could be had; the message says why. What was to be judged is unscored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What tokens cost, in US dollars per million."""
+
+    input: float
+    output: float
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What an endpoint may be asked in its life. None is no limit; when one is reached, judges give no verdict."""
+
+    requests: int | None = None
+    tokens: int | None = None
+    """Input and output together."""
+    usd: float | None = None
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What an endpoint has been asked."""
+
+    requests: int = 0
+    """Attempts that failed included."""
+    failures: int = 0
+    cached: int = 0
+    """Verdicts that needed no request."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What the model said."""
+
+    text: str
+    model: str
+    """As the endpoint reports it."""
+
+
+class Memory(MutableMapping[str, str]):
+    """A cache of bounded size; what was used longest ago goes first."""
+
+    def __init__(self, size: int = _CACHED) -> None:
+        self._size = size
+        self._held: OrderedDict[str, str] = OrderedDict()
+
+    def __getitem__(self, key: str) -> str:
+        self._held.move_to_end(key)
+        return self._held[key]
+
+    def __setitem__(self, key: str, value: str) -> None:
+        self._held[key] = value
+        if len(self._held) > self._size:
+            self._held.popitem(last=False)
+
+    def __delitem__(self, key: str) -> None:
+        del self._held[key]
+
+    def __iter__(self) -> Any:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+
+@dataclass(eq=False)
+class Endpoint:
+    """A model behind `POST {base_url}/chat/completions`.
+
+    The model is pinned: a reply that reports another one than `reports` (by default, than the first reply did) is a
+    failure, since yesterday's verdicts and today's could not be compared.
+    """
+
+    model: str
+    """Its name at the endpoint. Name a dated one where there is one."""
+    base_url: str = "https://api.openai.com/v1"
+    """Up to and with `/v1`."""
+    api_key: str | None = field(default=None, repr=False)
+    """Sent as a bearer token; `LUDUS_JUDGE_API_KEY` when None. The policy's `OPENAI_API_KEY` is not used."""
+    options: Mapping[str, Any] = field(default_factory=lambda: {"temperature": 0.0})
+    """Further fields of each request."""
+    seconds: float = 30.0
+    """For one request."""
+    attempts: int = 3
+    """Requests for one verdict, replies that cannot be read included."""
+    first_pause: float = 0.5
+    """Seconds before the second attempt; doubled for each further one, with jitter."""
+    concurrency: int = 16
+    """Requests at one time."""
+    structured: bool = True
+    """Whether to ask for replies by JSON Schema; given up when the endpoint refuses it."""
+    reports: str | None = None
+    """The model that replies have to report."""
+    price: Price | None = None
+    budget: Budget = Budget()
+    cache: MutableMapping[str, str] | None = field(default_factory=Memory, repr=False)
+    """Completions by a hash of what was asked; None for no cache."""
+    ledger: Ledger = field(default_factory=Ledger)
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1 or self.concurrency < 1:
+            raise ValueError("attempts and concurrency must be 1 or more")
+        self._clients: weakref.WeakKeyDictionary[Any, tuple[httpx.AsyncClient, asyncio.Semaphore]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def key(self, *parts: object) -> str:
+        """The cache's key for a question put to this model in this way."""
+        asked = [self.base_url, self.model, sorted(self.options.items()), *parts]
+        return hashlib.sha256(json.dumps(asked, default=str).encode("utf-8", "replace")).hexdigest()
+
+    async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any]) -> Completion:
+        """One completion by one request.
+
+        Raises:
+            JudgeFailed: there was none. It is `Retriable` where another attempt may succeed.
+        """
+        client, semaphore = self._client()
+        body: dict[str, Any] = {"model": self.model, "messages": list(messages), **self.options}
+        if self.structured:
+            form = {"name": "verdict", "strict": True, "schema": schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": form}
+        async with semaphore:
+            self._check_budget()
+            self.ledger.requests += 1
+            try:
+                return await self._request(client, body)
+            except JudgeFailed:
+                self.ledger.failures += 1
+                raise
+
+    async def pause(self, attempt: int, failure: JudgeFailed) -> None:
+        """Wait before attempt number `attempt` (from 2)."""
+        wait = failure.after if isinstance(failure, Retriable) and failure.after is not None else None
+        if wait is None:
+            wait = self.first_pause * 2 ** (attempt - 2) * random.uniform(0.5, 1.0)
+        await asyncio.sleep(min(wait, _LONGEST_PAUSE))
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop."""
+        held = self._clients.pop(asyncio.get_running_loop(), None)
+        if held is not None:
+            await held[0].aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _request(self, client: httpx.AsyncClient, body: dict[str, Any]) -> Completion:
+        import httpx
+
+        try:
+            # httpx's own timeout is per read; a server that trickles would never meet it.
+            async with asyncio.timeout(self.seconds):
+                response = await client.post(f"{self.base_url.rstrip('/')}/chat/completions", json=body)
+        except TimeoutError:
+            raise Retriable(f"the judge {self.model} did not answer within {self.seconds:g} s") from None
+        except httpx.HTTPError as error:
+            raise Retriable(f"the judge {self.model} cannot be reached: {type(error).__name__}") from None
+        if response.status_code in (400, 422) and "response_format" in body and "response_format" in response.text:
+            self.structured = False
+            raise Retriable(f"the judge {self.model} knows no structured replies", after=0.0)
+        if response.status_code != 200:
+            said = f"the judge {self.model} answered with status {response.status_code}"
+            if response.status_code in RETRIED_STATUSES:
+                raise Retriable(said, after=_retry_after(response.headers))
+            raise JudgeFailed(said)
+        return self._read(response.content)
+
+    def _read(self, content: bytes) -> Completion:
+        if len(content) > REPLY_BYTES:
+            raise JudgeFailed(f"the judge {self.model} sent {len(content)} bytes")
+        try:
+            reply = json.loads(content)
+            choice = reply["choices"][0]
+            text = choice["message"]["content"]
+            reported = reply.get("model") or self.model
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+            raise Retriable(f"the judge {self.model} sent what is no chat completion", after=0.0) from None
+        self._count(reply.get("usage"))
+        if not isinstance(text, str) or not isinstance(reported, str):
+            raise Retriable(f"the judge {self.model} said nothing", after=0.0)
+        if choice.get("finish_reason") == "length":
+            raise JudgeFailed(f"the judge {self.model} was cut off by its limit of tokens")
+        if self.reports is None:
+            self.reports = reported
+        elif reported != self.reports:
+            raise JudgeFailed(f"the judge was pinned to {self.reports}, but {reported} answered")
+        return Completion(text, reported)
+
+    def _count(self, usage: object) -> None:
+        if not isinstance(usage, dict):
+            return
+        told = [usage.get("prompt_tokens"), usage.get("completion_tokens")]
+        given, said = (n if isinstance(n, int) and not isinstance(n, bool) and n > 0 else 0 for n in told)
+        self.ledger.input_tokens += given
+        self.ledger.output_tokens += said
+        if self.price is not None:
+            self.ledger.usd += (given * self.price.input + said * self.price.output) / 1e6
+
+    def _check_budget(self) -> None:
+        ledger, budget = self.ledger, self.budget
+        used = (
+            ("requests", ledger.requests, budget.requests),
+            ("tokens", ledger.input_tokens + ledger.output_tokens, budget.tokens),
+            ("US dollars", ledger.usd, budget.usd),
+        )
+        for what, spent, limit in used:
+            if limit is not None and spent >= limit:
+                raise JudgeFailed(f"the budget of the judge {self.model} is used up: {limit:g} {what}")
+
+    def _client(self) -> tuple[httpx.AsyncClient, asyncio.Semaphore]:
+        loop = asyncio.get_running_loop()
+        if loop not in self._clients:
+            import httpx
+
+            key = self.api_key if self.api_key is not None else os.environ.get("LUDUS_JUDGE_API_KEY")
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
+            client = httpx.AsyncClient(headers=headers, timeout=self.seconds)
+            self._clients[loop] = (client, asyncio.Semaphore(self.concurrency))
+        return self._clients[loop]
+
+
+class Retriable(JudgeFailed):
+    """Another attempt may succeed."""
+
+    def __init__(self, message: str, after: float | None = None) -> None:
+        super().__init__(message)
+        self.after = after
+        """Seconds to wait, where that is known."""
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    try:
+        return max(0.0, float(headers["retry-after"]))
+    except (KeyError, ValueError):
+        return None
