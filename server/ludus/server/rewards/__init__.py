@@ -24,6 +24,7 @@ from ludus.server.rewards.rubric import Rubric
 from ludus.server.rewards.state import DatabaseState, FileTree
 from ludus.server.rewards.structure import Fields, JsonSchema
 from ludus.server.rewards.text import Exact, Normalised, Numeric, Pattern
+from ludus.server.rewards.tournament import Comparing, Tournament
 from ludus.server.rewards.verdict import Verdict
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Check",
     "Checklist",
     "ChecklistError",
+    "Comparing",
     "DatabaseState",
     "Efficiency",
     "Endpoint",
@@ -68,6 +70,7 @@ __all__ = [
     "Sequential",
     "TakenStep",
     "Total",
+    "Tournament",
     "Verdict",
     "Weighted",
     "check",

@@ -1,0 +1,235 @@
+"""Scores for several attempts at one task by comparing them in pairs: round-robin and knockout tournaments."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import random
+import statistics
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any, Literal, Protocol
+
+from ludus.protocol.errors import AuthoringError
+from ludus.protocol.rewards import Component, Reward
+from ludus.server.rewards.attempt import Attempt
+from ludus.server.rewards.rubric import Rubric
+from ludus.server.rewards.verdict import Finding, Verdict, read_verdict
+
+
+class Comparer(Protocol):
+    """Says which of two attempts is better, such as `PairwiseJudge`."""
+
+    async def compare(self, first: Attempt, second: Attempt) -> Verdict:
+        """1 when the first is better, 0 when the second is, between for a tie; unscored without a verdict."""
+        ...
+
+
+@dataclass(frozen=True)
+class Comparing:
+    """A comparer from a function, which is asked in both orders: a preference that turns with the order is a tie."""
+
+    function: Callable[[Attempt, Attempt], Finding | Awaitable[Finding]]
+
+    async def compare(self, first: Attempt, second: Attempt) -> Verdict:
+        """Ask in both orders."""
+        forth, back = await self._once(first, second), await self._once(second, first)
+        if forth.value is None or back.value is None:
+            return forth if forth.value is None else back
+        return Verdict((forth.value + 1.0 - back.value) / 2, forth.evidence)
+
+    async def _once(self, first: Attempt, second: Attempt) -> Verdict:
+        found: Any = self.function(first, second)
+        verdict = read_verdict(await found if inspect.isawaitable(found) else found)
+        if verdict.value is not None and not 0.0 <= verdict.value <= 1.0:
+            return Verdict.unscored(f"the comparison returned {verdict.value:g}, which is not from 0 to 1")
+        return verdict
+
+
+@dataclass(slots=True)
+class Game:
+    """One comparison: `value` is 1 when the first won, 0 when the second did, None when nobody could tell."""
+
+    first: int
+    second: int
+    value: float | None
+    evidence: str = ""
+
+
+@dataclass(slots=True)
+class Table:
+    """What came of a tournament."""
+
+    count: int
+    """Attempts."""
+    games: list[Game] = field(default_factory=list)
+    rounds: dict[int, int] = field(default_factory=dict)
+    """Knockout: the rounds that each attempt came through; those about whom nobody could tell are not in it."""
+
+    def results(self, attempt: int) -> list[float]:
+        """The values of its scored games, from its side."""
+        mine = []
+        for game in self.games:
+            if game.value is not None and attempt in (game.first, game.second):
+                mine.append(game.value if attempt == game.first else 1.0 - game.value)
+        return mine
+
+
+@dataclass(frozen=True)
+class Tournament:
+    """Scores a group by comparisons: set it as an environment's `group_rubric`.
+
+    Values go from 0 to 1. An attempt about which no comparison gave a verdict is unscored; equal answers tie without
+    being compared. With a `rubric`, each attempt's own reward counts too.
+    """
+
+    comparer: Comparer
+    schedule: Literal["round_robin", "knockout"] = "round_robin"
+    """`round_robin` compares all pairs; `knockout` n - 1 of them, in a draw by `seed`."""
+    by: Literal["wins", "bradley_terry", "rank"] = "wins"
+    """For round robins. `wins`: the mean of its games. `bradley_terry`: the chance to win against an average attempt,
+    which weighs whom it beat. `rank`: its place, from 0 for the last to 1 for the first; ties share."""
+    rubric: Rubric | None = None
+    share: float = 0.5
+    """How much the tournament counts beside the rubric, where there is one."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.share <= 1.0:
+            raise AuthoringError(f"share must be above 0 and at most 1, not {self.share}")
+
+    async def score(self, attempts: Sequence[Attempt]) -> list[Reward]:
+        """One reward for each attempt, in their order."""
+        table = await (self._knockout if self.schedule == "knockout" else self._round_robin)(attempts)
+        values = self._values(table)
+        own = [None] * len(attempts) if self.rubric is None else await self._own(attempts)
+        return [self._reward(table, n, values[n], own[n]) for n in range(len(attempts))]
+
+    async def play(self, first: int, second: int, attempts: Sequence[Attempt]) -> Game:
+        """One game. A comparer that raises says nothing of either."""
+        one, other = attempts[first], attempts[second]
+        if one.answer == other.answer and one.steps == other.steps:
+            return Game(first, second, 0.5, "the same answer")
+        try:
+            value, evidence = await self.comparer.compare(one, other)
+        except Exception as error:
+            return Game(first, second, None, f"the comparison raised {type(error).__name__}")
+        if value is not None and not 0.0 <= value <= 1.0:
+            return Game(first, second, None, f"the comparison returned {value}")
+        return Game(first, second, value, evidence)
+
+    async def _round_robin(self, attempts: Sequence[Attempt]) -> Table:
+        pairs = combinations(range(len(attempts)), 2)
+        games = await asyncio.gather(*(self.play(first, second, attempts) for first, second in pairs))
+        return Table(len(attempts), list(games))
+
+    async def _knockout(self, attempts: Sequence[Attempt]) -> Table:
+        table = Table(len(attempts), rounds=dict.fromkeys(range(len(attempts)), 0))
+        left = list(range(len(attempts)))
+        random.Random(self.seed).shuffle(left)
+        while len(left) > 1:
+            pairs = list(zip(left[::2], left[1::2], strict=False))
+            games = await asyncio.gather(*(self.play(first, second, attempts) for first, second in pairs))
+            table.games += games
+            through = []
+            for game in games:
+                first_goes_on = game.value is None or game.value >= 0.5
+                winner, loser = (game.first, game.second) if first_goes_on else (game.second, game.first)
+                through.append(winner)
+                if game.value is None:  # of the one that stays behind nobody can say that it lost
+                    table.rounds.pop(loser, None)
+            left = through + left[len(pairs) * 2 :]
+            for one in left:
+                table.rounds[one] += 1
+        return table
+
+    def _values(self, table: Table) -> list[float | None]:
+        if table.count == 1:
+            return [None]
+        if self.schedule == "knockout":
+            rounds = max(table.rounds.values(), default=0)
+            return [table.rounds[n] / rounds if n in table.rounds else None for n in range(table.count)]
+        results = [table.results(n) for n in range(table.count)]
+        means = [statistics.fmean(games) if games else None for games in results]
+        if self.by == "wins":
+            return means
+        if self.by == "rank":
+            return ranks(means)
+        strengths = bradley_terry(table.count, table.games)
+        return [s / (1.0 + s) if games else None for s, games in zip(strengths, results, strict=True)]
+
+    def _reward(self, table: Table, attempt: int, value: float | None, own: Reward | None) -> Reward:
+        label = None if own is None else own.rubric
+        games = [game for game in table.games if attempt in (game.first, game.second)]
+        if table.count == 1:
+            return Reward(value=None, valid=False, reason="there is nobody to compare it with", rubric=label)
+        if value is None:
+            why = next((game.evidence for game in games if game.value is None), "no game was decided")
+            return Reward(value=None, valid=False, reason=f"no comparison: {why}", rubric=label)
+        scored = table.results(attempt)
+        said = f"{math.fsum(scored):g} of {len(scored)} games"
+        if undecided := len(games) - len(scored):
+            said += f", {undecided} undecided"
+        components = {"games": Component(value=float(len(scored)), weight=0.0)}
+        share = 1.0 if own is None else self.share
+        components["tournament"] = Component(value=value, weight=share, evidence=said)
+        total = share * value
+        if own is not None:
+            if own.value is None:
+                return own
+            for name, part in own.components.items():
+                changed = part.model_copy(update={"weight": part.weight * (1.0 - share)})
+                components[f"rubric/{name}"] = changed
+            total += (1.0 - share) * own.value
+        return Reward(value=total, components=components, rubric=label)
+
+    async def _own(self, attempts: Sequence[Attempt]) -> list[Reward]:
+        assert self.rubric is not None
+        return list(await asyncio.gather(*(self.rubric.score(attempt) for attempt in attempts)))
+
+
+def ranks(values: Sequence[float | None]) -> list[float | None]:
+    """The places of values, from 0 for the least to 1 for the greatest; ties share the mean of theirs."""
+    scored = [value for value in values if value is not None]
+    if len(scored) < 2:
+        return [None if value is None else 0.5 for value in values]
+    places = {}
+    for value in set(scored):
+        below = sum(other < value for other in scored)
+        places[value] = (below + (scored.count(value) - 1) / 2) / (len(scored) - 1)
+    return [None if value is None else places[value] for value in values]
+
+
+def bradley_terry(count: int, games: Sequence[Game], *, prior: float = 0.5, rounds: int = 1000) -> list[float]:
+    """Strengths such that `i` beats `j` with the chance s_i / (s_i + s_j); their geometric mean is 1.
+
+    The maximum-a-posteriori estimate by Hunter's MM algorithm (Annals of Statistics 32, 2004), with `prior` wins and
+    losses of each against one of strength 1, which keeps those who won or lost everything finite.
+
+    Args:
+        count: how many attempts.
+        games: comparisons; undecided ones are left out, and a tie is half a win for both.
+        prior: imagined wins, and as many losses.
+        rounds: iterations at most.
+    """
+    played = [(game.first, game.second, game.value) for game in games if game.value is not None]
+    wins = [prior] * count
+    for first, second, value in played:
+        wins[first] += value
+        wins[second] += 1.0 - value
+    strengths = [1.0] * count
+    for _ in range(rounds):
+        against = [2 * prior / (strength + 1.0) for strength in strengths]
+        for first, second, _value in played:
+            shared = 1.0 / (strengths[first] + strengths[second])
+            against[first] += shared
+            against[second] += shared
+        found = [won / weight for won, weight in zip(wins, against, strict=True)]
+        moved = max(abs(math.log(new / old)) for new, old in zip(found, strengths, strict=True))
+        strengths = found
+        if moved < 1e-9:
+            break
+    mean = math.fsum(math.log(strength) for strength in strengths) / count
+    return [strength / math.exp(mean) for strength in strengths]
