@@ -1,0 +1,37 @@
+"""Boxes in which untrusted code runs: what is asked of them is in `model`, how environments get one in `leases`."""
+
+from __future__ import annotations
+
+from ludus.server.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnavailable, SandboxUnsupported
+from ludus.server.sandbox.leases import EpisodeSandboxes, Sandboxes
+from ludus.server.sandbox.model import (
+    LIMIT_NAMES,
+    FileInfo,
+    LimitName,
+    Limits,
+    RunResult,
+    Sandbox,
+    SandboxProvider,
+    SandboxSettings,
+    Snapshot,
+)
+from ludus.server.sandbox.registry import find_provider
+
+__all__ = [
+    "LIMIT_NAMES",
+    "EpisodeSandboxes",
+    "FileInfo",
+    "LimitName",
+    "Limits",
+    "RunResult",
+    "Sandbox",
+    "SandboxFailed",
+    "SandboxFileError",
+    "SandboxProvider",
+    "SandboxSettings",
+    "SandboxUnavailable",
+    "SandboxUnsupported",
+    "Sandboxes",
+    "Snapshot",
+    "find_provider",
+]

@@ -1,0 +1,392 @@
+"""A box with our own program inside, seen from the server; see `inside`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ludus.server.sandbox.cgroups import Group
+from ludus.server.sandbox.errors import SandboxFailed, SandboxFileError
+from ludus.server.sandbox.model import FileInfo, Limits, RunResult, SandboxSettings, Snapshot
+from ludus.server.sandbox.owner import OWNER
+
+INSIDE: Final = Path(__file__).with_name("inside")
+_HEAD: Final = struct.Struct("!II")
+_START_SECONDS: Final = 30.0
+_GRACE_SECONDS: Final = 10.0
+"""How long a box may take beyond what a command is allowed."""
+_FILE_SECONDS: Final = 60.0
+
+_BOOT = """
+import sys, types
+for name in ("ludus", "ludus.server", "ludus.server.sandbox"):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = []
+sys.modules["ludus.server.sandbox"].__path__ = [sys.argv[1]]
+from ludus.server.sandbox.inside.runner import main
+main(int(sys.argv[2]))
+"""
+
+
+def inside_argv(python: str, folder: str, descriptor: int) -> list[str]:
+    """The command line of the program inside, found in `folder`: alone, without site-packages or our own packages."""
+    return [python, "-I", "-S", "-B", "-c", _BOOT, folder, str(descriptor), OWNER]
+
+
+@dataclass(slots=True)
+class Launch:
+    """How to start a box."""
+
+    argv: list[str]
+    config: dict[str, Any]
+    """Told to the program inside."""
+    descriptors: tuple[int, ...]
+    """Descriptors to hand down; closed here afterwards."""
+    info: int | None = None
+    """Where the id of the box's first process can be read, if that is not the started process itself."""
+    group: Group | None = None
+
+
+class BoxProcess:
+    """The processes of one box, and the socket to the program inside."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._process: subprocess.Popen[bytes] | None = None
+        self._first = -1
+        """A descriptor of the box's first process: with it ends everything in the box."""
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    async def start(self, control: socket.socket, theirs: socket.socket) -> None:
+        """Start it, and wait until it is closed in.
+
+        It is started by this very thread: a box ends with the thread that started it, which must be the event loop's.
+
+        Raises:
+            SandboxFailed: it could not be started; the message has its own words.
+        """
+        launch = self._launch
+        try:
+            process = self._process = self._spawn(theirs.fileno())
+        except OSError as error:
+            control.close()
+            raise SandboxFailed(f"a sandbox could not be started: {error}") from None
+        finally:
+            theirs.close()
+            for descriptor in launch.descriptors:
+                os.close(descriptor)
+        self._reader, self._writer = await asyncio.open_unix_connection(sock=control)
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                await self._enter_group()
+                reply, _ = await self.exchange(launch.config, b"")
+        except (OSError, EOFError, TimeoutError, ValueError) as error:
+            _kill_with_children(process)
+            said = _said(process)
+            await self.end()
+            raise SandboxFailed(f"a sandbox could not be started: {said or error or type(error).__name__}") from None
+        if "error" in reply:
+            await self.end()
+            raise SandboxFailed(f"a sandbox could not be closed in: {reply['error']}")
+
+    async def _enter_group(self) -> None:
+        launch, process = self._launch, self._process
+        assert process is not None
+        pid = process.pid
+        if launch.info is not None:
+            try:
+                pid = await _child_pid(launch.info)
+            finally:
+                os.close(launch.info)
+                launch.info = None
+        self._first = os.pidfd_open(pid)
+        if launch.group is not None:
+            launch.group.add(pid)
+
+    def _spawn(self, control: int) -> subprocess.Popen[bytes]:
+        launch = self._launch
+        if launch.group is not None:
+            launch.group.make(launch.config["disk"]["bytes"] + launch.config["memory"], launch.config["tasks"])
+        return subprocess.Popen(
+            launch.argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            pass_fds=(control, *launch.descriptors), env={}, cwd="/", start_new_session=True,
+        )  # fmt: skip
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs and was not told to end."""
+        return self._ending is None and self._process is not None and self._process.poll() is None
+
+    async def exchange(self, asked: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
+        """Ask and wait for the reply.
+
+        Raises:
+            EOFError: the box ended.
+        """
+        if self._reader is None or self._writer is None or self._ending is not None:
+            raise EOFError("it has been closed")
+        self._post(asked, blob)
+        try:
+            json_size, blob_size = _HEAD.unpack(await self._reader.readexactly(_HEAD.size))
+            text = await self._reader.readexactly(json_size)
+            return json.loads(text), await self._reader.readexactly(blob_size)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            raise EOFError("it ended unexpectedly") from None
+
+    def cancel(self) -> None:
+        """End the command that runs; its reply comes as soon as it has ended."""
+        if self._ending is None:
+            self._post({"op": "cancel"}, b"")
+
+    def _post(self, asked: dict[str, Any], blob: bytes) -> None:
+        assert self._writer is not None
+        text = json.dumps(asked).encode()
+        self._writer.write(_HEAD.pack(len(text), len(blob)) + text)
+        if blob:
+            self._writer.write(blob)
+
+    async def end(self) -> None:
+        """End every process of the box, and come back when none is left; repeats wait for the first."""
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._end())
+        await asyncio.shield(self._ending)
+
+    async def _end(self) -> None:
+        if self._writer is not None:
+            self._writer.transport.abort()
+        process = self._process
+        if process is not None:
+            if self._first >= 0:
+                # Without a namespace of its own, the program inside cleans up when its socket closes.
+                if self._launch.config["alone"]:
+                    _signal(self._first, signal.SIGKILL)
+                await _ended(self._first)
+                os.close(self._first)
+                self._first = -1
+            else:
+                process.kill()
+            outer = os.pidfd_open(process.pid)
+            if not await _ended(outer):
+                process.kill()
+                await _ended(outer)
+            os.close(outer)
+            process.wait()
+            if process.stderr is not None:
+                process.stderr.close()
+        if self._launch.group is not None:
+            await self._launch.group.remove()
+
+
+def _kill_with_children(process: subprocess.Popen[bytes]) -> None:
+    """Kill what was started; bubblewrap's child would outlive it if bubblewrap had not come to release it."""
+    try:
+        below = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
+    except OSError:
+        below = []
+    for pid in below:
+        try:
+            os.kill(int(pid), signal.SIGKILL)
+        except OSError:
+            continue
+    process.kill()
+
+
+def _said(process: subprocess.Popen[bytes]) -> str:
+    """What a program that failed to start wrote about it."""
+    assert process.stderr is not None
+    os.set_blocking(process.stderr.fileno(), False)
+    return (process.stderr.read(2000) or b"").decode("utf-8", "replace").strip()
+
+
+def _signal(pidfd: int, number: signal.Signals) -> None:
+    try:
+        signal.pidfd_send_signal(pidfd, number)
+    except ProcessLookupError:
+        pass
+
+
+async def _child_pid(info: int) -> int:
+    """The id of the box's first process, from what bubblewrap writes piece by piece, read to its end."""
+    text = b""
+    while True:
+        await _readable(info)
+        part = os.read(info, 4096)
+        if not part:
+            return int(json.loads(text)["child-pid"])
+        text += part
+
+
+async def _ended(pidfd: int) -> bool:
+    """Wait until a process has ended, within bounds; whether it has."""
+    try:
+        async with asyncio.timeout(_GRACE_SECONDS):
+            await _readable(pidfd)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(descriptor, lambda: None if done.done() else done.set_result(None))
+    try:
+        await done
+    finally:
+        loop.remove_reader(descriptor)
+
+
+class RunnerBox:
+    """A `Sandbox` over a `BoxProcess`."""
+
+    def __init__(
+        self, process: BoxProcess, settings: SandboxSettings, home: str, base_env: Mapping[str, str],
+        another: Callable[[SandboxSettings], Awaitable[RunnerBox]], on_close: Callable[[RunnerBox], None],
+    ) -> None:  # fmt: skip
+        self.settings = settings
+        self.limits = settings.limits
+        self._process = process
+        self._home = home
+        self._env = {**base_env, **dict(settings.env)}
+        self._another = another
+        self._on_close = on_close
+        self._turn = asyncio.Lock()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be used."""
+        return self._process.alive
+
+    async def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", env: Mapping[str, str] | None = None, cwd: str = ".",
+        limits: Limits | None = None,
+    ) -> RunResult:  # fmt: skip
+        """See `Sandbox.run`."""
+        if isinstance(argv, str) or not argv:
+            raise ValueError("argv is the program and its arguments, as a list that is not empty")
+        allowed = self.limits if limits is None else limits.within(self.limits)
+        asked = {
+            "op": "run", "argv": list(argv), "env": {**self._env, **(env or {})}, "cwd": cwd,
+            "limits": allowed.model_dump(),
+        }  # fmt: skip
+        task = asyncio.get_running_loop().create_task(self._run(asked, stdin, allowed))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            # The command is ended, and the box stays usable for who comes next.
+            task.add_done_callback(_forget)
+            self._process.cancel()
+            raise
+
+    async def _run(self, asked: dict[str, Any], stdin: bytes, allowed: Limits) -> RunResult:
+        async with self._turn:
+            group = self._process._launch.group
+            before = group.broken() if group is not None else (0, 0)
+            began = asyncio.get_running_loop().time()
+            try:
+                async with asyncio.timeout(allowed.seconds + _GRACE_SECONDS):
+                    reply, output = await self._process.exchange(asked, stdin)
+            except TimeoutError:
+                await self.aclose()
+                took = asyncio.get_running_loop().time() - began
+                return RunResult(b"", b"", None, signal.SIGKILL, "seconds", took, 0.0, 0, True, True)
+            except EOFError as error:
+                killed = group is not None and group.broken()[0] > before[0]
+                await self.aclose()
+                if killed:
+                    took = asyncio.get_running_loop().time() - began
+                    return RunResult(b"", b"", None, signal.SIGKILL, "memory", took, 0.0, allowed.memory, True, True)
+                raise SandboxFailed(f"the sandbox is gone: {error}") from None
+            after = group.broken() if group is not None else (0, 0)
+            return _result(reply, output, before, after)
+
+    async def _ask(self, asked: dict[str, Any], blob: bytes = b"") -> tuple[dict[str, Any], bytes]:
+        async with self._turn:
+            try:
+                async with asyncio.timeout(_FILE_SECONDS):
+                    reply, data = await asyncio.shield(self._process.exchange(asked, blob))
+            except (TimeoutError, EOFError, asyncio.CancelledError) as error:
+                await self.aclose()  # half a reply may be under way
+                if isinstance(error, asyncio.CancelledError):
+                    raise
+                raise SandboxFailed(f"the sandbox is gone: {error or 'it does not answer'}") from None
+        if "error" in reply:
+            raise SandboxFileError(reply["error"])
+        return reply, data
+
+    async def read(self, path: str, *, limit: int = 16 * 1024 * 1024) -> bytes:
+        """See `Sandbox.read`."""
+        return (await self._ask({"op": "read", "path": path, "limit": limit}))[1]
+
+    async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
+        """See `Sandbox.write`."""
+        await self._ask({"op": "write", "path": path, "executable": executable}, data)
+
+    async def list(self, path: str = ".") -> tuple[FileInfo, ...]:
+        """See `Sandbox.list`."""
+        reply, _ = await self._ask({"op": "list", "path": path})
+        return tuple(FileInfo(**entry) for entry in reply["entries"])
+
+    async def snapshot(self) -> Snapshot:
+        """See `Sandbox.snapshot`."""
+        return Snapshot((await self._ask({"op": "snapshot"}))[1])
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """See `Sandbox.restore`."""
+        await self._ask({"op": "restore"}, snapshot.data)
+
+    async def fork(self) -> RunnerBox:
+        """See `Sandbox.fork`."""
+        snapshot = await self.snapshot()
+        other = await self._another(self.settings)
+        try:
+            await other.restore(snapshot)
+        except BaseException:
+            await other.aclose()
+            raise
+        return other
+
+    async def aclose(self) -> None:
+        """See `Sandbox.aclose`."""
+        await self._process.end()
+        self._on_close(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def _forget(task: asyncio.Task[RunResult]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+def _result(reply: dict[str, Any], output: bytes, before: tuple[int, int], after: tuple[int, int]) -> RunResult:
+    if "error" in reply:
+        raise SandboxFileError(reply["error"])
+    limit, code = reply["limit"], reply["exit_code"]
+    if limit is None and code != 0:
+        if after[0] > before[0]:
+            limit = "memory"
+        elif after[1] > before[1]:
+            limit = "processes"
+    return RunResult(
+        output[: reply["out"]], output[reply["out"] :], code, reply["signal"], limit, reply["seconds"],
+        reply["cpu_seconds"], reply["peak_memory"], *reply["cut"],
+    )  # fmt: skip

@@ -1,0 +1,166 @@
+"""Control groups: the kernel's own bounds on a box's memory and processes, where this process may make groups.
+
+Both versions are used as they are found. Version 2 needs a group with `memory` and `pids` handed down to its children:
+the server's own, the one above it, or the root. Version 1 needs its two controllers writable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from ludus.server.sandbox.owner import OWNER, is_alive
+
+_ROOT: Final = Path("/sys/fs/cgroup")
+_NEEDED: Final = ("memory", "pids")
+_REMOVALS: Final = 400
+
+
+class Group:
+    """One box's group, a directory per hierarchy."""
+
+    def __init__(self, places: dict[str, Path], version: int) -> None:
+        self._memory, self._pids = places["memory"], places["pids"]
+        self._version = version
+
+    def make(self, memory: int, processes: int) -> None:
+        """Make it with its limits: bytes, and tasks."""
+        for place in {self._memory, self._pids}:
+            place.mkdir()
+        if self._version == 2:
+            self._write(self._memory / "memory.max", memory)
+            self._write(self._memory / "memory.swap.max", 0, optional=True)
+        else:
+            self._write(self._memory / "memory.limit_in_bytes", memory)
+            self._write(self._memory / "memory.memsw.limit_in_bytes", memory, optional=True)
+        self._write(self._pids / "pids.max", processes)
+
+    def add(self, pid: int) -> None:
+        """Put a process into it, and with it all it will start."""
+        for place in {self._memory, self._pids}:
+            self._write(place / "cgroup.procs", pid)
+
+    def broken(self) -> tuple[int, int]:
+        """How often the memory limit ended a process so far, and how often the process limit refused one."""
+        memory = "memory.events" if self._version == 2 else "memory.oom_control"
+        return _counter(self._memory / memory, "oom_kill"), _counter(self._pids / "pids.events", "max")
+
+    async def remove(self) -> None:
+        """Remove it; the processes in it must have been ended."""
+        for place in {self._memory, self._pids}:
+            for _ in range(_REMOVALS):
+                try:
+                    place.rmdir()
+                except FileNotFoundError:
+                    break
+                except OSError:  # the kernel is still burying its processes
+                    await asyncio.sleep(0.005)
+                else:
+                    break
+
+    def _write(self, file: Path, value: int, *, optional: bool = False) -> None:
+        try:
+            file.write_text(str(value), encoding="ascii")
+        except OSError:
+            if not optional:
+                raise
+
+
+def _counter(file: Path, name: str) -> int:
+    try:
+        for line in file.read_text(encoding="ascii").splitlines():
+            key, _, value = line.partition(" ")
+            if key == name:
+                return int(value)
+    except OSError:
+        pass
+    return 0
+
+
+class Groups:
+    """Where groups can be made."""
+
+    def __init__(self, bases: dict[str, Path], version: int) -> None:
+        self._bases = bases
+        self._version = version
+
+    @classmethod
+    def find(cls) -> Groups | None:
+        """The usable hierarchy, or None."""
+        for bases, version in (*_candidates_v2(), *_candidates_v1()):
+            groups = cls(bases, version)
+            if groups._works():
+                return groups
+        return None
+
+    def new(self) -> Group:
+        """A group that is not made yet."""
+        name = f"{OWNER}-{secrets.token_hex(6)}"
+        return Group({kind: base / name for kind, base in self._bases.items()}, self._version)
+
+    def sweep(self) -> int:
+        """Remove what servers left that are no more; how many groups that were."""
+        removed = 0
+        for base in set(self._bases.values()):
+            for left in base.glob("ludus-*-*-*"):
+                if not is_alive(left.name.rpartition("-")[0]):
+                    try:
+                        left.rmdir()
+                        removed += 1
+                    except OSError:
+                        continue
+        return removed
+
+    def _works(self) -> bool:
+        group = self.new()
+        try:
+            group.make(64 * 1024 * 1024, 8)
+        except OSError:
+            return False
+        finally:
+            for place in {group._memory, group._pids}:
+                try:
+                    place.rmdir()
+                except OSError:
+                    pass
+        return True
+
+
+def _memberships() -> Iterator[tuple[str, str]]:
+    """The controllers of each hierarchy, and this process's group in it."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        yield controllers, path.lstrip("/")
+
+
+def _candidates_v2() -> Iterator[tuple[dict[str, Path], int]]:
+    own = next((path for controllers, path in _memberships() if not controllers), None)
+    if own is None or not (_ROOT / "cgroup.subtree_control").exists():
+        return
+    here = _ROOT / own
+    for place in dict.fromkeys((here, here.parent if here != _ROOT else here, _ROOT)):
+        try:
+            handed_down = (place / "cgroup.subtree_control").read_text(encoding="ascii").split()
+        except OSError:
+            continue
+        if set(_NEEDED) <= set(handed_down) and os.access(place, os.W_OK):
+            yield dict.fromkeys(_NEEDED, place), 2
+
+
+def _candidates_v1() -> Iterator[tuple[dict[str, Path], int]]:
+    found = {
+        name: _ROOT / name / path
+        for controllers, path in _memberships()
+        for name in controllers.split(",")
+        if name in _NEEDED
+    }
+    if set(found) == set(_NEEDED) and all(os.access(place, os.W_OK) for place in found.values()):
+        yield found, 1

@@ -1,0 +1,89 @@
+"""The system-call filter of a box: classic BPF, assembled here so that no library is needed.
+
+A list of what is refused, not of what is allowed: namespaces, the lack of capabilities and an unused user id already
+take away what matters; the filter closes the parts of the kernel that an unprivileged process can reach and that have
+the longest record of faults. Refused calls fail with EPERM, and with ENOSYS where programs know how to do without.
+Numbers: the kernel's `syscall_64.tbl` and `asm-generic/unistd.h`.
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+import struct
+from typing import Final
+
+_CALLS: Final[dict[str, tuple[int, int]]] = {
+    # name: (x86-64, arm64); -1 where the architecture has no such call
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438), "process_madvise": (440, 440),
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
+    "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430), "fsconfig": (431, 431),
+    "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442), "open_tree_attr": (467, 467),
+    "unshare": (272, 97), "setns": (308, 268),
+    "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
+    "bpf": (321, 280), "userfaultfd": (323, 282), "perf_event_open": (298, 241), "fanotify_init": (300, 262),
+    "kexec_load": (246, 104), "kexec_file_load": (320, 294), "reboot": (169, 142), "init_module": (175, 105),
+    "finit_module": (313, 273), "delete_module": (176, 106), "swapon": (167, 224), "swapoff": (168, 225),
+    "syslog": (103, 116), "acct": (163, 89), "quotactl": (179, 60), "quotactl_fd": (443, 443),
+    "settimeofday": (164, 170), "clock_settime": (227, 112), "adjtimex": (159, 171), "clock_adjtime": (305, 266),
+    "sethostname": (170, 161), "setdomainname": (171, 162), "vhangup": (153, 58), "lookup_dcookie": (212, 18),
+    "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265),
+    "iopl": (172, -1), "ioperm": (173, -1), "modify_ldt": (154, -1), "uselib": (134, -1), "ustat": (136, -1),
+    "sysfs": (139, -1), "_sysctl": (156, -1), "nfsservctl": (180, 42), "vserver": (236, -1),
+}  # fmt: skip
+_ABSENT: Final[dict[str, tuple[int, int]]] = {
+    # Its flags lie in memory, which a filter cannot read; libraries fall back to clone.
+    "clone3": (435, 435),
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+}  # fmt: skip
+_UNCOUNTED: Final[dict[str, tuple[int, int]]] = {
+    # Memory that belongs to no process's resident set, which is all that is counted where there are no cgroups.
+    "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "msgget": (68, 186),
+}  # fmt: skip
+_CLONE, _IOCTL, _SOCKET, _SOCKETPAIR, _PRLIMIT = (56, 220), (16, 29), (41, 198), (53, 199), (302, 261)
+
+_NAMESPACES: Final = 0x7E020000
+"""CLONE_NEW{USER,NS,PID,NET,IPC,UTS,CGROUP}."""
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_FAMILIES: Final = (1, 2, 10)
+"""AF_UNIX, AF_INET, AF_INET6: a network namespace does not hold the others, AF_VSOCK least of all."""
+
+_MACHINES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+_LOAD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
+_NUMBER, _ARCH, _ARGUMENT = 0, 4, 16
+_X32_BIT: Final = 0x40000000
+
+
+def supported() -> bool:
+    """Whether there is a filter for this machine's architecture."""
+    return platform.machine() in _MACHINES
+
+
+def assemble(*, counted: bool) -> bytes:
+    """The filter as an array of `struct sock_filter`; `counted` says that a cgroup counts the box's memory."""
+    column, arch = _MACHINES[platform.machine()]
+    program = [(_LOAD, 0, 0, _ARCH), (_JEQ, 1, 0, arch), (_RET, 0, 0, _KILL), (_LOAD, 0, 0, _NUMBER)]
+    if column == 0:
+        program += [(_JGE, 0, 1, _X32_BIT), (_RET, 0, 0, _KILL)]
+    absent = _ABSENT if counted else _ABSENT | _UNCOUNTED
+    for calls, code in ((_CALLS, errno.EPERM), (absent, errno.ENOSYS)):
+        for numbers in calls.values():
+            if numbers[column] >= 0:
+                program += [(_JEQ, 0, 1, numbers[column]), (_RET, 0, 0, _ERRNO | code)]
+    refuse = (_RET, 0, 0, _ERRNO | errno.EPERM)
+    program += _on(_CLONE[column], 0, [(_JSET, 0, 1, _NAMESPACES), refuse])
+    program += _on(_IOCTL[column], 1, [(_JEQ, 1, 0, _TIOCSTI), (_JEQ, 0, 1, _TIOCLINUX), refuse])
+    program += _on(_PRLIMIT[column], 0, [(_JEQ, 1, 0, 0), refuse])
+    for call in (_SOCKET, _SOCKETPAIR):
+        skip = [(_JEQ, len(_FAMILIES) - at, 0, family) for at, family in enumerate(_FAMILIES)]
+        program += _on(call[column], 0, [*skip, (_RET, 0, 0, _ERRNO | errno.EAFNOSUPPORT)])
+    program.append((_RET, 0, 0, _ALLOW))
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+
+
+def _on(number: int, argument: int, body: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """What to check of one call's argument (its low 32 bits, which are all that these calls read)."""
+    block = [(_LOAD, 0, 0, _ARGUMENT + 8 * argument), *body]
+    return [(_JEQ, 0, len(block) + 1, number), *block, (_RET, 0, 0, _ALLOW)]

@@ -1,0 +1,322 @@
+"""One command inside a box: started, fed, watched, and ended with all that it started."""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Any, NoReturn
+
+from ludus.server.sandbox.inside import confine
+
+TICK = 0.02
+"""Seconds between two looks at what the processes of a command use."""
+_CHUNK = 65536
+_PAGE = resource.getpagesize()
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class Tree:
+    """Everything that the current command has started: counted, and ended."""
+
+    def __init__(self, alone: bool) -> None:
+        self.alone = alone
+        """Whether this process namespace is the box's own."""
+        self.cpu = 0.0
+        self.peak = 0
+        self.status: int | None = None
+
+    def pids(self) -> list[int]:
+        """All processes but this one."""
+        me = os.getpid()
+        if self.alone:
+            return [pid for name in os.listdir("/proc") if name.isdigit() and (pid := int(name)) != me]
+        found, wanted = [], [me]
+        parents = {pid: parent for pid, parent in map(_parent, _numbers("/proc")) if parent}
+        while wanted:
+            above = set(wanted)
+            wanted = [pid for pid, parent in parents.items() if parent in above]
+            found += wanted
+        return found
+
+    def look(self, limits: dict[str, Any]) -> str | None:
+        """The limit that the processes break together, if one."""
+        cpu, memory, tasks = self.cpu, 0, 0
+        pids = self.pids()
+        for pid in pids:
+            usage = _usage(pid)
+            if usage is not None:
+                cpu += usage[0]
+                tasks += usage[1]
+                memory += usage[2]
+        if memory > limits["memory"]:
+            memory = sum(map(_proportional, pids))  # pages that processes share were counted for each of them
+        self.peak = max(self.peak, memory)
+        if memory > limits["memory"]:
+            return "memory"
+        if tasks > limits["processes"]:
+            return "processes"
+        return "cpu_seconds" if cpu > limits["cpu_seconds"] else None
+
+    def reap(self, first: int, *, wait: bool = False) -> bool:
+        """Collect ended processes; whether there are others. Notes how `first` ended."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, 0 if wait else os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            self.cpu += usage.ru_utime + usage.ru_stime
+            self.peak = max(self.peak, usage.ru_maxrss * 1024)
+            if pid == first:
+                self.status = status
+
+    def kill(self, first: int) -> None:
+        """End everything, and come back when nothing is left."""
+        if self.alone:
+            # One system call, under the kernel's lock: no process can fork its way out of it.
+            try:
+                os.kill(-1, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            self.reap(first, wait=True)
+            return
+        while True:
+            for number in (signal.SIGSTOP, signal.SIGKILL):
+                for pid in self.pids():
+                    try:
+                        os.kill(pid, number)
+                    except (ProcessLookupError, PermissionError):
+                        pass
+            if not self.reap(first) and not self.pids():
+                return
+            time.sleep(0.001)
+
+
+def _numbers(path: str) -> list[int]:
+    return [int(name) for name in os.listdir(path) if name.isdigit()]
+
+
+def _fields(pid: int) -> list[bytes] | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+
+
+def _parent(pid: int) -> tuple[int, int]:
+    fields = _fields(pid)
+    return pid, 0 if fields is None else int(fields[1])
+
+
+def _usage(pid: int) -> tuple[float, int, int] | None:
+    """Processor seconds (with those of children it waited for), threads, and resident bytes."""
+    fields = _fields(pid)
+    if fields is None:
+        return None
+    return sum(map(int, fields[11:15])) / _TICKS_PER_SECOND, int(fields[17]), int(fields[21]) * _PAGE
+
+
+def _proportional(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            for line in file:
+                if line.startswith(b"Pss:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    usage = _usage(pid)
+    return 0 if usage is None else usage[2]
+
+
+class Command:
+    """One command from its start to the end of all it started."""
+
+    def __init__(self, asked: dict[str, Any], stdin: bytes, config: dict[str, Any], control: socket.socket) -> None:
+        self.asked = asked
+        self.limits = asked["limits"]
+        self.config = config
+        self.control = control
+        self.tree = Tree(config["alone"])
+        self.stdin = memoryview(stdin)
+        self.taken: dict[int, bytearray] = {}
+        self.cut: set[int] = set()
+        self.room = self.limits["output"]
+        self.limit: str | None = None
+        self.gone = False
+
+    def run(self) -> tuple[dict[str, Any], bytes]:
+        """What came of it."""
+        ends = [os.pipe(), os.pipe(), os.pipe()]
+        self.began = time.monotonic()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _become(self.asked, self.config, ends[0][0], ends[1][1], ends[2][1])
+        self.input, self.outputs = ends[0][1], (ends[1][0], ends[2][0])
+        for end in (ends[0][0], ends[1][1], ends[2][1]):
+            os.close(end)
+        for end in (self.input, *self.outputs):
+            os.set_blocking(end, False)
+        self.taken = {end: bytearray() for end in self.outputs}
+        pidfd = os.pidfd_open(self.pid)
+        try:
+            self._attend(pidfd)
+            took = time.monotonic() - self.began
+            self._name_quiet_limits()
+            self.tree.kill(self.pid)
+            for end in self.outputs:
+                self._take(end)
+        finally:
+            for end in (pidfd, *([self.input] if self.input >= 0 else []), *self.outputs):
+                os.close(end)
+        return self._result(took)
+
+    def _attend(self, pidfd: int) -> None:
+        poller = select.poll()
+        for end in (*self.outputs, pidfd, self.control.fileno()):
+            poller.register(end, select.POLLIN)
+        if self.stdin:
+            poller.register(self.input, select.POLLOUT)
+        else:
+            self._close_input(None)
+        deadline = self.began + self.limits["seconds"]
+        look = self.began + TICK
+        while self.limit is None and not self.gone:
+            now = time.monotonic()
+            for end, _ in poller.poll(max(0.0, min(look, deadline) - now) * 1000):
+                if end == pidfd:
+                    return
+                if end == self.control.fileno():
+                    self.gone = True
+                elif end == self.input:
+                    self._feed(poller)
+                elif not self._take(end):
+                    poller.unregister(end)
+            now = time.monotonic()
+            if now >= deadline:
+                self.limit = "seconds"
+            elif now >= look and self.limit is None:
+                self.limit = self.tree.look(self.limits)
+                # Looking at many processes takes long; commands are to have most of the time.
+                look = time.monotonic() + max(TICK, 4 * (time.monotonic() - now))
+
+    def _feed(self, poller: select.poll) -> None:
+        try:
+            self.stdin = self.stdin[os.write(self.input, self.stdin[:_CHUNK]) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self.stdin = self.stdin[:0]
+        if not self.stdin:
+            self._close_input(poller)
+
+    def _close_input(self, poller: select.poll | None) -> None:
+        if poller is not None:
+            poller.unregister(self.input)
+        os.close(self.input)
+        self.input = -1
+
+    def _take(self, end: int) -> bool:
+        """Read what there is; whether there may be more."""
+        while True:
+            try:
+                part = os.read(end, _CHUNK)
+            except BlockingIOError:
+                return True
+            if not part:
+                return False
+            self.taken[end] += part[: self.room]
+            if len(part) > self.room:
+                self.cut.add(end)
+                self.limit = self.limit or "output"
+                self.room = 0
+                return True
+            self.room -= len(part)
+
+    def _name_quiet_limits(self) -> None:
+        """Limits that make calls fail, rather than end the process at once."""
+        self.tree.reap(self.pid)
+        status = self.tree.status
+        if self.limit is not None or status is None or status == 0:
+            return
+        if os.WIFSIGNALED(status):
+            named: dict[int, str] = {signal.SIGXCPU: "cpu_seconds", signal.SIGXFSZ: "file_size"}
+            self.limit = named.get(os.WTERMSIG(status))
+            return
+        left = {**self.limits, "memory": sys.maxsize, "processes": self.limits["processes"] - 1}
+        if self.tree.look(left) == "processes":
+            self.limit = "processes"
+        elif self.config["alone"]:
+            room = os.statvfs(self.config["home"])
+            if room.f_bavail * room.f_frsize < _PAGE or room.f_ffree == 0:
+                self.limit = "disk"
+
+    def _result(self, took: float) -> tuple[dict[str, Any], bytes]:
+        status = self.tree.status
+        code = os.waitstatus_to_exitcode(status) if status is not None else -signal.SIGKILL
+        out, err = (bytes(self.taken[end]) for end in self.outputs)
+        described = {
+            "ok": True, "out": len(out), "cut": [end in self.cut for end in self.outputs], "limit": self.limit,
+            "exit_code": code if code >= 0 else None, "signal": -code if code < 0 else None, "seconds": took,
+            "cpu_seconds": self.tree.cpu, "peak_memory": self.tree.peak,
+        }  # fmt: skip
+        return described, out + err
+
+
+def _become(asked: dict[str, Any], config: dict[str, Any], stdin: int, stdout: int, stderr: int) -> NoReturn:
+    """In the child: turn into the command."""
+    code = 126
+    try:
+        os.setsid()
+        for number, end in enumerate((stdin, stdout, stderr)):
+            os.dup2(end, number)
+        os.closerange(3, config["files"])
+        if config["oom"]:
+            confine.be_the_first_to_go()
+        _limit(asked["limits"], config)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        os.chdir(absolute(config, asked["cwd"]))
+        try:
+            os.execvpe(asked["argv"][0], asked["argv"], asked["env"])
+        except (FileNotFoundError, NotADirectoryError):
+            code = 127
+            raise
+    except BaseException as error:
+        why = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
+        os.write(2, f"{asked['argv'][0]}: {why}\n".encode("utf-8", "replace"))
+    os._exit(code)
+
+
+def _limit(limits: dict[str, Any], config: dict[str, Any]) -> None:
+    seconds = int(limits["cpu_seconds"]) + 1
+    wanted = {
+        resource.RLIMIT_CPU: (seconds, seconds + 1),
+        resource.RLIMIT_FSIZE: (limits["file_size"], limits["file_size"]),
+        # 1 and not 0: with 0 a core still goes to a handler, where the machine pipes cores to one.
+        resource.RLIMIT_CORE: (1, 1),
+        resource.RLIMIT_NOFILE: (config["files"], config["files"]),
+    }
+    if config["alone"]:
+        wanted[resource.RLIMIT_MSGQUEUE] = (0, 0)
+        wanted[resource.RLIMIT_MEMLOCK] = (65536, 65536)
+    if config["address_space"]:
+        wanted[resource.RLIMIT_AS] = (config["address_space"], config["address_space"])
+    if config["count_tasks"]:
+        wanted[resource.RLIMIT_NPROC] = (config["count_tasks"], config["count_tasks"])
+    for kind, (soft, hard) in wanted.items():
+        top = resource.getrlimit(kind)[1]
+        if top != resource.RLIM_INFINITY:
+            soft, hard = min(soft, top), min(hard, top)
+        resource.setrlimit(kind, (soft, hard))
+
+
+def absolute(config: dict[str, Any], path: str) -> str:
+    """Where a command begins that was told to begin at `path`."""
+    return os.path.normpath(os.path.join(config["home"], path))

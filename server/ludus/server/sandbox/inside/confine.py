@@ -1,0 +1,83 @@
+"""How a box closes itself in, once its namespaces are there and before anything untrusted runs."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import struct
+from typing import Any
+
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 1, 4, 22, 24
+_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
+_MS_NOSUID, _MS_NODEV, _MS_BIND, _MNT_DETACH = 2, 4, 4096, 2
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")
+
+
+def _mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
+    kind_bytes = None if kind is None else kind.encode()
+    _check(_LIBC.mount(source.encode(), target.encode(), kind_bytes, flags, data.encode()), f"mounting {target}")
+
+
+def _prctl(option: int, *values: Any) -> None:
+    _check(_LIBC.prctl(option, *values, *([0] * (4 - len(values)))), f"prctl {option}")
+
+
+def make_disk(config: dict[str, Any]) -> None:
+    """One bounded file system in memory, seen as the work directory and as /tmp."""
+    disk, user = config["disk"], config["user"]
+    stage = "/.ludus/stage"
+    options = f"size={disk['bytes']},nr_inodes={disk['inodes']},mode=0755"
+    _mount("tmpfs", stage, "tmpfs", _MS_NOSUID | _MS_NODEV, options)
+    for target in (config["home"], "/tmp"):
+        inner = stage + "/" + target.strip("/")
+        os.mkdir(inner, 0o700)
+        if os.geteuid() != user:
+            os.chown(inner, user, user)
+        _mount(inner, target, None, _MS_BIND)
+    _check(_LIBC.umount2(stage.encode(), _MNT_DETACH), "unmounting")
+
+
+def give_up_privileges(config: dict[str, Any]) -> None:
+    """Become the box's user, without capabilities, invisible to it, and behind the filter."""
+    for capability in range(64):
+        if _LIBC.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+            break
+    user = config["user"]
+    if os.geteuid() != user:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    header = struct.pack("=Ii", 0x20080522, 0)
+    _check(_LIBC.capset(header, bytes(24)), "dropping capabilities")
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    _prctl(_PR_SET_DUMPABLE, 0)
+    # Changing the user took back what bubblewrap had asked for.
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    program = bytes.fromhex(config["filter"])
+    if program:
+        _install(program)
+
+
+def _install(program: bytes) -> None:
+    buffer = ctypes.create_string_buffer(program, len(program))
+    described = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
+    _prctl(_PR_SET_SECCOMP, 2, ctypes.c_char_p(described))
+
+
+def adopt_orphans() -> None:
+    """Have whatever loses its parent among our descendants become our child."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def be_the_first_to_go() -> None:
+    """Have the kernel end this process first when memory is short: before the program inside, before the server."""
+    _prctl(_PR_SET_DUMPABLE, 1)  # its files in /proc would be root's otherwise
+    with open("/proc/self/oom_score_adj", "wb") as file:
+        file.write(b"1000")

@@ -1,0 +1,160 @@
+"""The files of a box, handled from inside it: whatever a path leads to, it is the box's own.
+
+Every step of a path is opened by itself and refuses links, since links are made by what is not trusted.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import shutil
+import stat
+import tarfile
+import time
+from typing import Any
+
+from ludus.server.sandbox.inside.messages import Refused
+
+MAX_ENTRIES = 10_000
+
+# Not "data", which refuses links that lead outside: here they lead nowhere but into the box. Unknown before 3.11.4.
+_EXTRACTION: dict[str, Any] = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
+
+
+def _parts(path: str) -> list[str]:
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if path.startswith("/") or ".." in parts or "\0" in path:
+        raise Refused(f"{path!r} is not a path below the work directory")
+    return parts
+
+
+def _walk(config: dict[str, Any], path: str, parts: list[str], *, make: bool = False) -> int:
+    """A descriptor of the directory that `parts` lead to; every step refuses links."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    here = os.open(config["home"], flags)
+    for part in parts:
+        try:
+            if make:
+                try:
+                    os.mkdir(part, 0o755, dir_fd=here)
+                except FileExistsError:
+                    pass
+            below = os.open(part, flags, dir_fd=here)
+        except OSError as error:
+            raise Refused(_why(path, error)) from None
+        finally:
+            os.close(here)
+        here = below
+    return here
+
+
+def _why(path: str, error: OSError) -> str:
+    if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
+        return f"{path!r} leads through a link, or is not what was expected"
+    return f"{path!r}: {os.strerror(error.errno or 0)}"
+
+
+def read_file(config: dict[str, Any], asked: dict[str, Any]) -> bytes:
+    """A plain file's content."""
+    parts = _parts(asked["path"])
+    if not parts:
+        raise Refused(f"{asked['path']!r} is a directory")
+    folder = _walk(config, asked["path"], parts[:-1])
+    try:
+        file = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as error:
+        raise Refused(_why(asked["path"], error)) from None
+    finally:
+        os.close(folder)
+    with open(file, "rb", buffering=0) as opened:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            raise Refused(f"{asked['path']!r} is not a plain file")
+        if found.st_size > asked["limit"]:
+            raise Refused(f"{asked['path']!r} has {found.st_size:,} bytes, more than the {asked['limit']:,} allowed")
+        return opened.read(asked["limit"]) or b""
+
+
+def write_file(config: dict[str, Any], asked: dict[str, Any], data: bytes) -> None:
+    """Replace a file by a new one, so that what else was linked to the old one keeps its content."""
+    parts = _parts(asked["path"])
+    if not parts:
+        raise Refused(f"{asked['path']!r} is a directory")
+    folder = _walk(config, asked["path"], parts[:-1], make=True)
+    temporary = f".ludus-{os.getpid()}-{time.monotonic_ns()}"
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open(temporary, flags, 0o755 if asked["executable"] else 0o644, dir_fd=folder)
+        try:
+            with open(file, "wb", buffering=0) as opened:
+                view = memoryview(data)
+                while view:
+                    view = view[opened.write(view) :]
+            os.replace(temporary, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
+        except OSError:
+            os.unlink(temporary, dir_fd=folder)
+            raise
+    except OSError as error:
+        raise Refused(_why(asked["path"], error)) from None
+    finally:
+        os.close(folder)
+
+
+def list_files(config: dict[str, Any], asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """The entries of a directory, by name."""
+    folder = _walk(config, asked["path"], _parts(asked["path"]))
+    try:
+        found: list[dict[str, Any]] = []
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if len(found) >= MAX_ENTRIES:
+                    break
+                about = entry.stat(follow_symlinks=False)
+                found.append({
+                    "name": entry.name, "kind": _kind(about.st_mode), "size": about.st_size,
+                    "executable": stat.S_ISREG(about.st_mode) and bool(about.st_mode & 0o100),
+                })  # fmt: skip
+        return sorted(found, key=lambda one: str(one["name"]))
+    finally:
+        os.close(folder)
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
+    return kinds.get(stat.S_IFMT(mode), "other")
+
+
+def snapshot(config: dict[str, Any]) -> bytes:
+    """The work directory as a tar archive, no larger than twice what the disk may hold."""
+    archive = io.BytesIO()
+    room = config["disk"]["bytes"]
+
+    def keep(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        nonlocal room
+        room -= member.size
+        if room < 0:
+            raise Refused("the files are larger than the limit on disk")
+        return member if member.isfile() or member.isdir() or member.issym() or member.islnk() else None
+
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        tar.add(config["home"], arcname=".", filter=keep)
+    return archive.getvalue()
+
+
+def restore(config: dict[str, Any], data: bytes) -> None:
+    """Replace the work directory's content by an archive's."""
+    home = config["home"]
+    for folder, below, _ in os.walk(home):
+        for name in below:
+            if not os.path.islink(os.path.join(folder, name)):
+                os.chmod(os.path.join(folder, name), 0o700)
+    for entry in os.scandir(home):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        for member in tar:
+            member.uid = member.gid = config["user"]
+            tar.extract(member, home, numeric_owner=True, **_EXTRACTION)

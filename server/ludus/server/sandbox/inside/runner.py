@@ -1,0 +1,84 @@
+"""The loop inside a box: it waits on a socket and carries out one request after another.
+
+It is process 1 of the box's own process namespace, where no signal from inside can reach it, and it is not dumpable,
+so that nobody inside can look into it. When the socket closes, everything ends.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+from typing import Any
+
+from ludus.server.sandbox.inside import confine, files
+from ludus.server.sandbox.inside.command import Command, Tree, absolute
+from ludus.server.sandbox.inside.messages import Refused, receive, send
+
+
+def answer(control: socket.socket, config: dict[str, Any], asked: dict[str, Any], blob: bytes) -> None:
+    """Carry one request out."""
+    op = asked["op"]
+    if op == "cancel":
+        return
+    os.chmod(config["home"], 0o700)
+    if op == "run":
+        if not os.path.isdir(absolute(config, asked["cwd"])):
+            raise Refused(f"there is no directory {asked['cwd']!r}")
+        command = Command(asked, blob, config, control)
+        reply, output = command.run()
+        send(control, reply, output)
+    elif op == "read":
+        send(control, {"ok": True}, files.read_file(config, asked))
+    elif op == "write":
+        files.write_file(config, asked, blob)
+        send(control, {"ok": True})
+    elif op == "list":
+        send(control, {"ok": True, "entries": files.list_files(config, asked)})
+    elif op == "snapshot":
+        send(control, {"ok": True}, files.snapshot(config))
+    elif op == "restore":
+        files.restore(config, blob)
+        send(control, {"ok": True})
+    else:
+        raise Refused(f"unknown operation {op!r}")
+
+
+def main(descriptor: int) -> None:
+    """Set up, then serve until the server is gone."""
+    control = socket.socket(fileno=descriptor)
+    control.set_inheritable(False)
+    first = receive(control)
+    if first is None:
+        return
+    config = first[0]
+    os.umask(0o022)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        if config["alone"]:
+            confine.make_disk(config)
+            confine.give_up_privileges(config)
+        else:
+            confine.adopt_orphans()
+    except OSError as error:
+        send(control, {"error": str(error)})
+        return
+    nowhere = os.open("/dev/null", os.O_RDWR)
+    for end in range(3):
+        os.dup2(nowhere, end)
+    send(control, {"ok": True})
+    try:
+        while (message := receive(control)) is not None:
+            try:
+                answer(control, config, *message)
+            except Refused as error:
+                send(control, {"error": str(error)})
+            except Exception as error:
+                send(control, {"error": f"{type(error).__name__}: {error}"})
+    except (ConnectionError, BrokenPipeError):
+        pass
+    finally:
+        if not config["alone"]:
+            Tree(alone=False).kill(0)
+            shutil.rmtree(config["home"], ignore_errors=True)

@@ -1,0 +1,79 @@
+"""Commands run as the server's own user, with the server's own rights: for code that you trust, and nothing else.
+
+Limits hold for programs that do not fight them: they are watched rather than enforced by the kernel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from ludus.server.sandbox.box import INSIDE, BoxProcess, Launch, RunnerBox, inside_argv
+from ludus.server.sandbox.errors import SandboxUnavailable, SandboxUnsupported
+from ludus.server.sandbox.model import SandboxSettings
+from ludus.server.sandbox.owner import OWNER, end_left_behind, is_alive
+from ludus.server.sandbox.pool import Pool
+
+PYTHON: Final = os.path.realpath(sys.executable)
+
+
+class UnsafeLocal:
+    """The provider. It isolates nothing, and is chosen only by its name."""
+
+    name = "unsafe-local"
+
+    def __init__(self) -> None:
+        self._pool: Pool[RunnerBox] = Pool(self._start)
+
+    async def open(self) -> None:
+        """See `SandboxProvider.open`."""
+        if sys.platform != "linux":
+            raise SandboxUnavailable(f"unsafe-local needs Linux's /proc, and this is {sys.platform}; name `docker`")
+        await asyncio.to_thread(_sweep)
+
+    async def create(self, settings: SandboxSettings) -> RunnerBox:
+        """See `SandboxProvider.create`."""
+        self._check(settings)
+        return await self._pool.take(settings)
+
+    async def prepare(self, settings: SandboxSettings) -> None:
+        """See `SandboxProvider.prepare`."""
+        self._check(settings)
+        await self._pool.fill(settings)
+
+    async def aclose(self) -> None:
+        """See `SandboxProvider.aclose`."""
+        await self._pool.aclose()
+
+    def _check(self, settings: SandboxSettings) -> None:
+        asked = [name for name in ("network", "image", "readonly") if getattr(settings, name)]
+        if asked:
+            raise SandboxUnsupported(f"unsafe-local isolates nothing, so it cannot honour {', '.join(asked)}")
+
+    async def _start(self, settings: SandboxSettings) -> RunnerBox:
+        home = tempfile.mkdtemp(prefix=f"{OWNER}-")
+        limits = settings.limits
+        config = {
+            "alone": False, "home": home, "user": os.geteuid(), "memory": limits.memory, "files": 1024,
+            "disk": {"bytes": limits.disk, "inodes": limits.inodes}, "tasks": limits.processes, "oom": False,
+            "address_space": 0, "count_tasks": 0, "filter": "",
+        }  # fmt: skip
+        control, theirs = socket.socketpair()
+        argv = inside_argv(PYTHON, str(INSIDE.parent), theirs.fileno())
+        process = BoxProcess(Launch(argv, config, ()))
+        env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
+        await process.start(control, theirs)
+        return RunnerBox(process, settings, home, env, self.create, self._pool.forget)
+
+
+def _sweep() -> None:
+    end_left_behind()
+    for left in Path(tempfile.gettempdir()).glob("ludus-*-*-*"):
+        if left.is_dir() and not left.is_symlink() and not is_alive(left.name.rpartition("-")[0]):
+            shutil.rmtree(left, ignore_errors=True)

@@ -1,0 +1,53 @@
+"""Names for what a server leaves on a machine, from which a later one sees whether it is still wanted."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Final
+
+
+def _begun(pid: int) -> str | None:
+    """When a process began, in the kernel's ticks: a process id alone may have been given to another since."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19].decode()
+    except OSError:
+        return None
+
+
+OWNER: Final = f"ludus-{os.getpid()}-{_begun(os.getpid()) or 0}"
+"""This process."""
+
+
+def is_alive(owner: str) -> bool:
+    """Whether the process that `owner` names still runs."""
+    _, _, rest = owner.partition("-")
+    pid, _, began = rest.partition("-")
+    return pid.isdigit() and _begun(int(pid)) == began
+
+
+def end_left_behind() -> int:
+    """End the processes of boxes whose server is no more; how many there were.
+
+    A box ends with its server by itself. What is left over is the rare one whose server was killed in the middle of
+    starting it.
+    """
+    ended = 0
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+        except OSError:
+            continue
+        owner = words[-1].decode("utf-8", "replace")
+        ours = any(b"ludus.server.sandbox.inside" in word for word in words)
+        if ours and re.fullmatch(r"ludus-\d+-\d+", owner) and not is_alive(owner):
+            try:
+                os.kill(int(entry.name), signal.SIGKILL)
+                ended += 1
+            except (ProcessLookupError, PermissionError):
+                continue
+    return ended

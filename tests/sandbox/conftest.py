@@ -1,0 +1,54 @@
+"""Providers for the sandbox tests: each backend that this machine has, opened for one test and checked afterwards."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from sandboxing import leftovers, opened
+
+from ludus.server.sandbox import SandboxProvider
+
+
+@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits"])
+async def isolating(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
+    """A backend that holds what fights it; nothing is left when the test ends."""
+    provider = await opened(request.param)
+    yield request.param, provider
+    await provider.aclose()
+    assert leftovers() == []
+
+
+@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits", "unsafe-local"])
+async def any_backend(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
+    """Every backend."""
+    provider = await opened(request.param)
+    yield request.param, provider
+    await provider.aclose()
+    assert leftovers() == []
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Things on this machine that a box must not reach, named in environment variables for the attacker."""
+    canary = tmp_path / "canary"
+    canary.write_text("host secret", encoding="utf-8")
+    canary.chmod(0o666)
+    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as abstract:
+        abstract.bind(f"\0ludus-test-{os.getpid()}")
+        abstract.listen()
+        path = tmp_path / "sock"
+        with socket.socket(socket.AF_UNIX) as named:
+            named.bind(str(path))
+            named.listen()
+            os.environ["LUDUS_TEST_SECRET"] = "server secret"
+            yield {
+                "CANARY": str(canary), "PORT": str(tcp.getsockname()[1]), "ABSTRACT": f"ludus-test-{os.getpid()}",
+                "SOCKET": str(path), "SERVER": str(os.getpid()),
+            }  # fmt: skip
+            del os.environ["LUDUS_TEST_SECRET"]
+    assert canary.read_text(encoding="utf-8") == "host secret"
+    assert canary.stat().st_nlink == 1

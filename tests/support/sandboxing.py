@@ -1,0 +1,62 @@
+"""Sandboxes under test: small limits, the backends that this machine has, and what a closed box must not leave."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from ludus.server.sandbox import Limits, SandboxProvider, SandboxSettings, SandboxUnavailable
+from ludus.server.sandbox.bubblewrap import Bubblewrap
+from ludus.server.sandbox.cgroups import Groups
+from ludus.server.sandbox.local import UnsafeLocal
+from ludus.server.sandbox.owner import OWNER
+
+MIB = 1024 * 1024
+
+TIGHT = Limits(
+    seconds=5, cpu_seconds=2, memory=96 * MIB, processes=24, file_size=8 * MIB, disk=24 * MIB, output=64 * 1024
+)
+"""Small, so that attacks on them end soon."""
+
+
+async def opened(kind: str) -> SandboxProvider:
+    """An open provider, or a skip with the reason why there is none."""
+    if sys.platform != "linux":
+        pytest.skip(f"{kind} needs Linux")
+    provider: SandboxProvider
+    if kind == "unsafe-local":
+        provider = UnsafeLocal()
+    elif kind == "bubblewrap":
+        if Groups.find() is None:
+            pytest.skip("this machine lets us make no control groups; bubblewrap-rlimits runs the same tests")
+        provider = Bubblewrap()
+    else:
+        provider = Bubblewrap(cgroups=False)
+    try:
+        await provider.open()
+    except SandboxUnavailable as error:
+        pytest.skip(error.message)
+    return provider
+
+
+def settings_of(kind: str, limits: Limits = TIGHT, *, warm: int = 0) -> SandboxSettings:
+    return SandboxSettings(provider=kind.removesuffix("-rlimits"), limits=limits, warm=warm)
+
+
+def leftovers() -> list[str]:
+    """What a closed box should not have left: processes inside boxes of this server, groups, directories."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+            except OSError:
+                continue
+            if words[-1].decode("utf-8", "replace") == OWNER:
+                found.append(f"process {entry.name}")
+    found += [str(place) for place in Path("/sys/fs/cgroup").glob(f"**/{OWNER}-*") if place.is_dir()]
+    found += [str(place) for place in Path(tempfile.gettempdir()).glob(f"{OWNER}-*")]
+    return found
