@@ -97,10 +97,14 @@ class Environment(Generic[TaskT]):
         Args:
             answer: the final message; empty where there is none.
         """
-        rubric = self._binding.end if self._binding is not None else None
-        if rubric is None or self._facts is None:
+        facts, binding = self._facts, self._binding
+        rubric = binding.end(facts.group) if binding is not None and facts is not None else None
+        if rubric is None or facts is None or binding is None:
             return None
-        return await rubric.score(replace(self._facts.attempt, answer=answer), offload=self._facts.offload)
+        attempt = replace(facts.attempt, answer=answer)
+        reward = await rubric.score(attempt, offload=facts.offload)
+        binding.saw(attempt, reward)
+        return reward
 
     def task_tools(self) -> Sequence[Callable[..., Any]]:
         """Further tools of this task: bound methods or functions marked with `@tool`."""

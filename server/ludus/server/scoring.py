@@ -44,7 +44,7 @@ def prepare(workers: Workers, episode: Episode, last: TakenStep | None = None) -
         environment=episode.instance,
         policy=os.environ.get(POLICY_VARIABLE),
     )
-    episode.instance._facts = Facts(attempt, workers.run)
+    episode.instance._facts = Facts(attempt, episode.group, workers.run)
 
 
 async def judge_step(

@@ -6,6 +6,7 @@ from ludus.server.rewards.attempt import Attempt, FromEnvironment, FromTask, Tak
 from ludus.server.rewards.calls import Called, CallOrder, Efficiency, NoErrors, NotCalled
 from ludus.server.rewards.checklist import Checklist, ChecklistError, lint_checklist, load_checklist
 from ludus.server.rewards.code import Box, FunctionTest, FunctionTests, ProgramTest, ProgramTests
+from ludus.server.rewards.evolving import Evolving, Seen
 from ludus.server.rewards.judges import (
     Budget,
     Endpoint,
@@ -41,6 +42,7 @@ __all__ = [
     "DatabaseState",
     "Efficiency",
     "Endpoint",
+    "Evolving",
     "Exact",
     "Fields",
     "FileTree",
@@ -67,6 +69,7 @@ __all__ = [
     "ReferenceJudge",
     "Rubric",
     "Scale",
+    "Seen",
     "Sequential",
     "TakenStep",
     "Total",

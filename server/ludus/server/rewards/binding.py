@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.rewards import Reward
 from ludus.server.rewards.attempt import Attempt
+from ludus.server.rewards.evolving import Evolving
 from ludus.server.rewards.methods import MethodCheck, methods_of
 from ludus.server.rewards.nodes import Node, Total, snake_case
 from ludus.server.rewards.rubric import Rubric
@@ -47,16 +48,22 @@ class Binding:
     version: str
     _made: dict[str, Rubric] = field(default_factory=dict)
 
-    @property
-    def end(self) -> Rubric | None:
-        """Judges whole episodes."""
-        base = self.source.current if self.source is not None else None
+    def end(self, group: str | None = None) -> Rubric | None:
+        """Judges whole episodes, all of one group by one version."""
+        base = None if self.source is None else self.source.current
+        if group is not None and isinstance(self.source, Evolving):
+            base = self.source.of_group(group)
         if not self.methods:
             return base
         label = base.label if base is not None else ""
         if label not in self._made:
-            self._made = {label: _joined(base, self.methods, self.name, self.version)}
+            self._made[label] = _joined(base, self.methods, self.name, self.version)
         return self._made[label]
+
+    def saw(self, attempt: Attempt, reward: Reward) -> None:
+        """Tell a rubric that evolves what was given."""
+        if isinstance(self.source, Evolving):
+            self.source.saw(replace(attempt, environment=None), reward)
 
 
 def bind(cls: Any) -> Binding | None:
@@ -83,7 +90,7 @@ def bind(cls: Any) -> Binding | None:
         )
     step = _joined(None, steps, name, cls.version) if steps else None
     binding = Binding(source, ends, step, name, cls.version)
-    binding.end  # noqa: B018 - two checks of one name are found here, at start
+    binding.end()  # two checks of one name are found here, at start
     return binding
 
 
@@ -99,4 +106,5 @@ class Facts:
     """What the runtime tells an instance so that it can score itself."""
 
     attempt: Attempt
+    group: str
     offload: Callable[..., Awaitable[Any]]
