@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import os
 from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Final
 
@@ -23,6 +24,9 @@ from ludus.server.workers import Workers
 
 POLICY_VARIABLE: Final = "LUDUS_POLICY_MODEL"
 """The environment variable that tells judges which model plays, so that none judges its own family."""
+
+POLICY: Final[ContextVar[str | None]] = ContextVar("ludus_policy", default=None)
+"""The same for one caller of the host, which knows better."""
 
 
 def prepare(workers: Workers, episode: Episode, last: TakenStep | None = None) -> None:
@@ -42,7 +46,7 @@ def prepare(workers: Workers, episode: Episode, last: TakenStep | None = None) -
         steps=tuple(steps),
         prompt="\n\n".join(text_of(message.content) for message in episode.prompt),
         environment=episode.instance,
-        policy=os.environ.get(POLICY_VARIABLE),
+        policy=POLICY.get() or os.environ.get(POLICY_VARIABLE),
     )
     episode.instance._facts = Facts(attempt, episode.group, workers.run)
 

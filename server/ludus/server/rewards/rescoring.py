@@ -1,0 +1,360 @@
+"""Scoring stored trajectories again, with the rubrics of today.
+
+By default each trajectory's calls are made again, with its seed, in an episode of its own in this process, and its
+final message is graded again: so state that a rubric looks at is there. Where an observation comes out differently,
+the environment has changed or is not deterministic, and the result says that it diverged. Without replay, only the
+rubric is applied, to what the trajectory holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ludus.protocol import episodes as e
+from ludus.protocol.content import text_of
+from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, LudusError, ParseError
+from ludus.protocol.rewards import Reward
+from ludus.server.catalog import Catalog
+from ludus.server.environment import Environment
+from ludus.server.host import EpisodeHost
+from ludus.server.loading import load_environment
+from ludus.server.principal import Principal
+from ludus.server.rewards.attempt import Attempt, TakenStep
+from ludus.server.scoring import POLICY
+
+FORMAT: Final = "ludus.trajectory/0.1"
+_OPEN: Final = Principal.open()
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class _Task(_Part):
+    id: str
+
+
+class _Step(_Part):
+    step: int
+    call_id: str
+    error: str | None = None
+
+
+class Stored(_Part):
+    """The part of a stored trajectory that scoring needs; `ludus.client.trajectory` writes them."""
+
+    format: str
+    environment: str
+    split: str
+    task: _Task
+    sample: int = 0
+    policy: str = ""
+    seed: int | None = None
+    end_reason: str | None = None
+    reward: Reward | None = None
+    grade: Reward | None = None
+    failure: dict[str, Any] | None = None
+    items: tuple[dict[str, Any], ...] = ()
+    steps: tuple[_Step, ...] = ()
+    line: int = Field(default=0, exclude=True)
+    raw: dict[str, Any] = Field(default_factory=dict, exclude=True, repr=False)
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return f"{self.environment}/{self.split}/{self.task.id}#{self.sample}"
+
+    @property
+    def model(self) -> str | None:
+        """The policy, unless it is no model."""
+        return self.policy if self.policy not in ("", "random", "oracle") else None
+
+    @property
+    def answer(self) -> str | None:
+        """The final message, where one was handed in."""
+        if self.end_reason != "submitted":
+            return None
+        said: list[str] = []
+        for item in reversed(self.items):
+            if item.get("type", "message") != "message" or item.get("role") != "assistant":
+                break
+            said.insert(0, _text(item.get("content")))
+        return "\n".join(said)
+
+    def calls(self) -> list[TakenStep]:
+        """The calls that reached the environment, in the order of its steps, with what they answered."""
+        asked = {item.get("call_id"): item for item in self.items if item.get("type") == "function_call"}
+        told = {item.get("call_id"): item for item in self.items if item.get("type") == "function_call_output"}
+        found = []
+        for step in sorted((step for step in self.steps if step.step > 0), key=lambda step: step.step):
+            call = asked.get(step.call_id)
+            if call is None:
+                raise ParseError(f"line {self.line}: step {step.step} belongs to no call among the items")
+            arguments = json.loads(call.get("arguments") or "{}")
+            text = _text(told.get(step.call_id, {}).get("output", ""))
+            found.append(TakenStep(step.step, str(call.get("name")), arguments, text, step.error))
+        return found
+
+
+@dataclass(slots=True)
+class Rescored:
+    """What a trajectory earned then and earns now."""
+
+    stored: Stored
+    old: Reward | None
+    new: Reward | None = None
+    """None when it could not be scored again; `problem` says why."""
+    grade: Reward | None = None
+    problem: str | None = None
+    diverged: int | None = None
+    """The first step whose observation came out differently."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether the value changed, or whether there is one."""
+        if self.new is None:
+            return False
+        before = None if self.old is None else self.old.value
+        now = self.new.value
+        return (before is None) != (now is None) or (
+            before is not None and now is not None and abs(before - now) > 1e-9
+        )
+
+    def components(self) -> dict[str, tuple[float | None, float | None]]:
+        """The components whose values changed, before and now."""
+        before = {} if self.old is None else self.old.components
+        now = {} if self.new is None else self.new.components
+        changes = {}
+        for name in (*before, *(name for name in now if name not in before)):
+            pair = (before[name].value if name in before else None, now[name].value if name in now else None)
+            if pair[0] != pair[1]:
+                changes[name] = pair
+        return changes
+
+    def record(self) -> dict[str, Any]:
+        """The stored line with its rewards of today."""
+        if self.new is None:
+            return self.stored.raw
+        new = self.new.model_dump(mode="json")
+        grade = None if self.grade is None else self.grade.model_dump(mode="json")
+        return {**self.stored.raw, "reward": new, "grade": grade}
+
+
+@dataclass(slots=True)
+class Summary:
+    """What changed, all in all."""
+
+    rescored: list[Rescored] = field(default_factory=list)
+
+    @property
+    def changed(self) -> list[Rescored]:
+        """Those whose value changed, the greatest changes first."""
+        return sorted((one for one in self.rescored if one.changed), key=lambda one: -abs(_change(one)))
+
+    @property
+    def problems(self) -> list[Rescored]:
+        """Those that could not be scored again, or that diverged."""
+        return [one for one in self.rescored if one.problem is not None or one.diverged is not None]
+
+    def json(self) -> dict[str, Any]:
+        """All of it, JSON-ready."""
+        return {
+            "trajectories": len(self.rescored),
+            "changed": len(self.changed),
+            "problems": len(self.problems),
+            "unscored": {"before": _unscored(self.rescored, "old"), "now": _unscored(self.rescored, "new")},
+            "mean": {"before": _mean(self.rescored, "old"), "now": _mean(self.rescored, "new")},
+            "results": [
+                {
+                    "line": one.stored.line,
+                    "trajectory": one.stored.name,
+                    "before": one.old.value if one.old else None,
+                    "now": one.new.value if one.new else None,
+                    "rubric": {
+                        "before": one.old.rubric if one.old else None,
+                        "now": one.new.rubric if one.new else None,
+                    },
+                    "components": {name: list(pair) for name, pair in one.components().items()},
+                    "diverged": one.diverged,
+                    "problem": one.problem or (one.new.reason if one.new and not one.new.valid else None),
+                }
+                for one in self.rescored
+                if one.changed or one.problem or one.diverged is not None or one.components()
+            ],
+        }
+
+
+def read_stored(path: str | Path) -> Iterator[Stored]:
+    """The trajectories of a file, in its order. A last line that a crash tore is left out.
+
+    Raises:
+        ParseError: a whole line is no trajectory; the message names it.
+    """
+    with Path(path).open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                raw = json.loads(line)
+                stored = Stored.model_validate({**raw, "line": number, "raw": raw})
+                if stored.format != FORMAT:
+                    raise ValueError(f"its format is {stored.format[:40]!r}, not {FORMAT!r}")
+            except ValidationError as error:
+                first = error.errors()[0]
+                where = ".".join(str(part) for part in first["loc"])
+                raise ParseError(f"{path}, line {number}: not a trajectory: {where}: {first['msg']}") from None
+            except (ValueError, TypeError, RecursionError) as error:
+                raise ParseError(f"{path}, line {number}: not a trajectory: {error}") from None
+            yield stored
+
+
+def classes_for(stored: Sequence[Stored], given: Sequence[type[Environment[Any]]]) -> list[type[Environment[Any]]]:
+    """The environments that trajectories need: those given, and the others by their published names.
+
+    Raises:
+        EnvironmentNotFound: one is neither given nor published under its name or what it is a variant of.
+    """
+    classes = list(given)
+    known = set(Catalog(classes)) if classes else set()
+    for name in dict.fromkeys(one.environment for one in stored):
+        if name not in known:
+            classes.append(_published(name))
+            known |= set(Catalog(classes))
+    return classes
+
+
+async def rescore(
+    stored: Sequence[Stored],
+    environments: Sequence[type[Environment[Any]]],
+    *,
+    replay: bool = True,
+    concurrency: int = 16,
+) -> Summary:
+    """Score trajectories again.
+
+    Args:
+        stored: the trajectories; those that failed are left out.
+        environments: the classes that they need; see `classes_for`.
+        replay: whether to make their calls again.
+        concurrency: how many at a time.
+    """
+    slots = asyncio.Semaphore(concurrency)
+    chosen = [one for one in stored if one.failure is None]
+    async with EpisodeHost(environments) as host:
+
+        async def again(one: Stored, number: int) -> Rescored:
+            async with slots:
+                POLICY.set(one.model)
+                result = Rescored(one, one.reward)
+                try:
+                    await (_replay(host, result, number) if replay else _apply(host, result))
+                except (LudusError, ValueError, KeyError) as error:
+                    result.problem = str(error)
+                return result
+
+        tasks = [asyncio.create_task(again(one, number)) for number, one in enumerate(chosen)]
+        return Summary(list(await asyncio.gather(*tasks)))
+
+
+async def _replay(host: EpisodeHost, result: Rescored, number: int) -> None:
+    stored = result.stored
+    seedable = host.catalog.find(stored.environment).cls.seedable
+    params = e.StartParams(
+        environment=stored.environment, split=stored.split, task=stored.task.id,
+        seed=stored.seed if seedable else None, key=f"start/{number}",
+    )  # fmt: skip
+    (started,) = (await host.start(params, _OPEN)).episodes
+    episode = started.episode
+    try:
+        for call in stored.calls():
+            step = e.StepParams(
+                episode=episode, step=call.number, tool=call.tool, arguments=dict(call.arguments),
+                key=f"{number}/{call.number}",
+            )  # fmt: skip
+            outcome = await host.step(step, _OPEN)
+            if result.diverged is None and text_of(outcome.content) != call.text:
+                result.diverged = call.number
+        if stored.answer is not None:
+            graded = await host.grade(e.GradeParams(episode=episode, answer=stored.answer, key=f"{number}/g"), _OPEN)
+            result.grade = graded.reward
+        result.new = (await host.rewards(e.RewardsParams(episode=episode), _OPEN)).total
+    finally:
+        await host.discard(episode)
+
+
+async def _apply(host: EpisodeHost, result: Rescored) -> None:
+    stored = result.stored
+    published = host.catalog.find(stored.environment)
+    binding = published.cls._binding
+    if binding is None or binding.source is None:
+        raise AuthoringError(f"environment {stored.environment!r} has no rubric; score it with replay")
+    await host._library.prepare(published, published.split(stored.split))
+    _, task = await host._library.by_id(published, stored.split, stored.task.id)
+    attempt = Attempt(
+        answer=stored.answer or "",
+        task=task,
+        steps=tuple(stored.calls()),
+        prompt="\n\n".join(
+            _text(item.get("content")) for item in stored.items if item.get("role") in ("system", "user")
+        ),
+        policy=stored.model,
+    )
+    result.new = result.grade = await binding.source.current.score(attempt)
+
+
+def _published(name: str) -> type[Environment[Any]]:
+    base = name
+    while True:
+        try:
+            cls = load_environment(base)
+        except EnvironmentNotFound:
+            base = base.rpartition("-")[0]
+            if not base:
+                raise EnvironmentNotFound(
+                    f"no environment is published as {name!r}; name its class with --env module:Class",
+                    environment=name,
+                ) from None
+            continue
+        if name in Catalog([cls]):
+            return cls
+        raise EnvironmentNotFound(f"{base!r} has no variant {name!r} today", environment=name)
+
+
+def _text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list | tuple) else []
+    return "\n".join(_block(block) for block in blocks if isinstance(block, Mapping))
+
+
+def _block(block: Mapping[str, Any]) -> str:
+    if block.get("type") == "input_image":
+        kind = str(block.get("image_url", "")).removeprefix("data:").partition(";")[0]
+        return f"[image: {kind}]"
+    return str(block.get("text", block.get("refusal", "")))
+
+
+def _value(one: Rescored, which: str) -> float | None:
+    reward = one.old if which == "old" else one.new
+    return reward.value if reward is not None else None
+
+
+def _change(one: Rescored) -> float:
+    before, now = _value(one, "old"), _value(one, "new")
+    return float("inf") if before is None or now is None else now - before
+
+
+def _mean(rescored: Sequence[Rescored], which: str) -> float | None:
+    values = [value for one in rescored if (value := _value(one, which)) is not None]
+    return sum(values) / len(values) if values else None
+
+
+def _unscored(rescored: Sequence[Rescored], which: str) -> int:
+    return sum(_value(one, which) is None for one in rescored)
