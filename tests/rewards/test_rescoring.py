@@ -215,7 +215,7 @@ def test_any_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, d
 
 
 def ludus(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [LUDUS, *map(str, arguments)]
+    command = [str(LUDUS), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
 
 
