@@ -180,7 +180,7 @@ def publish(name: str, cls: type[Environment[Any]]) -> Published:
         tools=tools,
         gradable=gradable,
         has_setup=cls.setup is not Environment.setup,
-        has_teardown=cls.teardown is not Environment.teardown,
+        has_teardown=cls.teardown is not Environment.teardown or cls.sandbox_settings is not None,
         has_task_tools=has_task_tools,
         group_scoring=cls.score_group.__func__ is not Environment.score_group.__func__,  # type: ignore[attr-defined]
         curricula={},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -14,6 +15,7 @@ from ludus.protocol.rewards import Reward
 from ludus.protocol.tasks import Task
 from ludus.server.rewards.attempt import attempt_of
 from ludus.server.rewards.binding import Binding, Declared, Facts, GroupScorer, bind
+from ludus.server.sandbox import EpisodeSandboxes, Sandbox, SandboxSettings, VerifierPlace
 from ludus.server.splits import Split
 
 TaskT = TypeVar("TaskT", bound=Task)
@@ -49,6 +51,12 @@ class Environment(Generic[TaskT]):
     """Further tools, composed from other classes."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Further environments published as `name-variant`: this class with some class attributes changed."""
+    sandbox_settings: ClassVar[SandboxSettings | None] = None
+    """The sandbox that each episode gets; None for none."""
+    verifier_sandbox: ClassVar[VerifierPlace] = "shared"
+    """Where `verifier` is: "shared", the episode's own sandbox; "separate", a fresh one with the `artifacts` only."""
+    artifacts: ClassVar[Sequence[str]] = ()
+    """The files that a separate verifier gets, as paths in the work directory."""
     rubric: ClassVar[Declared | None] = None
     """What is good, as checks (`ludus.server.rewards`). It is scored when the policy hands in its final message or a
     tool ends the episode, together with the methods marked `@reward`. Who defines `grade` calls `apply_rubric`."""
@@ -59,6 +67,7 @@ class Environment(Generic[TaskT]):
     seed: int
     secrets: Mapping[str, str]
     _rng: random.Random | None = None
+    _sandboxes: EpisodeSandboxes | None = None
     _binding: ClassVar[Binding | None] = None
     _facts: Facts | None = None
 
@@ -76,6 +85,21 @@ class Environment(Generic[TaskT]):
         if self._rng is None:
             self._rng = random.Random(self.seed)
         return self._rng
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The episode's sandbox: there from `setup` on, and gone after `teardown`, however the episode ends."""
+        return self._all_sandboxes.agent
+
+    def verifier(self) -> AbstractAsyncContextManager[Sandbox]:
+        """The sandbox in which to check what the policy did: `async with self.verifier() as box: …`."""
+        return self._all_sandboxes.verifier(self.verifier_sandbox, self.artifacts)
+
+    @property
+    def _all_sandboxes(self) -> EpisodeSandboxes:
+        if self._sandboxes is None:
+            raise RuntimeError(f"{type(self).__name__} has no sandbox: give the class `sandbox_settings`")
+        return self._sandboxes
 
     def setup(self) -> None | Awaitable[None]:
         """Prepare the episode."""

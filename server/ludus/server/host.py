@@ -37,6 +37,7 @@ from ludus.server.principal import Principal
 from ludus.server.register import Register
 from ludus.server.replay import repeat
 from ludus.server.runner import StepCounts, StepRunner
+from ludus.server.sandbox import Sandboxes, SandboxUnavailable, SandboxUnsupported
 from ludus.server.scoring import score
 from ludus.server.workers import Workers
 
@@ -97,7 +98,10 @@ class EpisodeHost:
         self.ready = False
         self._workers = Workers(self.limits.threads)
         self._library = Library(self.catalog, self._workers)
-        self._opener = Opener(self._workers, self.limits.setup_seconds, self.limits.grace_seconds)
+        self._sandboxes = Sandboxes()
+        self._opener = Opener(self._workers, self._sandboxes, self.limits.setup_seconds, self.limits.grace_seconds)
+        self.refusal: SandboxUnavailable | SandboxUnsupported | None = None
+        """Why it could not be entered, once that was tried."""
         self._capacity = Capacity(self.limits.max_episodes, self.limits.max_queue, self.limits.queue_seconds)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._started: Counter[str] = Counter()
@@ -106,6 +110,12 @@ class EpisodeHost:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
+        wanted = [one.cls.sandbox_settings for one in self.catalog.values()]
+        try:
+            await self._sandboxes.open(settings for settings in wanted if settings is not None)
+        except (SandboxUnavailable, SandboxUnsupported) as error:
+            self.refusal = error
+            raise
         self.runner = StepRunner(self._workers, self.journal, self._end)
         linger = self.limits.linger_seconds
         self._register = Register(self.journal, linger)
@@ -134,6 +144,7 @@ class EpisodeHost:
         await asyncio.wait(waiting, timeout=self.limits.grace_seconds)
         for stray in (task for task in waiting if not task.done()):
             log.error("a task of environment code ignores its cancellation: %r", stray.get_name())
+        await self._sandboxes.aclose()
         self._workers.close()
 
     # ── environments and tasks ─────────────────────────────────────────────────────────────────────────────────────

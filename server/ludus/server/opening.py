@@ -15,6 +15,7 @@ from ludus.server import boundary
 from ludus.server.episode import Episode
 from ludus.server.logs import episode_secrets
 from ludus.server.results import ToolError, read_messages
+from ludus.server.sandbox import Sandboxes, SandboxFailed
 from ludus.server.tools import Tool, options_of
 from ludus.server.workers import Workers
 
@@ -26,8 +27,9 @@ _PROMPTS_KEPT = 256
 class Opener:
     """Makes episodes ready to be played, and frees what they hold."""
 
-    def __init__(self, workers: Workers, setup_seconds: float, grace_seconds: float) -> None:
+    def __init__(self, workers: Workers, sandboxes: Sandboxes, setup_seconds: float, grace_seconds: float) -> None:
         self._workers = workers
+        self._sandboxes = sandboxes
         self._setup_seconds = setup_seconds
         self._grace_seconds = grace_seconds
         self._prompts: dict[str, tuple[Message, ...]] = {}
@@ -47,9 +49,12 @@ class Opener:
             episode_secrets.add(episode.secrets.values())
         if published.cls.toolsets:
             episode.toolsets = tuple(toolset(instance) for toolset in published.cls.toolsets)
-        what = "setup"
+        what = "the sandbox"
         try:
             async with asyncio.timeout(self._setup_seconds):
+                if published.cls.sandbox_settings is not None:
+                    instance._sandboxes = await self._sandboxes.lease(published.cls.sandbox_settings)
+                what = "setup"
                 if published.has_setup:
                     await self._run(episode, instance.setup)
                 what = "the prompt"
@@ -59,7 +64,7 @@ class Opener:
                     self._add_task_tools(episode, await self._run(episode, instance.task_tools))
         except TimeoutError:
             raise self._failure(what, episode, f"it took longer than {self._setup_seconds:g} s") from None
-        except (boundary.AuthorRaised, ToolError, AuthoringError, TypeError, ValueError) as error:
+        except (boundary.AuthorRaised, ToolError, AuthoringError, SandboxFailed, TypeError, ValueError) as error:
             raise self._failure(what, episode, error) from None
         if allowed is not None:
             self._restrict(episode, allowed)
@@ -90,6 +95,9 @@ class Opener:
                 self._failure("teardown", episode, f"it took longer than {self._setup_seconds:g} s")
             except (boundary.AuthorRaised, ToolError) as error:
                 self._failure("teardown", episode, error)
+            finally:
+                if episode.instance._sandboxes is not None:
+                    await episode.instance._sandboxes.aclose()
         episode.release()
 
     async def _run(self, episode: Episode, method: Any) -> Any:

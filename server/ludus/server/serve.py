@@ -150,7 +150,12 @@ class LudusServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Enter the application and listen."""
-        await super().startup(sockets)
+        try:
+            await super().startup(sockets)
+        except SystemExit:  # all that uvicorn makes of an application that cannot start
+            if self.app.context.host.refusal is not None:
+                raise self.app.context.host.refusal from None
+            raise
         if not self.started:
             return
         self._sweeper = asyncio.get_running_loop().create_task(
@@ -229,7 +234,8 @@ async def serving(
     try:
         await asyncio.wait((task, started), return_when=asyncio.FIRST_COMPLETED)
         if task.done():
-            raise ServeError(f"the server did not start: {task.exception() or 'see its log'}")
+            refusal = server.app.context.host.refusal
+            raise refusal or ServeError(f"the server did not start: {task.exception() or 'see its log'}")
         yield server
     finally:
         started.cancel()
@@ -256,6 +262,7 @@ def run(environments: Sequence[type[Environment[Any]]], settings: ServerSettings
 
     Raises:
         ServeError: see `build`.
+        SandboxUnavailable, SandboxUnsupported: an environment wants a sandbox that this machine cannot give.
     """
     logs.configure(settings.log_format, settings.log_level)
     app = build(environments, settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ludus.server.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnavailable, SandboxUnsupported
-from ludus.server.sandbox.leases import EpisodeSandboxes, Sandboxes
+from ludus.server.sandbox.leases import EpisodeSandboxes, Sandboxes, VerifierPlace
 from ludus.server.sandbox.model import (
     LIMIT_NAMES,
     FileInfo,
@@ -33,5 +33,6 @@ __all__ = [
     "SandboxUnsupported",
     "Sandboxes",
     "Snapshot",
+    "VerifierPlace",
     "find_provider",
 ]

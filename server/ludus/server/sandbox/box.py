@@ -177,11 +177,12 @@ class BoxProcess:
                 self._first = -1
             else:
                 process.kill()
-            outer = os.pidfd_open(process.pid)
-            if not await _ended(outer):
-                process.kill()
-                await _ended(outer)
-            os.close(outer)
+            if process.poll() is None:
+                outer = os.pidfd_open(process.pid)
+                if not await _ended(outer):
+                    process.kill()
+                    await _ended(outer)
+                os.close(outer)
             process.wait()
             if process.stderr is not None:
                 process.stderr.close()

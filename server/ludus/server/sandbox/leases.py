@@ -14,7 +14,7 @@ from ludus.server.sandbox.registry import find_provider
 
 log = logging.getLogger("ludus.server.sandbox")
 
-Verifier = Literal["shared", "separate"]
+VerifierPlace = Literal["shared", "separate"]
 """Where a verifier runs: in the agent's own box, or in a fresh one that has the declared artifacts only."""
 
 
@@ -72,7 +72,7 @@ class EpisodeSandboxes:
         self._boxes: set[Sandbox] = {agent}
 
     @asynccontextmanager
-    async def verifier(self, where: Verifier, artifacts: Sequence[str]) -> AsyncIterator[Sandbox]:
+    async def verifier(self, where: VerifierPlace, artifacts: Sequence[str]) -> AsyncIterator[Sandbox]:
         """The box in which to verify.
 
         With "separate" it is a fresh one that ends with the context: nothing that the policy did to its own box is

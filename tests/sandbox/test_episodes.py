@@ -1,0 +1,316 @@
+"""Sandboxes in episodes: there from setup to teardown, gone with the episode, and verified where nothing is forged."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from sandboxing import TIGHT, leftovers, settings_of
+
+from ludus.protocol import episodes as e
+from ludus.protocol.errors import EpisodeFailed, InfrastructureFailed
+from ludus.server import Environment, EpisodeHost, Private, Split, Task, tool
+from ludus.server.principal import Principal
+from ludus.server.sandbox import Sandboxes, SandboxSettings, SandboxUnavailable, find_provider
+from ludus.server.sandbox.bubblewrap import Bubblewrap
+from ludus.server.sandbox.cgroups import Groups
+from ludus.server.sandbox.owner import end_left_behind, is_alive
+from ludus.server.serve import serving
+
+Start = Callable[..., Awaitable[EpisodeHost]]
+BWRAP = settings_of("bubblewrap", TIGHT, warm=1)
+
+
+class Sum(Task):
+    """Write a program that adds."""
+
+    answer: Private[int] = 5
+
+
+class Coding(Environment[Sum]):
+    """The policy writes files and runs them; the verifier runs what it left."""
+
+    splits = {"train": [Sum(id="one")]}
+    blocking = False
+    sandbox_settings = BWRAP
+    artifacts = ("answer.py", "missing.py")
+
+    async def setup(self) -> None:
+        await self.sandbox.write("README", b"write answer.py")
+
+    def prompt(self) -> str:
+        return "Write answer.py, which prints the sum of its two arguments."
+
+    @tool
+    async def shell(self, command: str) -> str:
+        """Run a command.
+
+        Args:
+            command: for the shell.
+        """
+        result = await self.sandbox.run(["sh", "-c", command])
+        return f"{result.text}({result.ending})"
+
+    async def grade(self, answer: str) -> float:
+        async with self.verifier() as box:
+            result = await box.run(["python3", "answer.py", "2", "3"])
+        return float(result.ok and result.text == f"{self.task.answer}\n")
+
+
+class Separate(Coding):
+    verifier_sandbox = "separate"
+
+
+def needs_bubblewrap() -> None:
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+
+
+async def played(host: EpisodeHost, trainer: Principal, name: str, *commands: str) -> tuple[str, list[str]]:
+    started = await host.start(e.StartParams(environment=name, split="train", key=os.urandom(8).hex()), trainer)
+    episode = started.episodes[0].episode
+    shown = []
+    for command in commands:
+        result = await host.play(episode, "shell", {"command": command})
+        shown.append(result.content[0].text)  # type: ignore[union-attr]
+    return episode, shown
+
+
+async def graded(host: EpisodeHost, trainer: Principal, episode: str) -> float | None:
+    result = await host.grade(e.GradeParams(episode=episode, answer="done", key=os.urandom(8).hex()), trainer)
+    assert result.reward is not None
+    return result.reward.value
+
+
+RIGHT = "printf 'import sys\\nprint(int(sys.argv[1]) + int(sys.argv[2]))\\n' > answer.py"
+FORGED = "mkdir -p bin; printf 'import sys; print(5); sys.exit()' > sys.py; printf 'import sys\\n' > answer.py"
+
+
+async def test_an_episode_has_a_sandbox_of_its_own(host: Start, trainer: Principal) -> None:
+    needs_bubblewrap()
+    running = await host(Coding)
+    one, shown = await played(running, trainer, "coding", "cat README; echo mine > mine; pwd")
+    assert shown == ["write answer.py/box\n(exit code 0)"]
+    two, shown = await played(running, trainer, "coding", "cat mine 2>&1", RIGHT)
+    assert shown[0].endswith("(exit code 1)")
+    assert await graded(running, trainer, two) == 1.0
+    assert await graded(running, trainer, one) == 0.0
+
+
+async def test_the_sandbox_is_gone_when_the_episode_is(host: Start, trainer: Principal) -> None:
+    needs_bubblewrap()
+    running = await host(Coding)
+    episode, _ = await played(running, trainer, "coding", "echo x")
+    instance = running._register.find(episode).instance
+    await running.close(e.CloseParams(episode=episode), trainer)
+    assert not instance.sandbox.alive
+    await running.__aexit__(None, None, None)
+    assert leftovers() == []
+
+
+async def test_a_separate_verifier_sees_the_artifacts_and_nothing_else(host: Start, trainer: Principal) -> None:
+    needs_bubblewrap()
+    running = await host(Coding, Separate)
+    forged = "printf 'import helper' > answer.py; printf 'print(5)' > helper.py"
+    shared, _ = await played(running, trainer, "coding", forged)
+    separate, _ = await played(running, trainer, "separate", forged)
+    assert await graded(running, trainer, shared) == 1.0
+    assert await graded(running, trainer, separate) == 0.0
+    honest, _ = await played(running, trainer, "separate", RIGHT)
+    assert await graded(running, trainer, honest) == 1.0
+
+
+async def test_an_artifact_that_is_a_trap_is_left_out(host: Start, trainer: Principal) -> None:
+    needs_bubblewrap()
+    running = await host(Separate)
+    for trap in ("ln -s /proc/self/environ answer.py", "mkfifo answer.py", "mkdir answer.py", "ln -s . answer.py"):
+        episode, _ = await played(running, trainer, "separate", trap)
+        assert await graded(running, trainer, episode) == 0.0
+
+
+async def test_a_sandbox_that_dies_leaves_the_episode_unscored(host: Start, trainer: Principal) -> None:
+    needs_bubblewrap()
+    running = await host(Coding)
+    episode, _ = await played(running, trainer, "coding", RIGHT)
+    await running._register.find(episode).instance.sandbox.aclose()
+    with pytest.raises(InfrastructureFailed):
+        await running.play(episode, "shell", {"command": "true"})
+    info = await running.get_episode(e.GetEpisodeParams(episode=episode), trainer)
+    assert (info.info.end_reason, info.info.reward.valid) == ("infrastructure_error", False)  # type: ignore[union-attr]
+
+
+async def test_a_setup_that_fails_leaves_no_sandbox(host: Start, trainer: Principal) -> None:
+    needs_bubblewrap()
+
+    class Broken(Coding):
+        async def setup(self) -> None:
+            raise ValueError("no")
+
+    running = await host(Broken)
+    with pytest.raises(EpisodeFailed):
+        await played(running, trainer, "broken")
+    await running.__aexit__(None, None, None)
+    assert leftovers() == []
+
+
+async def test_an_environment_without_settings_says_what_it_lacks() -> None:
+    class Plain(Environment[Task]):
+        splits = {"train": Split([Task(id="one")])}
+
+    with pytest.raises(RuntimeError, match="sandbox_settings"):
+        _ = Plain().sandbox
+
+
+# ── at start ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_missing_bubblewrap_is_told_at_start_with_package_and_alternative(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(SandboxUnavailable, match="package `bubblewrap`.*docker.*unsafe-local"):
+        async with serving([Coding]):
+            pass
+
+
+async def test_a_bubblewrap_that_cannot_work_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "bwrap"
+    program.write_text("#!/bin/sh\necho 'bwrap: no permission here' >&2\nexit 1\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(SandboxUnavailable, match="no permission here"):
+        await Bubblewrap().open()
+    assert leftovers() == []
+
+
+async def test_an_unknown_provider_is_told_with_the_nearest_name() -> None:
+    with pytest.raises(SandboxUnavailable, match="did you mean 'bubblewrap'"):
+        await Sandboxes().open([SandboxSettings(provider="bublewrap")])
+    assert find_provider("unsafe-local").name == "unsafe-local"
+
+
+def test_serving_ends_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "from ludus.server import Environment, Task; from ludus.server.sandbox import SandboxSettings\n"
+        "class E(Environment[Task]):\n  splits = {'train': [Task(id='1')]}\n"
+        "  sandbox_settings = SandboxSettings(provider='nowhere')\n  def prompt(self): return 'x'\n  def grade(self, answer): return 1\n"
+        "from ludus.server.serve import run; from ludus.server.settings import ServerSettings\n"
+        "try: run([E], ServerSettings(port=0))\n"
+        "except Exception as error: print('REFUSED', type(error).__name__, error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert "REFUSED SandboxUnavailable there is no sandbox called 'nowhere'" in done.stdout
+
+
+# ── lifetime ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+SERVER = """
+import asyncio, sys
+from ludus.server.sandbox import SandboxSettings, find_provider
+from ludus.server.sandbox.owner import OWNER
+
+COMMAND = "setsid sleep 1000 & sleep 1000 & echo begun > begun; wait"
+
+async def main():
+    provider = find_provider(sys.argv[1])
+    await provider.open()
+    settings = SandboxSettings(provider=sys.argv[1], warm=2)
+    await provider.prepare(settings)
+    boxes = [await provider.create(settings) for _ in range(3)]
+    await provider.prepare(settings)
+    runs = [asyncio.create_task(box.run(["sh", "-c", COMMAND])) for box in boxes]
+    print(OWNER, flush=True)
+    await asyncio.gather(*runs)
+
+asyncio.run(main())
+"""
+
+
+def family_of(pid: int) -> set[int]:
+    """The processes below one."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1])
+            except OSError:
+                continue
+    known: set[int] = {pid}
+    while more := {pid for pid, parent in parents.items() if parent in known} - known:
+        known |= more
+    return known - {pid}
+
+
+def remains(owner: str) -> list[str]:
+    """What a server has left on the machine but for processes."""
+    places = [*Path("/sys/fs/cgroup").glob(f"**/{owner}-*"), *Path(tempfile.gettempdir()).glob(f"{owner}-*")]
+    return [str(place) for place in places if place.is_dir()]
+
+
+@pytest.mark.parametrize("provider", ["bubblewrap", "unsafe-local"])
+def test_a_killed_server_leaves_nothing(provider: str) -> None:
+    """Three boxes run commands with daemons, two are warm; each box is one process, under bubblewrap three."""
+    needs_bubblewrap()
+    wanted = 5 * (2 if provider == "bubblewrap" else 1) + 3 * 3
+    with subprocess.Popen([sys.executable, "-c", SERVER, provider], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        owner = server.stdout.readline().strip()
+        deadline = time.monotonic() + 10
+        while len(family := family_of(server.pid)) < wanted:
+            assert time.monotonic() < deadline, family
+        waiting = select.poll()
+        pids = {os.pidfd_open(pid): pid for pid in family}
+        for descriptor in pids:
+            waiting.register(descriptor, select.POLLIN)
+        server.kill()
+        while pids:
+            ended = waiting.poll(10_000)
+            assert ended, f"still running: {pids}"
+            for descriptor, _ in ended:
+                waiting.unregister(descriptor)
+                os.close(descriptor)
+                del pids[descriptor]
+    assert not is_alive(owner)
+    asyncio.run(reopened(provider))
+    assert remains(owner) == []
+
+
+async def reopened(name: str) -> None:
+    provider = find_provider(name)
+    await provider.open()
+    await provider.aclose()
+
+
+def test_a_box_whose_server_died_while_starting_it_is_swept() -> None:
+    words = ["ludus.server.sandbox.inside", "ludus-999999999-1"]
+    script = "print('up', flush=True); import time; time.sleep(1000)"
+    with subprocess.Popen([sys.executable, "-c", script, *words], stdout=subprocess.PIPE) as left:
+        assert left.stdout is not None
+        left.stdout.readline()
+        try:
+            assert end_left_behind() == 1
+            assert left.wait(5) == -signal.SIGKILL
+        finally:
+            left.kill()
+
+
+def test_groups_of_dead_servers_are_swept() -> None:
+    groups = Groups.find()
+    if groups is None:
+        pytest.skip("this machine lets us make no control groups")
+    left = [base / "ludus-999999999-1-abc" for base in set(groups._bases.values())]
+    for place in left:
+        place.mkdir()
+    assert groups.sweep() == len(left)
+    assert not any(place.exists() for place in left)
