@@ -158,8 +158,8 @@ async def test_a_fresh_box_is_opened_for_the_check_and_closed(tmp_path: Path) ->
     check = ProgramTests(tests=DOUBLES, fresh_box=fresh)
     assert (await check.check(Attempt(answer="print(int(input()) * 2)"))).value == 1
     assert [box.runs for box in closed] == [2]
-    with pytest.raises(AuthoringError, match="exactly one of box"):
-        ProgramTests(tests=DOUBLES)
+    with pytest.raises(AuthoringError, match="and not both"):
+        ProgramTests(tests=DOUBLES, fresh_box=fresh, box=lambda attempt: Folder(tmp_path))
 
 
 ADDS = [FunctionTest([1, 2], 3), FunctionTest([0.1, 0.2], 0.3), FunctionTest([[1], [2]], [1, 2], hidden=True)]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ludus.server.rewards.attempt import Attempt, FromEnvironment, FromTask, TakenStep
+from ludus.server.rewards.boxes import Box
 from ludus.server.rewards.calls import Called, CallOrder, Efficiency, NoErrors, NotCalled
 from ludus.server.rewards.checklist import Checklist, ChecklistError, lint_checklist, load_checklist
-from ludus.server.rewards.code import Box, FunctionTest, FunctionTests, ProgramTest, ProgramTests
+from ludus.server.rewards.code import FunctionTest, FunctionTests, ProgramTest, ProgramTests
 from ludus.server.rewards.evolving import Evolving, Seen
 from ludus.server.rewards.judges import (
     Budget,

@@ -7,10 +7,11 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from ludus.protocol.errors import AuthoringError
 from ludus.server.rewards.attempt import Attempt, Of, resolve
+from ludus.server.rewards.boxes import Box, verifier_of
 from ludus.server.rewards.nodes import Check
 from ludus.server.rewards.structure import FENCED
 from ludus.server.rewards.text import short
@@ -18,42 +19,6 @@ from ludus.server.rewards.verdict import Verdict
 
 CODE_CHARS: Final = 500_000
 """Longer programs are not run: they earn 0."""
-
-
-class Ran(Protocol):
-    """What came of one command."""
-
-    @property
-    def exit_code(self) -> int | None:
-        """None where a signal ended it."""
-        ...
-
-    @property
-    def stdout(self) -> bytes:
-        """What it printed, as far as the box kept it."""
-        ...
-
-    @property
-    def stderr(self) -> bytes:
-        """What it complained of."""
-        ...
-
-    @property
-    def limit(self) -> str | None:
-        """The limit that ended it, by name."""
-        ...
-
-
-class Box(Protocol):
-    """Where untrusted code runs: the part of a sandbox that checks need."""
-
-    async def run(self, argv: Sequence[str], *, stdin: bytes = b"") -> Ran:
-        """Run one command to its end. Raises when the box is broken, never for what the command does."""
-        ...
-
-    async def write(self, path: str, data: bytes) -> None:
-        """Write a file of its work directory."""
-        ...
 
 
 def code_of(attempt: Attempt) -> str:
@@ -91,21 +56,20 @@ class _InBox(Check):
     box: Callable[[Attempt], Box | Awaitable[Box]] | None = None
     """Finds the box to use, such as `FromEnvironment("sandbox")`; it stays open. The policy's traces are in it."""
     fresh_box: Callable[[Attempt], AbstractAsyncContextManager[Box]] | None = None
-    """Opens a box for this check alone, which the policy has never been in."""
+    """Opens a box for this check alone. Without either, it is the environment's `verifier()`."""
     all_or_nothing: bool = False
     """Whether only passing all tests earns anything."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.box is None) == (self.fresh_box is None):
-            raise AuthoringError(f"{self.label}: give exactly one of box=… and fresh_box=…")
+        if self.box is not None and self.fresh_box is not None:
+            raise AuthoringError(f"{self.label}: give box=… or fresh_box=…, and not both")
 
     async def check(self, attempt: Attempt) -> Verdict:
         """Run it."""
-        if self.fresh_box is not None:
-            async with self.fresh_box(attempt) as box:
+        if self.box is None:
+            async with (self.fresh_box or verifier_of)(attempt) as box:
                 return await self._run(attempt, box)
-        assert self.box is not None
         found: Any = self.box(attempt)
         return await self._run(attempt, await found if hasattr(found, "__await__") else found)
 

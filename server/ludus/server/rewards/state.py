@@ -7,16 +7,18 @@ import hashlib
 import os
 import sqlite3
 import stat
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from ludus.server.rewards.attempt import Attempt, Of, resolve
-from ludus.server.rewards.nodes import Check
+from ludus.server.rewards.boxes import fetch_database, fetch_tree, verifier_of
+from ludus.server.rewards.nodes import Begun, Check, Offload
 from ludus.server.rewards.text import short
 from ludus.server.rewards.verdict import Verdict
 
@@ -55,6 +57,21 @@ class DatabaseState(Check):
     """More rows than that in all tables are not read; the state is then worth 0."""
     max_bytes: int = 256 * 1024 * 1024
     """Nor is a larger file."""
+    in_box: bool = False
+    """Whether `database` is a path in the environment's `verifier()` box."""
+
+    def begin(self, attempt: Attempt, offload: Offload) -> Begun:
+        """In a thread, once the file is on this machine."""
+        return self._wait(self._in_box(attempt, offload)) if self.in_box else super().begin(attempt, offload)
+
+    async def _in_box(self, attempt: Attempt, offload: Offload) -> Any:
+        with tempfile.TemporaryDirectory() as folder:
+            async with verifier_of(attempt) as box:
+                try:
+                    path = await fetch_database(box, resolve(self.database, attempt), Path(folder), self.max_bytes)
+                except sqlite3.DatabaseError as error:
+                    return Verdict(0.0, str(error))
+            return await offload(replace(self, database=path).check, attempt)
 
     def check(self, attempt: Attempt) -> Verdict:
         """Read and compare."""
@@ -131,6 +148,21 @@ class FileTree(Check):
     """A file that is larger is wrong."""
     max_files: int = 10_000
     """Of more files, the tree is worth 0."""
+    in_box: bool = False
+    """Whether `directory` is a path in the environment's `verifier()` box."""
+
+    def begin(self, attempt: Attempt, offload: Offload) -> Begun:
+        """In a thread, once the files are on this machine."""
+        return self._wait(self._in_box(attempt, offload)) if self.in_box else super().begin(attempt, offload)
+
+    async def _in_box(self, attempt: Attempt, offload: Offload) -> Any:
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder, "tree")
+            async with verifier_of(attempt) as box:
+                source = str(resolve(self.directory, attempt))
+                if not await fetch_tree(box, source, root, files=self.max_files, limit=self.max_bytes):
+                    return Verdict(0.0, f"there are more than {self.max_files} files")
+            return await offload(replace(self, directory=root).check, attempt)
 
     def check(self, attempt: Attempt) -> Verdict:
         """Read and compare."""
