@@ -98,6 +98,23 @@ def test_a_missing_unit_may_be_allowed_and_a_wrong_one_never_is() -> None:
     assert value(Numeric(5.0, "kg", unit_required=False), "5000 g") == 1
 
 
+@pytest.mark.parametrize(
+    "check",
+    [
+        Exact("sesame"),
+        Normalised(["sesame", "open"]),
+        Numeric(31337.0, "m"),
+        Fields({"word": "sesame", "n": 31337}),
+    ],
+)
+@pytest.mark.parametrize("answer", ["no", "12 m", "12 kg", '{"word": "x", "n": 1, "m": 2}'])
+def test_what_is_expected_stands_in_no_evidence(check: Any, answer: str) -> None:
+    verdict = check.check(Attempt(answer=answer))
+    assert verdict.value < 1
+    assert "sesame" not in verdict.evidence
+    assert "31337" not in verdict.evidence
+
+
 @given(st.text())
 def test_any_text_can_be_searched_for_numbers(text: str) -> None:
     assert all(math.isfinite(found.value) for found in read_quantities(text))

@@ -201,6 +201,34 @@ async def test_plain_methods_run_in_a_thread_unless_the_environment_says_that_th
     assert threads == [False, True]
 
 
+async def test_plain_methods_of_one_episode_never_run_at_the_same_time(playing: Host) -> None:
+    class Graded(Asking):
+        inside = 0
+
+        def setup(self) -> None:
+            self.met = threading.Event()
+
+        def visit(self) -> float:
+            self.inside += 1
+            if self.inside == 2:
+                self.met.set()
+            met = self.met.wait(0.05)  # for what must not happen
+            self.inside -= 1
+            return float(not met)
+
+        @reward
+        def first(self) -> float:
+            return self.visit()
+
+        @reward
+        def second(self) -> float:
+            return self.visit()
+
+    host = await playing(Graded)
+    (episode,) = await host.start()
+    assert (await host.grade(episode, "")).reward.value == 2.0
+
+
 async def test_variants_may_have_a_rubric_of_their_own(playing: Host) -> None:
     class Graded(Asking):
         rubric = [right]

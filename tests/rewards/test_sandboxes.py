@@ -106,7 +106,8 @@ async def test_what_is_left_in_the_box_is_compared(playing: Host, settings: Sand
 
     host = await playing(Left)
     insert = "import sqlite3; c = sqlite3.connect('shop.db'); c.execute('INSERT INTO t VALUES (1)'); c.commit()"
-    assert await play(f'python3 -c "{insert}"; mkdir notes; echo hi > notes/a; rm gone') == (1.0, pytest.approx(2 / 3))
+    database, files = await play(f'python3 -c "{insert}"; mkdir notes; echo hi > notes/a; rm gone')
+    assert (database, files) == (1.0, 2 / 3)
     assert await play("rm gone; ln -s nowhere gone; ln -s /etc/hostname linked") == (0.0, 0.0)
     assert await play("rm shop.db; ln -s /etc/passwd shop.db") == (0.0, 0.0)
 

@@ -113,6 +113,11 @@ class Efficiency(Check):
     best: Of[int]
     worst: Of[int]
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.best, int) and isinstance(self.worst, int) and self.worst <= self.best:
+            raise AuthoringError(f"Efficiency: worst ({self.worst}) must be more than best ({self.best})")
+
     def check(self, attempt: Attempt) -> Verdict:
         """Count the steps."""
         best, worst = resolve(self.best, attempt), resolve(self.worst, attempt)

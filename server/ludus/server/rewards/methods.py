@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -89,8 +90,13 @@ class MethodCheck(Check):
         return found
 
     def begin(self, attempt: Attempt, offload: Offload) -> Begun:
-        """In a thread where the environment says that its methods may block."""
-        return self._wait(offload(self.check, attempt)) if self.offloaded else super().begin(attempt, offload)
+        """In a thread where the environment says that its methods may block, one after the other."""
+        return self._wait(self._in_turn(attempt, offload)) if self.offloaded else super().begin(attempt, offload)
+
+    async def _in_turn(self, attempt: Attempt, offload: Offload) -> Any:
+        # Methods of one instance share its state; authors expect no two of them to run at once.
+        async with vars(attempt.environment).setdefault("_reward_turn", asyncio.Lock()):
+            return await offload(self.check, attempt)
 
 
 @dataclass(frozen=True)

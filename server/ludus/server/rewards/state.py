@@ -83,14 +83,14 @@ class DatabaseState(Check):
             return Verdict(0.0, f"the database cannot be read: {error}")
         if before is None:
             wrong = _changes(wanted, found)
-            return Verdict(float(not wrong), _tell(wrong, "differs by "))
+            return Verdict(float(not wrong), _tell(wrong, "differs by ", cells=False))
         required, made = _changes(before, wanted), _changes(before, found)
         right = sum((required & made).values())
         every = sum((required | made).values())
         if not every:
             return Verdict(1.0, "nothing had to change, and nothing did")
         said = f"{right} of {sum(required.values())} required changes, {sum((made - required).values())} others"
-        told = [said, _tell(required - made, "missing: "), _tell(made - required, "not asked for: ")]
+        told = [said, _tell(required - made, "missing: ", cells=False), _tell(made - required, "not asked for: ")]
         return Verdict(right / every, "; ".join(filter(None, told)))
 
     def _read(self, attempt: Attempt, place: Any) -> Tables:
@@ -237,12 +237,13 @@ def _changes(before: Tables, after: Tables) -> Counter[tuple[str, str, Row]]:
     return found
 
 
-def _tell(changes: Mapping[tuple[str, str, Row], int], what: str) -> str:
+def _tell(changes: Mapping[tuple[str, str, Row], int], what: str, *, cells: bool = True) -> str:
+    """Some changes in words; without `cells` where they tell of what is expected, which is private."""
     said = []
     for kind, table, row in islice(changes, 5):
-        cells = [f"{cell[0]}={short(_text(cell[1]))}" for cell in row if isinstance(cell, tuple)]
-        said.append(f"{what}{kind} in {table}: {', '.join(cells) or row[0]}")
-    return "; ".join(said)
+        shown = [f"{cell[0]}={short(_text(cell[1]))}" for cell in row if isinstance(cell, tuple)] if cells else []
+        said.append(f"{what}{kind} in {table}" + (f": {', '.join(shown)}" if shown else ""))
+    return "; ".join(dict.fromkeys(said))
 
 
 def _text(value: Any) -> str:

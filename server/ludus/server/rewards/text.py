@@ -32,7 +32,7 @@ class Exact(Check):
         """Compare."""
         said = resolve(self.of, attempt).strip()
         wanted = _several(resolve(self.expected, attempt))
-        return _same(said, wanted, said in [one.strip() for one in wanted])
+        return _same(said, said in [one.strip() for one in wanted])
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Normalised(Check):
         if len(said) > TEXT_CHARS:
             return Verdict(0.0, f"the answer has {len(said)} characters")
         wanted = _several(resolve(self.expected, attempt))
-        return _same(said, wanted, normalise(said) in [normalise(one) for one in wanted])
+        return _same(said, normalise(said) in [normalise(one) for one in wanted])
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,8 @@ class Numeric(Check):
             return Verdict(0.0, f"{short(last.text)} is not in a unit of the kind {self.unit}")
         expected = float(resolve(self.expected, attempt))
         right = math.isclose(value, expected, rel_tol=self.relative, abs_tol=self.absolute)
-        unit = f" {self.unit}" if self.unit else ""
-        return Verdict(float(right), f"{short(last.text)} is {value:g}{unit}; expected {expected:g}{unit}")
+        read = f"{short(last.text)} is {value:g}{f' {self.unit}' if self.unit else ''}"
+        return Verdict(float(right), read if right else f"{read}, which is not within the tolerance")
 
     def _convert(self, found: Quantity) -> float | None:
         if self._unit is None:
@@ -153,5 +153,6 @@ def _several(expected: str | Sequence[str]) -> Sequence[str]:
     return [expected] if isinstance(expected, str) else expected
 
 
-def _same(said: str, wanted: Sequence[str], right: bool) -> Verdict:
-    return Verdict(float(right), "" if right else f"{short(said)} is not {' or '.join(map(short, wanted[:5]))}")
+def _same(said: str, right: bool) -> Verdict:
+    # What is expected is private: it stands in no evidence, which leaves the server.
+    return Verdict(float(right), "" if right else f"{short(said)} is something else")
