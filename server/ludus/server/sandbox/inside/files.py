@@ -8,18 +8,16 @@ from __future__ import annotations
 import errno
 import io
 import os
-import shutil
 import stat
-import tarfile
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ludus.server.sandbox.inside.messages import Refused
 
-MAX_ENTRIES = 10_000
+if TYPE_CHECKING:
+    import tarfile
 
-# Not "data", which refuses links that lead outside: here they lead nowhere but into the box. Unknown before 3.11.4.
-_EXTRACTION: dict[str, Any] = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
+MAX_ENTRIES = 10_000
 
 
 def _parts(path: str) -> list[str]:
@@ -127,6 +125,8 @@ def _kind(mode: int) -> str:
 
 def snapshot(config: dict[str, Any]) -> bytes:
     """The work directory as a tar archive, no larger than twice what the disk may hold."""
+    import tarfile  # here, as shutil below: few boxes need them, and every box would wait for them
+
     archive = io.BytesIO()
     room = config["disk"]["bytes"]
 
@@ -144,6 +144,11 @@ def snapshot(config: dict[str, Any]) -> bytes:
 
 def restore(config: dict[str, Any], data: bytes) -> None:
     """Replace the work directory's content by an archive's."""
+    import shutil
+    import tarfile
+
+    # Not "data", which refuses links that lead outside: here they lead nowhere but into the box. New in 3.11.4.
+    how: dict[str, Any] = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
     home = config["home"]
     for folder, below, _ in os.walk(home):
         for name in below:
@@ -157,4 +162,4 @@ def restore(config: dict[str, Any], data: bytes) -> None:
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         for member in tar:
             member.uid = member.gid = config["user"]
-            tar.extract(member, home, numeric_owner=True, **_EXTRACTION)
+            tar.extract(member, home, numeric_owner=True, **how)

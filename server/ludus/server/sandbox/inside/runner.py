@@ -7,7 +7,6 @@ so that nobody inside can look into it. When the socket closes, everything ends.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 from typing import Any
@@ -80,5 +79,7 @@ def main(descriptor: int) -> None:
         pass
     finally:
         if not config["alone"]:
+            import shutil
+
             Tree(alone=False).kill(0)
             shutil.rmtree(config["home"], ignore_errors=True)
