@@ -64,6 +64,7 @@ async def test_an_unscored_check_makes_the_rubric_unscored_and_what_was_scored_i
     assert reward.missing == {"b": "the judge was down"}
 
 
+@pytest.mark.requirement("REW-13")
 @pytest.mark.parametrize("make", [says, later])
 async def test_an_optional_unscored_check_leaves_the_mean_to_the_others(make: Callable[..., Check]) -> None:
     reward = await score(make(1.0, "a"), make(0.5, "c"), make(None, "b", optional=True, weight=9.0))
