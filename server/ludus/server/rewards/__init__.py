@@ -1,33 +1,40 @@
-"""Say what is good: rubrics of weighted checks, judges, process rewards and group scores."""
+"""Say what is good: rubrics of weighted checks, judges, process rewards and group scores.
+
+Names are imported when they are first used: a server needs few of them, and each check costs some of its start.
+"""
 
 from __future__ import annotations
 
-from ludus.server.rewards.attempt import Attempt, FromEnvironment, FromTask, TakenStep
-from ludus.server.rewards.boxes import Box
-from ludus.server.rewards.calls import Called, CallOrder, Efficiency, NoErrors, NotCalled
-from ludus.server.rewards.checklist import Checklist, ChecklistError, lint_checklist, load_checklist
-from ludus.server.rewards.code import FunctionTest, FunctionTests, ProgramTest, ProgramTests
-from ludus.server.rewards.evolving import Evolving, Seen
-from ludus.server.rewards.judges import (
-    Budget,
-    Endpoint,
-    Judge,
-    PairwiseJudge,
-    Panel,
-    Price,
-    ReferenceJudge,
-    Scale,
-    judged_by,
-)
-from ludus.server.rewards.mathematics import MathEqual
-from ludus.server.rewards.methods import check, metric, reward
-from ludus.server.rewards.nodes import Cap, Check, Gate, Node, Penalty, Sequential, Total, Weighted
-from ludus.server.rewards.rubric import Rubric
-from ludus.server.rewards.state import DatabaseState, FileTree
-from ludus.server.rewards.structure import Fields, JsonSchema
-from ludus.server.rewards.text import Exact, Normalised, Numeric, Pattern
-from ludus.server.rewards.tournament import Comparing, Tournament
-from ludus.server.rewards.verdict import Verdict
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ludus.server.rewards.attempt import Attempt, FromEnvironment, FromTask, TakenStep
+    from ludus.server.rewards.boxes import Box
+    from ludus.server.rewards.calls import Called, CallOrder, Efficiency, NoErrors, NotCalled
+    from ludus.server.rewards.checklist import Checklist, ChecklistError, lint_checklist, load_checklist
+    from ludus.server.rewards.code import FunctionTest, FunctionTests, ProgramTest, ProgramTests
+    from ludus.server.rewards.evolving import Evolving, Seen
+    from ludus.server.rewards.judges import (
+        Budget,
+        Endpoint,
+        Judge,
+        PairwiseJudge,
+        Panel,
+        Price,
+        ReferenceJudge,
+        Scale,
+        judged_by,
+    )
+    from ludus.server.rewards.mathematics import MathEqual
+    from ludus.server.rewards.methods import check, metric, reward
+    from ludus.server.rewards.nodes import Cap, Check, Gate, Node, Penalty, Sequential, Total, Weighted
+    from ludus.server.rewards.rubric import Rubric
+    from ludus.server.rewards.state import DatabaseState, FileTree
+    from ludus.server.rewards.structure import Fields, JsonSchema
+    from ludus.server.rewards.text import Exact, Normalised, Numeric, Pattern
+    from ludus.server.rewards.tournament import Comparing, Tournament
+    from ludus.server.rewards.verdict import Verdict
 
 __all__ = [
     "Attempt",
@@ -84,3 +91,72 @@ __all__ = [
     "metric",
     "reward",
 ]
+
+_HOMES: Final = {
+    "Attempt": "ludus.server.rewards.attempt",
+    "FromEnvironment": "ludus.server.rewards.attempt",
+    "FromTask": "ludus.server.rewards.attempt",
+    "TakenStep": "ludus.server.rewards.attempt",
+    "Box": "ludus.server.rewards.boxes",
+    "Called": "ludus.server.rewards.calls",
+    "CallOrder": "ludus.server.rewards.calls",
+    "Efficiency": "ludus.server.rewards.calls",
+    "NoErrors": "ludus.server.rewards.calls",
+    "NotCalled": "ludus.server.rewards.calls",
+    "Checklist": "ludus.server.rewards.checklist",
+    "ChecklistError": "ludus.server.rewards.checklist",
+    "lint_checklist": "ludus.server.rewards.checklist",
+    "load_checklist": "ludus.server.rewards.checklist",
+    "FunctionTest": "ludus.server.rewards.code",
+    "FunctionTests": "ludus.server.rewards.code",
+    "ProgramTest": "ludus.server.rewards.code",
+    "ProgramTests": "ludus.server.rewards.code",
+    "Evolving": "ludus.server.rewards.evolving",
+    "Seen": "ludus.server.rewards.evolving",
+    "Budget": "ludus.server.rewards.judges",
+    "Endpoint": "ludus.server.rewards.judges",
+    "Judge": "ludus.server.rewards.judges",
+    "PairwiseJudge": "ludus.server.rewards.judges",
+    "Panel": "ludus.server.rewards.judges",
+    "Price": "ludus.server.rewards.judges",
+    "ReferenceJudge": "ludus.server.rewards.judges",
+    "Scale": "ludus.server.rewards.judges",
+    "judged_by": "ludus.server.rewards.judges",
+    "MathEqual": "ludus.server.rewards.mathematics",
+    "check": "ludus.server.rewards.methods",
+    "metric": "ludus.server.rewards.methods",
+    "reward": "ludus.server.rewards.methods",
+    "Cap": "ludus.server.rewards.nodes",
+    "Check": "ludus.server.rewards.nodes",
+    "Gate": "ludus.server.rewards.nodes",
+    "Node": "ludus.server.rewards.nodes",
+    "Penalty": "ludus.server.rewards.nodes",
+    "Sequential": "ludus.server.rewards.nodes",
+    "Total": "ludus.server.rewards.nodes",
+    "Weighted": "ludus.server.rewards.nodes",
+    "Rubric": "ludus.server.rewards.rubric",
+    "DatabaseState": "ludus.server.rewards.state",
+    "FileTree": "ludus.server.rewards.state",
+    "Fields": "ludus.server.rewards.structure",
+    "JsonSchema": "ludus.server.rewards.structure",
+    "Exact": "ludus.server.rewards.text",
+    "Normalised": "ludus.server.rewards.text",
+    "Numeric": "ludus.server.rewards.text",
+    "Pattern": "ludus.server.rewards.text",
+    "Comparing": "ludus.server.rewards.tournament",
+    "Tournament": "ludus.server.rewards.tournament",
+    "Verdict": "ludus.server.rewards.verdict",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

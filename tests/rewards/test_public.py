@@ -1,0 +1,28 @@
+"""What `ludus.server.rewards` offers: every name is there, and importing the server imports none of the checks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from ludus.server import rewards
+
+
+@pytest.mark.parametrize("name", rewards.__all__)
+def test_every_public_name_is_there_and_says_what_it_is(name: str) -> None:
+    assert name in dir(rewards)
+    assert getattr(rewards, name).__doc__
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        rewards.Nothing  # noqa: B018
+
+
+def test_the_server_starts_without_importing_checks_that_nobody_uses() -> None:
+    program = "import sys, ludus.server; print([m for m in sys.modules if m.startswith('ludus.server.rewards.')])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True)
+    for unused in ("judges", "mathematics", "state", "checklist", "tournament", "units"):
+        assert f"'ludus.server.rewards.{unused}'" not in done.stdout
