@@ -130,7 +130,7 @@ ESCAPES = [
     py("reads it through the root of process 1", "attempt(open, '/proc/1/root' + os.environ['CANARY'])"),
     py("reads through the old root", "for p in ('/oldroot', '/newroot', '/.ludus/stage', '/proc/self/root/..'):\n"
        "  for folder, _, files in os.walk(p):\n    if 'canary' in files: print('BREACH', folder)"),
-    py("writes into the system", "for p in ('/usr/x', '/etc/x', '/x', '/bin/x', '/lib/x', '/dev/x', '/root/x', "
+    py("writes into the system", "for p in ('/usr/x', '/etc/x', '/x', '/bin/x', '/lib/x', '/dev/x', '/tmp/../x', "
        "'/.ludus/x', '/.ludus/inside/runner.py', sys.prefix + '/x', '/etc/passwd'): attempt(open, p, 'a')"),
     py("writes over the interpreter", "attempt(open, sys.executable, 'r+b')"),
     py("replaces what Python imports", "import encodings; attempt(open, encodings.__file__, 'a')"),

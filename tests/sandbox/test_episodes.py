@@ -203,7 +203,8 @@ def test_serving_ends_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
         "from ludus.server import Environment, Task; from ludus.server.sandbox import SandboxSettings\n"
         "class E(Environment[Task]):\n  splits = {'train': [Task(id='1')]}\n"
-        "  sandbox_settings = SandboxSettings(provider='nowhere')\n  def prompt(self): return 'x'\n  def grade(self, answer): return 1\n"
+        "  sandbox_settings = SandboxSettings(provider='nowhere')\n"
+        "  def prompt(self): return 'x'\n  def grade(self, answer): return 1\n"
         "from ludus.server.serve import run; from ludus.server.settings import ServerSettings\n"
         "try: run([E], ServerSettings(port=0))\n"
         "except Exception as error: print('REFUSED', type(error).__name__, error)"

@@ -37,7 +37,7 @@ from ludus.server.principal import Principal
 from ludus.server.register import Register
 from ludus.server.replay import repeat
 from ludus.server.runner import StepCounts, StepRunner
-from ludus.server.sandbox import Sandboxes, SandboxUnavailable, SandboxUnsupported
+from ludus.server.sandbox import Sandboxes
 from ludus.server.scoring import score
 from ludus.server.workers import Workers
 
@@ -98,10 +98,8 @@ class EpisodeHost:
         self.ready = False
         self._workers = Workers(self.limits.threads)
         self._library = Library(self.catalog, self._workers)
-        self._sandboxes = Sandboxes()
-        self._opener = Opener(self._workers, self._sandboxes, self.limits.setup_seconds, self.limits.grace_seconds)
-        self.refusal: SandboxUnavailable | SandboxUnsupported | None = None
-        """Why it could not be entered, once that was tried."""
+        self.sandboxes = Sandboxes()
+        self._opener = Opener(self._workers, self.sandboxes, self.limits.setup_seconds, self.limits.grace_seconds)
         self._capacity = Capacity(self.limits.max_episodes, self.limits.max_queue, self.limits.queue_seconds)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._started: Counter[str] = Counter()
@@ -110,16 +108,13 @@ class EpisodeHost:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        wanted = [one.cls.sandbox_settings for one in self.catalog.values()]
-        try:
-            await self._sandboxes.open(settings for settings in wanted if settings is not None)
-        except (SandboxUnavailable, SandboxUnsupported) as error:
-            self.refusal = error
-            raise
+        await self.sandboxes.open(one.cls.sandbox_settings for one in self.catalog.values())
         self.runner = StepRunner(self._workers, self.journal, self._end)
         linger = self.limits.linger_seconds
         self._register = Register(self.journal, linger)
-        self._starts = Once[tuple[Episode, ...]](self._spawn, linger, self._any_known)
+        self._starts = Once[tuple[Episode, ...]](
+            self._spawn, linger, lambda es: any(e.id in self._register for e in es)
+        )
         self._forks = Once[Episode](self._spawn, linger, lambda episode: episode.id in self._register)
         self._scores = Once[e.ScoreGroupResult](self._spawn, linger)
         self._reaper = self._loop.create_task(self._reap())
@@ -144,7 +139,7 @@ class EpisodeHost:
         await asyncio.wait(waiting, timeout=self.limits.grace_seconds)
         for stray in (task for task in waiting if not task.done()):
             log.error("a task of environment code ignores its cancellation: %r", stray.get_name())
-        await self._sandboxes.aclose()
+        await self.sandboxes.aclose()
         self._workers.close()
 
     # ── environments and tasks ─────────────────────────────────────────────────────────────────────────────────────
@@ -453,9 +448,6 @@ class EpisodeHost:
                 self._end(episode, EndReason.EXPIRED, None)
         elif now - episode.used > self.limits.idle_seconds:
             self._register.bury(episode)
-
-    def _any_known(self, episodes: tuple[Episode, ...]) -> bool:
-        return any(episode.id in self._register for episode in episodes)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = self._loop.create_task(coroutine)

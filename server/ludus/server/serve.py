@@ -153,8 +153,8 @@ class LudusServer(uvicorn.Server):
         try:
             await super().startup(sockets)
         except SystemExit:  # all that uvicorn makes of an application that cannot start
-            if self.app.context.host.refusal is not None:
-                raise self.app.context.host.refusal from None
+            if (refusal := self.app.context.host.sandboxes.refusal) is not None:
+                raise refusal from None
             raise
         if not self.started:
             return
@@ -234,7 +234,7 @@ async def serving(
     try:
         await asyncio.wait((task, started), return_when=asyncio.FIRST_COMPLETED)
         if task.done():
-            refusal = server.app.context.host.refusal
+            refusal = server.app.context.host.sandboxes.refusal
             raise refusal or ServeError(f"the server did not start: {task.exception() or 'see its log'}")
         yield server
     finally:

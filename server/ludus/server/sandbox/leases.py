@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal
 
-from ludus.server.sandbox.errors import SandboxFailed, SandboxFileError
+from ludus.server.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnavailable, SandboxUnsupported
 from ludus.server.sandbox.model import Sandbox, SandboxProvider, SandboxSettings
 from ludus.server.sandbox.registry import find_provider
 
@@ -23,9 +23,11 @@ class Sandboxes:
 
     def __init__(self) -> None:
         self._providers: dict[str, SandboxProvider] = {}
+        self.refusal: SandboxUnavailable | SandboxUnsupported | None = None
+        """Why they could not be opened, once that was tried."""
 
-    async def open(self, wanted: Iterable[SandboxSettings]) -> None:
-        """Open every provider that is wanted, and warm its boxes.
+    async def open(self, wanted: Iterable[SandboxSettings | None]) -> None:
+        """Open every provider that is wanted, and warm its boxes; None wants nothing.
 
         Raises:
             SandboxUnavailable: one cannot work here.
@@ -33,13 +35,17 @@ class Sandboxes:
         """
         try:
             for settings in dict.fromkeys(wanted):
+                if settings is None:
+                    continue
                 provider = self._providers.get(settings.provider)
                 if provider is None:
                     provider = find_provider(settings.provider)
                     await provider.open()
                     self._providers[settings.provider] = provider
                 await provider.prepare(settings)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, SandboxUnavailable | SandboxUnsupported):
+                self.refusal = error
             await self.aclose()
             raise
 
