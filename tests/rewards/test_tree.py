@@ -13,7 +13,21 @@ from hypothesis import strategies as st
 
 from ludus.protocol import Reward
 from ludus.protocol.errors import AuthoringError
-from ludus.server.rewards import Attempt, Cap, Check, Gate, Penalty, Rubric, Sequential, Total, Verdict, Weighted, check
+from ludus.server.rewards import (
+    Attempt,
+    Cap,
+    Check,
+    EachStep,
+    Gate,
+    Penalty,
+    Rubric,
+    Sequential,
+    TakenStep,
+    Total,
+    Verdict,
+    Weighted,
+    check,
+)
 from ludus.server.rewards.nodes import Node
 
 
@@ -135,6 +149,34 @@ async def test_a_penalty_takes_away_without_a_share_in_the_mean_and_not_below_th
 async def test_a_penalty_that_cannot_be_judged_leaves_nothing_scored() -> None:
     assert not (await score(says(1.0, "a"), Penalty(says(None, "rude")))).valid
     assert (await score(says(1.0, "a"), Penalty(says(None, "rude"), optional=True))).value == 1.0
+
+
+STEPS = tuple(TakenStep(n, "look", {"page": n}) for n in (1, 2, 3))
+
+
+def page(attempt: Attempt) -> Verdict:
+    assert attempt.answer == ""
+    number = attempt.steps[-1].arguments["page"]
+    return Verdict.unscored("down") if number == 3 else Verdict(float(number == len(attempt.steps) == 2))
+
+
+async def test_each_step_is_judged_as_it_stood_then_and_has_its_component() -> None:
+    rubric = Rubric([says(1.0, "a"), EachStep(check(page), name="way")])
+    reward = await rubric.score(Attempt("x", steps=STEPS[:2]))
+    assert reward.value == 0.75
+    assert {name: (part.value, part.weight) for name, part in reward.components.items()} == {
+        "a": (1.0, 0.5),
+        "way/step-1": (0.0, 0.25),
+        "way/step-2": (1.0, 0.25),
+    }
+
+
+async def test_a_step_that_cannot_be_judged_is_unscored_or_leaves_the_mean() -> None:
+    strict = await Rubric(EachStep(check(page))).score(Attempt("x", steps=STEPS))
+    assert (strict.valid, strict.reason) == (False, "step-3: down")
+    lenient = await Rubric(EachStep(check(page, optional=True))).score(Attempt("x", steps=STEPS))
+    assert (lenient.value, lenient.missing) == (0.5, {"page/step-3": "down"})
+    assert (await Rubric(EachStep(check(page), empty=1.0)).score(Attempt("x"))).value == 1.0
 
 
 async def test_named_groups_name_what_they_hold_and_unnamed_ones_do_not() -> None:

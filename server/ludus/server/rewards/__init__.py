@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ludus.server.rewards.mathematics import MathEqual
     from ludus.server.rewards.methods import check, metric, reward
     from ludus.server.rewards.nodes import Cap, Check, Gate, Node, Penalty, Sequential, Total, Weighted
+    from ludus.server.rewards.process import EachStep
     from ludus.server.rewards.rubric import Rubric
     from ludus.server.rewards.state import DatabaseState, FileTree
     from ludus.server.rewards.structure import Fields, JsonSchema
@@ -48,6 +49,7 @@ __all__ = [
     "ChecklistError",
     "Comparing",
     "DatabaseState",
+    "EachStep",
     "Efficiency",
     "Endpoint",
     "Evolving",
@@ -134,6 +136,7 @@ _HOMES: Final = {
     "Sequential": "ludus.server.rewards.nodes",
     "Total": "ludus.server.rewards.nodes",
     "Weighted": "ludus.server.rewards.nodes",
+    "EachStep": "ludus.server.rewards.process",
     "Rubric": "ludus.server.rewards.rubric",
     "DatabaseState": "ludus.server.rewards.state",
     "FileTree": "ludus.server.rewards.state",

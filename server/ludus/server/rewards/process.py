@@ -1,0 +1,54 @@
+"""Judging the way step by step at the end of an episode, all steps at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ludus.server.rewards.attempt import Attempt
+from ludus.server.rewards.nodes import Begun, Check, Node, Offload, Outcome, settled
+
+
+@dataclass(frozen=True)
+class EachStep(Node):
+    """The mean of a check over the steps, each with a component `step-N`, so that trainers can give each its credit.
+
+    The check sees the attempt as it was after that step: `attempt.steps[-1]` is the step, and there is no answer. With
+    a judge, this asks once per step and at the end, where a `@reward(when="step")` method would hold up each step.
+    A step that cannot be judged leaves it unscored, or, with `optional` on the check, leaves the mean.
+    """
+
+    check: Check
+    empty: float = 0.0
+    """The value of an episode without steps."""
+
+    def names(self) -> Iterator[str]:
+        """One for all steps."""
+        yield f"{self._title}/step"
+
+    @property
+    def _title(self) -> str:
+        return self.name or self.check.label
+
+    async def begin(self, attempt: Attempt, offload: Offload) -> Outcome:
+        """Evaluate all steps concurrently."""
+        if not attempt.steps:
+            return Outcome(self._title, self.empty, "there are no steps", [(Outcome("none", self.empty), 1.0)])
+        begun: list[Begun] = [
+            self.check.begin(replace(attempt, steps=attempt.steps[:count], answer=""), offload)
+            for count in range(1, len(attempt.steps) + 1)
+        ]
+        outcomes = await settled(begun)
+        named = [
+            Outcome(f"step-{step.number}", outcome.value, outcome.evidence)
+            for step, outcome in zip(attempt.steps, outcomes, strict=True)
+        ]
+        scored = [outcome.value for outcome in named if outcome.value is not None]
+        missing = next((outcome for outcome in named if outcome.value is None), None)
+        if not scored or (missing is not None and not self.check.optional):
+            assert missing is not None
+            return Outcome(self._title, None, f"{missing.name}: {missing.evidence}", [(one, 0.0) for one in named])
+        share = 1.0 / len(scored)
+        parts = [(one, share if one.value is not None else 0.0) for one in named]
+        return Outcome(self._title, math.fsum(scored) * share, "", parts)
