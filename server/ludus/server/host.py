@@ -112,9 +112,7 @@ class EpisodeHost:
         self.runner = StepRunner(self._workers, self.journal, self._end)
         linger = self.limits.linger_seconds
         self._register = Register(self.journal, linger)
-        self._starts = Once[tuple[Episode, ...]](
-            self._spawn, linger, lambda es: any(e.id in self._register for e in es)
-        )
+        self._starts = Once[tuple[Episode, ...]](self._spawn, linger, lambda g: any(e.id in self._register for e in g))
         self._forks = Once[Episode](self._spawn, linger, lambda episode: episode.id in self._register)
         self._scores = Once[e.ScoreGroupResult](self._spawn, linger)
         self._reaper = self._loop.create_task(self._reap())
