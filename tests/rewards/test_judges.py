@@ -20,6 +20,7 @@ from ludus.server.rewards import (
     Budget,
     Endpoint,
     Exact,
+    FileCache,
     Judge,
     PairwiseJudge,
     Panel,
@@ -31,7 +32,7 @@ from ludus.server.rewards import (
     judged_by,
     load_checklist,
 )
-from ludus.server.rewards.judges import families_of
+from ludus.server.rewards.judges import MemoryCache, families_of
 from ludus.server.rewards.judges.judge import agreement
 from ludus.server.rewards.judges.opinion import Fences, Shown, Unreadable, read_comparison, read_opinion, visible
 
@@ -220,6 +221,34 @@ async def test_the_same_question_is_paid_for_once_and_failures_are_not_remembere
     ):
         await other
     assert len(served.requests) == 5
+
+
+async def test_verdicts_in_a_file_outlive_the_endpoint(served: Any, endpoint: Make, say: Any, tmp_path: Any) -> None:
+    served.says(say.verdict(1, "kept"))
+    verdicts = []
+    for _ in range(2):
+        cache = FileCache(tmp_path / "verdicts.db")
+        verdicts.append(await Judge("?", endpoint(cache=cache)).check(Attempt("x")))
+        cache.close()
+    assert verdicts[0] == verdicts[1] == (1.0, "judge-1 gives 1: kept")
+    assert len(served.requests) == 1
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_caches_are_mappings(kind: str, tmp_path: Any) -> None:
+    cache = MemoryCache(size=2) if kind == "memory" else FileCache(tmp_path / "verdicts.db")
+    cache["a"], cache["b"], cache["a"] = "1", "2", "3"
+    assert dict(cache) == {"a": "3", "b": "2"}
+    del cache["a"]
+    with pytest.raises(KeyError):
+        del cache["a"]
+    assert cache.get("a") is None
+    assert len(cache) == 1
+    if isinstance(cache, FileCache):
+        cache.close()
+    else:
+        cache["c"] = cache["d"] = "4"
+        assert set(cache) == {"c", "d"}
 
 
 # ── several judges ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ludus.server.rewards.judges import (
         Budget,
         Endpoint,
+        FileCache,
         Judge,
         PairwiseJudge,
         Panel,
@@ -55,6 +56,7 @@ __all__ = [
     "Evolving",
     "Exact",
     "Fields",
+    "FileCache",
     "FileTree",
     "FromEnvironment",
     "FromTask",
@@ -116,6 +118,7 @@ _HOMES: Final = {
     "Evolving": "ludus.server.rewards.evolving",
     "Seen": "ludus.server.rewards.evolving",
     "Budget": "ludus.server.rewards.judges",
+    "FileCache": "ludus.server.rewards.judges",
     "Endpoint": "ludus.server.rewards.judges",
     "Judge": "ludus.server.rewards.judges",
     "PairwiseJudge": "ludus.server.rewards.judges",

@@ -8,11 +8,12 @@ import json
 import os
 import random
 import weakref
-from collections import OrderedDict
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
+
+from ludus.server.rewards.judges.caches import MemoryCache
 
 if TYPE_CHECKING:
     import httpx
@@ -21,7 +22,6 @@ RETRIED_STATUSES: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520
 REPLY_BYTES: Final = 1_000_000
 """A longer reply is a failure."""
 _LONGEST_PAUSE: Final = 20.0
-_CACHED: Final = 10_000
 
 
 class JudgeFailed(Exception):
@@ -69,32 +69,6 @@ class Completion:
     """As the endpoint reports it."""
 
 
-class Memory(MutableMapping[str, str]):
-    """A cache of bounded size; what was used longest ago goes first."""
-
-    def __init__(self, size: int = _CACHED) -> None:
-        self._size = size
-        self._held: OrderedDict[str, str] = OrderedDict()
-
-    def __getitem__(self, key: str) -> str:
-        self._held.move_to_end(key)
-        return self._held[key]
-
-    def __setitem__(self, key: str, value: str) -> None:
-        self._held[key] = value
-        if len(self._held) > self._size:
-            self._held.popitem(last=False)
-
-    def __delitem__(self, key: str) -> None:
-        del self._held[key]
-
-    def __iter__(self) -> Any:
-        return iter(self._held)
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-
 @dataclass(eq=False)
 class Endpoint:
     """A model behind `POST {base_url}/chat/completions`.
@@ -125,8 +99,8 @@ class Endpoint:
     """The model that replies have to report."""
     price: Price | None = None
     budget: Budget = Budget()
-    cache: MutableMapping[str, str] | None = field(default_factory=Memory, repr=False)
-    """Completions by a hash of what was asked; None for no cache."""
+    cache: MutableMapping[str, str] | None = field(default_factory=MemoryCache, repr=False)
+    """Verdicts by a hash of what was asked, such as a `FileCache`; None for no cache."""
     ledger: Ledger = field(default_factory=Ledger)
 
     def __post_init__(self) -> None:
