@@ -40,15 +40,15 @@ class SlowGuess(GuessNumber):
     splits: ClassVar = GuessNumber.variants["tiny"]["splits"]
     variants: ClassVar[dict[str, Any]] = {}
 
-    @tool(name="guess")
-    async def slow_guess(self, number: int) -> Result:
+    @tool
+    async def guess(self, number: int) -> Result:  # type: ignore[override] - a tool may be async
         """Guess the hidden number.
 
         Args:
             number: your guess.
         """
         await asyncio.sleep(random.uniform(0.05, 0.5))
-        return self.guess(number)
+        return super().guess(number)
 
 
 def measure(folder: Path, url: str, steps: int, staleness: int) -> dict[str, float]:
