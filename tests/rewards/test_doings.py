@@ -220,7 +220,8 @@ def compare(tmp_path: Path, *done: str, **options: Any) -> Any:
     start = database(tmp_path / "start.db")
     goal = database(tmp_path / "goal.db", CANCEL, ADD)
     left = database(tmp_path / "left.db", *done)
-    check = DatabaseState(left, goal, **({"initial": start} | options))
+    given: dict[str, Any] = {"initial": start, **options}
+    check = DatabaseState(left, goal, **given)
     return check.check(Attempt())
 
 

@@ -39,7 +39,8 @@ LONGER = Comparing(longer)
 
 
 async def values(answers: Sequence[str], **options: Any) -> list[float | None]:
-    tournament = Tournament(**({"comparer": LONGER} | options))
+    given: dict[str, Any] = {"comparer": LONGER, **options}
+    tournament = Tournament(**given)
     return [reward.value for reward in await tournament.score([Attempt(answer) for answer in answers])]
 
 

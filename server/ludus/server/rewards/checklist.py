@@ -242,8 +242,9 @@ def _invalid(located: Located, error: Any) -> Problem:
         entry = located.value["items"][place[1]]
         item = entry.get("id") if isinstance(entry, dict) and isinstance(entry.get("id"), str) else None
     if error["type"] == "extra_forbidden":
-        known = Item.model_fields if place[0] == "items" else ChecklistFile.model_fields
-        near = difflib.get_close_matches(str(place[-1]), known, n=1)
+        first, last = next(iter(place), ""), next(reversed(place), "")
+        known = Item.model_fields if first == "items" else ChecklistFile.model_fields
+        near = difflib.get_close_matches(str(last), known, n=1)
         message = f"there is no such field{f'; did you mean {near[0]!r}?' if near else ''}"
     where = ".".join(str(part) for part in place)
     return Problem(located.line(place), "error", f"{where}: {message}" if where else message, item)

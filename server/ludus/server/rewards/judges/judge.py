@@ -6,7 +6,7 @@ import asyncio
 import json
 import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Literal
 
@@ -266,28 +266,35 @@ async def _opinion(
         return Opinion(**json.loads(held))
     fences = Fences()
     asked = messages(fences)
-    attempt = 1
-    while True:
-        try:
-            completion = await endpoint.complete(asked, schema)
-            opinion = read(completion.text, fences.number)
-            break
-        except Unreadable as error:
-            failure: JudgeFailed = Retriable(f"the judge {endpoint.model} gave no verdict: {error}", after=0.0)
-            said = visible(completion.text[:4000])
-            correction = f"That is no verdict: {error}. Reply with the JSON object alone."
-            asked = [*asked[:2], {"role": "assistant", "content": said}, {"role": "user", "content": correction}]
-        except Retriable as error:
-            failure = error
-        attempt += 1
-        if attempt > endpoint.attempts:
-            raise failure
-        await endpoint.pause(attempt, failure)
-    opinion = Opinion(opinion.reason, opinion.score, completion.model)
+    opinion = await _asked_until_read(endpoint, asked, lambda text: read(text, fences.number), schema)
     if endpoint.cache is not None:
         fields = {"reason": opinion.reason, "score": opinion.score, "model": opinion.model}
         endpoint.cache[key] = json.dumps(fields)
     return opinion
+
+
+async def _asked_until_read(
+    endpoint: Endpoint, asked: list[dict[str, str]], read: Callable[[str], Opinion], schema: Mapping[str, Any]
+) -> Opinion:
+    attempt = 1
+    while True:
+        failure: Retriable
+        try:
+            completion = await endpoint.complete(asked, schema)
+        except Retriable as error:
+            failure = error
+        else:
+            try:
+                return replace(read(completion.text), model=completion.model)
+            except Unreadable as error:
+                failure = Retriable(f"the judge {endpoint.model} gave no verdict: {error}", after=0.0)
+                said = visible(completion.text[:4000])
+                correction = f"That is no verdict: {error}. Reply with the JSON object alone."
+                asked = [*asked[:2], {"role": "assistant", "content": said}, {"role": "user", "content": correction}]
+        attempt += 1
+        if attempt > endpoint.attempts:
+            raise failure
+        await endpoint.pause(attempt, failure)
 
 
 def _told(outcome: Opinion | BaseException, seconds: float) -> Opinion | str:
