@@ -8,23 +8,39 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from engine import engine
 from sandboxing import leftovers, opened
 
 from ludus.server.sandbox import SandboxProvider
 
 
-@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits"])
-async def isolating(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
+@pytest.fixture(scope="session")
+def engine_address() -> Iterator[str]:
+    """A Docker engine of this run's own."""
+    with engine() as address:
+        yield address
+
+
+@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits", "docker"])
+async def isolating(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[str, SandboxProvider]]:
     """A backend that holds what fights it; nothing is left when the test ends."""
+    if request.param == "docker":
+        monkeypatch.setenv("DOCKER_HOST", request.getfixturevalue("engine_address"))
     provider = await opened(request.param)
     yield request.param, provider
     await provider.aclose()
     assert leftovers() == []
 
 
-@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits", "unsafe-local"])
-async def any_backend(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
+@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits", "docker", "unsafe-local"])
+async def any_backend(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[str, SandboxProvider]]:
     """Every backend."""
+    if request.param == "docker":
+        monkeypatch.setenv("DOCKER_HOST", request.getfixturevalue("engine_address"))
     provider = await opened(request.param)
     yield request.param, provider
     await provider.aclose()

@@ -7,8 +7,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from engine import IMAGE
 
-from ludus.server.sandbox import Limits, SandboxProvider, SandboxSettings, SandboxUnavailable
+from ludus.server.sandbox import Limits, SandboxProvider, SandboxSettings, SandboxUnavailable, find_provider
 from ludus.server.sandbox.bubblewrap import Bubblewrap
 from ludus.server.sandbox.cgroups import Groups
 from ludus.server.sandbox.local import UnsafeLocal
@@ -29,6 +30,8 @@ async def opened(kind: str) -> SandboxProvider:
     provider: SandboxProvider
     if kind == "unsafe-local":
         provider = UnsafeLocal()
+    elif kind == "docker":
+        provider = find_provider("docker")
     elif kind == "bubblewrap":
         if Groups.find() is None:
             pytest.skip("this machine lets us make no control groups; bubblewrap-rlimits runs the same tests")
@@ -43,7 +46,8 @@ async def opened(kind: str) -> SandboxProvider:
 
 
 def settings_of(kind: str, limits: Limits = TIGHT, *, warm: int = 0) -> SandboxSettings:
-    return SandboxSettings(provider=kind.removesuffix("-rlimits"), limits=limits, warm=warm)
+    image = IMAGE if kind == "docker" else None
+    return SandboxSettings(provider=kind.removesuffix("-rlimits"), limits=limits, image=image, warm=warm)
 
 
 def leftovers() -> list[str]:

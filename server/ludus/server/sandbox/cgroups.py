@@ -10,6 +10,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -81,6 +82,59 @@ def _counter(file: Path, name: str) -> int:
     return 0
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a group uses: processor seconds so far, bytes of memory that are no file's, tasks."""
+
+    cpu: float = 0.0
+    memory: int = 0
+    tasks: int = 0
+
+
+class Meter:
+    """Reads what the group of a process uses, and how often its limits were met."""
+
+    def __init__(self, places: dict[str, Path], version: int) -> None:
+        self._places = places
+        self._version = version
+        self._group = Group(places, version)
+
+    @classmethod
+    def of(cls, pid: int) -> Meter | None:
+        """The meter of a process's group; None where it cannot be seen, as that of another machine."""
+        found: dict[str, Path] = {}
+        for controllers, path in _memberships(str(pid)):
+            for name in controllers.split(","):
+                if name in (*_NEEDED, "cpuacct"):
+                    found[name] = _ROOT / name / path
+            if not controllers and (_ROOT / path / "memory.current").exists():
+                return cls(dict.fromkeys((*_NEEDED, "cpuacct"), _ROOT / path), 2)
+        complete = len(found) == 3 and all(place.exists() for place in found.values())
+        return cls(found, 1) if complete else None
+
+    def read(self) -> Usage:
+        """What it uses now."""
+        cpu, memory = self._places["cpuacct"], self._places["memory"]
+        if self._version == 2:
+            seconds = _counter(cpu / "cpu.stat", "usage_usec") / 1e6
+            used = _number(memory / "memory.current") - _counter(memory / "memory.stat", "file")
+        else:
+            seconds = _number(cpu / "cpuacct.usage") / 1e9
+            used = _number(memory / "memory.usage_in_bytes") - _counter(memory / "memory.stat", "total_cache")
+        return Usage(seconds, max(0, used), _number(self._places["pids"] / "pids.current"))
+
+    def broken(self) -> tuple[int, int]:
+        """See `Group.broken`."""
+        return self._group.broken()
+
+
+def _number(file: Path) -> int:
+    try:
+        return int(file.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0
+
+
 class Groups:
     """Where groups can be made."""
 
@@ -130,10 +184,10 @@ class Groups:
         return True
 
 
-def _memberships() -> Iterator[tuple[str, str]]:
-    """The controllers of each hierarchy, and this process's group in it."""
+def _memberships(process: str = "self") -> Iterator[tuple[str, str]]:
+    """The controllers of each hierarchy, and a process's group in it."""
     try:
-        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        lines = Path(f"/proc/{process}/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return
     for line in lines:

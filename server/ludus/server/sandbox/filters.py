@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import platform
 import struct
-from typing import Final
+from typing import Any, Final
 
 _CALLS: Final[dict[str, tuple[int, int]]] = {
     # name: (x86-64, arm64); -1 where the architecture has no such call
@@ -81,6 +81,33 @@ def assemble(*, counted: bool) -> bytes:
         program += _on(call[column], 0, [*skip, (_RET, 0, 0, _ERRNO | errno.EAFNOSUPPORT)])
     program.append((_RET, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+
+
+def profile() -> dict[str, Any]:
+    """The same rules as an engine takes them (https://docs.docker.com/engine/security/seccomp)."""
+
+    def refuse(names: list[str], code: int, *arguments: dict[str, Any]) -> dict[str, Any]:
+        return {"names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": code, "args": list(arguments)}
+
+    def argument(index: int, operator: str, value: int, second: int = 0) -> dict[str, Any]:
+        return {"index": index, "op": f"SCMP_CMP_{operator}", "value": value, "valueTwo": second}
+
+    flags = [1 << bit for bit in range(32) if _NAMESPACES >> bit & 1]
+    others = [family for family in range(max(_FAMILIES)) if family not in _FAMILIES]
+    sockets = ["socket", "socketpair"]
+    return {
+        "defaultAction": "SCMP_ACT_ALLOW",
+        "architectures": [{"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}[platform.machine()]],
+        "syscalls": [
+            refuse(list(_CALLS), errno.EPERM),
+            refuse(list(_ABSENT), errno.ENOSYS),
+            *(refuse(["clone"], errno.EPERM, argument(0, "MASKED_EQ", flag, flag)) for flag in flags),
+            *(refuse(["ioctl"], errno.EPERM, argument(1, "EQ", code)) for code in (_TIOCSTI, _TIOCLINUX)),
+            refuse(["prlimit64"], errno.EPERM, argument(0, "NE", 0)),
+            *(refuse(sockets, errno.EAFNOSUPPORT, argument(0, "EQ", family)) for family in others),
+            refuse(sockets, errno.EAFNOSUPPORT, argument(0, "GT", max(_FAMILIES))),
+        ],
+    }
 
 
 def _on(number: int, argument: int, body: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:

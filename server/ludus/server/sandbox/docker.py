@@ -1,0 +1,168 @@
+"""Boxes in containers of a Docker engine, through the docker SDK; the engine is the one that DOCKER_HOST names.
+
+A container has no network, no capabilities, a read-only root, an unused user id, and files in memory. It ends when its
+standard input closes, which the server holds open: a server that is killed leaves no container running. What an
+engine's crash may leave is removed when the next server opens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from pathlib import Path
+from typing import Any, Final
+
+import docker
+import docker.errors
+import docker.types
+import requests.exceptions
+
+from ludus.server.sandbox import filters
+from ludus.server.sandbox.container import HOME, ContainerBox
+from ludus.server.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
+from ludus.server.sandbox.model import Limits, SandboxSettings
+from ludus.server.sandbox.owner import OWNER, is_alive
+from ludus.server.sandbox.pool import Pool
+
+LABEL: Final = "dev.ludus.owner"
+"""The label that says which server a container belongs to."""
+
+_BOOT_LABEL: Final = "dev.ludus.boot"
+_UNUSED_USERS: Final = 0x70000000
+_HEADROOM: Final = 24
+"""Tasks beyond the limit on processes, for the engine's own starter of commands, which is counted with them."""
+_WAIT: Final = "while read -r _; do (:) & wait $!; done"
+"""The first process: it waits for its input to end, and for every line buries the dead that have come to it."""
+
+
+_SECURITY: Final = ["no-new-privileges", *([f"seccomp={json.dumps(filters.profile())}"] if filters.supported() else [])]
+
+
+class Docker:
+    """The provider."""
+
+    name = "docker"
+
+    def __init__(self) -> None:
+        self._client: Any = None
+        self._pool: Pool[ContainerBox] = Pool(self._start)
+        self._images: set[str] = set()
+
+    async def open(self) -> None:
+        """See `SandboxProvider.open`."""
+        try:
+            self._client = await asyncio.to_thread(_connect)
+            await asyncio.to_thread(self._sweep)
+        except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
+            raise SandboxUnavailable(
+                f"docker sandboxes need a Docker engine, and none answers: {error}; install and start one (package "
+                "`docker.io` or `docker-ce`), point DOCKER_HOST to it, or name another sandbox in the environment's "
+                "settings: `bubblewrap` on Linux, `unsafe-local` for code that you trust",
+                package="docker.io",
+            ) from None
+
+    async def create(self, settings: SandboxSettings) -> ContainerBox:
+        """See `SandboxProvider.create`."""
+        await self._check(settings)
+        return await self._pool.take(settings)
+
+    async def prepare(self, settings: SandboxSettings) -> None:
+        """See `SandboxProvider.prepare`; an image that the engine does not have is pulled."""
+        await self._check(settings)
+        await self._pool.fill(settings)
+
+    async def aclose(self) -> None:
+        """See `SandboxProvider.aclose`."""
+        await self._pool.aclose()
+        if self._client is not None:
+            await asyncio.to_thread(self._client.close)
+
+    async def _check(self, settings: SandboxSettings) -> None:
+        if settings.network:
+            raise SandboxUnsupported(
+                "docker sandboxes have no network here: letting single names through needs a proxy, which is not built "
+                f"in yet; leave `network` empty (it names {', '.join(settings.network)})"
+            )
+        if settings.image is None:
+            raise SandboxUnsupported("docker sandboxes run in an image: name it in the settings, `image=…`")
+        for place, _ in settings.readonly:
+            if not await asyncio.to_thread(Path(place).exists):  # the engine would make a directory of it
+                raise SandboxUnsupported(f"there is no {place}, which `readonly` is to show in the sandbox")
+        if settings.image not in self._images:
+            await asyncio.to_thread(self._find_image, settings.image)
+            self._images.add(settings.image)
+
+    def _find_image(self, image: str) -> None:
+        try:
+            self._client.images.get(image)
+        except docker.errors.ImageNotFound:
+            try:
+                self._client.images.pull(image)
+            except docker.errors.DockerException as error:
+                raise SandboxUnsupported(
+                    f"the engine has no image {image!r} and cannot pull it: {error}; build, load or import it first"
+                ) from None
+
+    def _sweep(self) -> None:
+        """Remove the containers of servers that are no more."""
+        for left in self._client.containers.list(all=True, filters={"label": LABEL}):
+            here = left.labels.get(_BOOT_LABEL) == _boot()
+            if here and not is_alive(left.labels[LABEL]):
+                try:
+                    left.remove(force=True)
+                except docker.errors.APIError:
+                    continue
+
+    async def _start(self, settings: SandboxSettings) -> ContainerBox:
+        user = _UNUSED_USERS + secrets.randbits(27)
+        box = ContainerBox(self._client.api, settings, user, self.create, self._pool.forget)
+        try:
+            await box.start(self._container)
+        except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+            await box.aclose()
+            raise SandboxFailed(f"a container could not be started: {error}") from None
+        return box
+
+    def _container(self, settings: SandboxSettings, user: int) -> str:
+        """Create a container whose commands are to run as `user`; its id.
+
+        Its first process is root's, though with no capability, so that commands can neither end it nor look into it.
+        """
+        api, limits = self._client.api, settings.limits
+        made = api.create_container(
+            settings.image, ["/bin/sh", "-c", _WAIT], user="0:0", stdin_open=True, tty=False,
+            working_dir=HOME, network_disabled=True, labels={LABEL: OWNER, _BOOT_LABEL: _boot()},
+            hostname="sandbox", entrypoint=[], host_config=_confinement(api, settings, limits, user),
+        )  # fmt: skip
+        return str(made["Id"])
+
+
+def _confinement(api: Any, settings: SandboxSettings, limits: Limits, user: int) -> Any:
+    ulimits = {
+        "nofile": 1024, "core": 0, "nproc": limits.processes + 16, "fsize": limits.file_size, "memlock": 65536,
+    }  # fmt: skip
+    files = f"nr_inodes={limits.inodes},mode=0700,uid={user},gid={user},nosuid,nodev,exec"
+    memory = limits.memory + limits.disk  # files are in memory, and counted with it
+    return api.create_host_config(
+        network_mode="none", read_only=True, cap_drop=["ALL"], security_opt=_SECURITY, auto_remove=True,
+        mem_limit=memory, memswap_limit=memory, pids_limit=limits.processes + _HEADROOM,
+        ulimits=[docker.types.Ulimit(name=name, soft=value, hard=value) for name, value in ulimits.items()],
+        tmpfs={HOME: f"size={limits.disk},{files}", "/tmp": f"size={limits.disk // 4},{files}"},
+        binds=[f"{outside}:{inside}:ro" for outside, inside in settings.readonly], ipc_mode="none",
+        log_config=docker.types.LogConfig(type="none"), shm_size=None,
+    )  # fmt: skip
+
+
+def _connect() -> Any:
+    client = docker.from_env(timeout=60)
+    client.ping()
+    return client
+
+
+def _boot() -> str:
+    """Which start of the machine this is: process ids mean nothing after the next one."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"

@@ -1,0 +1,137 @@
+"""A Docker engine of the tests' own: on a private socket, with its data in a folder that is removed afterwards.
+
+with engine() as address: …     # or a skip, with the reason why there is none here
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+IMAGE = "ludus-test:latest"
+_START_SECONDS = 40.0
+
+
+@contextmanager
+def engine() -> Iterator[str]:
+    """The address of a running engine that has `IMAGE`: busybox, and this Python with nothing installed."""
+    docker = pytest.importorskip("docker", reason="the extra `docker` is not installed")
+    daemon, busybox = shutil.which("dockerd", path=f"{os.environ['PATH']}:/usr/sbin"), shutil.which("busybox")
+    if daemon is None:
+        pytest.skip("dockerd is not installed (apt-get install docker.io)")
+    if os.geteuid() != 0:
+        pytest.skip("an engine of the tests' own needs root")
+    if busybox is None or b"statically linked" not in _described(busybox):
+        pytest.skip("the test image is made of a static busybox (apt-get install busybox-static)")
+    folder = Path(tempfile.mkdtemp(prefix="ludus-engine-"))
+    address = f"unix://{folder}/docker.sock"
+    argv = [
+        daemon, "-H", address, "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "--pidfile",
+        f"{folder}/pid", "--bridge", "none", "--iptables=false", "--ip6tables=false", "--log-level", "error",
+    ]  # fmt: skip
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        client = _answering(docker, address, process, folder / "log")
+        client.api.import_image_from_data(_image(Path(busybox)), repository="ludus-test", tag="latest")
+        client.close()
+        yield address
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(20)
+        _unmount_below(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _described(program: str) -> bytes:
+    """What kind of file a program is; a dynamic one names its loader in its first page."""
+    with open(program, "rb") as file:
+        head = file.read(4096)
+    return b"dynamic" if b"/lib64/ld-linux" in head or b"/lib/ld-linux" in head else b"statically linked"
+
+
+def _answering(docker: Any, address: str, process: subprocess.Popen[bytes], log: Path) -> Any:
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        if Path(address.removeprefix("unix://")).exists():
+            client = docker.DockerClient(base_url=address, timeout=60)
+            with suppress(docker.errors.DockerException, requests.exceptions.RequestException):
+                client.ping()
+                return client
+            client.close()
+        if process.poll() is not None or time.monotonic() > deadline:
+            pytest.skip(f"dockerd does not start here: {log.read_text(errors='replace')[-300:]}")
+        time.sleep(0.1)  # between two tries to connect: an engine says nothing when it is ready
+
+
+def _unmount_below(folder: Path) -> None:
+    for line in reversed(Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()):
+        place = line.split()[1]
+        if place.startswith(f"{folder}/"):
+            subprocess.run(["umount", "-l", place], check=False, capture_output=True)
+
+
+def _image(busybox: Path) -> bytes:
+    """A root file system as a tar archive: busybox under all its names, and this Python with its libraries."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name in ("bin", "tmp", "box", "etc", "proc", "dev", "sys", "usr/bin"):
+            _add_folder(tar, name)
+        tar.add(busybox, "bin/busybox")
+        names = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split()
+        for name in set(names) - {"busybox"}:
+            _add_link(tar, f"bin/{name}", "busybox")
+        python = Path(os.path.realpath(sys.executable))
+        prefix = Path(os.path.realpath(sys.base_prefix))
+        packages = Path(sysconfig.get_path("purelib", vars={"base": str(prefix)}))
+        unwanted = ("test", "idlelib", "tkinter", "ensurepip", "turtledemo", "lib2to3")
+
+        def keep(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+            parts = member.name.split("/")
+            inside_packages = Path("/" + member.name).is_relative_to(packages) and Path("/" + member.name) != packages
+            return None if inside_packages or any(part in unwanted for part in parts) else member
+
+        standard = Path(sysconfig.get_path("stdlib"))
+        tar.add(standard, str(standard).lstrip("/"), filter=keep)
+        tar.add(python, str(python).lstrip("/"))
+        _add_link(tar, "usr/bin/python3", str(python))
+        modules = [str(path) for path in (standard / "lib-dynload").glob("*.so")]
+        for library in sorted(_libraries([str(python), *modules])):
+            tar.add(os.path.realpath(library), library.lstrip("/"))
+    return archive.getvalue()
+
+
+def _libraries(programs: list[str]) -> set[str]:
+    text = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=False).stdout
+    words = {word for line in text.splitlines() for word in line.split() if word.startswith("/")}
+    return {word for word in words if not word.endswith(":")}
+
+
+def _add_folder(tar: tarfile.TarFile, name: str) -> None:
+    member = tarfile.TarInfo(name)
+    member.type, member.mode = tarfile.DIRTYPE, 0o755
+    tar.addfile(member)
+
+
+def _add_link(tar: tarfile.TarFile, name: str, target: str) -> None:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = tarfile.SYMTYPE, target
+    tar.addfile(member)
