@@ -41,7 +41,7 @@ class SlowGuess(GuessNumber):
     variants: ClassVar[dict[str, Any]] = {}
 
     @tool
-    async def guess(self, number: int) -> Result:  # type: ignore[override] - a tool may be async
+    async def guess(self, number: int) -> Result:  # type: ignore[override]  # a tool may be async
         """Guess the hidden number.
 
         Args:

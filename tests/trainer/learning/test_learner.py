@@ -72,7 +72,8 @@ def test_a_shared_prompt_is_computed_once_and_changes_nothing(tiny: Path, monkey
         learner.policy.register_forward_pre_hook(lambda _, args: rows.append(len(args[0].ids)))
         gradients: list[Tensor] = []
         for parameter in learner.parameters:
-            parameter.register_post_accumulate_grad_hook(lambda p: gradients.append(p.grad.clone()))
+            hooked: Any = parameter
+            hooked.register_post_accumulate_grad_hook(lambda p: gradients.append(p.grad.clone()))
         return learner.step(BATCH, policy_objective(learner.config.loss)), gradients, sum(rows)
 
     metrics, gradients, tokens = learned()
