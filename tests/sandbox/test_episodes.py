@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import select
 import shutil
@@ -15,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from engine import IMAGE
 from sandboxing import TIGHT, leftovers, settings_of
 
 from ludus.protocol import episodes as e
@@ -226,7 +228,7 @@ COMMAND = "setsid sleep 1000 & sleep 1000 & echo begun > begun; wait"
 async def main():
     provider = find_provider(sys.argv[1])
     await provider.open()
-    settings = SandboxSettings(provider=sys.argv[1], warm=2)
+    settings = SandboxSettings(provider=sys.argv[1], warm=2, image=(sys.argv[2:] or [None])[0])
     await provider.prepare(settings)
     boxes = [await provider.create(settings) for _ in range(3)]
     await provider.prepare(settings)
@@ -285,6 +287,45 @@ def test_a_killed_server_leaves_nothing(provider: str) -> None:
     assert not is_alive(owner)
     asyncio.run(reopened(provider))
     assert remains(owner) == []
+
+
+def test_a_killed_server_leaves_no_container(engine_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    docker = pytest.importorskip("docker")
+    monkeypatch.setenv("DOCKER_HOST", engine_address)
+    argv = [sys.executable, "-c", SERVER, "docker", IMAGE]
+    with (
+        contextlib.closing(docker.DockerClient(base_url=engine_address, timeout=20)) as client,
+        subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as server,
+    ):
+        assert server.stdout is not None
+        owner = server.stdout.readline().strip()
+        running = client.containers.list(filters={"label": f"dev.ludus.owner={owner}"})
+        assert len(running) == 5
+        server.kill()
+        for container in running:
+            with contextlib.suppress(docker.errors.NotFound):
+                container.wait(condition="removed")
+        assert client.containers.list(all=True, filters={"label": f"dev.ludus.owner={owner}"}) == []
+
+
+def test_a_container_that_outlived_its_server_is_removed(engine_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    docker = pytest.importorskip("docker")
+    monkeypatch.setenv("DOCKER_HOST", engine_address)
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    labels = {"dev.ludus.owner": "ludus-999999999-1", "dev.ludus.boot": boot}
+    with contextlib.closing(docker.DockerClient(base_url=engine_address, timeout=20)) as client:
+        client.containers.run(IMAGE, ["sleep", "1000"], detach=True, network_mode="none", labels=labels)
+        asyncio.run(reopened("docker"))
+        assert client.containers.list(all=True, filters={"label": "dev.ludus.owner=ludus-999999999-1"}) == []
+
+
+async def test_a_missing_engine_is_told_at_start_with_package_and_alternative(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("docker")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    with pytest.raises(SandboxUnavailable, match=r"package `docker\.io`.*bubblewrap"):
+        await Sandboxes().open([SandboxSettings(provider="docker", image=IMAGE)])
 
 
 async def reopened(name: str) -> None:

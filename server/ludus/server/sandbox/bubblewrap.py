@@ -214,11 +214,20 @@ def _system(settings: SandboxSettings) -> list[str]:
             argv += ["--perms", "0755", "--dir", folder]
     for outside, inside in shown:
         argv += ["--ro-bind", outside, inside]
-    packages = sysconfig.get_path("purelib", vars={"base": sys.base_prefix})
-    if Path(packages).is_dir():
+    for packages in _packages():
         # What this machine's Python happens to have installed would make results differ, and Python's start slow.
         argv += ["--perms", "0555", "--tmpfs", packages, "--remount-ro", packages]
     return argv
+
+
+def _packages() -> list[str]:
+    """Where packages are installed for this Python, its venv left out; Debian has places of its own."""
+    base, version = sys.base_prefix, f"python{sys.version_info.major}.{sys.version_info.minor}"
+    places = (
+        sysconfig.get_path("purelib", vars={"base": base}), sysconfig.get_path("platlib", vars={"platbase": base}),
+        f"{base}/lib/python3/dist-packages", f"{base}/local/lib/{version}/dist-packages",
+    )  # fmt: skip
+    return [place for place in dict.fromkeys(places) if Path(place).is_dir()]
 
 
 def _python() -> str:

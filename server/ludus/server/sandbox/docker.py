@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
+import socket
 from pathlib import Path
 from typing import Any, Final
 
 import docker
 import docker.errors
 import docker.types
+import docker.utils
 import requests.exceptions
 
 from ludus.server.sandbox import filters
@@ -54,7 +57,7 @@ class Docker:
         try:
             self._client = await asyncio.to_thread(_connect)
             await asyncio.to_thread(self._sweep)
-        except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
+        except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
             raise SandboxUnavailable(
                 f"docker sandboxes need a Docker engine, and none answers: {error}; install and start one (package "
                 "`docker.io` or `docker-ce`), point DOCKER_HOST to it, or name another sandbox in the environment's "
@@ -155,6 +158,10 @@ def _confinement(api: Any, settings: SandboxSettings, limits: Limits, user: int)
 
 
 def _connect() -> Any:
+    host = docker.utils.parse_host(os.environ.get("DOCKER_HOST"))
+    if host.startswith("http+unix://"):
+        with socket.socket(socket.AF_UNIX) as probe:  # the SDK leaves its own open when nobody answers
+            probe.connect(host.removeprefix("http+unix://"))
     client = docker.from_env(timeout=60)
     client.ping()
     return client

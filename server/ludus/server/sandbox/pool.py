@@ -60,6 +60,7 @@ class Pool(Generic[BoxT]):
     async def fill(self, settings: SandboxSettings) -> None:
         """Wait until `settings.warm` boxes are ready."""
         ready = self._ready.setdefault(settings, deque())
+        await asyncio.gather(*self._starting.get(settings, ()))
         missing = settings.warm - len(ready)
         ready.extend(await asyncio.gather(*(self._start(settings) for _ in range(missing))))
 

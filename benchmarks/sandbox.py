@@ -1,0 +1,145 @@
+"""What a sandbox costs: starting `python -c pass` in one against starting it bare, and commands per second.
+
+    python benchmarks/sandbox.py [--rounds 60] [--seconds 5] [--docker IMAGE] [--json FILE]
+
+One command in a box that is up ("warm") is the median over the rounds, which go through the contestants in turn, so
+that a busy moment falls on all of them. "Bare" is `subprocess.run` of the very Python that is in the box, both with
+`-I -S`. Commands per second are of plain `python3 -c pass`: as many boxes as there are cores, each with one command
+after another. "Fresh" gives each command a box of its own, as an episode of a single command has it.
+With `--docker`, the first command of containers that are ready is measured on the engine that DOCKER_HOST names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from ludus.server.sandbox import Sandbox, SandboxProvider, SandboxSettings, find_provider
+from ludus.server.sandbox.bubblewrap import Bubblewrap
+
+PASS = ["-I", "-S", "-c", "pass"]
+"""Without site-packages: those of this machine's Python would be compared with those that a box does not have."""
+
+
+def bare() -> float:
+    """Seconds of one bare start."""
+    python = os.path.realpath(sys.executable)
+    begun = time.perf_counter()
+    subprocess.run([python, *PASS], check=True, stdin=subprocess.DEVNULL)
+    return time.perf_counter() - begun
+
+
+async def timed(box: Sandbox, argv: list[str]) -> float:
+    """Seconds of one command."""
+    begun = time.perf_counter()
+    result = await box.run(argv)
+    assert result.ok, result
+    return time.perf_counter() - begun
+
+
+async def latencies(rounds: int) -> dict[str, float]:
+    """Median seconds by contestant, of a command in a box that is up."""
+    providers: dict[str, SandboxProvider] = {
+        "bubblewrap": Bubblewrap(),
+        "bubblewrap, no cgroups": Bubblewrap(cgroups=False),
+        "unsafe-local": find_provider("unsafe-local"),
+    }
+    boxes = {}
+    for name, provider in providers.items():
+        await provider.open()
+        boxes[name] = await provider.create(SandboxSettings(provider=provider.name, warm=0))
+    times: dict[str, list[float]] = {"bare": [], **{name: [] for name in boxes}}
+    for number in range(rounds + 1):
+        for name, samples in times.items():
+            took = bare() if name == "bare" else await timed(boxes[name], ["python3", *PASS])
+            if number:
+                samples.append(took)
+    for provider in providers.values():
+        await provider.aclose()
+    return {name: statistics.median(samples) for name, samples in times.items()}
+
+
+async def rates(seconds: float, provider: SandboxProvider, *, fresh: bool) -> float:
+    """Commands per second, on every core at once."""
+    cores = os.cpu_count() or 1
+    settings = SandboxSettings(provider=provider.name, warm=cores)
+    await provider.prepare(settings)
+    end = time.perf_counter() + seconds
+    done = 0
+
+    async def one() -> None:
+        nonlocal done
+        box = await provider.create(settings)
+        while time.perf_counter() < end:
+            await timed(box, ["python3", "-c", "pass"])
+            done += 1
+            if fresh:
+                await box.aclose()
+                box = await provider.create(settings)
+        await box.aclose()
+
+    begun = time.perf_counter()
+    await asyncio.gather(*(one() for _ in range(cores)))
+    return done / (time.perf_counter() - begun)
+
+
+async def docker(image: str, rounds: int) -> dict[str, float]:
+    """Median seconds of the first command of a ready container, and of starting one."""
+    provider = find_provider("docker")
+    await provider.open()
+    settings = SandboxSettings(provider="docker", image=image, warm=0)
+    starts, firsts = [], []
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        async with await provider.create(settings) as box:
+            starts.append(time.perf_counter() - begun)
+            firsts.append(await timed(box, ["true"]))
+    await provider.aclose()
+    return {"docker start": statistics.median(starts), "docker first command": statistics.median(firsts)}
+
+
+async def measure(options: argparse.Namespace) -> dict[str, float]:
+    """Everything, by name; times in seconds, rates per second."""
+    found = await latencies(options.rounds)
+    provider = find_provider("bubblewrap")
+    await provider.open()
+    found["runs/s"] = await rates(options.seconds, provider, fresh=False)
+    found["runs/s, fresh boxes"] = await rates(options.seconds, provider, fresh=True)
+    await provider.aclose()
+    if options.docker:
+        found |= await docker(options.docker, 15)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--docker", metavar="IMAGE", help="also measure containers of this image")
+    parser.add_argument("--json", type=Path, help="also write the figures there")
+    options = parser.parse_args()
+    found = asyncio.run(measure(options))
+    for name, value in found.items():
+        if "runs/s" in name:
+            print(f"{name:24} {value:8.1f} per second")
+        else:
+            ratio = "" if "docker" in name else f"{value / found['bare']:6.2f}× bare"
+            print(f"{name:24} {value * 1e3:8.1f} ms {ratio}")
+    within = found["bubblewrap"] <= 1.5 * found["bare"]
+    print(f"bubblewrap at most 1.5× bare: {'met' if within else 'MISSED'}")
+    print(f"bubblewrap at least 60 runs/s: {'met' if found['runs/s'] >= 60 else 'MISSED'}")
+    if "docker first command" in found:
+        print(f"docker first command at most 50 ms: {'met' if found['docker first command'] <= 0.05 else 'MISSED'}")
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=2), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
