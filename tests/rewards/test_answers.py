@@ -22,8 +22,11 @@ from ludus.server.rewards import (
     Numeric,
     Pattern,
     Rubric,
+    Scale,
 )
-from ludus.server.rewards.structure import NotJson, read_json
+from ludus.server.rewards.code import code_of
+from ludus.server.rewards.judges.opinion import Unreadable, read_opinion
+from ludus.server.rewards.structure import NotJson, fenced, read_json
 from ludus.server.rewards.units import read_quantities, read_unit
 
 
@@ -223,6 +226,25 @@ def test_what_is_read_as_json_is_json(text: str) -> None:
     except NotJson:
         return
     json.dumps(data, allow_nan=False)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("text", ["```x\n", "```\n{", "<think>", "1,111", "9" * 50, "[", '{"a":'])
+def test_no_text_keeps_a_check_busy_for_long(text: str) -> None:
+    answer = text * (400_000 // len(text))
+    for check in (Fields({"a": 1}), JsonSchema({}), Numeric(1.0, "m"), Normalised("x"), Exact("x")):
+        assert value(check, answer) == 0
+        assert value(check, answer[:90_000]) == 0
+    assert code_of(Attempt(answer=answer))
+    with pytest.raises(Unreadable):
+        read_opinion(answer, Scale(), "c")
+
+
+def test_blocks_are_found_between_their_fences() -> None:
+    assert fenced("a\n```python\nx = 1\n\ny\n```\nb\n```\r\nz\r\n```  \n``` not one\n```\nopen") == [
+        "x = 1\n\ny\n",
+        "z\n",
+    ]
 
 
 # ── mathematics ────────────────────────────────────────────────────────────────────────────────────────────────────

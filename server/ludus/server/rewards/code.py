@@ -13,7 +13,7 @@ from ludus.protocol.errors import AuthoringError
 from ludus.server.rewards.attempt import Attempt, Of, resolve
 from ludus.server.rewards.boxes import Box, verifier_of
 from ludus.server.rewards.nodes import Check
-from ludus.server.rewards.structure import FENCED
+from ludus.server.rewards.structure import fenced
 from ludus.server.rewards.text import short
 from ludus.server.rewards.verdict import Verdict
 
@@ -23,7 +23,7 @@ CODE_CHARS: Final = 500_000
 
 def code_of(attempt: Attempt) -> str:
     """The program in the answer: its last fenced block, or all of it where there is none."""
-    blocks: list[str] = FENCED.findall(attempt.answer)
+    blocks = fenced(attempt.answer)
     return blocks[-1] if blocks else attempt.answer
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from ludus.protocol.errors import AuthoringError
 from ludus.server.rewards.attempt import Attempt, Of, answer_of, resolve
@@ -16,9 +16,9 @@ from ludus.server.rewards.nodes import Check
 from ludus.server.rewards.text import normalise, short
 from ludus.server.rewards.verdict import Verdict
 
-JSON_CHARS: Final = 1_000_000
+JSON_CHARS: Final = 200_000
 DEPTH: Final = 100
-FENCED: Final = re.compile(r"^```[a-zA-Z0-9_+-]*[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+_FENCE: Final = re.compile(r"```[a-zA-Z0-9_+.-]*[ \t]*")
 
 
 class NotJson(ValueError):
@@ -33,7 +33,7 @@ def read_json(text: str) -> Any:
     """
     if len(text) > JSON_CHARS:
         raise NotJson(f"it has {len(text)} characters; at most {JSON_CHARS} are read")
-    blocks = FENCED.findall(text)
+    blocks = fenced(text)
     try:
         value = json.loads(
             blocks[0] if len(blocks) == 1 else text, object_pairs_hook=_no_repeats, parse_constant=_no_constant
@@ -48,9 +48,30 @@ def read_json(text: str) -> Any:
     return value
 
 
+def fenced(text: str) -> list[str]:
+    """The contents of the fenced blocks of a text. One that is not closed is none.
+
+    Line by line: a regular expression would go through the rest of the text for each fence that is never closed.
+    """
+    blocks: list[str] = []
+    inside: list[str] | None = None
+    for line in text.split("\n"):
+        line = line.removesuffix("\r")
+        if inside is None:
+            inside = [] if _FENCE.fullmatch(line) else None
+        elif line.rstrip() == "```":
+            blocks.append("".join(f"{one}\n" for one in inside))
+            inside = None
+        else:
+            inside.append(line)
+    return blocks
+
+
 @dataclass(frozen=True)
 class JsonSchema(Check):
     """1 when the answer is JSON that a JSON Schema (2020-12) accepts; references to other documents are refused."""
+
+    blocking: ClassVar[bool] = True
 
     schema: Mapping[str, Any]
     of: Of[str] = answer_of

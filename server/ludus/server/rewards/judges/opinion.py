@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import secrets
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,6 @@ from ludus.server.rewards.structure import NotJson, read_json
 REASON_CHARS: Final = 10_000
 SHOWN_CHARS: Final = 60_000
 """Of a longer text, the middle is left out, visibly."""
-_THINKING: Final = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 
 
 class Unreadable(ValueError):
@@ -182,7 +180,7 @@ def _schema(verdict: str, kind: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(text: str, verdict: str, case: str) -> dict[str, Any]:
     try:
-        reply = read_json(_THINKING.sub("", text, count=1) if text.lstrip().startswith("<think>") else text)
+        reply = read_json(text.partition("</think>")[2] if text.lstrip().startswith("<think>") else text)
     except NotJson as error:
         raise Unreadable(str(error)) from None
     if not isinstance(reply, dict) or set(reply) != {"case", "reason", verdict}:
