@@ -49,7 +49,6 @@ async def latencies(rounds: int) -> dict[str, float]:
     providers: dict[str, SandboxProvider] = {
         "bubblewrap": Bubblewrap(),
         "bubblewrap, no cgroups": Bubblewrap(cgroups=False),
-        "unsafe-local": find_provider("unsafe-local"),
     }
     boxes = {}
     for name, provider in providers.items():
