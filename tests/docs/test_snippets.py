@@ -35,7 +35,7 @@ PROGRAMS = {
 LIBRARIES = {"arithmetic.py", "treasure.py"}
 """Environments, which the server serves."""
 
-OTHERS = {"test_treasure.py", "plugin.toml"}
+OTHERS = {"coding.py", "test_treasure.py", "plugin.toml"}
 """Tested by tests of their own."""
 
 

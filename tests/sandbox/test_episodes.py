@@ -22,6 +22,7 @@ from sandboxing import TIGHT, leftovers, settings_of
 from ludus.protocol import episodes as e
 from ludus.protocol.errors import EpisodeFailed, InfrastructureFailed
 from ludus.server import Environment, EpisodeHost, Private, Split, Task, tool
+from ludus.server.loading import load_environment
 from ludus.server.principal import Principal
 from ludus.server.sandbox import Sandboxes, SandboxSettings, SandboxUnavailable, find_provider
 from ludus.server.sandbox.bubblewrap import Bubblewrap
@@ -29,6 +30,7 @@ from ludus.server.sandbox.cgroups import Groups
 from ludus.server.sandbox.owner import end_left_behind, is_alive
 from ludus.server.serve import serving
 
+ROOT = Path(__file__).parents[2]
 Start = Callable[..., Awaitable[EpisodeHost]]
 BWRAP = settings_of("bubblewrap", TIGHT, warm=1)
 
@@ -163,6 +165,17 @@ async def test_a_setup_that_fails_leaves_no_sandbox(host: Start, trainer: Princi
         await played(running, trainer, "broken")
     await running.__aexit__(None, None, None)
     assert leftovers() == []
+
+
+async def test_the_environment_of_the_documentation_works(host: Start, trainer: Principal) -> None:
+    needs_bubblewrap()
+    running = await host(load_environment(f"{ROOT}/docs/snippets/coding.py:Coding"))
+    write = "printf 'def add(a, b):\\n    return a + b\\n' > answer.py; sleep 60"
+    episode, shown = await played(running, trainer, "coding", write)
+    assert shown == ["(ended by its limit on seconds)"]
+    assert await graded(running, trainer, episode) == 1.0
+    episode, _ = await played(running, trainer, "coding", "echo 'import os; os._exit(1)' > answer.py")
+    assert await graded(running, trainer, episode) == 0.0
 
 
 async def test_an_environment_without_settings_says_what_it_lacks() -> None:

@@ -158,7 +158,7 @@ def _confinement(api: Any, settings: SandboxSettings, limits: Limits, user: int)
 
 
 def _connect() -> Any:
-    host = docker.utils.parse_host(os.environ.get("DOCKER_HOST"))
+    host = str(docker.utils.parse_host(os.environ.get("DOCKER_HOST")))
     if host.startswith("http+unix://"):
         with socket.socket(socket.AF_UNIX) as probe:  # the SDK leaves its own open when nobody answers
             probe.connect(host.removeprefix("http+unix://"))
