@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import marshal
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ import struct
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -20,27 +22,50 @@ from ludus.server.sandbox.errors import SandboxFailed, SandboxFileError
 from ludus.server.sandbox.model import FileInfo, Limits, RunResult, SandboxSettings, Snapshot
 from ludus.server.sandbox.owner import OWNER
 
-INSIDE: Final = Path(__file__).with_name("inside")
+_INSIDE: Final = Path(__file__).with_name("inside")
 _HEAD: Final = struct.Struct("!II")
 _START_SECONDS: Final = 30.0
 _GRACE_SECONDS: Final = 10.0
 """How long a box may take beyond what a command is allowed."""
 _FILE_SECONDS: Final = 60.0
 
-_BOOT = """
-import sys, types
-for name in ("ludus", "ludus.server", "ludus.server.sandbox"):
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = []
-sys.modules["ludus.server.sandbox"].__path__ = [sys.argv[1]]
-from ludus.server.sandbox.inside.runner import main
-main(int(sys.argv[2]))
+_PACKAGE: Final = "ludus.server.sandbox.inside"
+_MODULES: Final = ("messages", "confine", "command", "files", "runner")
+"""Each after those that it imports."""
+
+_BOOT: Final = f"""
+import marshal, os, sys
+def take(size):
+    data = b""
+    while len(data) < size:
+        part = os.read(control, size - len(data))
+        if not part: os._exit(0)
+        data += part
+    return data
+control = int(sys.argv[1])
+sys.modules["{_PACKAGE}"] = type(sys)("{_PACKAGE}")
+for name, code in marshal.loads(take(int.from_bytes(take(4), "big"))):
+    module = sys.modules[name] = type(sys)(name)
+    exec(code, module.__dict__)
+sys.modules["{_PACKAGE}.runner"].main(control)
 """
+"""What starts in a box: it is sent its program, compiled, so that no box has to find and compile it."""
 
 
-def inside_argv(python: str, folder: str, descriptor: int) -> list[str]:
-    """The command line of the program inside, found in `folder`: alone, without site-packages or our own packages."""
-    return [python, "-I", "-S", "-B", "-c", _BOOT, folder, str(descriptor), OWNER]
+@cache
+def _program() -> bytes:
+    """The modules inside, compiled without their docstrings."""
+    parts = [
+        (f"{_PACKAGE}.{name}", compile((_INSIDE / f"{name}.py").read_bytes(), f"<{name}>", "exec", optimize=2))
+        for name in _MODULES
+    ]
+    data = marshal.dumps(parts)
+    return len(data).to_bytes(4, "big") + data
+
+
+def inside_argv(python: str, descriptor: int) -> list[str]:
+    """The command line of the program inside: alone, without site-packages or packages of ours."""
+    return [python, "-I", "-S", "-B", "-c", _BOOT, str(descriptor), OWNER]
 
 
 @dataclass(slots=True)
@@ -91,6 +116,7 @@ class BoxProcess:
         try:
             async with asyncio.timeout(_START_SECONDS):
                 await self._enter_group()
+                self._writer.write(_program())
                 reply, _ = await self.exchange(launch.config, b"")
         except (OSError, EOFError, TimeoutError, ValueError) as error:
             _kill_with_children(process)
@@ -152,8 +178,8 @@ class BoxProcess:
 
     def _post(self, asked: dict[str, Any], blob: bytes) -> None:
         assert self._writer is not None
-        text = json.dumps(asked).encode()
-        self._writer.write(_HEAD.pack(len(text), len(blob)) + text)
+        header = marshal.dumps(asked)
+        self._writer.write(_HEAD.pack(len(header), len(blob)) + header)
         if blob:
             self._writer.write(blob)
 
@@ -279,7 +305,8 @@ class RunnerBox:
             raise ValueError("argv is the program and its arguments, as a list that is not empty")
         allowed = self.limits if limits is None else limits.within(self.limits)
         asked = {
-            "op": "run", "argv": list(argv), "env": {**self._env, **(env or {})}, "cwd": cwd,
+            "op": "run", "argv": list(map(str, argv)), "cwd": str(cwd),
+            "env": {str(name): str(value) for name, value in (self._env | dict(env or {})).items()},
             "limits": allowed.model_dump(),
         }  # fmt: skip
         task = asyncio.get_running_loop().create_task(self._run(asked, stdin, allowed))
@@ -329,15 +356,15 @@ class RunnerBox:
 
     async def read(self, path: str, *, limit: int = 16 * 1024 * 1024) -> bytes:
         """See `Sandbox.read`."""
-        return (await self._ask({"op": "read", "path": path, "limit": limit}))[1]
+        return (await self._ask({"op": "read", "path": str(path), "limit": limit}))[1]
 
     async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
         """See `Sandbox.write`."""
-        await self._ask({"op": "write", "path": path, "executable": executable}, data)
+        await self._ask({"op": "write", "path": str(path), "executable": executable}, data)
 
     async def list(self, path: str = ".") -> tuple[FileInfo, ...]:
         """See `Sandbox.list`."""
-        reply, _ = await self._ask({"op": "list", "path": path})
+        reply, _ = await self._ask({"op": "list", "path": str(path)})
         return tuple(FileInfo(**entry) for entry in reply["entries"])
 
     async def snapshot(self) -> Snapshot:

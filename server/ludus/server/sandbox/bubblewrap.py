@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ludus.server.sandbox import filters
-from ludus.server.sandbox.box import INSIDE, BoxProcess, Launch, RunnerBox, inside_argv
+from ludus.server.sandbox.box import BoxProcess, Launch, RunnerBox, inside_argv
 from ludus.server.sandbox.cgroups import Groups
 from ludus.server.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
 from ludus.server.sandbox.model import Limits, SandboxSettings
@@ -146,9 +146,9 @@ class Bubblewrap:
             self._program, *_namespaces(self._root, user), *_system(settings),
             "--perms", "0644", "--ro-bind-data", str(users), "/etc/passwd",
             "--perms", "0644", "--ro-bind-data", str(groups), "/etc/group",
-            "--ro-bind", str(INSIDE), "/.ludus/inside", "--dir", "/.ludus/stage",
+            "--dir", "/.ludus/stage",
             "--dir", HOME, "--dir", "/tmp", "--remount-ro", "/", "--chdir", "/", "--info-fd", str(info_write),
-            "--", *inside_argv(_python(), "/.ludus", control),
+            "--", *inside_argv(_python(), control),
         ]  # fmt: skip
         config = _config(limits, user, counted=self._groups is not None)
         group = self._groups.new() if self._groups is not None else None

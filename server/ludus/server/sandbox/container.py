@@ -121,11 +121,14 @@ class ContainerBox:
     def _open_shell(self) -> _Shell:
         """Start a shell, and wait until it waits."""
         shell = self._execute(_WAITING)
-        shell.socket.settimeout(_GRACE_SECONDS)
-        if shell.socket.recv(9, socket.MSG_WAITALL) != _READY:
+        try:
+            shell.socket.settimeout(_GRACE_SECONDS)
+            if shell.socket.recv(9, socket.MSG_WAITALL) != _READY:
+                raise OSError("no shell starts in it: its image must have /bin/sh")
+            shell.socket.setblocking(False)
+        except OSError:
             shell.close()
-            raise OSError("no shell starts in it: its image must have /bin/sh")
-        shell.socket.setblocking(False)
+            raise
         return shell
 
     def _execute(self, script: str) -> _Shell:
@@ -387,12 +390,13 @@ class ContainerBox:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        if self._id:
-            await asyncio.to_thread(self._remove)
         if self._next is not None:
+            # Not removed while a shell is on its way: the SDK would lose the connection that it asked for it on.
             (shell,) = await asyncio.gather(self._next, return_exceptions=True)
             if isinstance(shell, _Shell):
                 shell.close()
+        if self._id:
+            await asyncio.to_thread(self._remove)
         if self._input is not None:
             _shut(self._input)
         self._on_close(self)

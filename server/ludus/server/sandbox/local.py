@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from ludus.server.sandbox.box import INSIDE, BoxProcess, Launch, RunnerBox, inside_argv
+from ludus.server.sandbox.box import BoxProcess, Launch, RunnerBox, inside_argv
 from ludus.server.sandbox.errors import SandboxUnavailable, SandboxUnsupported
 from ludus.server.sandbox.model import SandboxSettings
 from ludus.server.sandbox.owner import OWNER, end_left_behind, is_alive
@@ -65,7 +65,7 @@ class UnsafeLocal:
             "address_space": 0, "count_tasks": 0, "filter": "",
         }  # fmt: skip
         control, theirs = socket.socketpair()
-        argv = inside_argv(PYTHON, str(INSIDE.parent), theirs.fileno())
+        argv = inside_argv(PYTHON, theirs.fileno())
         process = BoxProcess(Launch(argv, config, ()))
         env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
         await process.start(control, theirs)

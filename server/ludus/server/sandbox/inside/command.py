@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import resource
 import select
-import signal
-import socket
 import sys
 import time
-from typing import Any, NoReturn
 
 from ludus.server.sandbox.inside import confine
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 TICK = 0.02
 """Seconds between two looks at what the processes of a command use."""
@@ -81,13 +82,13 @@ class Tree:
         if self.alone:
             # One system call, under the kernel's lock: no process can fork its way out of it.
             try:
-                os.kill(-1, signal.SIGKILL)
+                os.kill(-1, confine.SIGKILL)
             except ProcessLookupError:
                 pass
             self.reap(first, wait=True)
             return
         while True:
-            for number in (signal.SIGSTOP, signal.SIGKILL):
+            for number in (confine.SIGSTOP, confine.SIGKILL):
                 for pid in self.pids():
                     try:
                         os.kill(pid, number)
@@ -138,7 +139,7 @@ def _proportional(pid: int) -> int:
 class Command:
     """One command from its start to the end of all it started."""
 
-    def __init__(self, asked: dict[str, Any], stdin: bytes, config: dict[str, Any], control: socket.socket) -> None:
+    def __init__(self, asked: dict[str, Any], stdin: bytes, config: dict[str, Any], control: int) -> None:
         self.asked = asked
         self.limits = asked["limits"]
         self.config = config
@@ -179,7 +180,7 @@ class Command:
 
     def _attend(self, pidfd: int) -> None:
         poller = select.poll()
-        for end in (*self.outputs, pidfd, self.control.fileno()):
+        for end in (*self.outputs, pidfd, self.control):
             poller.register(end, select.POLLIN)
         if self.stdin:
             poller.register(self.input, select.POLLOUT)
@@ -192,7 +193,7 @@ class Command:
             for end, _ in poller.poll(max(0.0, min(look, deadline) - now) * 1000):
                 if end == pidfd:
                     return
-                if end == self.control.fileno():
+                if end == self.control:
                     self.gone = True
                 elif end == self.input:
                     self._feed(poller)
@@ -246,7 +247,7 @@ class Command:
         if self.limit is not None or status is None or status == 0:
             return
         if os.WIFSIGNALED(status):
-            named: dict[int, str] = {signal.SIGXCPU: "cpu_seconds", signal.SIGXFSZ: "file_size"}
+            named: dict[int, str] = {confine.SIGXCPU: "cpu_seconds", confine.SIGXFSZ: "file_size"}
             self.limit = named.get(os.WTERMSIG(status))
             return
         left = {**self.limits, "memory": sys.maxsize, "processes": self.limits["processes"] - 1}
@@ -259,7 +260,7 @@ class Command:
 
     def _result(self, took: float) -> tuple[dict[str, Any], bytes]:
         status = self.tree.status
-        code = os.waitstatus_to_exitcode(status) if status is not None else -signal.SIGKILL
+        code = os.waitstatus_to_exitcode(status) if status is not None else -confine.SIGKILL
         out, err = (bytes(self.taken[end]) for end in self.outputs)
         described = {
             "ok": True, "out": len(out), "cut": [end in self.cut for end in self.outputs], "limit": self.limit,
@@ -280,8 +281,7 @@ def _become(asked: dict[str, Any], config: dict[str, Any], stdin: int, stdout: i
         if config["oom"]:
             confine.be_the_first_to_go()
         _limit(asked["limits"], config)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
+        confine.default_signals(confine.SIGPIPE, confine.SIGXFSZ)
         os.chdir(absolute(config, asked["cwd"]))
         try:
             os.execvpe(asked["argv"][0], asked["argv"], asked["env"])

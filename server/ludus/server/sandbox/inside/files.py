@@ -10,12 +10,13 @@ import io
 import os
 import stat
 import time
-from typing import TYPE_CHECKING, Any
 
 from ludus.server.sandbox.inside.messages import Refused
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import tarfile
+    from typing import Any
 
 MAX_ENTRIES = 10_000
 

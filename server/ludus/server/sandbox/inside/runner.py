@@ -7,16 +7,17 @@ so that nobody inside can look into it. When the socket closes, everything ends.
 from __future__ import annotations
 
 import os
-import signal
-import socket
-from typing import Any
 
 from ludus.server.sandbox.inside import confine, files
 from ludus.server.sandbox.inside.command import Command, Tree, absolute
 from ludus.server.sandbox.inside.messages import Refused, receive, send
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def answer(control: socket.socket, config: dict[str, Any], asked: dict[str, Any], blob: bytes) -> None:
+
+def answer(control: int, config: dict[str, Any], asked: dict[str, Any], blob: bytes) -> None:
     """Carry one request out."""
     op = asked["op"]
     if op == "cancel":
@@ -44,16 +45,18 @@ def answer(control: socket.socket, config: dict[str, Any], asked: dict[str, Any]
         raise Refused(f"unknown operation {op!r}")
 
 
-def main(descriptor: int) -> None:
-    """Set up, then serve until the server is gone."""
-    control = socket.socket(fileno=descriptor)
-    control.set_inheritable(False)
+def main(control: int) -> None:
+    """Set up, then serve until the server is gone.
+
+    Few modules are imported here and below, and no more than needed: what a box imports, every new box waits for.
+    """
+    os.set_inheritable(control, False)
     first = receive(control)
     if first is None:
         return
     config = first[0]
     os.umask(0o022)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    confine.default_signals(confine.SIGINT)
     try:
         if config["alone"]:
             confine.make_disk(config)
