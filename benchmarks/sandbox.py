@@ -65,6 +65,20 @@ async def latencies(rounds: int) -> dict[str, float]:
     return {name: statistics.median(samples) for name, samples in times.items()}
 
 
+async def bare_rate(seconds: float) -> float:
+    """Bare starts per second, on every core at once: what this machine has to give at the moment."""
+    end = time.perf_counter() + seconds
+
+    def starts() -> int:
+        done = 0
+        while time.perf_counter() < end:
+            bare()
+            done += 1
+        return done
+
+    return sum(await asyncio.gather(*(asyncio.to_thread(starts) for _ in range(os.cpu_count() or 1)))) / seconds
+
+
 async def rates(seconds: float, provider: SandboxProvider, *, fresh: bool) -> float:
     """Commands per second, on every core at once."""
     cores = os.cpu_count() or 1
@@ -109,6 +123,7 @@ async def measure(options: argparse.Namespace) -> dict[str, float]:
     found = await latencies(options.rounds)
     provider = find_provider("bubblewrap")
     await provider.open()
+    found["bare runs/s"] = await bare_rate(options.seconds)
     found["runs/s"] = await rates(options.seconds, provider, fresh=False)
     found["runs/s, fresh boxes"] = await rates(options.seconds, provider, fresh=True)
     await provider.aclose()

@@ -110,7 +110,8 @@ EXHAUSTION = [
     py("endless loop that ignores what can be ignored",
        "for n in range(1, 65):\n  try: signal.signal(n, signal.SIG_IGN)\n  except (OSError, ValueError): pass\n"
        "while True: pass", "cpu_seconds", limits=BUSY),
-    py("endless loop in many processes", "for n in range(8):\n  try: os.fork()\n  except OSError: pass\nwhile True: pass", "cpu_seconds",
+    py("endless loop in many processes", "for n in range(8):\n  try: os.fork()\n  except OSError: pass\n"
+       "while True: pass", "cpu_seconds",
        "processes", "memory", limits=BUSY),
     py("processor time of children", "while True: subprocess.run([sys.executable, '-c', 'for n in range(400000): n'])",
        "cpu_seconds", limits=BUSY),

@@ -137,6 +137,19 @@ async def test_a_cancelled_command_ends_and_leaves_the_box_usable(any_backend: B
         assert (await box.run(["cat", "mark"])).text == "begun\n"
 
 
+async def test_cancelling_a_command_that_waits_leaves_the_one_that_runs_alone(any_backend: Backend) -> None:
+    box = await box_of(any_backend)
+    first = asyncio.create_task(box.run(["sh", "-c", "sleep 0.5; echo done"]))
+    second = asyncio.create_task(box.run(["touch", "mark"]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert (await first).text == "done\n"
+    assert await box.list() == ()
+
+
 async def test_commands_take_turns(any_backend: Backend) -> None:
     box = await box_of(any_backend)
     script = "set -e; mkdir lock; echo $1; rmdir lock"

@@ -309,17 +309,22 @@ class RunnerBox:
             "env": {str(name): str(value) for name, value in (self._env | dict(env or {})).items()},
             "limits": allowed.model_dump(),
         }  # fmt: skip
-        task = asyncio.get_running_loop().create_task(self._run(asked, stdin, allowed))
+        begun = asyncio.Event()
+        task = asyncio.get_running_loop().create_task(self._run(asked, stdin, allowed, begun))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            # The command is ended, and the box stays usable for who comes next.
+            # The command is ended, or never begins, and the box stays usable for who comes next.
+            if not begun.is_set():
+                task.cancel()
+            elif not task.done():
+                self._process.cancel()
             task.add_done_callback(_forget)
-            self._process.cancel()
             raise
 
-    async def _run(self, asked: dict[str, Any], stdin: bytes, allowed: Limits) -> RunResult:
+    async def _run(self, asked: dict[str, Any], stdin: bytes, allowed: Limits, begun: asyncio.Event) -> RunResult:
         async with self._turn:
+            begun.set()
             group = self._process._launch.group
             before = group.broken() if group is not None else (0, 0)
             began = asyncio.get_running_loop().time()

@@ -173,17 +173,23 @@ class ContainerBox:
 
     async def _guarded(self, line: str, stdin: bytes, allowed: Limits) -> RunResult:
         """Carry a line out, in turn; when the caller is cancelled, it is ended and the box stays usable."""
-        stop = asyncio.Event()
-        task = asyncio.get_running_loop().create_task(self._in_turn(line, stdin, allowed, stop))
+        begun, stop = asyncio.Event(), asyncio.Event()
+        task = asyncio.get_running_loop().create_task(self._in_turn(line, stdin, allowed, begun, stop))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
-            stop.set()
+            if begun.is_set():
+                stop.set()
+            else:
+                task.cancel()
             raise
 
-    async def _in_turn(self, line: str, stdin: bytes, allowed: Limits, stop: asyncio.Event) -> RunResult:
+    async def _in_turn(
+        self, line: str, stdin: bytes, allowed: Limits, begun: asyncio.Event, stop: asyncio.Event
+    ) -> RunResult:
         async with self._turn:
+            begun.set()
             try:
                 return await self._carry_out(line, stdin, allowed, stop)
             except (*_ERRORS, EOFError) as error:
