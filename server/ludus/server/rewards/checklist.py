@@ -135,10 +135,10 @@ class ItemCheck(Check):
         return self._met(await begun)
 
     def _met(self, found: Outcome) -> Outcome:
-        value = found.value
-        if value is not None:
-            value = 1.0 if value >= self.at_least else 0.0
-        return Outcome(self.label, value, found.evidence)
+        found.name = self.label
+        if found.value is not None:
+            found.value = 1.0 if found.value >= self.at_least else 0.0
+        return found
 
 
 @dataclass(frozen=True)

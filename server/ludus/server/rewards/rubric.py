@@ -6,9 +6,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from itertools import count
+from typing import Any
 
 from ludus.protocol.errors import AuthoringError
-from ludus.protocol.rewards import Component, Reward
+from ludus.protocol.rewards import Reward
 from ludus.server.rewards.attempt import Attempt
 from ludus.server.rewards.nodes import Node, Offload, Outcome, Weighted, settle
 from ludus.server.rewards.verdict import sendable
@@ -63,7 +64,7 @@ class Rubric:
 
 def reward_of(outcome: Outcome, rubric: str | None = None) -> Reward:
     """An outcome as a reward: components by name, whose values times weights add up to the reward's value."""
-    components: dict[str, Component] = {}
+    components: dict[str, dict[str, Any]] = {}
     missing: dict[str, str] = {}
     for name, leaf, weight in outcome.leaves():
         if name in components:  # two caps or floors, which nobody named
@@ -71,12 +72,14 @@ def reward_of(outcome: Outcome, rubric: str | None = None) -> Reward:
         if leaf.value is None:
             missing[name] = leaf.evidence
         else:
-            components[name] = Component(value=leaf.value, weight=weight, evidence=leaf.evidence or None)
+            components[name] = {"value": leaf.value, "weight": weight, "evidence": leaf.evidence or None}
+    reason = outcome.evidence or None
     if outcome.value is None:
-        return Reward(
-            value=None, valid=False, components=components, missing=missing,
-            reason=sendable(outcome.evidence or "it could not be judged"), rubric=rubric,
-        )  # fmt: skip
-    return Reward(
-        value=outcome.value, components=components, missing=missing, reason=outcome.evidence or None, rubric=rubric
-    )
+        reason = sendable(outcome.evidence or "it could not be judged")
+    # One call that validates everything is quicker than a call for each component.
+    return Reward.model_validate(
+        {
+            "value": outcome.value, "valid": outcome.value is not None, "components": components, "missing": missing,
+            "reason": reason, "rubric": rubric,
+        }
+    )  # fmt: skip

@@ -138,8 +138,9 @@ def _symbol(text: str) -> tuple[float, Dimension] | None:
     return None
 
 
+_DIGITS: Final = re.compile(r"\d+")
 _NUMBER: Final = re.compile(
-    r"(?<![\w.])([-+\u2212]?)\s?((?:\d{1,3}(?:[,\u202f\u00a0]\d{3})+|\d+)(?:\.\d+)?|\.\d+)"
+    r"((?:\d{1,3}(?:[,\u202f\u00a0]\d{3})+|\d+)(?:\.\d+)?|\.\d+)"
     r"(?:\s?[eE]([-+\u2212]?\d{1,4})(?!\w)|\s?[×x*]\s?10\s?\^?\s?\{?([-+\u2212]?\d{1,4}|[⁰¹²³⁴-⁹⁻]{1,4})\}?)?"
     r"(?:/(\d{1,15})(?![\d.]))?"
 )
@@ -161,18 +162,42 @@ def read_quantities(text: str) -> list[Quantity]:
     """All finite numbers of a text in order: `-1,234.5`, `6.02e23`, `1.2×10^-3`, `3/4`, each with its unit."""
     found = []
     at = 0
-    while match := _NUMBER.search(text, at):
+    # Digits are searched first: that is several times faster than trying the whole expression at each character.
+    while digits := _DIGITS.search(text, at):
+        at = digits.end()
+        start = digits.start()
+        start -= text[start - 1 : start] == "."
+        match = _NUMBER.match(text, start) if _begins(text, start) else None
+        if match is None:
+            continue
         after = _UNIT_TEXT.match(text, match.end())
         unit = read_unit(after[1].rstrip(".-")) if after else None
         at = after.end() if after and unit else match.end()
+        sign = _sign(text, start)
         value = _value(match)
         if value is not None:
-            found.append(Quantity(value, unit, text[match.start() : at].strip()))
+            shown = text[sign if sign is not None else start : at].strip()
+            negative = sign is not None and text[sign] != "+"
+            found.append(Quantity(-value if negative else value, unit, shown))
     return found
 
 
+def _begins(text: str, at: int) -> bool:
+    """Whether a number or its sign may begin there: not inside a word or another number."""
+    before = text[at - 1 : at]
+    return not (before.isalnum() or before in ("_", "."))
+
+
+def _sign(text: str, start: int) -> int | None:
+    """Where the sign of the number that starts there stands."""
+    for at in (start - 1, start - 2 if text[start - 1 : start].isspace() else -1):
+        if at >= 0 and text[at] in "-+\u2212" and _begins(text, at):
+            return at
+    return None
+
+
 def _value(match: re.Match[str]) -> float | None:
-    sign, digits, exponent, power, divisor = match.groups()
+    digits, exponent, power, divisor = match.groups()
     number = float(re.sub("[,\u202f\u00a0]", "", digits))
     raised = exponent or power
     if raised:
@@ -184,4 +209,4 @@ def _value(match: re.Match[str]) -> float | None:
         if int(divisor) == 0:
             return None
         number = float(Fraction(number) / int(divisor)) if math.isfinite(number) else number
-    return (-number if sign in "-\u2212" and sign else number) if math.isfinite(number) else None
+    return number if math.isfinite(number) else None

@@ -37,6 +37,8 @@ def read_verdict(found: object) -> Verdict:
         return Verdict(1.0 if found else 0.0)
     if isinstance(found, Verdict):
         value, evidence = found
+        if type(value) is float and math.isfinite(value) and len(evidence) <= EVIDENCE_CHARS and evidence.isascii():
+            return found
     elif isinstance(found, int | float):
         value, evidence = float(found), ""
     else:
