@@ -285,13 +285,19 @@ def _become(asked: dict[str, Any], config: dict[str, Any], stdin: int, stdout: i
         os.chdir(absolute(config, asked["cwd"]))
         try:
             os.execvpe(asked["argv"][0], asked["argv"], asked["env"])
-        except (FileNotFoundError, NotADirectoryError):
-            code = 127
+        except OSError:
+            code = 126 if _exists(asked["argv"][0], asked["env"]) else 127
             raise
     except BaseException as error:
         why = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
         os.write(2, f"{asked['argv'][0]}: {why}\n".encode("utf-8", "replace"))
     os._exit(code)
+
+
+def _exists(program: str, env: dict[str, str]) -> bool:
+    """Whether there is such a file: what cannot be searched in PATH is reported in the same way as what may not run."""
+    folders = [""] if "/" in program else env.get("PATH", os.defpath).split(":")
+    return any(os.path.exists(os.path.join(folder, program)) for folder in folders)
 
 
 def _limit(limits: dict[str, Any], config: dict[str, Any]) -> None:
