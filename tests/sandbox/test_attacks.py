@@ -375,7 +375,7 @@ async def test_many_attacks_at_once_leave_the_server_answering(isolating: Backen
         before = loop.time()
         await asyncio.wait(running, timeout=0.05)
         late = max(late, loop.time() - before - 0.05)
-    assert late < 0.5
+    assert late < 1.0
     assert [result.limit for result in await asyncio.gather(*running)][2:] == ["output", "seconds"]
 
 
