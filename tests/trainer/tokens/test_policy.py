@@ -61,7 +61,7 @@ async def test_a_turn_that_reaches_max_tokens_is_a_final_message_or_a_call_that_
     assert message.calls == ()
     assert message.text.startswith("word word")
     assert short.text == "short"
-    assert (policy.parse_errors, policy.cut_turns, policy.cut) == (1, 2, False)
+    assert (policy.parse_errors, policy.cut) == (1, False)
 
 
 async def test_a_whole_call_in_a_turn_that_was_cut_is_made() -> None:

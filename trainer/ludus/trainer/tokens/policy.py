@@ -73,10 +73,9 @@ class TokenPolicy:
     ) -> None:
         self.parse_errors = 0
         """Turns in which a tool call could not be read."""
-        self.cut_turns = 0
-        """Turns that reached `max_tokens` and have no end. One without a call is the final message all the same."""
         self.cut = False
-        """Whether the last turn was one of them."""
+        """Whether the last turn reached `max_tokens` and has no end. One without a call is the final message all the
+        same."""
         self._engine = engine
         self._renderer = renderer
         self._config = config
@@ -120,7 +119,6 @@ class TokenPolicy:
         self.cut = turn.cut
         if turn.cut and room < self._config.max_tokens and (turn.error or not turn.calls):
             return Turn((), usage=self._usage, stopped="context_limit")
-        self.cut_turns += turn.cut
         self.parse_errors += turn.error is not None
         self._past.append(_Exchange(turn, self._renderer.messages([turn]), len(prompt.ids)))
         return Turn(turn.items, usage=self._usage)
