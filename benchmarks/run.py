@@ -29,6 +29,8 @@ QUICK = {
     "ors": ["--rounds", "1", "--seconds", "0.5"],
     "mcp_play": ["--rounds", "2", "--calls", "500"],
     "startup": ["--rounds", "3"],
+    "rubric": ["--rounds", "30"],
+    "sandbox": ["--rounds", "5", "--seconds", "1"],
     "trainer_update": ["--rounds", "1", "--steps", "1", "--cases", "2L-d128"],
     "trainer_loop": ["--rounds", "1", "--steps", "5"],
     "trainer_learning": ["--seeds", "0", "--steps=5"],
@@ -176,11 +178,26 @@ def of_trainer_async(found: dict[str, Any]) -> Iterator[Figure]:
     yield Figure(what, "≥ 1.5× sync", told, found["ratio"] >= 1.5)
 
 
+def of_rubric(found: dict[str, Any]) -> Iterator[Figure]:
+    """A checklist of 183 deterministic items."""
+    yield Figure("rubric of 183 deterministic checks", "≤ 2 ms", f"{found['score']:.2f} ms", found["score"] <= 2)
+
+
+def of_sandbox(found: dict[str, Any]) -> Iterator[Figure]:
+    """Starting `python -c pass` in a warm box, beside starting it bare."""
+    ratio, rate = found["bubblewrap"] / found["bare"], found["runs/s"]
+    told = f"{1000 * found['bubblewrap']:.1f} ms = {ratio:.2f}× bare"
+    yield Figure("bubblewrap, `python -c pass` in a warm box", "≤ 1.5× the bare start", told, ratio <= 1.5)
+    yield Figure("bubblewrap, runs/s", "≥ 60", f"{rate:.0f}", rate >= 60)
+
+
 READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "channel": of_channel,
     "ors": of_ors,
     "mcp_play": of_mcp_play,
     "startup": of_startup,
+    "rubric": of_rubric,
+    "sandbox": of_sandbox,
     "trainer_update": of_trainer_update,
     "trainer_loop": of_trainer_loop,
     "trainer_learning": of_trainer_learning,
