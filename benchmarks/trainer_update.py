@@ -35,8 +35,6 @@ ROOT = Path(__file__).resolve().parent.parent
 TRL = ROOT / ".peers/trl/bin/python"
 QUIET = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 """For both sides."""
-BRIEF_SPINS = {"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "10000"}
-"""As `ludus train` sets them, for our side. TRL's has torch's own; `--spins` gives it these as well."""
 PEAK_FLOPS = 989e12
 """bfloat16, dense: H100 and H200."""
 
@@ -258,6 +256,10 @@ class Side:
             if name == "ludus"
             else [str(TRL), str(ROOT / "benchmarks/peers/trl_update.py")]
         )
+        from ludus.trainer.commands import BRIEF_SPINS  # not at the top: TRL's side reads this file without Ludus
+
+        # As `ludus train` has it, for our side. TRL's has torch's own; `--spins` gives it ours.
+        spins = BRIEF_SPINS if name == "ludus" or case.brief_spins else {}
         self.errors = Path(case.folder) / f"{name}.log"
         self.process = subprocess.Popen(
             [*ours_or_theirs, str(file)],
@@ -265,7 +267,7 @@ class Side:
             stdout=subprocess.PIPE,
             stderr=self.errors.open("w"),
             text=True,
-            env={**os.environ, **QUIET, **(BRIEF_SPINS if name == "ludus" or case.brief_spins else {})},
+            env={**os.environ, **QUIET, **spins},
         )
 
     def step(self) -> dict[str, float]:

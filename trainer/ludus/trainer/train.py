@@ -139,8 +139,8 @@ class Run:
         if (dpo := config.dpo) is not None:
             pairs = preference_pairs(dpo, self.renderer, context=config.rollouts.context)
             await self.do("take_pairs", pairs)
-            metrics = await self.do("prefer")
-            for _ in range(1, dpo.steps):
+            metrics: dict[str, float] = {}
+            for _ in range(dpo.steps):
                 metrics = await self.do("prefer")
             self.log.note(
                 f"preferences: {dpo.steps} batches of {len(pairs)} pairs, accuracy {metrics['dpo/accuracy']:.2f}"
