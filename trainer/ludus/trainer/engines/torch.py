@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -33,9 +32,6 @@ from ludus.trainer.engines.batch import Answer, Batch, Ints, Request
 from ludus.trainer.errors import ConfigError, EngineError, ModelError
 
 _CLOSING_SECONDS: Final = 30.0
-_PAUSE_SECONDS: Final = 0.002
-"""Requests that come within this of each other begin together, while nothing runs."""
-_GATHER_SECONDS: Final = 0.1
 
 
 class TorchEngine(Engine):
@@ -71,7 +67,6 @@ class TorchEngine(Engine):
         self._batch = Batch(self._model, config, context)
         self._weights: dict[str, Tensor] = self._model.state_dict()  # Where the decoder has moved them.
         self._context = context
-        self._slots = config.slots
         self._inbox: deque[tuple[Callable[[], Any], asyncio.Future[Any] | None]] = deque()
         self._wake = threading.Event()
         self._closing = False
@@ -155,8 +150,6 @@ class TorchEngine(Engine):
             while not self._closing:
                 self._wake.clear()
                 answers = self._take()
-                if self._batch.waiting and not self._batch.running:
-                    answers += self._gather()
                 if self._batch.waiting or self._batch.running:
                     _deliver(answers + self._step())
                 else:
@@ -164,18 +157,6 @@ class TorchEngine(Engine):
                     self._wake.wait()
         left = [future for _, future in self._inbox if future] + [request.future for request in self._batch.drop()]
         _deliver([(future, EngineError("the torch engine was closed")) for future in left])
-
-    def _gather(self) -> list[Answer]:
-        """Wait a moment for as long as requests keep coming. A pass over one sequence takes nearly as long as one over
-        many, and it would hold up the thread that is about to send the others."""
-        answers: list[Answer] = []
-        deadline = time.monotonic() + _GATHER_SECONDS
-        while len(self._batch.waiting) < self._slots and time.monotonic() < deadline:
-            if not self._wake.wait(_PAUSE_SECONDS):
-                break
-            self._wake.clear()
-            answers += self._take()
-        return answers
 
     def _take(self) -> list[Answer]:
         """Do what was posted."""
