@@ -40,6 +40,7 @@ def stream(request: pytest.FixtureRequest) -> Iterator[io.StringIO]:
         "[(b'x-api-key', b'opaque-credential')]",
         "X-Secrets: opaque-credential",
     ],
+    ids=["token", "bearer", "path", "capability", "mapping", "json", "pairs", "header"],
 )
 def test_credentials_are_hidden_wherever_they_stand(text: str) -> None:
     hidden = logs.redact(f"before {text} after")
