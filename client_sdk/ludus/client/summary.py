@@ -114,14 +114,41 @@ def t95(freedom: int) -> float:
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
-def wilson(wins: int, count: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a proportion, which stays sensible at 0 and 1."""
+def wilson(wins: float, count: float) -> tuple[float, float]:
+    """Wilson's 95 % interval of a proportion, which stays sensible at 0 and 1; counts may be effective ones."""
     z2 = _Z95**2
     share = wins / count
     centre = share + z2 / (2 * count)
     margin = _Z95 * math.sqrt(share * (1 - share) / count + z2 / (4 * count**2))
     low, high = (centre - margin) / (1 + z2 / count), (centre + margin) / (1 + z2 / count)
     return max(0.0, low), min(1.0, high)
+
+
+def pass_at_k(samples: int, successes: int, k: int) -> float:
+    """The chance that at least one of k episodes succeeds, 1 − C(n − c, k)/C(n, k): unbiased from n ≥ k episodes of a
+    task, c of them successes (Chen et al., 2107.03374, equation 1, in its stable form).
+
+    Raises:
+        ValueError: fewer samples than k.
+    """
+    _check_counts(samples, successes, k)
+    return 1 - math.prod(1 - k / drawn for drawn in range(samples - successes + 1, samples + 1))
+
+
+def pass_hat_k(samples: int, successes: int, k: int) -> float:
+    """The chance that all k episodes succeed, pass^k = C(c, k)/C(n, k): unbiased as `pass_at_k` is (τ-bench,
+    2406.12045, section 3).
+
+    Raises:
+        ValueError: fewer samples than k.
+    """
+    _check_counts(samples, successes, k)
+    return math.comb(successes, k) / math.comb(samples, k)
+
+
+def _check_counts(samples: int, successes: int, k: int) -> None:
+    if not (1 <= k <= samples and 0 <= successes <= samples):
+        raise ValueError(f"k = {k} with {successes} successes among {samples} episodes: needs 1 ≤ k ≤ episodes")
 
 
 def _std(values: Sequence[float]) -> float | None:

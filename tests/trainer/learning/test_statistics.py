@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from ludus.client.summary import wilson
-from ludus.trainer.learning.statistics import interval, pass_at_k, pass_hat_k
+from ludus.client.summary import pass_at_k, pass_hat_k, wilson
+from ludus.trainer.learning.statistics import interval
 
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "golden.json").read_text())
 

@@ -9,8 +9,8 @@ import pytest
 from saying import Saying, Troubled
 from scripted import ScriptedEngine, call, make_config, playing
 
+from ludus.client.summary import pass_at_k, pass_hat_k
 from ludus.trainer.evaluation import evaluate, evaluation_metrics
-from ludus.trainer.learning.statistics import pass_at_k, pass_hat_k
 from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus
 from ludus.trainer.tokens.renderer import Renderer
 

@@ -8,10 +8,10 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ludus.client.summary import SUCCESS_TOLERANCE
+from ludus.client.summary import SUCCESS_TOLERANCE, pass_at_k, pass_hat_k
 from ludus.protocol.episodes import TaskRow
 from ludus.trainer.config import TrainConfig
-from ludus.trainer.learning.statistics import interval, pass_at_k, pass_hat_k
+from ludus.trainer.learning.statistics import interval
 from ludus.trainer.rollouts.episodes import Player, single_error
 from ludus.trainer.rollouts.source import ConnectedEnvironment, Draw, TaskSource, derive_seed
 from ludus.trainer.samples import RolloutGroup, scored_rewards

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-import json
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from pathlib import Path
-from typing import Annotated, Any, Final
+from contextlib import AsyncExitStack
+from typing import Annotated, Final
 
 import typer
 from rich.table import Table
 
+from ludus.client.cli import _playing
 from ludus.client.cli._app import ExitCode
 from ludus.client.cli._common import (
     EnvironmentName,
@@ -26,12 +23,10 @@ from ludus.client.cli._common import (
     run,
     shown,
 )
-from ludus.client.loading import load_object
-from ludus.client.policies import OraclePolicy, Policy, RandomPolicy
 from ludus.client.progress import ProgressBar
-from ludus.client.rollout import Harness, rollout
+from ludus.client.rollout import rollout
 from ludus.client.summary import Summary, summarize
-from ludus.client.trajectory import Trajectory, TrajectoryWriter, latest, read_trajectories
+from ludus.client.trajectory import latest, read_trajectories
 
 COMMANDS: Final = {"run": "Play tasks with a policy and report rewards."}
 
@@ -47,35 +42,23 @@ def run_command(
     split: Annotated[str | None, typer.Option("--split", "-s", help="Split; the first one by default.")] = None,
     n: Annotated[int | None, typer.Option("-n", help="How many tasks; all by default.", min=1)] = None,
     samples: Annotated[int, typer.Option("--samples", help="Episodes per task.", min=1)] = 1,
-    policy: Annotated[
-        str, typer.Option("--policy", "-p", help="random, oracle, openai, module:callable or file.py:callable.")
-    ] = "random",
-    model: Annotated[str | None, typer.Option("--model", "-m", help="Model, for openai.")] = None,
-    base_url: Annotated[
-        str, typer.Option("--base-url", envvar="OPENAI_BASE_URL", help="Endpoint up to and with /v1, for openai.")
-    ] = "https://api.openai.com/v1",
-    api_key: Annotated[
-        str | None, typer.Option("--api-key", envvar="OPENAI_API_KEY", show_default=False, help="Key, for openai.")
-    ] = None,
-    temperature: Annotated[float | None, typer.Option("--temperature", help="For openai.")] = None,
-    max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Per turn, for openai.", min=1)] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", metavar="NAME=JSON", help="Further field of each request, for openai; repeatable."),
-    ] = None,
-    source: Annotated[
-        str | None,
-        typer.Option("--source", help="The environment's class (module:Class or file.py:Class), for oracle."),
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File for the trajectories (JSON lines).")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Play only what --out does not hold yet.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin --out anew.")] = False,
-    concurrency: Annotated[int, typer.Option("--concurrency", "-c", help="Episodes at once.", min=1)] = 16,
+    policy: _playing.PolicyName = "random",
+    model: _playing.Model = None,
+    base_url: _playing.BaseUrl = _playing.DEFAULT_BASE_URL,
+    api_key: _playing.ApiKey = None,
+    temperature: _playing.Temperature = None,
+    max_tokens: _playing.MaxTokens = None,
+    option: _playing.RequestOption = None,
+    source: _playing.Source = None,
+    out: _playing.Out = None,
+    resume: _playing.Resume = False,
+    overwrite: _playing.Overwrite = False,
+    concurrency: _playing.Concurrency = 16,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of the episodes and of a random policy.")] = None,
-    retries: Annotated[int, typer.Option("--retries", help="Further attempts after infrastructure failures.")] = 2,
-    max_turns: Annotated[int, typer.Option("--max-turns", help="Turns of the policy in an episode.", min=1)] = 200,
-    turn_seconds: Annotated[float | None, typer.Option("--turn-seconds", help="Limit of one turn.")] = None,
-    episode_seconds: Annotated[float | None, typer.Option("--episode-seconds", help="Limit of one episode.")] = None,
+    retries: _playing.Retries = 2,
+    max_turns: _playing.MaxTurns = 200,
+    turn_seconds: _playing.TurnSeconds = None,
+    episode_seconds: _playing.EpisodeSeconds = None,
     success_at: Annotated[
         float | None, typer.Option("--success-at", help="Reward that counts as success; the greatest one by default.")
     ] = None,
@@ -87,18 +70,14 @@ def run_command(
 
     Exits with 0 when every episode was scored, 1 when some failed, 5 when all did.
     """
-    if (resume or overwrite) and out is None:
-        raise typer.BadParameter("--resume and --overwrite need --out")
-    if policy == "openai" and not model:
-        raise typer.BadParameter("--policy openai needs --model")
-    options = {"temperature": temperature, "max_tokens": max_tokens, **_options(option or [])}
-    endpoint = {"model": model, "base_url": base_url, "api_key": api_key, "options": _given(options)}
-    harness = Harness(max_turns=max_turns, turn_seconds=turn_seconds, episode_seconds=episode_seconds)
+    options = dict(locals())
+    _playing.check_out(out, resume, overwrite)
+    choice, harness = _playing.PolicyChoice.of(options), _playing.harness_of(options)
 
     async def go() -> Summary:
         async with AsyncExitStack() as stack:
-            chosen = await stack.enter_async_context(_policy(policy, endpoint, source, seed or 0))
-            writer = stack.enter_context(_writer(out, resume, overwrite)) if out else None
+            chosen = await stack.enter_async_context(choice.open())
+            writer = stack.enter_context(_playing.writer_of(out, resume, overwrite)) if out else None
             client = await stack.enter_async_context(client_of(url, token, wire))
             info = find_environment(await client.environments(), environment)
             bar = stack.enter_context(ProgressBar())
@@ -107,7 +86,7 @@ def run_command(
                 seed=seed, concurrency=concurrency, retries=retries, harness=harness,
                 skip=writer.done if writer else (), on_progress=bar,
             )  # fmt: skip
-            played = await _collect(stream, writer)
+            played = await _playing.collect(stream, writer)
             threshold = success_at if success_at is not None else (info.reward_range or (0.0, 1.0))[1]
             everything = latest(read_trajectories(out)) if out and resume else played
             return summarize(everything, success_at=threshold)
@@ -121,65 +100,6 @@ def run_command(
         raise typer.Exit(ExitCode.UNSUCCESSFUL if summary.scored else ExitCode.FAILED)
 
 
-async def _collect(stream: Any, writer: TrajectoryWriter | None) -> list[Trajectory]:
-    """Write each trajectory out; keep only what the summary needs of it."""
-    kept: list[Trajectory] = []
-    async with aclosing(stream):
-        async for trajectory in stream:
-            if writer is not None:
-                writer.write(trajectory)
-            kept.append(trajectory.model_copy(update={"items": (), "tools": ()}))
-    return kept
-
-
-@asynccontextmanager
-async def _policy(name: str, endpoint: dict[str, Any], source: str | None, seed: int) -> AsyncIterator[Policy]:
-    if name == "random":
-        yield RandomPolicy(seed)
-    elif name == "oracle":
-        yield OraclePolicy(source)
-    elif name == "openai":
-        from ludus.client.policies.openai import OpenAIPolicy  # httpx takes longer to import than all the rest
-
-        async with OpenAIPolicy(**endpoint) as model:
-            yield model
-    elif ":" in name:
-        loaded: Any = load_object(name)
-        chosen: Any = loaded() if inspect.isclass(loaded) else loaded
-        yield chosen
-    else:
-        raise typer.BadParameter(
-            f"there is no policy {name!r}; choose random, oracle, openai, module:callable or file.py:callable"
-        )
-
-
-def _writer(path: Path, resume: bool, overwrite: bool) -> TrajectoryWriter:
-    try:
-        return TrajectoryWriter(path, resume=resume, overwrite=overwrite)
-    except FileExistsError:
-        raise typer.BadParameter(f"{path} exists; say --resume, --overwrite or another --out") from None
-    except OSError as error:
-        raise typer.BadParameter(f"cannot write {path}: {error.strerror}") from None
-
-
-def _options(pairs: list[str]) -> dict[str, Any]:
-    """`name=json` pairs; what is no JSON is text."""
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise typer.BadParameter(f"--option {pair!r} is no NAME=JSON")
-        try:
-            options[name] = json.loads(value)
-        except ValueError:
-            options[name] = value
-    return options
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
 def _print(summary: Summary, environment: str) -> None:
     table = Table("measure", "value", title=shown(environment))
     for name, value in _rows(summary):
@@ -191,13 +111,14 @@ def _print(summary: Summary, environment: str) -> None:
 
 
 def _rows(summary: Summary) -> list[tuple[str, str]]:
+    interval = _playing.interval_text
     rows = [("episodes", f"{summary.episodes} ({summary.scored} scored)")]
     if summary.mean is not None:
-        rows.append(("mean reward", f"{summary.mean:.4f}" + _interval(summary.interval)))
+        rows.append(("mean reward", f"{summary.mean:.4f}" + interval(summary.interval)))
         rows.append(("standard deviation", "–" if summary.std is None else f"{summary.std:.4f}"))
     if summary.success is not None:
-        shown = f"{summary.success:.1%}" + _interval(summary.success_interval, percent=True)
-        rows.append((f"success (reward ≥ {summary.success_at:g})", shown))
+        told = f"{summary.success:.1%}" + interval(summary.success_interval, percent=True)
+        rows.append((f"success (reward ≥ {summary.success_at:g})", told))
     rows += [(f"component {name}", f"{value:.4f}") for name, value in summary.components.items()]
     rows += [(f"ended: {reason}", str(count)) for reason, count in summary.end_reasons.items()]
     rows += [(f"failed: {kind}", str(count)) for kind, count in summary.failed.items()]
@@ -211,10 +132,3 @@ def _rows(summary: Summary) -> list[tuple[str, str]]:
         rows.append(("tokens in / out", f"{summary.usage.input_tokens} / {summary.usage.output_tokens}"))
     rows.append(("seconds", f"{summary.seconds:.1f}"))
     return rows
-
-
-def _interval(interval: tuple[float, float] | None, *, percent: bool = False) -> str:
-    if interval is None:
-        return ""
-    low, high = (f"{bound:.1%}" if percent else f"{bound:.4f}" for bound in interval)
-    return f"  (95 %: {low} to {high})"

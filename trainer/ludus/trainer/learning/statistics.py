@@ -1,8 +1,7 @@
-"""Figures of an evaluation: success in k attempts, and how sure one can be of a mean over tasks."""
+"""Figures of an evaluation: how sure one can be of a mean over tasks."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -10,28 +9,6 @@ import torch
 from ludus.client.summary import wilson
 
 RESAMPLES = 2_000
-
-
-def pass_at_k(samples: int, successes: int, k: int) -> float:
-    """The chance that at least one of k episodes succeeds, 1 − C(n − c, k)/C(n, k): unbiased from n ≥ k episodes of a
-    task, c of them successes (Chen et al., 2107.03374, equation 1, in its stable form).
-
-    Raises:
-        ValueError: fewer samples than k.
-    """
-    _check(samples, successes, k)
-    return 1 - math.prod(1 - k / drawn for drawn in range(samples - successes + 1, samples + 1))
-
-
-def pass_hat_k(samples: int, successes: int, k: int) -> float:
-    """The chance that all k episodes succeed, pass^k = C(c, k)/C(n, k): unbiased as `pass_at_k` is (τ-bench,
-    2406.12045, section 3).
-
-    Raises:
-        ValueError: fewer samples than k.
-    """
-    _check(samples, successes, k)
-    return math.comb(successes, k) / math.comb(samples, k)
 
 
 def interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
@@ -52,8 +29,3 @@ def interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
     means = tensor[torch.randint(len(values), (RESAMPLES, len(values)), generator=generator)].mean(dim=1)
     low, high = means.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
     return low, high
-
-
-def _check(samples: int, successes: int, k: int) -> None:
-    if not (1 <= k <= samples and 0 <= successes <= samples):
-        raise ValueError(f"k = {k} with {successes} successes among {samples} episodes: needs 1 ≤ k ≤ episodes")
