@@ -1,0 +1,141 @@
+"""The difficulty file: how often one policy solved each task of a split, as measured, and where it is to be used.
+
+One JSON document, written by `ludus calibrate --difficulty`. Splits are narrowed by it (`Split.within`), a server's
+curriculum begins with it (`ludus serve --difficulty`), and so does the trainer's (`curriculum.difficulty`). This module
+holds its types and rules; whoever reads or writes the file does that on its own side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from ludus.protocol.errors import ParseError
+
+DIFFICULTY_FORMAT: Final = "ludus.difficulty/0.1"
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0)]
+Band = tuple[Share, Share]
+"""Two pass rates, the lower one first; both ends belong to the band."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class TaskDifficulty(_Part):
+    """What was measured of one task. Episodes that failed or stayed unscored count as no attempt."""
+
+    passes: Count
+    """Scored episodes whose reward reached `success_at`."""
+    attempts: Count
+    """Scored episodes."""
+    unscored: Count = 0
+    """Episodes that failed or have no reward; they say nothing about the task."""
+    pass_rate: Share | None
+    """passes / attempts; null without an attempt."""
+    interval: Band | None
+    """Wilson's 95 % interval of the pass rate; null without an attempt."""
+    mean_reward: float | None
+    """Over the attempts."""
+    steps: Amount | None
+    """Mean number of steps, over the attempts."""
+    tokens: Amount | None = None
+    """Mean number of tokens, those read and those written, over the attempts that told them."""
+    level: str | None = None
+    """The group of tasks it was counted in, where tasks were grouped by a field."""
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.passes > self.attempts:
+            raise ValueError(f"{self.passes} passes in {self.attempts} attempts")
+        rate = self.passes / self.attempts if self.attempts else None
+        if (rate is None) != (self.pass_rate is None) or not math.isclose(
+            rate or 0.0, self.pass_rate or 0.0, abs_tol=1e-6
+        ):
+            raise ValueError(f"pass_rate {self.pass_rate} is not {self.passes} / {self.attempts}")
+        return self
+
+
+class DifficultyFile(_Part):
+    """The whole document."""
+
+    format: Literal["ludus.difficulty/0.1"]
+    environment: str
+    environment_version: str
+    """What the environment called itself then; another version may have other tasks under the same ids."""
+    split: str
+    policy: str
+    """Whose pass rates these are: difficulty is always somebody's."""
+    seed: int | None = None
+    """The run's seed, where it had one."""
+    success_at: float
+    """The least reward that counted as a success."""
+    band: Band
+    """The pass rates that were looked for."""
+    measured_at: AwareDatetime
+    tasks: dict[str, TaskDifficulty]
+    """By task id."""
+
+    @field_validator("band")
+    @classmethod
+    def _ordered(cls, band: Band) -> Band:
+        return check_band(band)
+
+    def within(self, low: float, high: float) -> list[str]:
+        """Ids of the tasks whose measured pass rate lies in the band, ends included, in the file's order."""
+        return [
+            name for name, task in self.tasks.items() if task.pass_rate is not None and low <= task.pass_rate <= high
+        ]
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Attempts and passes of each task that was attempted."""
+        return {name: (task.attempts, task.passes) for name, task in self.tasks.items() if task.attempts}
+
+    def mismatch(self, environment: str, version: str, splits: Collection[str] | None = None) -> str | None:
+        """Why this file says nothing about an environment of that name, version and splits; None when it does."""
+        again = "measure again with `ludus calibrate --difficulty`"
+        if self.environment != environment:
+            return f"it was measured on the environment {self.environment!r}, and this is {environment!r}; {again}"
+        if self.environment_version != version:
+            return (
+                f"it was measured on version {self.environment_version!r} of {environment!r}, and this is version "
+                f"{version!r}, whose tasks may differ; {again}"
+            )
+        if splits is not None and self.split not in splits:
+            names = ", ".join(map(repr, splits))
+            return f"it was measured on the split {self.split!r}, and {environment!r} has {names}; {again}"
+        return None
+
+
+def check_band(band: tuple[float, float]) -> tuple[float, float]:
+    """`band` itself.
+
+    Raises:
+        ValueError: not two pass rates between 0 and 1, the lower one first.
+    """
+    low, high = band
+    if not 0 <= low <= high <= 1:
+        raise ValueError(f"the band {low:g} to {high:g} must be two pass rates between 0 and 1, the lower one first")
+    return band
+
+
+def parse_difficulty(data: bytes | str, where: str) -> DifficultyFile:
+    """A difficulty file from its text; `where` names it in messages.
+
+    Raises:
+        ParseError: it is no such document; the message names the file, the field and what is wrong there.
+    """
+    try:
+        return DifficultyFile.model_validate_json(data, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        what = f"{field}: {message}" if field else message
+        raise ParseError(f"{where} is no difficulty file: {what}; `ludus calibrate --difficulty` writes them") from None
