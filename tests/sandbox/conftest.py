@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -21,30 +22,31 @@ def engine_address() -> Iterator[str]:
         yield address
 
 
-@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits", "docker"])
-async def isolating(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[str, SandboxProvider]]:
+ISOLATING = ("bubblewrap", "bubblewrap-rlimits", "docker")
+
+
+@asynccontextmanager
+async def _backend(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
+    if request.param == "docker":
+        request.getfixturevalue("monkeypatch").setenv("DOCKER_HOST", request.getfixturevalue("engine_address"))
+    provider = await opened(request.param)
+    yield request.param, provider
+    await provider.aclose()
+    assert leftovers() == []
+
+
+@pytest.fixture(params=ISOLATING)
+async def isolating(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
     """A backend that holds what fights it; nothing is left when the test ends."""
-    if request.param == "docker":
-        monkeypatch.setenv("DOCKER_HOST", request.getfixturevalue("engine_address"))
-    provider = await opened(request.param)
-    yield request.param, provider
-    await provider.aclose()
-    assert leftovers() == []
+    async with _backend(request) as backend:
+        yield backend
 
 
-@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits", "docker", "unsafe-local"])
-async def any_backend(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[str, SandboxProvider]]:
-    """Every backend."""
-    if request.param == "docker":
-        monkeypatch.setenv("DOCKER_HOST", request.getfixturevalue("engine_address"))
-    provider = await opened(request.param)
-    yield request.param, provider
-    await provider.aclose()
-    assert leftovers() == []
+@pytest.fixture(params=[*ISOLATING, "unsafe-local"])
+async def any_backend(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
+    """Every backend; nothing is left when the test ends."""
+    async with _backend(request) as backend:
+        yield backend
 
 
 @pytest.fixture

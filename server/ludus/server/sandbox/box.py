@@ -10,16 +10,16 @@ import signal
 import socket
 import struct
 import subprocess
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
+from ludus.server.sandbox.base import Box, Command
 from ludus.server.sandbox.cgroups import Group
 from ludus.server.sandbox.errors import SandboxFailed, SandboxFileError
-from ludus.server.sandbox.model import FileInfo, Limits, RunResult, SandboxSettings, Snapshot
+from ludus.server.sandbox.model import FileInfo, LimitName, RunResult, SandboxSettings, Snapshot
 from ludus.server.sandbox.owner import OWNER
 
 _INSIDE: Final = Path(__file__).with_name("inside")
@@ -183,6 +183,11 @@ class BoxProcess:
         if blob:
             self._writer.write(blob)
 
+    def broken(self) -> tuple[int, int]:
+        """How often the box's control group met its limits on memory and on processes; zeros without one."""
+        group = self._launch.group
+        return (0, 0) if group is None else group.broken()
+
     async def end(self) -> None:
         """End every process of the box, and come back when none is left; repeats wait for the first."""
         if self._ending is None:
@@ -275,89 +280,60 @@ async def _readable(descriptor: int) -> None:
         loop.remove_reader(descriptor)
 
 
-class RunnerBox:
-    """A `Sandbox` over a `BoxProcess`."""
+class RunnerBox(Box):
+    """A box whose program inside does everything."""
 
     def __init__(
-        self, process: BoxProcess, settings: SandboxSettings, home: str, base_env: Mapping[str, str],
-        another: Callable[[SandboxSettings], Awaitable[RunnerBox]], on_close: Callable[[RunnerBox], None],
+        self, process: BoxProcess, settings: SandboxSettings, env: Mapping[str, str],
+        another: Callable[[SandboxSettings], Awaitable[Box]], on_close: Callable[[Box], None],
     ) -> None:  # fmt: skip
-        self.settings = settings
-        self.limits = settings.limits
+        super().__init__(settings, env, another, on_close)
         self._process = process
-        self._home = home
-        self._env = {**base_env, **dict(settings.env)}
-        self._another = another
-        self._on_close = on_close
-        self._turn = asyncio.Lock()
 
     @property
     def alive(self) -> bool:
-        """Whether it can be used."""
+        """See `Box.alive`."""
         return self._process.alive
 
-    async def run(
-        self, argv: Sequence[str], *, stdin: bytes = b"", env: Mapping[str, str] | None = None, cwd: str = ".",
-        limits: Limits | None = None,
-    ) -> RunResult:  # fmt: skip
-        """See `Sandbox.run`."""
-        if isinstance(argv, str) or not argv:
-            raise ValueError("argv is the program and its arguments, as a list that is not empty")
-        allowed = self.limits if limits is None else limits.within(self.limits)
-        asked = {
-            "op": "run", "argv": list(map(str, argv)), "cwd": str(cwd),
-            "env": {str(name): str(value) for name, value in (self._env | dict(env or {})).items()},
-            "limits": allowed.model_dump(),
-        }  # fmt: skip
-        begun = asyncio.Event()
-        task = asyncio.get_running_loop().create_task(self._run(asked, stdin, allowed, begun))
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            # The command is ended, or never begins, and the box stays usable for who comes next.
-            if not begun.is_set():
-                task.cancel()
-            elif not task.done():
-                self._process.cancel()
-            task.add_done_callback(_forget)
-            raise
+    def _stop(self) -> None:
+        self._process.cancel()
 
-    async def _run(self, asked: dict[str, Any], stdin: bytes, allowed: Limits, begun: asyncio.Event) -> RunResult:
-        async with self._turn:
-            begun.set()
-            group = self._process._launch.group
-            before = group.broken() if group is not None else (0, 0)
-            began = asyncio.get_running_loop().time()
-            try:
-                async with asyncio.timeout(allowed.seconds + _GRACE_SECONDS):
-                    reply, output = await self._process.exchange(asked, stdin)
-            except TimeoutError:
+    async def _run(self, command: Command) -> RunResult:
+        allowed = command.limits
+        asked = {
+            "op": "run", "argv": command.argv, "cwd": command.cwd, "env": command.env, "limits": allowed.model_dump(),
+        }  # fmt: skip
+        before = self._process.broken()
+        began = asyncio.get_running_loop().time()
+        ended: LimitName
+        try:
+            async with asyncio.timeout(allowed.seconds + _GRACE_SECONDS):
+                reply, output = await self._process.exchange(asked, command.stdin)
+            return _result(reply, output, before, self._process.broken())
+        except TimeoutError:
+            ended, peak = "seconds", 0
+        except EOFError as error:
+            if self._process.broken()[0] == before[0]:
                 await self.aclose()
-                took = asyncio.get_running_loop().time() - began
-                return RunResult(b"", b"", None, signal.SIGKILL, "seconds", took, 0.0, 0, True, True)
-            except EOFError as error:
-                killed = group is not None and group.broken()[0] > before[0]
-                await self.aclose()
-                if killed:
-                    took = asyncio.get_running_loop().time() - began
-                    return RunResult(b"", b"", None, signal.SIGKILL, "memory", took, 0.0, allowed.memory, True, True)
                 raise SandboxFailed(f"the sandbox is gone: {error}") from None
-            after = group.broken() if group is not None else (0, 0)
-            return _result(reply, output, before, after)
+            ended, peak = "memory", allowed.memory
+        await self.aclose()
+        took = asyncio.get_running_loop().time() - began
+        return RunResult(b"", b"", None, signal.SIGKILL, ended, took, 0.0, peak, True, True)
 
     async def _ask(self, asked: dict[str, Any], blob: bytes = b"") -> tuple[dict[str, Any], bytes]:
-        async with self._turn:
-            try:
-                async with asyncio.timeout(_FILE_SECONDS):
-                    reply, data = await asyncio.shield(self._process.exchange(asked, blob))
-            except (TimeoutError, EOFError, asyncio.CancelledError) as error:
-                await self.aclose()  # half a reply may be under way
-                if isinstance(error, asyncio.CancelledError):
-                    raise
-                raise SandboxFailed(f"the sandbox is gone: {error or 'it does not answer'}") from None
+        reply, data = await self._in_turn(lambda: self._exchange(asked, blob))
         if "error" in reply:
             raise SandboxFileError(reply["error"])
         return reply, data
+
+    async def _exchange(self, asked: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
+        try:
+            async with asyncio.timeout(_FILE_SECONDS):
+                return await self._process.exchange(asked, blob)
+        except (TimeoutError, EOFError) as error:
+            await self.aclose()  # half a reply may be under way
+            raise SandboxFailed(f"the sandbox is gone: {error or 'it does not answer'}") from None
 
     async def read(self, path: str, *, limit: int = 16 * 1024 * 1024) -> bytes:
         """See `Sandbox.read`."""
@@ -380,34 +356,8 @@ class RunnerBox:
         """See `Sandbox.restore`."""
         await self._ask({"op": "restore"}, snapshot.data)
 
-    async def fork(self) -> RunnerBox:
-        """See `Sandbox.fork`."""
-        snapshot = await self.snapshot()
-        other = await self._another(self.settings)
-        try:
-            await other.restore(snapshot)
-        except BaseException:
-            await other.aclose()
-            raise
-        return other
-
-    async def aclose(self) -> None:
-        """See `Sandbox.aclose`."""
+    async def _close(self) -> None:
         await self._process.end()
-        self._on_close(self)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
-def _forget(task: asyncio.Task[RunResult]) -> None:
-    if not task.cancelled():
-        task.exception()
 
 
 def _result(reply: dict[str, Any], output: bytes, before: tuple[int, int], after: tuple[int, int]) -> RunResult:

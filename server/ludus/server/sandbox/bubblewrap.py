@@ -24,7 +24,7 @@ from ludus.server.sandbox.cgroups import Groups
 from ludus.server.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
 from ludus.server.sandbox.model import Limits, SandboxSettings
 from ludus.server.sandbox.owner import end_left_behind
-from ludus.server.sandbox.pool import Pool
+from ludus.server.sandbox.pool import PooledProvider, check_shown
 
 HOME: Final = "/box"
 _OTHERWISE: Final = (
@@ -43,17 +43,17 @@ _OPEN_FILES: Final = 1024
 _THREAD_RESERVE: Final = 144 * 1024 * 1024
 
 
-class Bubblewrap:
+class Bubblewrap(PooledProvider):
     """The provider; `cgroups=False` leaves control groups alone even where they could be used."""
 
     name = "bubblewrap"
 
     def __init__(self, *, cgroups: bool = True) -> None:
+        super().__init__()
         self._wants_groups = cgroups
         self._groups: Groups | None = None
         self._root = os.geteuid() == 0
         self._program = ""
-        self._pool: Pool[RunnerBox] = Pool(self._start)
 
     async def open(self) -> None:
         """See `SandboxProvider.open`."""
@@ -101,21 +101,7 @@ class Bubblewrap:
                 f"{result.stderr[:300]!r}; {_OTHERWISE}"
             )
 
-    async def create(self, settings: SandboxSettings) -> RunnerBox:
-        """See `SandboxProvider.create`."""
-        self._check(settings)
-        return await self._pool.take(settings)
-
-    async def prepare(self, settings: SandboxSettings) -> None:
-        """See `SandboxProvider.prepare`."""
-        self._check(settings)
-        await self._pool.fill(settings)
-
-    async def aclose(self) -> None:
-        """See `SandboxProvider.aclose`."""
-        await self._pool.aclose()
-
-    def _check(self, settings: SandboxSettings) -> None:
+    async def _check(self, settings: SandboxSettings) -> None:
         if settings.network:
             raise SandboxUnsupported(
                 "bubblewrap sandboxes have no network at all, so they cannot let "
@@ -126,15 +112,13 @@ class Bubblewrap:
                 f"bubblewrap sandboxes show this machine's own system, not the image {settings.image!r}; "
                 'use provider="docker", or show further paths with `readonly`'
             )
-        for place, _ in settings.readonly:
-            if not Path(place).exists():
-                raise SandboxUnsupported(f"there is no {place}, which `readonly` is to show in the sandbox")
+        await check_shown(settings)
 
     async def _start(self, settings: SandboxSettings) -> RunnerBox:
         control, theirs = socket.socketpair()
         process = BoxProcess(self._launch(settings, theirs.fileno()))
         await process.start(control, theirs)
-        return RunnerBox(process, settings, HOME, _environment(), self.create, self._pool.forget)
+        return RunnerBox(process, settings, _environment(), self.create, self._pool.forget)
 
     def _launch(self, settings: SandboxSettings, control: int) -> Launch:
         limits = settings.limits

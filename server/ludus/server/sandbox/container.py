@@ -15,15 +15,15 @@ import stat
 import struct
 import tarfile
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 
 import docker.errors
 import requests.exceptions
 
+from ludus.server.sandbox.base import Box, Command
 from ludus.server.sandbox.cgroups import Meter, Usage
 from ludus.server.sandbox.errors import SandboxFailed, SandboxFileError
 from ludus.server.sandbox.model import FileInfo, LimitName, Limits, RunResult, SandboxSettings, Snapshot
@@ -82,26 +82,21 @@ class _Output:
             self.full.set()
 
 
-class ContainerBox:
-    """See `Sandbox`."""
+class ContainerBox(Box):
+    """A box whose commands the engine starts."""
 
     def __init__(
         self, api: Any, settings: SandboxSettings, user: int,
-        another: Callable[[SandboxSettings], Awaitable[ContainerBox]], on_close: Callable[[ContainerBox], None],
+        another: Callable[[SandboxSettings], Awaitable[Box]], on_close: Callable[[Box], None],
     ) -> None:  # fmt: skip
-        self.settings = settings
-        self.limits = settings.limits
+        super().__init__(settings, _ENVIRONMENT, another, on_close)
         self._api = api
         self._user = user
-        self._another = another
-        self._on_close = on_close
-        self._env = {**_ENVIRONMENT, **dict(settings.env)}
         self._id = ""
         self._input: Any = None
         self._meter: Meter | None = None
         self._next: asyncio.Task[_Shell] | None = None
-        self._turn = asyncio.Lock()
-        self._closing: asyncio.Task[None] | None = None
+        self._stopped = asyncio.Event()
         self._lost = False
 
     async def start(self, create: Callable[[SandboxSettings, int], str]) -> None:
@@ -140,64 +135,44 @@ class ContainerBox:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be used."""
+        """See `Box.alive`."""
         return self._closing is None and not self._lost
 
     # ── running ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def run(
-        self, argv: Sequence[str], *, stdin: bytes = b"", env: Mapping[str, str] | None = None, cwd: str = ".",
-        limits: Limits | None = None,
-    ) -> RunResult:  # fmt: skip
-        """See `Sandbox.run`."""
-        if isinstance(argv, str) or not argv:
-            raise ValueError("argv is the program and its arguments, as a list that is not empty")
-        allowed = self.limits if limits is None else limits.within(self.limits)
-        if any("\0" in word for word in argv):
+    def _stop(self) -> None:
+        self._stopped.set()
+
+    async def _run(self, command: Command) -> RunResult:
+        if any("\0" in word for word in command.argv):
             return RunResult(b"", b"embedded null byte\n", 126, None, None, 0.0, 0.0, 0)
-        words = [f"{name}={value}" for name, value in {**self._env, **(env or {})}.items()]
+        words = [*(f"{name}={value}" for name, value in command.env.items()), *command.argv]
         line = (
-            f"chmod 700 {HOME}; cd -- {_quoted(cwd)} 2>/dev/null || "
+            f"chmod 700 {HOME}; cd -- {_quoted(command.cwd)} 2>/dev/null || "
             "{ printf '\\0ludus: no such directory\\0' >&2; exit 125; }; "
-            f"({_limits(allowed)}; "
-            f"exec env -i {' '.join(map(_quoted, (*words, *argv)))}); code=$?; "
+            f"({_limits(command.limits)}; "
+            f"exec env -i {' '.join(map(_quoted, words))}); code=$?; "
             f"[ $code = 0 ] || {_IS_FULL}; {_END_ALL} 2>/dev/null; exit $code"
         )
-        result = await self._guarded(line, stdin, allowed)
+        result = await self._line(line, command.stdin, command.limits)
         if result.exit_code == 125 and result.stderr == _NO_DIRECTORY:
-            raise SandboxFileError(f"there is no directory {cwd!r}")
+            raise SandboxFileError(f"there is no directory {command.cwd!r}")
         if result.stderr.endswith(_DISK_FULL):
             limit = result.limit or "disk"
             return replace(result, stderr=result.stderr.removesuffix(_DISK_FULL), limit=limit)
         return result
 
-    async def _guarded(self, line: str, stdin: bytes, allowed: Limits) -> RunResult:
-        """Carry a line out, in turn; when the caller is cancelled, it is ended and the box stays usable."""
-        begun, stop = asyncio.Event(), asyncio.Event()
-        task = asyncio.get_running_loop().create_task(self._in_turn(line, stdin, allowed, begun, stop))
+    async def _line(self, line: str, stdin: bytes, allowed: Limits) -> RunResult:
+        """Have the shell that waits carry a line out; it is this box's turn."""
+        self._stopped.clear()
         try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
-            if begun.is_set():
-                stop.set()
-            else:
-                task.cancel()
-            raise
+            return await self._carry_out(line, stdin, allowed)
+        except (*_ERRORS, EOFError) as error:
+            self._lost = True
+            await self.aclose()
+            raise SandboxFailed(f"the sandbox is gone: {error or type(error).__name__}") from None
 
-    async def _in_turn(
-        self, line: str, stdin: bytes, allowed: Limits, begun: asyncio.Event, stop: asyncio.Event
-    ) -> RunResult:
-        async with self._turn:
-            begun.set()
-            try:
-                return await self._carry_out(line, stdin, allowed, stop)
-            except (*_ERRORS, EOFError) as error:
-                self._lost = True
-                await self.aclose()
-                raise SandboxFailed(f"the sandbox is gone: {error or type(error).__name__}") from None
-
-    async def _carry_out(self, line: str, stdin: bytes, allowed: Limits, stop: asyncio.Event) -> RunResult:
+    async def _carry_out(self, line: str, stdin: bytes, allowed: Limits) -> RunResult:
         if not self.alive or self._next is None:
             raise EOFError("it has been closed")
         shell = await self._next
@@ -206,7 +181,7 @@ class ContainerBox:
         before, met = self._usage(), self._broken()
         began = time.monotonic()
         try:
-            limit, usage = await self._attend(shell, line, stdin, allowed, output, before, stop)
+            limit, usage = await self._attend(shell, line, stdin, allowed, output, before)
             took = time.monotonic() - began
             if self._closing is not None:
                 raise EOFError("it has been closed")
@@ -224,14 +199,13 @@ class ContainerBox:
         return _result(output, code, limit, took, before, usage, after)
 
     async def _attend(
-        self, shell: _Shell, line: str, stdin: bytes, allowed: Limits, output: _Output, before: Usage,
-        stop: asyncio.Event,
-    ) -> tuple[LimitName | None, Usage]:  # fmt: skip
+        self, shell: _Shell, line: str, stdin: bytes, allowed: Limits, output: _Output, before: Usage
+    ) -> tuple[LimitName | None, Usage]:
         """Feed the command, read what it writes, and watch what it uses, until it or a limit ends it."""
         deadline = time.monotonic() + allowed.seconds
         feeding = asyncio.create_task(_feed(shell.socket, line.encode("utf-8", "surrogateescape") + b"\n" + stdin))
         reading = asyncio.create_task(_read(shell.socket, output))
-        stopped = asyncio.create_task(stop.wait())
+        stopped = asyncio.create_task(self._stopped.wait())
         full = asyncio.create_task(output.full.wait())
         limit: LimitName | None = None
         usage = before
@@ -248,7 +222,7 @@ class ContainerBox:
                 if reading.done():
                     reading.result()
                     break
-                if stop.is_set() or time.monotonic() >= deadline:
+                if self._stopped.is_set() or time.monotonic() >= deadline:
                     limit = "seconds"
                     break
                 now = self._usage()
@@ -313,7 +287,7 @@ class ContainerBox:
         too_large: str = "is larger than allowed",
     ) -> bytes:
         allowed = self.limits.but(seconds=60.0, output=output)
-        result = await self._guarded(script, stdin, allowed)
+        result = await self._in_turn(lambda: self._line(script, stdin, allowed))
         if result.limit == "output":
             raise SandboxFileError(f"{path!r} {too_large}")
         if result.exit_code == 63:
@@ -376,24 +350,7 @@ class ContainerBox:
         )
         await self._script("the files", script, snapshot.data)
 
-    async def fork(self) -> ContainerBox:
-        """See `Sandbox.fork`."""
-        snapshot = await self.snapshot()
-        other = await self._another(self.settings)
-        try:
-            await other.restore(snapshot)
-        except BaseException:
-            await other.aclose()
-            raise
-        return other
-
     # ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def aclose(self) -> None:
-        """See `Sandbox.aclose`."""
-        if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._close())
-        await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
         if self._next is not None:
@@ -405,7 +362,6 @@ class ContainerBox:
             await asyncio.to_thread(self._remove)
         if self._input is not None:
             _shut(self._input)
-        self._on_close(self)
 
     def _remove(self) -> None:
         try:
@@ -415,14 +371,6 @@ class ContainerBox:
         except docker.errors.APIError as error:
             if error.status_code != 409:  # it is being removed already, by itself
                 raise
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
 
 def _shut(stream: Any) -> None:

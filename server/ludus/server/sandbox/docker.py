@@ -26,7 +26,7 @@ from ludus.server.sandbox.container import HOME, ContainerBox
 from ludus.server.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
 from ludus.server.sandbox.model import Limits, SandboxSettings
 from ludus.server.sandbox.owner import OWNER, is_alive
-from ludus.server.sandbox.pool import Pool
+from ludus.server.sandbox.pool import PooledProvider, check_shown
 
 LABEL: Final = "dev.ludus.owner"
 """The label that says which server a container belongs to."""
@@ -42,14 +42,14 @@ _WAIT: Final = "while read -r _; do (:) & wait $!; done"
 _SECURITY: Final = ["no-new-privileges", *([f"seccomp={json.dumps(filters.profile())}"] if filters.supported() else [])]
 
 
-class Docker:
+class Docker(PooledProvider):
     """The provider."""
 
     name = "docker"
 
     def __init__(self) -> None:
+        super().__init__()
         self._client: Any = None
-        self._pool: Pool[ContainerBox] = Pool(self._start)
         self._images: set[str] = set()
 
     async def open(self) -> None:
@@ -65,19 +65,9 @@ class Docker:
                 package="docker.io",
             ) from None
 
-    async def create(self, settings: SandboxSettings) -> ContainerBox:
-        """See `SandboxProvider.create`."""
-        await self._check(settings)
-        return await self._pool.take(settings)
-
-    async def prepare(self, settings: SandboxSettings) -> None:
-        """See `SandboxProvider.prepare`; an image that the engine does not have is pulled."""
-        await self._check(settings)
-        await self._pool.fill(settings)
-
     async def aclose(self) -> None:
         """See `SandboxProvider.aclose`."""
-        await self._pool.aclose()
+        await super().aclose()
         if self._client is not None:
             await asyncio.to_thread(self._client.close)
 
@@ -89,9 +79,7 @@ class Docker:
             )
         if settings.image is None:
             raise SandboxUnsupported("docker sandboxes run in an image: name it in the settings, `image=…`")
-        for place, _ in settings.readonly:
-            if not await asyncio.to_thread(Path(place).exists):  # the engine would make a directory of it
-                raise SandboxUnsupported(f"there is no {place}, which `readonly` is to show in the sandbox")
+        await check_shown(settings)  # the engine would make a directory of what is missing
         if settings.image not in self._images:
             await asyncio.to_thread(self._find_image, settings.image)
             self._images.add(settings.image)

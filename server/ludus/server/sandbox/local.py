@@ -18,18 +18,15 @@ from ludus.server.sandbox.box import BoxProcess, Launch, RunnerBox, inside_argv
 from ludus.server.sandbox.errors import SandboxUnavailable, SandboxUnsupported
 from ludus.server.sandbox.model import SandboxSettings
 from ludus.server.sandbox.owner import OWNER, end_left_behind, is_alive
-from ludus.server.sandbox.pool import Pool
+from ludus.server.sandbox.pool import PooledProvider
 
 PYTHON: Final = os.path.realpath(sys.executable)
 
 
-class UnsafeLocal:
+class UnsafeLocal(PooledProvider):
     """The provider. It isolates nothing, and is chosen only by its name."""
 
     name = "unsafe-local"
-
-    def __init__(self) -> None:
-        self._pool: Pool[RunnerBox] = Pool(self._start)
 
     async def open(self) -> None:
         """See `SandboxProvider.open`."""
@@ -37,21 +34,7 @@ class UnsafeLocal:
             raise SandboxUnavailable(f"unsafe-local needs Linux's /proc, and this is {sys.platform}; name `docker`")
         await asyncio.to_thread(_sweep)
 
-    async def create(self, settings: SandboxSettings) -> RunnerBox:
-        """See `SandboxProvider.create`."""
-        self._check(settings)
-        return await self._pool.take(settings)
-
-    async def prepare(self, settings: SandboxSettings) -> None:
-        """See `SandboxProvider.prepare`."""
-        self._check(settings)
-        await self._pool.fill(settings)
-
-    async def aclose(self) -> None:
-        """See `SandboxProvider.aclose`."""
-        await self._pool.aclose()
-
-    def _check(self, settings: SandboxSettings) -> None:
+    async def _check(self, settings: SandboxSettings) -> None:
         asked = [name for name in ("network", "image", "readonly") if getattr(settings, name)]
         if asked:
             raise SandboxUnsupported(f"unsafe-local isolates nothing, so it cannot honour {', '.join(asked)}")
@@ -69,7 +52,7 @@ class UnsafeLocal:
         process = BoxProcess(Launch(argv, config, ()))
         env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
         await process.start(control, theirs)
-        return RunnerBox(process, settings, home, env, self.create, self._pool.forget)
+        return RunnerBox(process, settings, env, self.create, self._pool.forget)
 
 
 def _sweep() -> None:

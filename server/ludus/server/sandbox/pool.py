@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Generic, Protocol, TypeVar
 
-from ludus.server.sandbox.errors import SandboxFailed
+from ludus.server.sandbox.base import Box
+from ludus.server.sandbox.errors import SandboxFailed, SandboxUnsupported
 from ludus.server.sandbox.model import SandboxSettings
 
 log = logging.getLogger("ludus.server.sandbox")
@@ -17,34 +19,18 @@ _AT_ONCE = 8
 """Boxes that are started at one time: a storm of starts makes each of them slow."""
 
 
-class Closable(Protocol):
-    """What a pool holds."""
-
-    @property
-    def alive(self) -> bool:
-        """Whether it can be used."""
-        ...
-
-    async def aclose(self) -> None:
-        """End it."""
-        ...
-
-
-BoxT = TypeVar("BoxT", bound=Closable)
-
-
-class Pool(Generic[BoxT]):
+class Pool:
     """Ready boxes by their settings. A box is handed out once and never comes back."""
 
-    def __init__(self, start: Callable[[SandboxSettings], Awaitable[BoxT]]) -> None:
+    def __init__(self, start: Callable[[SandboxSettings], Awaitable[Box]]) -> None:
         self._start_one = start
-        self._ready: dict[SandboxSettings, deque[BoxT]] = {}
-        self._all: set[BoxT] = set()
+        self._ready: dict[SandboxSettings, deque[Box]] = {}
+        self._all: set[Box] = set()
         self._starting: dict[SandboxSettings, set[asyncio.Task[None]]] = {}
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self._closed = False
 
-    async def take(self, settings: SandboxSettings) -> BoxT:
+    async def take(self, settings: SandboxSettings) -> Box:
         """A ready box, or a new one; another begins to be made ready."""
         ready = self._ready.get(settings)
         found = None
@@ -64,7 +50,7 @@ class Pool(Generic[BoxT]):
         missing = settings.warm - len(ready)
         ready.extend(await asyncio.gather(*(self._start(settings) for _ in range(missing))))
 
-    def forget(self, box: BoxT) -> None:
+    def forget(self, box: Box) -> None:
         """A box was closed."""
         self._all.discard(box)
 
@@ -88,14 +74,14 @@ class Pool(Generic[BoxT]):
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-    async def _add(self, settings: SandboxSettings, ready: deque[BoxT]) -> None:
+    async def _add(self, settings: SandboxSettings, ready: deque[Box]) -> None:
         try:
             ready.append(await self._start(settings))
         except SandboxFailed as error:
             # Whoever needs a box next will start one, and be told.
             log.warning("a sandbox could not be made ready: %s", error.message)
 
-    async def _start(self, settings: SandboxSettings) -> BoxT:
+    async def _start(self, settings: SandboxSettings) -> Box:
         async with self._gate:
             if self._closed:
                 raise SandboxFailed("the sandboxes of this server have been closed")
@@ -109,3 +95,41 @@ class Pool(Generic[BoxT]):
                 raise
             self._all.add(box)
             return box
+
+
+class PooledProvider(ABC):
+    """A `SandboxProvider` but for its `open`: boxes that are checked, then taken from a pool."""
+
+    name: str
+
+    def __init__(self) -> None:
+        self._pool = Pool(self._start)
+
+    @abstractmethod
+    async def _check(self, settings: SandboxSettings) -> None:
+        """Refuse what this backend cannot do, with `SandboxUnsupported`."""
+
+    @abstractmethod
+    async def _start(self, settings: SandboxSettings) -> Box:
+        """A new box."""
+
+    async def create(self, settings: SandboxSettings) -> Box:
+        """See `SandboxProvider.create`."""
+        await self._check(settings)
+        return await self._pool.take(settings)
+
+    async def prepare(self, settings: SandboxSettings) -> None:
+        """See `SandboxProvider.prepare`."""
+        await self._check(settings)
+        await self._pool.fill(settings)
+
+    async def aclose(self) -> None:
+        """See `SandboxProvider.aclose`."""
+        await self._pool.aclose()
+
+
+async def check_shown(settings: SandboxSettings) -> None:
+    """Refuse settings that want a path shown in the box which does not exist."""
+    for place, _ in settings.readonly:
+        if not await asyncio.to_thread(os.path.exists, place):
+            raise SandboxUnsupported(f"there is no {place}, which `readonly` is to show in the sandbox")

@@ -1,0 +1,151 @@
+"""What the boxes of every backend have in common: they take turns, survive a cancelled caller, fork, and end once."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ludus.server.sandbox.model import FileInfo, Limits, RunResult, SandboxSettings, Snapshot
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What `Sandbox.run` was asked for, with the box's own environment and limits worked in."""
+
+    argv: list[str]
+    stdin: bytes
+    env: dict[str, str]
+    cwd: str
+    limits: Limits
+
+
+class Box(ABC):
+    """See `Sandbox`. A backend adds how one command runs, how files are handled, and what closing means."""
+
+    def __init__(
+        self, settings: SandboxSettings, env: Mapping[str, str],
+        another: Callable[[SandboxSettings], Awaitable[Box]], on_close: Callable[[Box], None],
+    ) -> None:  # fmt: skip
+        self.settings = settings
+        self.limits = settings.limits
+        self._env = {**env, **dict(settings.env)}
+        self._another = another
+        self._on_close = on_close
+        self._turn = asyncio.Lock()
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    @abstractmethod
+    def alive(self) -> bool:
+        """Whether it can be used."""
+
+    @abstractmethod
+    async def _run(self, command: Command) -> RunResult:
+        """Run one command; it is this box's turn."""
+
+    @abstractmethod
+    def _stop(self) -> None:
+        """End the command that runs, soon: nobody waits for it any more. Files may be finished."""
+
+    @abstractmethod
+    async def _close(self) -> None:
+        """End everything in the box and remove it; called once."""
+
+    async def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", env: Mapping[str, str] | None = None, cwd: str = ".",
+        limits: Limits | None = None,
+    ) -> RunResult:  # fmt: skip
+        """See `Sandbox.run`."""
+        if isinstance(argv, str) or not argv:
+            raise ValueError("argv is the program and its arguments, as a list that is not empty")
+        allowed = self.limits if limits is None else limits.within(self.limits)
+        variables = {str(name): str(value) for name, value in {**self._env, **(env or {})}.items()}
+        command = Command(list(map(str, argv)), stdin, variables, str(cwd), allowed)
+        return await self._in_turn(lambda: self._run(command))
+
+    async def _in_turn(self, operation: Callable[[], Awaitable[T]]) -> T:
+        """Carry an operation out when it is its turn.
+
+        A caller that is cancelled takes its operation with it: one that waits never begins, a command that runs is
+        ended, and the box stays usable for who comes next.
+        """
+        begun = False
+
+        async def taken() -> T:
+            nonlocal begun
+            async with self._turn:
+                begun = True
+                return await operation()
+
+        task = asyncio.get_running_loop().create_task(taken())
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not begun:
+                task.cancel()
+            elif not task.done():
+                self._stop()
+            task.add_done_callback(_forget)
+            raise
+
+    @abstractmethod
+    async def read(self, path: str, *, limit: int = 16 * 1024 * 1024) -> bytes:
+        """See `Sandbox.read`."""
+
+    @abstractmethod
+    async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
+        """See `Sandbox.write`."""
+
+    @abstractmethod
+    async def list(self, path: str = ".") -> tuple[FileInfo, ...]:
+        """See `Sandbox.list`."""
+
+    @abstractmethod
+    async def snapshot(self) -> Snapshot:
+        """See `Sandbox.snapshot`."""
+
+    @abstractmethod
+    async def restore(self, snapshot: Snapshot) -> None:
+        """See `Sandbox.restore`."""
+
+    async def fork(self) -> Box:
+        """See `Sandbox.fork`."""
+        snapshot = await self.snapshot()
+        other = await self._another(self.settings)
+        try:
+            await other.restore(snapshot)
+        except BaseException:
+            await other.aclose()
+            raise
+        return other
+
+    async def aclose(self) -> None:
+        """See `Sandbox.aclose`."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close_once())
+        await asyncio.shield(self._closing)
+
+    async def _close_once(self) -> None:
+        try:
+            await self._close()
+        finally:
+            self._on_close(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
