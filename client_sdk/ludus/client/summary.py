@@ -25,7 +25,8 @@ _T95: Final = (
 )  # fmt: skip
 """The 97.5 % quantile of Student's t for 1 to 30 degrees of freedom (any table of it)."""
 
-_Z95: Final = 1.959963985
+Z95: Final = 1.959963985
+"""The 97.5 % quantile of the normal distribution."""
 
 
 class Summary(BaseModel):
@@ -110,16 +111,16 @@ def t95(freedom: int) -> float:
     """The 97.5 % quantile of Student's t; beyond 30 degrees by Cornish and Fisher's expansion (error below 1e-5)."""
     if freedom <= len(_T95):
         return _T95[freedom - 1]
-    z = _Z95
+    z = Z95
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
 def wilson(wins: float, count: float) -> tuple[float, float]:
     """Wilson's 95 % interval of a proportion, which stays sensible at 0 and 1; counts may be effective ones."""
-    z2 = _Z95**2
+    z2 = Z95**2
     share = wins / count
     centre = share + z2 / (2 * count)
-    margin = _Z95 * math.sqrt(share * (1 - share) / count + z2 / (4 * count**2))
+    margin = Z95 * math.sqrt(share * (1 - share) / count + z2 / (4 * count**2))
     low, high = (centre - margin) / (1 + z2 / count), (centre + margin) / (1 + z2 / count)
     return max(0.0, low), min(1.0, high)
 

@@ -1,0 +1,53 @@
+"""Which tasks are played, and which need more episodes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from ludus.client.summary import SUCCESS_TOLERANCE, wilson
+from ludus.client.trajectory import Trajectory
+from ludus.protocol.episodes import EnvironmentInfo
+from ludus.protocol.errors import InvalidParams, SplitNotFound
+
+ENDLESS: Final = 2**53
+"""Indices of endless splits stay below it."""
+
+
+def choose_tasks(info: EnvironmentInfo, split: str, n: int | None, seed: int | None) -> list[int]:
+    """Indices of `n` tasks of a split: spread evenly over it, or with a seed drawn by that; all when `n` is None.
+
+    An endless split has no even spread: without a seed, its first `n` tasks are taken.
+
+    Raises:
+        SplitNotFound: there is no such split.
+        InvalidParams: the split is endless, and nobody said how many tasks.
+    """
+    known = next((one for one in info.splits if one.name == split), None)
+    if known is None:
+        names = ", ".join(repr(one.name) for one in info.splits)
+        raise SplitNotFound(f"environment {info.name!r} has no split {split!r}; it has {names}", split=split)
+    if known.count is None and n is None:
+        raise InvalidParams(f"split {split!r} is endless; say how many tasks to play (-n)")
+    if n is None or (known.count is not None and n >= known.count):
+        return list(range(known.count or 0))
+    if seed is not None:
+        return sorted(random.Random(seed).sample(range(known.count or ENDLESS), n))
+    return list(range(n)) if known.count is None else [(2 * place + 1) * known.count // (2 * n) for place in range(n)]
+
+
+def wider(played: Sequence[Trajectory], width: float, threshold: float) -> set[int]:
+    """Indices of the tasks whose interval is wider than that, or who have none yet."""
+    counts: dict[int, list[int]] = {}
+    for one in played:
+        attempts, passes = counts.setdefault(one.task.index, [0, 0])
+        if one.scored:
+            won = (one.value or 0.0) >= threshold - SUCCESS_TOLERANCE
+            counts[one.task.index] = [attempts + 1, passes + won]
+    wide = set()
+    for index, (attempts, passes) in counts.items():
+        low, high = wilson(passes, attempts) if attempts else (0.0, 1.0)
+        if high - low > width:
+            wide.add(index)
+    return wide
