@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ludus.server.sandbox.model import FileInfo, Limits, RunResult, SandboxSettings, Snapshot
+from ludus.server.sandbox.allowlist import Allowlist, proxy_variables
+from ludus.server.sandbox.doors import ADDRESS
+from ludus.server.sandbox.model import FileInfo, Limits, NetworkUse, RunResult, SandboxSettings, Snapshot
+
+if TYPE_CHECKING:
+    from ludus.server.sandbox.egress import WayOut
+
+log = logging.getLogger("ludus.server.sandbox")
 
 T = TypeVar("T")
 
@@ -34,11 +43,13 @@ class Box(ABC):
     ) -> None:  # fmt: skip
         self.settings = settings
         self.limits = settings.limits
-        self._env = {**env, **dict(settings.env)}
+        allowed = Allowlist(settings.network)
+        self._env = {**env, **(proxy_variables(ADDRESS, allowed) if settings.network else {}), **dict(settings.env)}
         self._another = another
         self._on_close = on_close
         self._turn = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
+        self._way_out: WayOut | None = None
 
     @property
     @abstractmethod
@@ -67,7 +78,30 @@ class Box(ABC):
         allowed = self.limits if limits is None else limits.within(self.limits)
         variables = {str(name): str(value) for name, value in {**self._env, **(env or {})}.items()}
         command = Command(list(map(str, argv)), stdin, variables, str(cwd), allowed)
-        return await self._in_turn(lambda: self._run(command))
+        return await self._in_turn(lambda: self._run_watched(command))
+
+    def _open_way_out(self, listener: socket.socket) -> None:
+        """Let the box's programs through to the hosts of its allowlist, from a socket in its own network."""
+        from ludus.server.sandbox.egress import WayOut  # few environments want one
+
+        self._way_out = WayOut(listener, Allowlist(self.settings.network), self.limits.traffic)
+
+    async def _run_watched(self, command: Command) -> RunResult:
+        """Run one command, with its way out open meanwhile."""
+        way_out = self._way_out
+        if way_out is None:
+            return await self._run(command)
+        way_out.begin()
+        used: tuple[NetworkUse, ...] = ()
+        try:
+            result = await self._run(command)
+        finally:
+            used = await way_out.finish()
+        for use in used:
+            if use.refused is not None:
+                log.info("%s", use)
+        failed = result.limit is None and result.exit_code != 0 and way_out.spent
+        return replace(result, network=used, limit="traffic" if failed else result.limit)
 
     async def _in_turn(self, operation: Callable[[], Awaitable[T]]) -> T:
         """Carry an operation out when it is its turn.
@@ -133,6 +167,8 @@ class Box(ABC):
 
     async def _close_once(self) -> None:
         try:
+            if self._way_out is not None:
+                await self._way_out.aclose()
             await self._close()
         finally:
             self._on_close(self)

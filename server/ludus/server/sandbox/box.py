@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from ludus.server.sandbox import doors
 from ludus.server.sandbox.base import Box, Command
 from ludus.server.sandbox.cgroups import Group
 from ludus.server.sandbox.errors import SandboxFailed, SandboxFileError
@@ -80,6 +81,8 @@ class Launch:
     info: int | None = None
     """Where the id of the box's first process can be read, if that is not the started process itself."""
     group: Group | None = None
+    door: socket.socket | None = None
+    """Where the program inside sends the listening socket of the box's way out."""
 
 
 class BoxProcess:
@@ -107,6 +110,8 @@ class BoxProcess:
             process = self._process = self._spawn(theirs.fileno())
         except OSError as error:
             control.close()
+            if launch.door is not None:
+                launch.door.close()
             raise SandboxFailed(f"a sandbox could not be started: {error}") from None
         finally:
             theirs.close()
@@ -126,6 +131,14 @@ class BoxProcess:
         if "error" in reply:
             await self.end()
             raise SandboxFailed(f"a sandbox could not be closed in: {reply['error']}")
+
+    def door(self) -> socket.socket | None:
+        """The listening socket of the box's way out, once it has started; None without one."""
+        door, self._launch.door = self._launch.door, None
+        if door is None:
+            return None
+        with door:
+            return doors.receive(door)
 
     async def _enter_group(self) -> None:
         launch, process = self._launch, self._process
@@ -217,6 +230,8 @@ class BoxProcess:
             process.wait()
             if process.stderr is not None:
                 process.stderr.close()
+        if self._launch.door is not None:
+            self._launch.door.close()
         if self._launch.group is not None:
             await self._launch.group.remove()
 
@@ -289,6 +304,8 @@ class RunnerBox(Box):
     ) -> None:  # fmt: skip
         super().__init__(settings, env, another, on_close)
         self._process = process
+        if (listener := process.door()) is not None:
+            self._open_way_out(listener)
 
     @property
     def alive(self) -> bool:

@@ -18,7 +18,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any, Final
 
-from ludus.server.sandbox import filters
+from ludus.server.sandbox import doors, filters
 from ludus.server.sandbox.box import BoxProcess, Launch, RunnerBox, inside_argv
 from ludus.server.sandbox.cgroups import Groups
 from ludus.server.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
@@ -102,11 +102,6 @@ class Bubblewrap(PooledProvider):
             )
 
     async def _check(self, settings: SandboxSettings) -> None:
-        if settings.network:
-            raise SandboxUnsupported(
-                "bubblewrap sandboxes have no network at all, so they cannot let "
-                f"{', '.join(settings.network)} through; leave `network` empty"
-            )
         if settings.image is not None:
             raise SandboxUnsupported(
                 f"bubblewrap sandboxes show this machine's own system, not the image {settings.image!r}; "
@@ -116,11 +111,14 @@ class Bubblewrap(PooledProvider):
 
     async def _start(self, settings: SandboxSettings) -> RunnerBox:
         control, theirs = socket.socketpair()
-        process = BoxProcess(self._launch(settings, theirs.fileno()))
+        door, inner = socket.socketpair() if settings.network else (None, None)
+        process = BoxProcess(self._launch(settings, theirs.fileno(), door, inner))
         await process.start(control, theirs)
         return RunnerBox(process, settings, _environment(), self.create, self._pool.forget)
 
-    def _launch(self, settings: SandboxSettings, control: int) -> Launch:
+    def _launch(
+        self, settings: SandboxSettings, control: int, door: socket.socket | None, inner: socket.socket | None
+    ) -> Launch:
         limits = settings.limits
         user = _UNUSED_USERS + secrets.randbits(27) if self._root else 1000
         info_read, info_write = os.pipe()
@@ -135,8 +133,10 @@ class Bubblewrap(PooledProvider):
             "--", *inside_argv(_python(), control),
         ]  # fmt: skip
         config = _config(limits, user, counted=self._groups is not None)
+        config |= {"door": -1 if inner is None else inner.fileno(), "address": (doors.HOST, doors.PORT)}
+        handed = (info_write, users, groups, *(() if inner is None else (inner.detach(),)))
         group = self._groups.new() if self._groups is not None else None
-        return Launch(argv, config, (info_write, users, groups), info_read, group)
+        return Launch(argv, config, handed, info_read, group, door)
 
 
 def _config(limits: Limits, user: int, *, counted: bool) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import docker.errors
@@ -25,7 +26,8 @@ import requests.exceptions
 
 from ludus.server.sandbox.base import Box, Command
 from ludus.server.sandbox.cgroups import Meter, Usage
-from ludus.server.sandbox.errors import SandboxFailed, SandboxFileError
+from ludus.server.sandbox.doors import Rendezvous, network_of, step_in
+from ludus.server.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnsupported
 from ludus.server.sandbox.model import FileInfo, LimitName, Limits, RunResult, SandboxSettings, Snapshot
 
 HOME: Final = "/box"
@@ -40,6 +42,9 @@ _END_ALL: Final = "kill -9 -1"
 _IS_FULL: Final = f"{{ stat -f -c '%a %d' {HOME} /tmp | grep -qE '^0 | 0$' && printf '\\0ludus: disk full\\0' >&2; }}"
 _DISK_FULL: Final = b"\0ludus: disk full\0"
 _NO_DIRECTORY: Final = b"\0ludus: no such directory\0"
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+_WHERE: Final = f"cat {_BOOT_ID}; readlink /proc/self/ns/net"
+_RENDEZVOUS_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.1
 _END_SECONDS: Final = 5.0
 _EXIT_LOOKS: Final = 400
@@ -99,10 +104,16 @@ class ContainerBox(Box):
         self._stopped = asyncio.Event()
         self._lost = False
 
-    async def start(self, create: Callable[[SandboxSettings, int], str]) -> None:
-        """Start the container, and a first shell in it."""
-        self._id = await asyncio.to_thread(create, self.settings, self._user)
+    async def start(self, create: Callable[[], str], rendezvous: Rendezvous | None) -> None:
+        """Start the container, and a first shell in it; where it is to have a way out, with that.
+
+        Raises:
+            SandboxUnsupported: the way out cannot be made.
+        """
+        self._id = await asyncio.to_thread(create)
         await asyncio.to_thread(self._begin)
+        if self.settings.network:
+            self._open_way_out(await asyncio.to_thread(self._door, rendezvous))
         self._next = asyncio.create_task(asyncio.to_thread(self._open_shell))
         await asyncio.shield(self._next)
 
@@ -112,6 +123,30 @@ class ContainerBox(Box):
         self._api.start(self._id)
         # The engine's own figures take it a second; the kernel's are there at once where the engine is on this machine.
         self._meter = Meter.of(self._api.inspect_container(self._id)["State"]["Pid"])
+
+    def _door(self, rendezvous: Rendezvous | None) -> socket.socket:
+        """A listening socket in the container's network."""
+        if rendezvous is None:
+            process = self._api.inspect_container(self._id)["State"]["Pid"]
+            boot = Path(_BOOT_ID).read_text(encoding="ascii").strip()
+            with suppress(OSError):
+                # An engine elsewhere, or in a virtual machine, numbers its processes as it likes.
+                if self._output_of(["/bin/sh", "-c", _WHERE]).split() == [boot, network_of(process)]:
+                    return step_in(process)
+            raise SandboxUnsupported("an allowlist needs a Docker engine on this machine; this one runs elsewhere")
+        said = self._output_of(["python3", "-I", "-S", "-c", Rendezvous.PROGRAM])
+        try:
+            return rendezvous.receive(_RENDEZVOUS_SECONDS)
+        except OSError:
+            raise SandboxUnsupported(
+                f"the image {self.settings.image!r} cannot open the way out that an allowlist needs: it takes "
+                f"`python3` in the image and an engine on this machine ({said.strip()[-200:] or 'no answer'}); install "
+                "Python in the image, run the server as root, or use bubblewrap"
+            ) from None
+
+    def _output_of(self, argv: list[str]) -> str:
+        made = self._api.exec_create(self._id, argv, user=f"{self._user}:{self._user}")
+        return bytes(self._api.exec_start(made["Id"])).decode("utf-8", "replace")
 
     def _open_shell(self) -> _Shell:
         """Start a shell, and wait until it waits."""

@@ -12,6 +12,8 @@ import json
 import os
 import secrets
 import socket
+import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,9 +25,10 @@ import requests.exceptions
 
 from ludus.server.sandbox import filters
 from ludus.server.sandbox.container import HOME, ContainerBox
+from ludus.server.sandbox.doors import Rendezvous
 from ludus.server.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
-from ludus.server.sandbox.model import Limits, SandboxSettings
-from ludus.server.sandbox.owner import OWNER, is_alive
+from ludus.server.sandbox.model import SandboxSettings
+from ludus.server.sandbox.owner import OWNER, is_alive, remove_left_behind
 from ludus.server.sandbox.pool import PooledProvider, check_shown
 
 LABEL: Final = "dev.ludus.owner"
@@ -43,12 +46,13 @@ _SECURITY: Final = ["no-new-privileges", *([f"seccomp={json.dumps(filters.profil
 
 
 class Docker(PooledProvider):
-    """The provider."""
+    """The provider; `steps_in=False` makes the way out from inside a container even where the server is root."""
 
     name = "docker"
 
-    def __init__(self) -> None:
+    def __init__(self, *, steps_in: bool = True) -> None:
         super().__init__()
+        self._steps_in = steps_in and os.geteuid() == 0
         self._client: Any = None
         self._images: set[str] = set()
 
@@ -57,6 +61,7 @@ class Docker(PooledProvider):
         try:
             self._client = await asyncio.to_thread(_connect)
             await asyncio.to_thread(self._sweep)
+            await asyncio.to_thread(remove_left_behind)
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
             raise SandboxUnavailable(
                 f"docker sandboxes need a Docker engine, and none answers: {error}; install and start one (package "
@@ -65,6 +70,12 @@ class Docker(PooledProvider):
                 package="docker.io",
             ) from None
 
+    async def prepare(self, settings: SandboxSettings) -> None:
+        """See `SandboxProvider.prepare`; an image that the engine does not have is pulled."""
+        await super().prepare(settings)
+        if settings.network and settings.warm == 0:
+            await (await self.create(settings)).aclose()  # what a way out lacks is to be known now
+
     async def aclose(self) -> None:
         """See `SandboxProvider.aclose`."""
         await super().aclose()
@@ -72,11 +83,6 @@ class Docker(PooledProvider):
             await asyncio.to_thread(self._client.close)
 
     async def _check(self, settings: SandboxSettings) -> None:
-        if settings.network:
-            raise SandboxUnsupported(
-                "docker sandboxes have no network here: letting single names through needs a proxy, which is not built "
-                f"in yet; leave `network` empty (it names {', '.join(settings.network)})"
-            )
         if settings.image is None:
             raise SandboxUnsupported("docker sandboxes run in an image: name it in the settings, `image=…`")
         await check_shown(settings)  # the engine would make a directory of what is missing
@@ -107,29 +113,42 @@ class Docker(PooledProvider):
 
     async def _start(self, settings: SandboxSettings) -> ContainerBox:
         user = _UNUSED_USERS + secrets.randbits(27)
+        rendezvous = None
+        if settings.network and not self._steps_in:
+            rendezvous = Rendezvous(tempfile.mkdtemp(prefix=f"{OWNER}-"))
         box = ContainerBox(self._client.api, settings, user, self.create, self._pool.forget)
         try:
-            await box.start(self._container)
+            await box.start(partial(self._container, settings, user, rendezvous), rendezvous)
+        except SandboxUnsupported:
+            await box.aclose()
+            raise
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
             await box.aclose()
             raise SandboxFailed(f"a container could not be started: {error}") from None
+        finally:
+            if rendezvous is not None:
+                rendezvous.close()
         return box
 
-    def _container(self, settings: SandboxSettings, user: int) -> str:
+    def _container(self, settings: SandboxSettings, user: int, rendezvous: Rendezvous | None) -> str:
         """Create a container whose commands are to run as `user`; its id.
 
         Its first process is root's, though with no capability, so that commands can neither end it nor look into it.
         """
-        api, limits = self._client.api, settings.limits
+        api = self._client.api
         made = api.create_container(
             settings.image, ["/bin/sh", "-c", _WAIT], user="0:0", stdin_open=True, tty=False,
             working_dir=HOME, network_disabled=True, labels={LABEL: OWNER, _BOOT_LABEL: _boot()},
-            hostname="sandbox", entrypoint=[], host_config=_confinement(api, settings, limits, user),
+            hostname="sandbox", entrypoint=[], host_config=_confinement(api, settings, user, rendezvous),
         )  # fmt: skip
         return str(made["Id"])
 
 
-def _confinement(api: Any, settings: SandboxSettings, limits: Limits, user: int) -> Any:
+def _confinement(api: Any, settings: SandboxSettings, user: int, rendezvous: Rendezvous | None) -> Any:
+    limits = settings.limits
+    shown = [f"{outside}:{inside}:ro" for outside, inside in settings.readonly]
+    if rendezvous is not None:
+        shown.append(f"{rendezvous.path}:{Rendezvous.SEEN}:ro")
     ulimits = {
         "nofile": 1024, "core": 0, "nproc": limits.processes + 16, "fsize": limits.file_size, "memlock": 65536,
     }  # fmt: skip
@@ -140,7 +159,7 @@ def _confinement(api: Any, settings: SandboxSettings, limits: Limits, user: int)
         mem_limit=memory, memswap_limit=memory, pids_limit=limits.processes + _HEADROOM,
         ulimits=[docker.types.Ulimit(name=name, soft=value, hard=value) for name, value in ulimits.items()],
         tmpfs={HOME: f"size={limits.disk},{files}", "/tmp": f"size={limits.disk // 4},{files}"},
-        binds=[f"{outside}:{inside}:ro" for outside, inside in settings.readonly], ipc_mode="none",
+        binds=shown, ipc_mode="none",
         log_config=docker.types.LogConfig(type="none"), shm_size=None,
     )  # fmt: skip
 

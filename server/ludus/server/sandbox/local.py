@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import socket
 import sys
 import tempfile
-from pathlib import Path
 from typing import Final
 
 from ludus.server.sandbox.box import BoxProcess, Launch, RunnerBox, inside_argv
 from ludus.server.sandbox.errors import SandboxUnavailable, SandboxUnsupported
 from ludus.server.sandbox.model import SandboxSettings
-from ludus.server.sandbox.owner import OWNER, end_left_behind, is_alive
+from ludus.server.sandbox.owner import OWNER, end_left_behind, remove_left_behind
 from ludus.server.sandbox.pool import PooledProvider
 
 PYTHON: Final = os.path.realpath(sys.executable)
@@ -32,7 +30,8 @@ class UnsafeLocal(PooledProvider):
         """See `SandboxProvider.open`."""
         if sys.platform != "linux":
             raise SandboxUnavailable(f"unsafe-local needs Linux's /proc, and this is {sys.platform}; name `docker`")
-        await asyncio.to_thread(_sweep)
+        await asyncio.to_thread(end_left_behind)
+        await asyncio.to_thread(remove_left_behind)
 
     async def _check(self, settings: SandboxSettings) -> None:
         asked = [name for name in ("network", "image", "readonly") if getattr(settings, name)]
@@ -53,10 +52,3 @@ class UnsafeLocal(PooledProvider):
         env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
         await process.start(control, theirs)
         return RunnerBox(process, settings, env, self.create, self._pool.forget)
-
-
-def _sweep() -> None:
-    end_left_behind()
-    for left in Path(tempfile.gettempdir()).glob("ludus-*-*-*"):
-        if left.is_dir() and not left.is_symlink() and not is_alive(left.name.rpartition("-")[0]):
-            shutil.rmtree(left, ignore_errors=True)

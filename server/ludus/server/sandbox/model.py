@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, get_args, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-LimitName = Literal["seconds", "cpu_seconds", "memory", "processes", "file_size", "disk", "output"]
+from ludus.server.sandbox.allowlist import Allowlist
+
+LimitName = Literal["seconds", "cpu_seconds", "memory", "processes", "file_size", "disk", "output", "traffic"]
 """The limits by the names under which `RunResult.limit` reports them."""
 
 LIMIT_NAMES: Final[tuple[LimitName, ...]] = get_args(LimitName)
@@ -19,7 +21,7 @@ _MIB: Final = 1024 * 1024
 
 
 class Limits(BaseModel):
-    """What one command may use; memory, disk and processes are the whole box's. Sizes are in bytes."""
+    """What one command may use; memory, disk, processes and traffic are the whole box's. Sizes are in bytes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -37,6 +39,8 @@ class Limits(BaseModel):
     """All files together, those in /tmp included; and one file per 16 KiB of it at most."""
     output: int = Field(default=_MIB, ge=0)
     """Standard output and standard error together."""
+    traffic: int = Field(default=256 * _MIB, ge=0)
+    """Bytes to and from the hosts of the allowlist in the whole life of a box, where there is one."""
 
     def but(self, **changes: Any) -> Limits:
         """These limits with some changed."""
@@ -67,9 +71,32 @@ class SandboxSettings(BaseModel):
     env: tuple[tuple[str, str], ...] = ()
     """Environment variables of every command, beside PATH, HOME, TMPDIR and LANG."""
     network: tuple[str, ...] = ()
-    """Host names that may be reached; none means no network at all."""
+    """Hosts that may be reached, through a proxy that the environment variables name: `pypi.org`, `*.example.org`,
+    `192.0.2.7:8080`, `10.1.0.0/16`. Without a port, 80 and 443 are meant. None means no network at all."""
     warm: int = Field(default=1, ge=0)
     """Boxes kept ready."""
+
+    @field_validator("network")
+    @classmethod
+    def _check_network(cls, network: tuple[str, ...]) -> tuple[str, ...]:
+        Allowlist(network)
+        return network
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkUse:
+    """Connections to one destination that a command asked for."""
+
+    target: str
+    """`host:port`."""
+    refused: str | None
+    """Why they were refused; None where they were let through."""
+    connections: int
+
+    def __str__(self) -> str:
+        if self.refused is None:
+            return f"network: allowed {self.target}"
+        return f"network: refused {self.target}: {self.refused}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +118,8 @@ class RunResult:
     """Bytes: the largest process, or the largest sum that was seen."""
     stdout_truncated: bool = False
     stderr_truncated: bool = False
+    network: tuple[NetworkUse, ...] = ()
+    """What it asked for of the network, in order, where the settings allow one; a hundred destinations at most."""
 
     @property
     def ok(self) -> bool:
@@ -101,6 +130,11 @@ class RunResult:
     def text(self) -> str:
         """Standard output as text; what is not UTF-8 becomes U+FFFD."""
         return self.stdout.decode("utf-8", "replace")
+
+    @property
+    def refused(self) -> tuple[NetworkUse, ...]:
+        """What the allowlist did not let through."""
+        return tuple(use for use in self.network if use.refused is not None)
 
     @property
     def ending(self) -> str:

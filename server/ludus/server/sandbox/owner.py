@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -51,3 +53,10 @@ def end_left_behind() -> int:
             except (ProcessLookupError, PermissionError):
                 continue
     return ended
+
+
+def remove_left_behind() -> None:
+    """Remove the temporary directories of servers that are no more; their names begin with their owner's."""
+    for left in Path(tempfile.gettempdir()).glob("ludus-*-*-*"):
+        if left.is_dir() and not left.is_symlink() and not is_alive(left.name.rpartition("-")[0]):
+            shutil.rmtree(left, ignore_errors=True)

@@ -61,6 +61,8 @@ def main(control: int) -> None:
         if config["alone"]:
             confine.make_disk(config)
             confine.give_up_privileges(config)
+            if config["door"] >= 0:
+                confine.open_door(config["door"], config["address"])
         else:
             confine.adopt_orphans()
     except OSError as error:

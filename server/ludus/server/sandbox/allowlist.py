@@ -1,0 +1,192 @@
+"""What a box may reach: an author's list of hosts, and which addresses count as the world outside.
+
+An entry is a host name (`pypi.org`), all names below one (`*.example.org`, itself not among them), an address
+(`192.0.2.7`, `[2001:db8::7]`) or a network (`10.1.0.0/16`), each with a port after a colon or else for 80 and 443.
+
+A name leads only to addresses of the public internet, whatever it resolves to, unless the list has that address as
+well: a name that somebody else answers for must not open the machine's own services or its network.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+DEFAULT_PORTS: Final = frozenset({80, 443})
+
+_LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
+_WORLD: Final = ipaddress.IPv6Network("2000::/3")
+_TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
+"""IPv4 as hosts that have only IPv6 see it (RFC 6052)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where somebody wants to go."""
+
+    host: str
+    """A name in lower case, or an address as it is usually written."""
+    port: int
+    address: Address | None = None
+    """The address, where the host is one."""
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_destination(text: str, default_port: int | None = None) -> Destination:
+    """Read `host:port`; the port may be left out where there is a default.
+
+    Raises:
+        ValueError: it is not one. Numbers that only some programs take for an address (`0x7f.1`, `2130706433`) are not.
+    """
+    host, port = _split_port(text)
+    number = default_port if port is None else _port(port)
+    if number is None:
+        raise ValueError("it has no port")
+    if host.startswith("["):
+        found = _plain(ipaddress.IPv6Address(host[1:-1]))
+        return Destination(str(found), number, found)
+    name = _name(host)
+    if _NUMBER.fullmatch(name.rpartition(".")[2]):
+        address = ipaddress.IPv4Address(name)
+        return Destination(str(address), number, address)
+    return Destination(name, number)
+
+
+def _split_port(text: str) -> tuple[str, str | None]:
+    if text.startswith("["):
+        host, bracket, rest = text.partition("]")
+        if not bracket or (rest and not rest.startswith(":")) or "%" in host:
+            raise ValueError("it is not an address in brackets")
+        return f"{host}]", rest[1:] if rest else None
+    host, colon, port = text.partition(":")
+    return host, port if colon else None
+
+
+def _port(text: str) -> int:
+    if not _PORT.fullmatch(text) or int(text) > 65535:
+        raise ValueError("its port is not a number from 1 to 65535")
+    return int(text)
+
+
+def _name(text: str) -> str:
+    name = text.lower().removesuffix(".")
+    if len(name) > 253 or not _NAME.fullmatch(name):
+        raise ValueError("it is not a host name (names beyond ASCII are written in their xn-- form)")
+    return name
+
+
+def _plain(address: Address) -> Address:
+    """An IPv4 address in IPv6's clothes as what it is."""
+    inner = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return address if inner is None else inner
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    ports: frozenset[int]
+    name: str = ""
+    below: bool = False
+    """Whether the names below `name` are meant, rather than `name`."""
+    network: Network | None = None
+
+    def covers(self, host: str, port: int) -> bool:
+        if not self.name or port not in self.ports:
+            return False
+        return host.endswith(f".{self.name}") if self.below else host == self.name
+
+    def holds(self, address: Address, port: int) -> bool:
+        # Membership is False, rather than an error, between the two versions.
+        return self.network is not None and port in self.ports and address in self.network
+
+
+class Allowlist:
+    """Entries as the module's text has them.
+
+    Raises:
+        ValueError: an entry is not one; the message quotes it.
+    """
+
+    def __init__(self, entries: Sequence[str]) -> None:
+        self._rules = tuple(map(_rule, entries))
+
+    def names(self, wanted: Destination) -> bool:
+        """Whether the list has this destination."""
+        if wanted.address is not None:
+            return self.holds(wanted.address, wanted.port)
+        return any(rule.covers(wanted.host, wanted.port) for rule in self._rules)
+
+    def holds(self, address: Address, port: int) -> bool:
+        """Whether the list has this very address, or a network around it."""
+        return any(rule.holds(_plain(address), port) for rule in self._rules)
+
+    def mentions(self, host: str) -> bool:
+        """Whether the list has this name or address at any port."""
+        wanted = parse_destination(host, 1)
+        return any(
+            rule.name == host or (wanted.address is not None and rule.holds(wanted.address, min(rule.ports)))
+            for rule in self._rules
+        )
+
+
+def _rule(entry: str) -> _Rule:
+    try:
+        host, port = _split_port(entry)
+        if "/" in entry:  # an address of version 6 with its length has its brackets around both, or none
+            host, port = _split_network(entry)
+        ports = DEFAULT_PORTS if port is None else frozenset({_port(port)})
+        if "/" in host:
+            return _Rule(ports, network=ipaddress.ip_network(host))
+        if host.startswith("*."):
+            return _Rule(ports, _name(host[2:]), below=True)
+        wanted = parse_destination(host, 1)
+        if wanted.address is not None:
+            return _Rule(ports, network=ipaddress.ip_network(wanted.address))
+        return _Rule(ports, wanted.host)
+    except ValueError as error:
+        raise ValueError(
+            f"{entry!r} is no entry of an allowlist: {error}; entries are like pypi.org, *.example.org:8443, "
+            "192.0.2.7:8080, 10.1.0.0/16 or [2001:db8::/32]:443"
+        ) from None
+
+
+def _split_network(entry: str) -> tuple[str, str | None]:
+    if entry.startswith("["):
+        host, port = _split_port(entry)
+        return host[1:-1], port
+    if entry.count(":") > 1:
+        return entry, None
+    host, colon, port = entry.partition(":")
+    return host, port if colon else None
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address is one of the public internet: not this machine's loopback, link, site or a group's."""
+    address = _plain(address)
+    if isinstance(address, ipaddress.IPv6Address):
+        if address in _TRANSLATED:
+            return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+        if address.sixtofour is not None:
+            return is_public(address.sixtofour)
+        return address.is_global and address in _WORLD
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def proxy_variables(address: str, allowed: Allowlist) -> dict[str, str]:
+    """What tells programs to go through the proxy at `host:port`; to the box's own loopback they go by themselves."""
+    variables: dict[str, str] = {}
+    own = [host for host in ("localhost", "127.0.0.1", "[::1]") if not allowed.mentions(host)]
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        variables[name] = variables[name.upper()] = f"http://{address}"
+    variables["no_proxy"] = variables["NO_PROXY"] = ",".join(own).replace("[::1]", "::1")
+    return variables
