@@ -77,7 +77,7 @@ def _estimate(
     for _ in range(ROUNDS):
         ratios = [share / sum(map(mul, row, weights)) for share, row in zip(shares, rows, strict=True)]
         weights = [weight * sum(map(mul, ratios, column)) for weight, column in zip(weights, columns, strict=True)]
-    return min(1.0, sum(map(mul, weights, within)))
+    return min(1.0, math.fsum(map(mul, weights, within)))
 
 
 def _likelihood(attempts: int, passes: int) -> list[float]:
