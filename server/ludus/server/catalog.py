@@ -14,6 +14,7 @@ from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, SplitNotF
 from ludus.protocol.identifiers import SUBMIT_TOOL
 from ludus.server import boundary
 from ludus.server.curriculum import Curriculum
+from ludus.server.difficulty import check_narrowed
 from ludus.server.environment import Environment, Toolset
 from ludus.server.splits import SPLIT_TYPES, Split
 from ludus.server.tools import Tool, collect
@@ -71,6 +72,10 @@ class Published:
             raise SplitNotFound(
                 f"environment {self.name!r} has no split {name!r}; it has {_list(self.splits)}", split=name
             ) from None
+
+    def curriculum(self, split: str) -> Curriculum:
+        """What was reported of a split's tasks."""
+        return self.curricula.setdefault(split, Curriculum())
 
     def row(self, split: str, index: int, task: Any) -> TaskRow:
         """The public row of a task; test tasks show their id only.
@@ -185,6 +190,7 @@ def publish(name: str, cls: type[Environment[Any]]) -> Published:
         group_scoring=cls.score_group.__func__ is not Environment.score_group.__func__,  # type: ignore[attr-defined]
         curricula={},
     )
+    check_narrowed(_names(name, cls), cls.version, published.splits)
     published.specs = tuple(tool.spec for tool in tools.values())
     return published
 
@@ -192,6 +198,12 @@ def publish(name: str, cls: type[Environment[Any]]) -> Published:
 def snake_case(name: str) -> str:
     """`GuessNumber` → `guess_number`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def _names(name: str, cls: type[Environment[Any]]) -> list[str]:
+    """What an environment is called, and the environments that it is a variant or a subclass of."""
+    bases = [base for base in cls.__mro__ if issubclass(base, Environment)]
+    return [name, *(base.__dict__.get("name") or snake_case(base.__name__) for base in bases)]
 
 
 def _with_variants(cls: type[Environment[Any]]) -> Iterable[tuple[str, type[Environment[Any]]]]:

@@ -54,6 +54,9 @@ def serve(
     index: Annotated[int | None, typer.Option(min=0, help="With --environment: the task's index.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="With --environment: the episode's seed.")] = None,
     play_only: Annotated[bool, typer.Option("--play-only", help="With --stdio: tools only, no rewards.")] = False,
+    difficulty: Annotated[
+        list[Path] | None, typer.Option(help="Pass rates that curricula begin with (ludus calibrate); repeatable.")
+    ] = None,
     token_file: Annotated[Path | None, typer.Option(envvar=TOKEN_FILE_VARIABLE, help="Trainer tokens.")] = None,
     capability_key_file: Annotated[
         Path | None, typer.Option(help="Key of play addresses (hexadecimal), shared by several servers.")
@@ -105,6 +108,7 @@ def _settings(options: dict[str, Any]) -> Any:
 
     given = {name: value for name, value in options.items() if name in ServerSettings.model_fields}
     given["allow_hosts"] = tuple(options["allow_host"] or ())
+    given["difficulty"] = tuple(options["difficulty"] or ())
     given["allow_origins"] = tuple(options["allow_origin"] or ())
     given["log_level"] = options["log_level"].upper()
     limits = {name: value for name, value in options.items() if name in ServerLimits.model_fields}
@@ -118,6 +122,7 @@ def _settings(options: dict[str, Any]) -> Any:
 
 def _serve_stdio(classes: Sequence[Any], settings: Any, which: dict[str, Any]) -> None:
     from ludus.server import logs
+    from ludus.server.difficulty import prime
     from ludus.server.host import EpisodeHost
     from ludus.server.wires.mcp import serve_stdio
 
@@ -128,6 +133,7 @@ def _serve_stdio(classes: Sequence[Any], settings: Any, which: dict[str, Any]) -
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         async with EpisodeHost(classes, limits=settings.limits) as host:
+            prime(host.catalog, settings.difficulty)
             serving = asyncio.create_task(serve_stdio(host, **which))
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)

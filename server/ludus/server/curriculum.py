@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ludus.protocol.episodes import Outcome
 
 
 class Curriculum:
-    """The outcomes reported of one split's tasks."""
+    """The outcomes measured and reported of one split's tasks."""
 
     def __init__(self) -> None:
         self._counts: dict[str, tuple[int, int]] = {}
         self.recorded = 0
+        """How many outcomes were reported; what `prime` was given does not count."""
+
+    def prime(self, counts: Mapping[str, tuple[int, int]]) -> None:
+        """Begin with tries and passes that were measured earlier; reports add to them."""
+        for task, (tries, passes) in counts.items():
+            before = self._counts.get(task, (0, 0))
+            self._counts[task] = (before[0] + tries, before[1] + passes)
 
     def report(self, outcomes: Iterable[Outcome]) -> None:
         """Count outcomes."""
@@ -26,5 +33,5 @@ class Curriculum:
         return sorted(task for task, (tries, passes) in self._counts.items() if low <= passes / tries <= high)
 
     def knows(self, task: str) -> bool:
-        """Whether anything was reported of it."""
+        """Whether anything was measured or reported of it."""
         return task in self._counts

@@ -12,7 +12,6 @@ from ludus.protocol.errors import Forbidden, InvalidParams, KeyConflict, TaskNot
 from ludus.protocol.methods import SPLIT_SCOPE_PREFIX
 from ludus.server import boundary
 from ludus.server.catalog import Catalog, Published
-from ludus.server.curriculum import Curriculum
 from ludus.server.principal import Principal
 from ludus.server.splits import ENDLESS_INDEX_LIMIT, Split
 from ludus.server.workers import Workers
@@ -126,7 +125,7 @@ class Library:
         if params.strategy == "uniform":
             rows = [await self._row(published, params.split, rng.randrange(limit)) for _ in range(params.count)]
             return e.SampleTasksResult(tasks=tuple(rows))
-        curriculum = self._curriculum(published, params.split)
+        curriculum = published.curriculum(params.split)
         wanted = curriculum.in_band(low, high)
         rng.shuffle(wanted)
         rows = []
@@ -147,7 +146,7 @@ class Library:
         published, _ = await self.open(params.environment, params.split, principal)
         for outcome in params.outcomes:
             await self.by_id(published, params.split, outcome.task)
-        curriculum = self._curriculum(published, params.split)
+        curriculum = published.curriculum(params.split)
         if self._is_new(params, principal):
             curriculum.report(params.outcomes)
         return e.ReportOutcomesResult(recorded=curriculum.recorded)
@@ -170,9 +169,6 @@ class Library:
             return cached
         _, task = await self.at(published, split, index)
         return published.row(split, index, task)
-
-    def _curriculum(self, published: Published, split: str) -> Curriculum:
-        return published.curricula.setdefault(split, Curriculum())
 
     async def _run(self, published: Published, function: Any, *args: Any) -> Any:
         try:

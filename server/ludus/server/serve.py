@@ -26,6 +26,7 @@ from ludus.protocol.errors import AuthoringError
 from ludus.server import logs
 from ludus.server.app import LudusApp, create_app
 from ludus.server.auth import CapabilitySigner, TokenStore
+from ludus.server.difficulty import prime
 from ludus.server.environment import Environment
 from ludus.server.host import EpisodeHost
 from ludus.server.http_protocol import BoundedHttpProtocol, sweep_for_ever
@@ -57,7 +58,7 @@ def build(
 
     Raises:
         ServeError: an address that others can reach without tokens, or an unusable token file or key.
-        AuthoringError: an environment class has a mistake.
+        AuthoringError: an environment class has a mistake, or a difficulty file is none of what is served.
     """
     try:
         tokens = TokenStore.from_environment(settings.token_file, variables)
@@ -69,6 +70,7 @@ def build(
     if settings.cors and not settings.allow_origins:
         raise ServeError("--cors needs to know for whom: name each origin with --allow-origin")
     host = EpisodeHost(environments, limits=settings.limits, journal=journal, capabilities=signer)
+    prime(host.catalog, settings.difficulty)
     return create_app(host, settings, tokens)
 
 

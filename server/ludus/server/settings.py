@@ -33,6 +33,8 @@ class ServerSettings(BaseModel):
     """Origins of pages that may talk to this server; pages of this machine may talk to a server on loopback."""
     cors: bool = False
     """Whether pages of `allow_origins` may also read the answers."""
+    difficulty: tuple[Path, ...] = ()
+    """Difficulty files (`ludus calibrate --difficulty`) that curricula begin with, one for each split at most."""
     metrics_open: bool = False
     """Whether `/metrics` needs no token."""
     limits: ServerLimits = ServerLimits()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Generic, Self, TypeVar, get_args
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Self, TypeVar, get_args
 
+from ludus.protocol.difficulty import DifficultyFile, check_band
 from ludus.protocol.episodes import SplitType
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.tasks import Task
+from ludus.server.difficulty import pick, read_difficulty
 
 TaskT = TypeVar("TaskT", bound=Task)
 SPLIT_TYPES: tuple[SplitType, ...] = get_args(SplitType)
@@ -19,10 +23,20 @@ _DIGITS = 17
 _TRAILING_NUMBER = re.compile(r"(?:0|[1-9]\d{0,15})$")
 
 
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """Where a split's tasks were chosen from, and by what."""
+
+    base: Split[Any]
+    file: DifficultyFile
+    path: str
+
+
 class Split(Generic[TaskT]):
     """Tasks that belong together, and what they are for.
 
-    Build one with `Split(tasks)`, `Split.lazy`, `Split.generated` or `Split.load`. The type is taken from the split's
+    Build one with `Split(tasks)`, `Split.lazy`, `Split.generated` or `Split.load`, and narrow it by measured difficulty
+    with `within`. The type is taken from the split's
     name when that is `train`, `validation` or `test`; other names must give it.
     """
 
@@ -31,6 +45,8 @@ class Split(Generic[TaskT]):
         self.count: int | None = len(tasks)
         self.immediate = True
         """Whether a task can be had without running the author's code."""
+        self.narrowed: Narrowed | None = None
+        """Set by `within`."""
         self._tasks: Sequence[TaskT] | None = tasks
         self._load: Callable[[], Sequence[TaskT]] | None = None
         self._make: Callable[[int], TaskT] | None = None
@@ -58,6 +74,37 @@ class Split(Generic[TaskT]):
         split._tasks, split._load, split.immediate = None, load, False
         return split
 
+    def within(
+        self, difficulty: str | Path, band: tuple[float, float] | None = None, type: SplitType | None = None
+    ) -> Self:
+        """The tasks whose pass rate was measured to lie in a band, as a finite split of its own.
+
+        Args:
+            difficulty: the file that `ludus calibrate --difficulty` wrote for this split. A relative path is seen from
+                the working directory; `Path(__file__).with_name(…)` is beside the module.
+            band: the least and the greatest pass rate; the file's own when None.
+            type: this split's when None.
+
+        Raises:
+            AuthoringError: the file cannot be read or is none, or no task lies in the band. Files of another
+                environment, version or split, and of tasks that are not here, are refused when the class is published,
+                or when this split is first used, where it reads its tasks only then.
+        """
+        file, path = read_difficulty(difficulty), str(difficulty)
+        try:
+            low, high = check_band(band or file.band)
+        except ValueError as error:
+            raise AuthoringError(f"within({path!r}): {error}") from None
+        wanted = file.within(low, high)
+        if not wanted:
+            raise AuthoringError(
+                f"{path} has no task with a pass rate from {low:g} to {high:g} among {len(file.tasks)}; choose another "
+                "band, or measure more tasks with `ludus calibrate --difficulty`"
+            )
+        split = self.load(lambda: pick(self, file, path, wanted), type or self.type)
+        split.count, split.narrowed = len(wanted), Narrowed(self, file, path)
+        return split
+
     def prepare(self) -> None:
         """Read what `load` gives; afterwards `count` is known. May block."""
         if self._load is not None and self._tasks is None:
@@ -76,6 +123,8 @@ class Split(Generic[TaskT]):
         Raises:
             AuthoringError: not tasks, the same id twice, or no task at all.
         """
+        if self.narrowed is not None and self.narrowed.base.prepared:
+            self.prepare()
         if self._tasks is not None:
             _check_tasks(self._tasks)
         elif self.count is not None and self._load is None and self.count < 1:
