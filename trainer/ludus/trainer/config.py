@@ -63,6 +63,9 @@ class CurriculumConfig(Section):
     """Greatest pass rate."""
     explore: Share = 0.5
     """The share of groups played on tasks of unknown pass rate."""
+    difficulty: Path | None = None
+    """Pass rates measured before the run (`ludus calibrate --difficulty`). They count as outcomes of the tasks, so the
+    run begins with tasks in the band instead of looking for them."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

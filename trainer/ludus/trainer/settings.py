@@ -172,6 +172,9 @@ def _fits(value: Any, kind: Any) -> bool:
 def _check_files(config: TrainConfig) -> None:
     """Raise for a file that the configuration names and that is not there."""
     named = [("model.chat_template", config.model.chat_template)]
+    for n, entry in enumerate(config.environments):
+        if entry.curriculum:
+            named.append((f"environments.{n}.curriculum.difficulty", entry.curriculum.difficulty))
     if config.sft:
         named += [(f"sft.demonstrations.{n}", file) for n, file in enumerate(config.sft.demonstrations)]
     if config.dpo:

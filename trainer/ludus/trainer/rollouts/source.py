@@ -9,13 +9,15 @@ import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeVar
 
 from ludus.client import Client, Episode, RemoteEnvironment, connect
+from ludus.client.calibration.difficulty import read_difficulty
 from ludus.client.playing import LOST
 from ludus.client.summary import SUCCESS_TOLERANCE
 from ludus.protocol import errors as e
+from ludus.protocol.difficulty import DifficultyFile
 from ludus.protocol.episodes import EnvironmentInfo, Outcome, TaskRow
 from ludus.trainer.config import EnvironmentConfig, TrainConfig
 from ludus.trainer.errors import ConfigError, RolloutError
@@ -33,6 +35,8 @@ FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 8.0
 EXPLORED: Final = 16
 """Tasks drawn to find one of unknown pass rate."""
+CHECKED: Final = 64
+"""Tasks of a difficulty file that are looked up at one time."""
 REPORTED: Final = 1000
 """Outcomes that one report may hold."""
 
@@ -55,6 +59,8 @@ class ConnectedEnvironment:
     outage_seconds: float
     full_seconds: float
     """How long a full server is asked again for an episode."""
+    difficulty: DifficultyFile | None = None
+    """What the curriculum begins with."""
 
     @property
     def where(self) -> str:
@@ -147,6 +153,11 @@ class TaskSource:
         self._news: dict[tuple[str, str], dict[str, list[bool]]] = {}
         """What of it the servers have not been told."""
         self._telling = asyncio.Lock()
+        for environment in environments:
+            if (file := environment.difficulty) is not None:
+                key, counts = (environment.label, file.split), file.counts()
+                self._outcomes[key] = dict(counts)
+                self._news[key] = {task: _outcomes_of(*both) for task, both in counts.items()}
 
     def find(self, label: str) -> ConnectedEnvironment:
         """The environment of that label.
@@ -214,7 +225,7 @@ class TaskSource:
         if recorded < sum(tries for tries, _ in known.values()):
             for task, passed in news.items():
                 known[task] = (known[task][0] - len(passed), known[task][1] - sum(passed))
-            earlier = {task: [n < passes for n in range(tries)] for task, (tries, passes) in known.items()}
+            earlier = {task: _outcomes_of(*both) for task, both in known.items()}
             await self._send(environment, key[1], earlier)
 
     async def _send(self, environment: ConnectedEnvironment, split: str, passed: dict[str, list[bool]]) -> int:
@@ -292,7 +303,7 @@ async def open_source(config: TrainConfig, *, outage_seconds: float = OUTAGE_SEC
                 outage_seconds=outage_seconds, full_seconds=outage_seconds + config.rollouts.episode_seconds,
             )  # fmt: skip
             await _check(environment, config.evaluation.split)
-            found.append(environment)
+            found.append(replace(environment, difficulty=await _difficulty(environment)))
         yield TaskSource(config, found)
 
 
@@ -362,3 +373,34 @@ async def _check(environment: ConnectedEnvironment, held_out: str) -> None:
         raise ConfigError(f"{where} does not answer: {error.message}") from error
     except e.LudusError:
         return  # this one episode could not be had; the run will see whether that is so for all
+
+
+async def _difficulty(environment: ConnectedEnvironment) -> DifficultyFile | None:
+    """What the entry's difficulty file says, which must be of the tasks that are learned from."""
+    curriculum, info = environment.entry.curriculum, environment.info
+    if curriculum is None or curriculum.difficulty is None:
+        return None
+    where = f"the curriculum of {environment.where} cannot begin with {curriculum.difficulty}"
+    try:
+        file = read_difficulty(curriculum.difficulty)
+        wrong = file.mismatch(info.name, info.version, [split.name for split in info.splits])
+        if wrong is None and file.split not in environment.splits:
+            learned = ", ".join(map(repr, environment.splits))
+            wrong = f"it was measured on the split {file.split!r}, and what is learned from is {learned}"
+        if wrong is not None:
+            raise ConfigError(f"{where}: {wrong}")
+        tasks = list(file.tasks)
+        for start in range(0, len(tasks), CHECKED):
+            some = tasks[start : start + CHECKED]
+            found = await asyncio.gather(
+                *(environment.remote.task(file.split, task=task) for task in some), return_exceptions=True
+            )
+            if missing := [error for error in found if isinstance(error, BaseException)]:
+                raise missing[0]
+    except e.LudusError as error:
+        raise ConfigError(f"{where}: {error.message}") from error
+    return file
+
+
+def _outcomes_of(tries: int, passes: int) -> list[bool]:
+    return [number < passes for number in range(tries)]
