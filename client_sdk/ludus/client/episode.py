@@ -27,6 +27,7 @@ from ludus.protocol.episodes import (
     StepResult,
     TaskRow,
     ToolSpec,
+    TurnMark,
 )
 from ludus.protocol.methods import CLOSE, GET_EPISODE, GRADE, REWARDS, STEP
 
@@ -55,7 +56,7 @@ class Episode:
         self._in_doubt = not fresh
         """Whether the server must be asked for the number of the last step before the next one."""
         self._doubt_lock = asyncio.Lock()
-        self._turn = None if client._wire.capabilities.ordered else asyncio.Lock()
+        self._in_order = None if client._wire.capabilities.ordered else asyncio.Lock()
         self._used_at = 0.0
         self._last: StepResult | EpisodeInfo | None = None
         self._closed: EpisodeInfo | None = None
@@ -101,6 +102,11 @@ class Episode:
         return self._started.limits
 
     @property
+    def judges_turns(self) -> bool:
+        """Whether its environment judges turns, so that calls should say theirs by `call_in_turn`."""
+        return self._started.turns
+
+    @property
     def play_url(self) -> str | None:
         """Where any MCP client plays this one episode, None on servers without a play plane.
 
@@ -130,13 +136,29 @@ class Episode:
             InvalidParams: the arguments cannot be written as JSON.
             TransportError: no answer. The step may have run; the next call finds out before it is made.
         """
+        return await self._call(tool, arguments, None)
+
+    async def call_in_turn(self, turn: TurnMark, tool: str | Call, /, **arguments: Any) -> StepResult:
+        """`call`, as part of a turn: environments may judge the calls of one turn together.
+
+        Args:
+            turn: the turn's number, whether this is its last call, and what the policy said beside its calls.
+            tool: as in `call`.
+            arguments: as in `call`.
+
+        Raises:
+            InvalidParams: as in `call`, and where the turn was over before.
+        """
+        return await self._call(tool, arguments, turn)
+
+    async def _call(self, tool: str | Call, arguments: dict[str, Any], turn: TurnMark | None) -> StepResult:
         if isinstance(tool, Call):
             arguments = {**tool.arguments, **arguments}
             tool = tool.tool
-        if self._turn is None:
-            return await self._step(tool, arguments)
-        async with self._turn:
-            return await self._step(tool, arguments)
+        if self._in_order is None:
+            return await self._step(tool, arguments, turn)
+        async with self._in_order:
+            return await self._step(tool, arguments, turn)
 
     async def grade(self, answer: str) -> GradeResult:
         """Hand in the policy's final message: the environment grades it and the episode ends.
@@ -208,7 +230,7 @@ class Episode:
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _step(self, tool: str, arguments: dict[str, Any]) -> StepResult:
+    async def _step(self, tool: str, arguments: dict[str, Any], turn: TurnMark | None) -> StepResult:
         if self._in_doubt:
             await self._resolve()
         number = self._next
@@ -217,8 +239,9 @@ class Episode:
                 check_finite(value, name)
         try:
             params = StepParams(
-                episode=self._started.episode, step=number, tool=tool, arguments=arguments, key=f"{self._key}.{number}"
-            )
+                episode=self._started.episode, step=number, tool=tool, arguments=arguments, turn=turn,
+                key=f"{self._key}.{number}",
+            )  # fmt: skip
         except ValidationError as error:
             raise wrong(error) from None
         self._next = number + 1

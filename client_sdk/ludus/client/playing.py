@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -32,12 +32,15 @@ from ludus.client.trajectory import (
 from ludus.protocol import errors as e
 from ludus.protocol.actions import Call
 from ludus.protocol.content import TextBlock
-from ludus.protocol.episodes import EpisodeInfo, GradeResult, StepError, StepResult
+from ludus.protocol.episodes import TURN_TEXT_CHARS, EpisodeInfo, GradeResult, StepError, StepResult, TurnMark
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
 from ludus.protocol.rewards import Reward, total
 
 LOST: Final = (e.EpisodeNotFound, e.EpisodeEnded, e.StepConflict, e.KeyConflict, e.GroupNotFound)
 """Refusals that tell of an episode lost on the way, not of a wrong request."""
+
+HIDDEN: Final[Mapping[str, Any]] = {"reward": None, "metadata": {}, "noise": None}
+"""What policies do not see of a step's result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +188,7 @@ class _Run:
         before = time.perf_counter()
         turn = await self._choose(choose, self._conversation(number))
         chosen = time.perf_counter()
-        last = await self._act(turn)
+        last = await self._act(turn, number)
         now = time.perf_counter()
         self.turns.append(
             TurnRecord(
@@ -218,7 +221,7 @@ class _Run:
                 ) from None
             raise PolicyFailed from error
 
-    async def _act(self, turn: Turn) -> bool:
+    async def _act(self, turn: Turn, number: int) -> bool:
         if turn.stopped is not None:
             self.stopped = turn.stopped
             return True
@@ -226,7 +229,7 @@ class _Run:
         self.items += self._with_own_ids(turn.items)
         calls = [item for item in self.items[before:] if isinstance(item, CallItem)]
         if calls:
-            await self._call_all(calls)
+            await self._call_all(calls, self._marks(calls, number, turn.text))
             return self.end is not None
         if self.gradable:
             await self._grade(turn.text)
@@ -257,12 +260,20 @@ class _Run:
         except e.EpisodeEnded:
             self.end = await self.episode.info()
 
-    async def _call_all(self, calls: Sequence[CallItem]) -> None:
+    def _marks(self, calls: Sequence[CallItem], number: int, text: str) -> list[TurnMark | None]:
+        """For each call what tells the server its turn, where the server judges turns."""
+        sent = [at for at, item in enumerate(calls) if isinstance(item.call, Call)]
+        if not self.episode.judges_turns or not sent:
+            return [None] * len(calls)
+        said = text[:TURN_TEXT_CHARS].encode("utf-8", "replace").decode()
+        return [TurnMark(number=number, last=at == sent[-1], text=said * (at == sent[0])) for at in range(len(calls))]
+
+    async def _call_all(self, calls: Sequence[CallItem], marks: Sequence[TurnMark | None]) -> None:
         """Make the calls, at once when there are several, and note their outcomes in the calls' order."""
         if len(calls) == 1:
-            outcomes: list[_Outcome | BaseException] = [await self._call(calls[0])]
+            outcomes: list[_Outcome | BaseException] = [await self._call(calls[0], marks[0])]
         else:
-            outcomes = list(await asyncio.gather(*map(self._call, calls), return_exceptions=True))
+            outcomes = list(await asyncio.gather(*map(self._call, calls, marks), return_exceptions=True))
         results: list[StepResult] = []
         broken: BaseException | None = None
         for call, outcome in zip(calls, outcomes, strict=True):
@@ -281,13 +292,14 @@ class _Run:
         if self.end is None and len(results) < len(calls):
             self.end = await self.episode.info()
 
-    async def _call(self, item: CallItem) -> _Outcome:
+    async def _call(self, item: CallItem, mark: TurnMark | None) -> _Outcome:
         """The result and its seconds; None when the episode was over before, which a limit may have seen to."""
         before = time.perf_counter()
         if isinstance(item.call, MalformedCall):
             return _mistake(item.call.problem), 0.0
         try:
-            result = await self.episode.call(item.call)
+            call = self.episode.call(item.call) if mark is None else self.episode.call_in_turn(mark, item.call)
+            result = await call
         except (e.InvalidParams, e.PayloadTooLarge) as error:
             # Arguments that the wire refuses, such as megabytes of text, are the policy's mistake, too.
             return _mistake(error.message), 0.0
@@ -302,6 +314,7 @@ class _Run:
                 step=result.step,
                 call_id=call.call_id,
                 error=result.error.code if result.error else None,
+                noise=result.noise,
                 reward=result.reward,
                 metadata=result.metadata,
                 seconds=seconds,
@@ -313,7 +326,7 @@ class _Run:
     def _conversation(self, turn: int) -> Conversation:
         results = self.results
         if not getattr(self.policy, "sees_rewards", False):
-            results = tuple(result.model_copy(update={"reward": None, "metadata": {}}) for result in results)
+            results = tuple(result.model_copy(update=HIDDEN) for result in results)
         return Conversation(
             environment=self.episode.environment,
             task=self.episode.task,

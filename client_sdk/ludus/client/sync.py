@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         StepResult,
         TaskRow,
         ToolSpec,
+        TurnMark,
     )
     from ludus.protocol.rewards import Reward
 
@@ -94,6 +95,11 @@ class Episode:
         return self._inner.limits
 
     @property
+    def judges_turns(self) -> bool:
+        """Whether its environment judges turns, so that calls should say theirs by `call_in_turn`."""
+        return self._inner.judges_turns
+
+    @property
     def play_url(self) -> str | None:
         """Where any MCP client plays this one episode, None on servers without a play plane.
 
@@ -123,6 +129,19 @@ class Episode:
             TransportError: no answer. The step may have run; the next call finds out before it is made.
         """
         return self._portal.call(self._inner.call(tool, **arguments))
+
+    def call_in_turn(self, turn: TurnMark, tool: str | Call, /, **arguments: Any) -> StepResult:
+        """`call`, as part of a turn: environments may judge the calls of one turn together.
+
+        Args:
+            turn: the turn's number, whether this is its last call, and what the policy said beside its calls.
+            tool: as in `call`.
+            arguments: as in `call`.
+
+        Raises:
+            InvalidParams: as in `call`, and where the turn was over before.
+        """
+        return self._portal.call(self._inner.call_in_turn(turn, tool, **arguments))
 
     def grade(self, answer: str) -> GradeResult:
         """Hand in the policy's final message: the environment grades it and the episode ends.

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ludus.client.items import Item, from_json
-from ludus.protocol.episodes import TaskRow
+from ludus.protocol.episodes import NoiseKind, TaskRow
 from ludus.protocol.errors import ParseError
 from ludus.protocol.lifecycle import EndReason, EpisodeStatus
 from ludus.protocol.rewards import Reward
@@ -54,7 +54,9 @@ class StepRecord(_Record):
     call_id: str
     """The `function_call` item it belongs to."""
     error: str | None = None
-    """`unknown_tool`, `invalid_arguments` or `refused`, where the policy made a mistake."""
+    """`unknown_tool`, `invalid_arguments` or `refused`, where the policy made a mistake; `unavailable` by noise."""
+    noise: NoiseKind | None = None
+    """How the environment disturbed it on purpose: no failure, and nothing that the policy did."""
     reward: Reward | None = None
     metadata: dict[str, Any] = Field(default_factory=dict)
     """The author's remarks."""

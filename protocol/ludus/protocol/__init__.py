@@ -10,6 +10,7 @@ from ludus.protocol.episodes import (
     EnvironmentInfo,
     EpisodeInfo,
     EpisodeLimits,
+    NoiseKind,
     Outcome,
     PlayAccess,
     SplitInfo,
@@ -18,6 +19,7 @@ from ludus.protocol.episodes import (
     StepResult,
     TaskRow,
     ToolSpec,
+    TurnMark,
 )
 from ludus.protocol.identifiers import EXTENSION_ID, EXTENSION_VERSION
 from ludus.protocol.lifecycle import EndReason, EpisodeStatus
@@ -43,6 +45,7 @@ __all__ = [
     "ImageBlock",
     "Message",
     "Method",
+    "NoiseKind",
     "Outcome",
     "PlayAccess",
     "Private",
@@ -57,6 +60,7 @@ __all__ = [
     "TaskRow",
     "TextBlock",
     "ToolSpec",
+    "TurnMark",
     "WireModel",
     "text_of",
 ]

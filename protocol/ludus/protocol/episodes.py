@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -245,6 +245,8 @@ class StartedEpisode(WireModel):
     limits: EpisodeLimits
     play: PlayAccess | None
     """Null on servers without a play plane."""
+    turns: bool = False
+    """Whether turns are judged, so that calls should carry their `turn`."""
 
 
 class StartResult(WireModel):
@@ -254,14 +256,36 @@ class StartResult(WireModel):
     episodes: tuple[StartedEpisode, ...]
 
 
-StepErrorCode = Literal["unknown_tool", "invalid_arguments", "refused"]
+StepErrorCode = Literal["unknown_tool", "invalid_arguments", "refused", "unavailable"]
 
 
 class StepError(WireModel):
-    """Why the tool did not do what the policy asked. The policy's mistake: the episode goes on."""
+    """Why the tool did not do, or does not tell, what the policy asked. The episode goes on.
+
+    `unavailable` is noise; the others are the policy's mistakes.
+    """
 
     code: StepErrorCode
     message: str
+
+
+NoiseKind = Literal["tool_error", "lost_answer", "delay", "truncation", "flaky_output"]
+"""How a step was disturbed on purpose: the tool did not run; it ran and its answer was lost; it ran later; its answer
+was cut; its answer was garbled."""
+
+TURN_TEXT_CHARS: Final = 65_536
+"""The longest text of a turn that travels with its calls; clients cut off the rest."""
+
+
+class TurnMark(WireModel):
+    """Which turn of the policy a call belongs to."""
+
+    number: int = Field(ge=1)
+    """The turn's number, which is greater than that of every turn before; turns without calls may be left out."""
+    last: bool = True
+    """Whether it is the turn's last call."""
+    text: str = Field(default="", max_length=TURN_TEXT_CHARS)
+    """What the policy said beside its calls; the turn's first call carries it."""
 
 
 class StepParams(WireModel):
@@ -272,6 +296,8 @@ class StepParams(WireModel):
     """The number of this step: one more than the last one asked for."""
     tool: str
     arguments: dict[str, Any] = Field(default_factory=dict)
+    turn: TurnMark | None = None
+    """Null from clients that know no turns: each call is then a turn of its own."""
     key: Key
 
 
@@ -286,6 +312,8 @@ class StepResult(WireModel):
     """Null when the step gave none, or the credential may not read rewards."""
     metadata: dict[str, Any] = Field(default_factory=dict)
     """The author's remarks for the trainer; empty when the credential may not read rewards."""
+    noise: NoiseKind | None = None
+    """How the step was disturbed on purpose. Null when it was not, or the credential may not read rewards."""
     status: EpisodeStatus = EpisodeStatus.RUNNING
     end_reason: EndReason | None = None
 
@@ -346,7 +374,8 @@ class GradeResult(WireModel):
     """What the final answer earned."""
 
     reward: Reward | None
-    """The grade alone; null when the environment does not grade or the credential may not read rewards."""
+    """The grade, and the turns that were over with it; null when there is neither, or the credential may not read
+    rewards."""
     info: EpisodeInfo
     """The episode after it; its `reward` is the total."""
 

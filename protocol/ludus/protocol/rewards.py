@@ -73,10 +73,12 @@ class RewardEntry(WireModel):
     """One line of an episode's reward log."""
 
     step: int
-    """The step that earned it; for a graded answer, the number of the last step before it."""
+    """The step that earned it; for a turn, its last step; for a graded answer, the last step before it."""
     source: str
-    """`step` or `grade`."""
+    """`step`, `turn` or `grade`."""
     reward: Reward
+    turn: int | None = None
+    """The number of the turn that earned it; null for other sources, and where calls carry no turns."""
 
 
 def total(rewards: Iterable[Reward], default_reason: str = "no reward was given") -> Reward:

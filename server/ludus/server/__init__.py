@@ -20,6 +20,8 @@ from ludus.protocol.errors import InfrastructureFailed
 from ludus.server.environment import Environment, Toolset
 from ludus.server.host import EpisodeHost
 from ludus.server.limits import ServerLimits
+from ludus.server.noise import Noise
+from ludus.server.noisy import with_noise
 from ludus.server.results import Result, ToolError
 from ludus.server.splits import Split
 from ludus.server.tools import StepContext, tool
@@ -35,6 +37,7 @@ __all__ = [
     "ImageBlock",
     "InfrastructureFailed",
     "Message",
+    "Noise",
     "Private",
     "Result",
     "Reward",
@@ -47,4 +50,5 @@ __all__ = [
     "ToolError",
     "Toolset",
     "tool",
+    "with_noise",
 ]

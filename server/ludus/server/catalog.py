@@ -16,6 +16,7 @@ from ludus.server import boundary
 from ludus.server.curriculum import Curriculum
 from ludus.server.difficulty import check_narrowed
 from ludus.server.environment import Environment, Toolset
+from ludus.server.noise import Noise
 from ludus.server.splits import SPLIT_TYPES, Split
 from ludus.server.tools import Tool, collect
 
@@ -57,6 +58,7 @@ class Published:
     has_task_tools: bool
     group_scoring: bool
     curricula: dict[str, Curriculum]
+    judges_turns: bool = False
     specs: tuple[ToolSpec, ...] = ()
     rows: dict[tuple[str, int], TaskRow] = field(default_factory=dict)
 
@@ -189,6 +191,7 @@ def publish(name: str, cls: type[Environment[Any]]) -> Published:
         has_task_tools=has_task_tools,
         group_scoring=cls.score_group.__func__ is not Environment.score_group.__func__,  # type: ignore[attr-defined]
         curricula={},
+        judges_turns=cls._binding is not None and cls._binding.turn is not None,
     )
     check_narrowed(_names(name, cls), cls.version, published.splits)
     published.specs = tuple(tool.spec for tool in tools.values())
@@ -206,8 +209,13 @@ def _names(name: str, cls: type[Environment[Any]]) -> list[str]:
     return [name, *(base.__dict__.get("name") or snake_case(base.__name__) for base in bases)]
 
 
+def published_name(cls: type[Environment[Any]]) -> str:
+    """The name of a class on servers: its own `name`, or its class's in snake_case."""
+    return cls.__dict__.get("name") or snake_case(cls.__name__)
+
+
 def _with_variants(cls: type[Environment[Any]]) -> Iterable[tuple[str, type[Environment[Any]]]]:
-    base = cls.__dict__.get("name") or snake_case(cls.__name__)
+    base = published_name(cls)
     yield base, cls
     for variant, changes in cls.variants.items():
         unknown = [attribute for attribute in changes if not hasattr(cls, attribute)]
@@ -227,6 +235,8 @@ def _check_class(cls: type[Environment[Any]], where: str) -> None:
         raise AuthoringError(f"{cls!r} is not an Environment; subclass ludus.server.Environment")
     if cls.prompt is Environment.prompt:
         raise AuthoringError(f"{where} has no prompt; define prompt(self) and return what the policy is told first")
+    if not isinstance(cls.noise, Noise | None):
+        raise AuthoringError(f"{where}.noise is {type(cls.noise).__name__}; give a ludus.server.Noise, or None")
     try:
         cls()
     except TypeError:

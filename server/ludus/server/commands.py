@@ -57,6 +57,10 @@ def serve(
     difficulty: Annotated[
         list[Path] | None, typer.Option(help="Pass rates that curricula begin with (ludus calibrate); repeatable.")
     ] = None,
+    noise: Annotated[
+        list[str] | None,
+        typer.Option(help="Disturb tools: [NAME:]rate=0.1,kinds=tool_error+delay,seed=3, or JSON; repeatable."),
+    ] = None,
     token_file: Annotated[Path | None, typer.Option(envvar=TOKEN_FILE_VARIABLE, help="Trainer tokens.")] = None,
     capability_key_file: Annotated[
         Path | None, typer.Option(help="Key of play addresses (hexadecimal), shared by several servers.")
@@ -85,10 +89,11 @@ def serve(
     [bold]ludus serve my_env.py:Arithmetic --port 9000[/bold]
     """
     from ludus.server.loading import load_environments
+    from ludus.server.noisy import all_with_noise
     from ludus.server.serve import run
 
     options = dict(locals())
-    classes = load_environments(environments)
+    classes = all_with_noise(load_environments(environments), noise or ())
     settings = _settings(options)
     which = {name: options[name] for name in ("environment", "split", "task", "index", "seed", "play_only")}
     if stdio:

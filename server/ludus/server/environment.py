@@ -13,6 +13,7 @@ from ludus.protocol.content import Content, Message
 from ludus.protocol.episodes import Candidate, EpisodeLimits, StepResult
 from ludus.protocol.rewards import Reward
 from ludus.protocol.tasks import Task
+from ludus.server.noise import Noise
 from ludus.server.rewards.attempt import attempt_of
 from ludus.server.rewards.binding import Binding, Declared, Facts, GroupScorer, bind
 from ludus.server.sandbox import EpisodeSandboxes, Sandbox, SandboxSettings, VerifierPlace
@@ -51,6 +52,8 @@ class Environment(Generic[TaskT]):
     """Further tools, composed from other classes."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Further environments published as `name-variant`: this class with some class attributes changed."""
+    noise: ClassVar[Noise | None] = None
+    """How its tools are disturbed on purpose; see `Noise`, and `with_noise` for classes of others."""
     sandbox_settings: ClassVar[SandboxSettings | None] = None
     """The sandbox that each episode gets; None for none."""
     verifier_sandbox: ClassVar[VerifierPlace] = "shared"

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ludus.protocol.content import Message
-from ludus.protocol.episodes import EpisodeInfo, EpisodeLimits, StepResult, TaskRow, ToolSpec
+from ludus.protocol.episodes import EpisodeInfo, EpisodeLimits, NoiseKind, StepResult, TaskRow, ToolSpec, TurnMark
 from ludus.protocol.errors import EpisodeEnded, LudusError
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, Event, advance
 from ludus.protocol.rewards import Reward, RewardEntry, total
 from ludus.server.catalog import SUBMIT_SPEC, Published
 from ludus.server.environment import Toolset
 from ludus.server.tools import Tool
+from ludus.server.turns import OpenTurn
 
 _UNSCORED = {
     EndReason.ENVIRONMENT_ERROR: "the environment failed",
@@ -29,14 +30,25 @@ _UNSCORED = {
 class StepRecord:
     """One accepted step, or the grade (`tool` is None): what was asked and what came of it."""
 
-    __slots__ = ("_callbacks", "arguments", "key", "number", "outcome", "task", "tool", "watchdog")
+    __slots__ = (
+        "_callbacks", "arguments", "key", "noise", "number", "outcome", "task", "tool", "truth", "turn", "turned",
+        "watchdog",
+    )  # fmt: skip
 
-    def __init__(self, number: int, key: str, tool: str | None, arguments: dict[str, Any]) -> None:
+    def __init__(
+        self, number: int, key: str, tool: str | None, arguments: dict[str, Any], turn: TurnMark | None = None
+    ) -> None:
         self.number = number
         self.key = key
         self.tool = tool
         self.arguments = arguments
+        self.turn = turn
         self.outcome: StepResult | LudusError | None = None
+        self.truth: StepResult | None = None
+        """What the tool gave, where noise changed what was told of it."""
+        self.noise: NoiseKind | None = None
+        self.turned: tuple[RewardEntry, ...] = ()
+        """What the turns earned that were over with it."""
         self.task: asyncio.Task[None] | None = None
         self.watchdog: asyncio.TimerHandle | None = None
         self._callbacks: list[Callable[[], None]] | None = None
@@ -103,8 +115,8 @@ class Episode:
 
     __slots__ = (
         "active", "asked", "began", "end_reason", "entries", "graded", "group", "id", "incident",
-        "index", "instance", "keys", "limits", "owner", "prompt", "published", "queue", "records", "retired", "row",
-        "secrets", "seed", "sharing", "shown_chars", "specs", "status", "task", "tools", "toolsets", "used",
+        "instance", "keys", "limits", "origin", "owner", "prompt", "published", "queue", "records", "retired", "row",
+        "secrets", "seed", "sharing", "shown_chars", "specs", "status", "task", "tools", "toolsets", "turns", "used",
     )  # fmt: skip
 
     def __init__(
@@ -140,6 +152,10 @@ class Episode:
         self.sharing = False
         """Whether what runs now may overlap."""
         self.shown_chars = 0
+        self.turns: Sequence[OpenTurn] = ()
+        """Turns that are not judged yet, where turns are judged."""
+        self.origin: str | None = None
+        """The `luck` of the episode that it was forked from."""
         self.began = now
         self.used = now
         self.retired: asyncio.Future[None] | None = None
@@ -158,6 +174,14 @@ class Episode:
         """Let go of everything that only a living episode needs."""
         self.instance = self.task = None
         self.toolsets = ()
+
+    @property
+    def luck(self) -> str:
+        """What stands for the episode where noise is drawn: its seed, or its id where each has noise of its own."""
+        if self.origin is not None:
+            return self.origin
+        noise = self.published.cls.noise
+        return self.id if noise is not None and noise.per_episode else str(self.seed)
 
     @property
     def deadline(self) -> float | None:

@@ -239,7 +239,7 @@ class EpisodeHost:
             play = e.PlayAccess(path=PLAY_PATH.replace("{capability}", capability), expires_at=expires)
         return e.StartedEpisode(
             episode=episode.id, task=episode.row, seed=episode.seed, prompt=episode.prompt, tools=episode.specs,
-            limits=episode.limits, play=play,
+            limits=episode.limits, play=play, turns=episode.published.judges_turns,
         )  # fmt: skip
 
     # ── playing ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -251,7 +251,7 @@ class EpisodeHost:
     def submit(self, params: e.StepParams, principal: Principal) -> StepRecord:
         """Accept a step and give its record at once; `shown` makes of its outcome what the principal may see."""
         episode = self._register.owned(params.episode, principal)
-        return self.runner.accept(episode, params.step, params.key, params.tool, params.arguments)
+        return self.runner.accept(episode, params.step, params.key, params.tool, params.arguments, params.turn)
 
     async def play(
         self, episode: str, tool: str, arguments: dict[str, Any], *, step: int | None = None, key: str | None = None
@@ -350,6 +350,7 @@ class EpisodeHost:
             tools=tuple(source.tools), key="fork/" + params.key,
         )  # fmt: skip
         (episode,) = await self._open_group(again, principal)
+        episode.origin = source.luck
         try:
             await repeat(self.runner, episode, records[:upto])
         except LudusError:
@@ -474,4 +475,4 @@ def shown(result: e.StepResult, principal: Principal) -> e.StepResult:
     """A step's result without what the principal may not read."""
     if principal.may(Scope.REWARDS_READ):
         return result
-    return result.model_copy(update={"reward": None, "metadata": {}})
+    return result.model_copy(update={"reward": None, "metadata": {}, "noise": None})

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ludus.protocol.episodes import TurnMark
 from ludus.protocol.lifecycle import EndReason
 
 
@@ -34,6 +35,7 @@ class Asked:
     key: str
     tool: str | None
     arguments: dict[str, Any]
+    turn: TurnMark | None = None
 
 
 @dataclass(frozen=True, slots=True)

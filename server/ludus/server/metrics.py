@@ -96,6 +96,10 @@ class Metrics(Collector):
         yield ended
         yield CounterMetricFamily("ludus_steps", "Steps that have an outcome.", stats.steps.settled)
         yield CounterMetricFamily("ludus_tool_errors", "Steps that were the policy's mistake.", stats.steps.tool_errors)
+        noise = CounterMetricFamily("ludus_noise", "Steps disturbed on purpose.", labels=["kind"])
+        for kind, count in stats.steps.noise.items():
+            noise.add_metric([kind], count)
+        yield noise
         yield self.step_times.family()
         yield from self._of_guard()
 

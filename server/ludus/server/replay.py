@@ -18,7 +18,8 @@ async def repeat(runner: StepRunner, episode: Episode, records: Sequence[StepRec
     """
     for record in records:
         assert record.tool is not None
-        again = runner.accept(episode, record.number, f"fork/{record.number}", record.tool, record.arguments)
+        key = f"fork/{record.number}"
+        again = runner.accept(episode, record.number, key, record.tool, record.arguments, record.turn)
         outcome = await again.wait()
         if not isinstance(record.outcome, StepResult) or outcome.content != record.outcome.content:
             name = episode.published.name

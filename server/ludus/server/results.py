@@ -106,6 +106,30 @@ def read_reward(value: object, components: Mapping[str, float | Component] | Non
     raise TypeError(f"a reward must be a number, a Reward or None, not {type(value).__name__}")
 
 
+def cut(content: tuple[Content, ...], limit: int | None) -> tuple[tuple[Content, ...], int]:
+    """Content of at most `limit` characters of text, with a visible marker where something is missing, and its size.
+
+    Images count with their base64 length and are left out whole.
+    """
+    sizes = [len(block.text) if isinstance(block, TextBlock) else len(block.data) for block in content]
+    size = sum(sizes)
+    if limit is None or size <= limit:
+        return content, size
+    kept: list[Content] = []
+    room = limit
+    for block, length in zip(content, sizes, strict=True):
+        if length <= room:
+            kept.append(block)
+            room -= length
+            continue
+        if isinstance(block, TextBlock) and room:
+            kept.append(TextBlock(text=block.text[:room]))
+        break
+    shown = sum(len(b.text) if isinstance(b, TextBlock) else len(b.data) for b in kept)
+    kept.append(TextBlock(text=f"[observation cut: {shown} of {size} characters shown]"))
+    return tuple(kept), shown
+
+
 def _one(item: object) -> tuple[Content, ...]:
     if isinstance(item, list | tuple):
         raise TypeError("an observation is a flat list of text and blocks; this one is nested")

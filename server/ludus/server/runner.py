@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from ludus.protocol.content import Content, TextBlock
-from ludus.protocol.episodes import StepError, StepErrorCode, StepResult
-from ludus.protocol.errors import EpisodeFailed, KeyConflict, LudusError, StepConflict
+from ludus.protocol.content import TextBlock
+from ludus.protocol.episodes import NoiseKind, StepError, StepErrorCode, StepResult, TurnMark
+from ludus.protocol.errors import EpisodeFailed, InvalidParams, KeyConflict, LudusError, StepConflict
 from ludus.protocol.lifecycle import EndReason
-from ludus.protocol.rewards import RewardEntry
-from ludus.server import boundary, scoring
+from ludus.protocol.rewards import RewardEntry, total
+from ludus.server import boundary, scoring, turns
 from ludus.server.episode import Episode, StepRecord
 from ludus.server.journal import Asked, Journal, Settled
-from ludus.server.results import Reading, ToolError, read, read_reward
+from ludus.server.noise import Hit
+from ludus.server.results import Reading, ToolError, cut, read, read_reward
 from ludus.server.tools import InvalidArguments, StepContext, Tool
 from ludus.server.workers import Workers
 
@@ -40,6 +41,8 @@ class StepCounts:
 
     settled: int = 0
     tool_errors: int = 0
+    noise: Counter[NoiseKind] = field(default_factory=Counter)
+    """Steps disturbed on purpose, by kind."""
     seconds: float = 0.0
     """Time spent in steps, queueing left out."""
 
@@ -59,8 +62,9 @@ class StepRunner:
     # ── accepting ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def accept(
-        self, episode: Episode, number: int | None, key: str, tool: str | None, arguments: dict[str, Any]
-    ) -> StepRecord:
+        self, episode: Episode, number: int | None, key: str, tool: str | None, arguments: dict[str, Any],
+        turn: TurnMark | None = None,
+    ) -> StepRecord:  # fmt: skip
         """The record of what is asked: the earlier one for a repeated key, else a new one that begins to run.
 
         Args:
@@ -69,15 +73,17 @@ class StepRunner:
             key: its idempotency key.
             tool: the tool; None for the grade.
             arguments: the tool's arguments; `{"answer": …}` for the grade.
+            turn: the turn that it belongs to, where the client says so.
 
         Raises:
             KeyConflict: the key was used for something else.
             StepConflict: the number is not the next one.
+            InvalidParams: the turn was over before.
             EpisodeEnded: the episode is over.
         """
         earlier = episode.keys.get(key) if episode.keys is not None else None
         if earlier is not None:
-            self._check_same(earlier, number, tool, arguments)
+            self._check_same(earlier, number, tool, arguments, turn)
             return earlier
         if episode.end_reason is not None:
             raise episode.ended_error()
@@ -90,7 +96,9 @@ class StepRunner:
                 episode=episode.id,
                 expected=due,
             )
-        record = StepRecord(due, key, tool, arguments)
+        if turn is not None:
+            _check_turn(episode, turn)
+        record = StepRecord(due, key, tool, arguments, turn)
         episode.asked = due
         if episode.keys is None or episode.records is None:
             episode.keys, episode.records = {}, []
@@ -100,12 +108,18 @@ class StepRunner:
         else:
             episode.records.append(record)
         if self._journal is not None:
-            self._journal.append(Asked(episode.id, due, key, tool, arguments))
+            self._journal.append(Asked(episode.id, due, key, tool, arguments, turn))
+        if episode.published.judges_turns:
+            turns.asked(episode, record)
         self._launch(episode, record)
         return record
 
-    def _check_same(self, earlier: StepRecord, number: int | None, tool: str | None, arguments: dict[str, Any]) -> None:
-        if earlier.tool == tool and earlier.arguments == arguments and number in (None, earlier.number):
+    def _check_same(
+        self, earlier: StepRecord, number: int | None, tool: str | None, arguments: dict[str, Any],
+        turn: TurnMark | None,
+    ) -> None:  # fmt: skip
+        same = earlier.tool == tool and earlier.arguments == arguments and earlier.turn == turn
+        if same and number in (None, earlier.number):
             return
         asked = "a grade" if earlier.tool is None else f"step {earlier.number} ({earlier.tool})"
         raise KeyConflict(
@@ -149,6 +163,8 @@ class StepRunner:
             outcome = self._refusal(record, "invalid_arguments", f"Wrong arguments for {record.tool}: {error}")
         except Exception as error:
             outcome = boundary.failure(_what(record), episode.id, episode.published.name, error)
+        if episode.published.judges_turns and record.outcome is None and isinstance(outcome, StepResult):
+            record.turned = await scoring.judge_turns(self._workers, episode, record, outcome)
         if record.outcome is None:
             took = self._loop.time() - began
             self.counts.seconds += took
@@ -165,16 +181,43 @@ class StepRunner:
         if tool is None:
             have = ", ".join(episode.tools)
             return self._refusal(record, "unknown_tool", f"There is no tool {record.tool!r}. Tools: {have}.")
+        hit = self._hit(episode, record)
+        if hit is not None and hit.kind == "delay":
+            deadline = await self._delay(episode, record, hit.seconds(), deadline)
         arguments = tool.arguments(
             record.arguments, lambda: StepContext(step=record.number, deadline=deadline, rng=instance.rng)
         )
+        if hit is not None and hit.kind == "tool_error":
+            record.noise = hit.kind
+            return hit.instead(record.number)
         target = instance if tool.owner is None else episode.toolsets[tool.owner]
         method = tool.function if tool.function is not None else getattr(target, tool.attribute)
         reading = read(await boundary.run(self._workers, tool.offload, method, **arguments))
         finished = reading.finished or tool.ends
         if episode.published.cls._binding is not None:
             reading = await scoring.judge_step(self._workers, episode, record, reading, finished=finished)
-        return self._result(episode, record, reading, finished=finished)
+        result = self._result(episode, record, reading, finished=finished)
+        if hit is None or finished or (told := hit.after(result)) is result:
+            return result
+        record.noise, record.truth = hit.kind, result
+        return told
+
+    def _hit(self, episode: Episode, record: StepRecord) -> Hit | None:
+        """The noise that befalls a call; none on the last step that the limit allows, which nothing could make good."""
+        noise, last = episode.published.cls.noise, episode.limits.max_steps
+        if noise is None or (last is not None and record.number >= last):
+            return None
+        return noise.draw(episode.luck, record.number)
+
+    async def _delay(self, episode: Episode, record: StepRecord, seconds: float, deadline: float) -> float:
+        """Wait before a call, and give its new deadline: later by as much, but not later than the episode's."""
+        record.noise = "delay"
+        later = deadline + seconds if episode.deadline is None else min(deadline + seconds, episode.deadline)
+        if record.watchdog is not None:
+            record.watchdog.cancel()
+        record.watchdog = self._loop.call_at(later, self._overdue, episode, record)
+        await asyncio.sleep(seconds)
+        return later
 
     async def _grade(self, episode: Episode, record: StepRecord) -> StepResult:
         reading = Reading((TextBlock(text="Your answer was handed in. The episode is over."),))
@@ -228,10 +271,11 @@ class StepRunner:
         failure: EpisodeFailed | None = None
         if isinstance(outcome, StepResult):
             outcome, reason = self._limited(episode, record, outcome)
-            if outcome.reward is not None:
-                source = "grade" if record.tool is None else "step"
-                entry = RewardEntry(step=record.number, source=source, reward=outcome.reward)
-                episode.entries = [entry] if episode.entries is None else [*episode.entries, entry]
+            if record.noise is not None:
+                self.counts.noise[record.noise] += 1
+                outcome = outcome.model_copy(update={"noise": record.noise})
+            if outcome.reward is not None or record.turned:
+                outcome = _entered(episode, record, outcome)
         elif isinstance(outcome, EpisodeFailed):
             failure, reason = outcome, EndReason(outcome.data["endReason"])
         self.counts.settled += 1
@@ -291,28 +335,29 @@ class StepRunner:
         return result, reason
 
 
-def cut(content: tuple[Content, ...], limit: int | None) -> tuple[tuple[Content, ...], int]:
-    """Content of at most `limit` characters of text, with a visible marker where something is missing, and its size.
+def _entered(episode: Episode, record: StepRecord, result: StepResult) -> StepResult:
+    """Write what a step, and the turns that were over with it, earned into the log; the result with all of it."""
+    entries = list(record.turned)
+    if result.reward is not None:
+        source = "grade" if record.tool is None else "step"
+        entries.insert(0, RewardEntry(step=record.number, source=source, reward=result.reward))
+    episode.entries = entries if episode.entries is None else [*episode.entries, *entries]
+    if not record.turned:
+        return result
+    return result.model_copy(update={"reward": total(entry.reward for entry in entries)})
 
-    Images count with their base64 length and are left out whole.
-    """
-    sizes = [len(block.text) if isinstance(block, TextBlock) else len(block.data) for block in content]
-    size = sum(sizes)
-    if limit is None or size <= limit:
-        return content, size
-    kept: list[Content] = []
-    room = limit
-    for block, length in zip(content, sizes, strict=True):
-        if length <= room:
-            kept.append(block)
-            room -= length
-            continue
-        if isinstance(block, TextBlock) and room:
-            kept.append(TextBlock(text=block.text[:room]))
-        break
-    shown = sum(len(b.text) if isinstance(b, TextBlock) else len(b.data) for b in kept)
-    kept.append(TextBlock(text=f"[observation cut: {shown} of {size} characters shown]"))
-    return tuple(kept), shown
+
+def _check_turn(episode: Episode, turn: TurnMark) -> None:
+    """Refuse a turn that was over before."""
+    records = episode.records or ()
+    before = records[-1].turn if records else None
+    if before is not None and before.number == turn.number and not before.last:
+        return
+    over = next((record.turn.number for record in reversed(records) if record.turn is not None), 0)
+    if turn.number <= over:
+        raise InvalidParams(
+            f"turn {turn.number} of episode {episode.id} is over; the next call belongs to a turn after {over}"
+        )
 
 
 def _what(record: StepRecord) -> str:

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from ludus.protocol.content import text_of
 from ludus.protocol.episodes import Candidate, StepResult
-from ludus.protocol.rewards import Reward, total
-from ludus.server import boundary
+from ludus.protocol.rewards import Reward, RewardEntry, total
+from ludus.server import boundary, turns
 from ludus.server.catalog import Published
 from ludus.server.environment import Environment
 from ludus.server.episode import Episode, StepRecord
@@ -38,7 +38,7 @@ def prepare(workers: Workers, episode: Episode, last: TakenStep | None = None) -
         last: the step that is not settled yet.
     """
     known = {} if episode.instance._facts is None else {s.number: s for s in episode.instance._facts.attempt.steps}
-    steps = [known.get(r.number) or _taken(r, r.outcome) for r in episode.records or () if _settled(r)]
+    steps = [known.get(r.number) or _taken(r, r.truth or r.outcome) for r in episode.records or () if _settled(r)]
     if last is not None:
         steps.append(last)
     attempt = Attempt(
@@ -72,8 +72,35 @@ async def judge_step(
     return replace(reading, reward=total(rewards)) if rewards else reading
 
 
+async def judge_turns(
+    workers: Workers, episode: Episode, record: StepRecord, outcome: StepResult
+) -> tuple[RewardEntry, ...]:
+    """What the turns earned that are over with a call, or with the grade, as entries of the reward log."""
+    instance = episode.instance
+    rubric = type(instance)._binding.turn
+    step = _taken(record, record.truth or outcome) if _reached(record) else None
+    due = turns.done(episode, record, step, ended=outcome.end_reason is not None)
+    if not due:
+        return ()
+    prepare(workers, episode, step)
+    whole: Attempt = instance._facts.attempt
+    entries = []
+    for turn in due:
+        # Calls that overlap may be done and not settled yet: the turn knows them all.
+        known = {one.number: one for one in (*whole.steps, *turn.steps) if one.number <= turn.last}
+        attempt = replace(whole, steps=tuple(known[number] for number in sorted(known)), turn=turn.taken())
+        reward = await rubric.score(attempt, offload=workers.run)
+        entries.append(RewardEntry(step=turn.last, source="turn", reward=reward, turn=turn.number))
+    return tuple(entries)
+
+
 def _settled(record: StepRecord) -> bool:
-    return record.tool is not None and isinstance(record.outcome, StepResult)
+    return _reached(record) and isinstance(record.outcome, StepResult)
+
+
+def _reached(record: StepRecord) -> bool:
+    """Whether it is a tool call that noise did not keep from its tool."""
+    return record.tool is not None and record.noise != "tool_error"
 
 
 def _taken(record: StepRecord, outcome: Any) -> TakenStep:

@@ -185,7 +185,8 @@ class OrsSession:
             error = StepError.model_validate(extension["error"])
         else:
             error = StepError(code=_code(reason, message, tool), message=message)
-        return StepResult(step=number, content=(TextBlock(text=error.message),), error=error)
+        noise = extension.get("noise") if isinstance(extension, dict) else None
+        return StepResult(step=number, content=(TextBlock(text=error.message),), error=error, noise=noise)
 
 
 def unknown_tool(number: int, tool: str, allowed: frozenset[str]) -> StepResult:

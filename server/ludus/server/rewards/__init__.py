@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from ludus.server.rewards.attempt import Attempt, FromEnvironment, FromTask, TakenStep
+    from ludus.server.rewards.attempt import Attempt, FromEnvironment, FromTask, TakenStep, TakenTurn
     from ludus.server.rewards.boxes import Box
     from ludus.server.rewards.calls import Called, CallOrder, Efficiency, NoErrors, NotCalled
     from ludus.server.rewards.checklist import Checklist, ChecklistError, lint_checklist, load_checklist
@@ -84,6 +84,7 @@ __all__ = [
     "Seen",
     "Sequential",
     "TakenStep",
+    "TakenTurn",
     "Total",
     "Tournament",
     "Verdict",
@@ -101,6 +102,7 @@ _HOMES: Final = {
     "FromEnvironment": "ludus.server.rewards.attempt",
     "FromTask": "ludus.server.rewards.attempt",
     "TakenStep": "ludus.server.rewards.attempt",
+    "TakenTurn": "ludus.server.rewards.attempt",
     "Box": "ludus.server.rewards.boxes",
     "Called": "ludus.server.rewards.calls",
     "CallOrder": "ludus.server.rewards.calls",

@@ -21,10 +21,21 @@ class TakenStep:
     tool: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     text: str = ""
-    """The observation's text."""
+    """The observation's text, as the tool gave it: without noise."""
     error: str | None = None
     """`unknown_tool`, `invalid_arguments` or `refused`, where the policy made a mistake."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TakenTurn:
+    """What the policy did before it looked again: its tool calls, and what it said beside them."""
+
+    number: int | None = None
+    """As the client counts, from 1; None where it does not mark turns, and each call is a turn of its own."""
+    text: str = ""
+    steps: tuple[TakenStep, ...] = ()
+    """Its calls, at least one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +47,15 @@ class Attempt:
     task: Any = None
     """The task with its private fields."""
     steps: tuple[TakenStep, ...] = ()
-    """The tool calls, in the order of their numbers."""
+    """The tool calls, in the order of their numbers, without those that noise kept from their tools."""
     prompt: str = ""
     """The text of what the policy was told first."""
     environment: Any = None
     """The environment's instance; None where stored trajectories are scored."""
     policy: str | None = None
     """The policy's model, where it is known."""
+    turn: TakenTurn | None = None
+    """The turn that is judged, where one turn is; `steps` then end with it."""
 
 
 Of: TypeAlias = T | Callable[[Attempt], T]

@@ -44,6 +44,8 @@ class Binding:
     methods: tuple[MethodCheck, ...]
     step: Rubric | None
     """Judges single tool calls."""
+    turn: Rubric | None
+    """Judges turns."""
     name: str
     version: str
     _made: dict[str, Rubric] = field(default_factory=dict)
@@ -73,8 +75,8 @@ def bind(cls: Any) -> Binding | None:
         AuthoringError: it declares what is no rubric, or two checks have one name.
     """
     declared: Any = cls.rubric
-    ends, steps = methods_of(cls, "end"), methods_of(cls, "step")
-    if declared is None and not ends and not steps:
+    ends, steps, turns = methods_of(cls, "end"), methods_of(cls, "step"), methods_of(cls, "turn")
+    if declared is None and not (ends or steps or turns):
         return None
     name = cls.__dict__.get("name") or snake_case(cls.__name__)
     source: RubricSource | None
@@ -89,7 +91,8 @@ def bind(cls: Any) -> Binding | None:
             f"{cls.__qualname__}.rubric is {type(declared).__name__}; give a Rubric, a check, or a list of checks"
         )
     step = _joined(None, steps, name, cls.version) if steps else None
-    binding = Binding(source, ends, step, name, cls.version)
+    turn = _joined(None, turns, name, cls.version) if turns else None
+    binding = Binding(source, ends, step, turn, name, cls.version)
     binding.end()  # two checks of one name are found here, at start
     return binding
 

@@ -34,6 +34,9 @@ def rescore_command(
     replay: Annotated[
         bool, typer.Option("--replay/--no-replay", help="Make the calls again, or apply the rubric to what is stored.")
     ] = True,
+    noise: Annotated[
+        list[str] | None, typer.Option("--noise", help="The noise that they were played with; as for `ludus serve`.")
+    ] = None,
     unscored: Annotated[bool, typer.Option("--unscored", help="Only those that have no reward's value yet.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write them there, with today's rewards.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 when anything changed.")] = False,
@@ -45,13 +48,14 @@ def rescore_command(
     Exits with 1 when a trajectory could not be scored again or its replay came out differently.
     """
     from ludus.server.loading import load_environments
+    from ludus.server.noisy import all_with_noise
     from ludus.server.rewards.rescoring import classes_for, read_stored, rescore
 
     if out is not None and out.exists():
         raise typer.BadParameter(f"{out} exists; name another file", param_hint="--out")
     stored = list(read_stored(file))
     chosen = [one for one in stored if not unscored or one.reward is None or one.reward.value is None]
-    classes = classes_for(chosen, load_environments(env or []))
+    classes = all_with_noise(classes_for(chosen, load_environments(env or [])), noise or ())
     summary = asyncio.run(rescore(chosen, classes, replay=replay, concurrency=concurrency)) if chosen else None
     if out is not None:
         new = {one.stored.line: one.record() for one in summary.rescored} if summary else {}

@@ -14,9 +14,9 @@ from ludus.server.rewards.nodes import Begun, Check, Offload
 from ludus.server.rewards.verdict import Finding
 
 F = TypeVar("F", bound=Callable[..., Any])
-When = Literal["end", "step"]
+When = Literal["end", "turn", "step"]
 _MARK: Final = "__ludus_reward__"
-_INJECTED: Final = ("attempt", "answer", "task", "steps", "step")
+_INJECTED: Final = ("attempt", "answer", "task", "steps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,16 @@ def reward(
     """Make a method part of the reward: its value times `weight` is added.
 
     The method returns a number, a bool or a `Verdict`, and takes, by name, what it needs of `answer` (the final
-    message), `steps` (the tool calls so far), `task`, `attempt` (all of it) and, `when="step"`, `step` (the last one).
+    message), `steps` (the tool calls so far), `task`, `attempt` (all of it), with `when="step"` `step` (the last one)
+    and with `when="turn"` `turn` (what was said and called in it).
 
     Args:
         function: the method, when used without parentheses.
         weight: how much it counts; negative for what should not happen.
         name: what its component is called; the method's name by default.
         optional: whether the reward has a value when this part cannot be judged.
-        when: `end` judges the whole episode once; `step` judges each tool call when it is done (a process reward).
+        when: `end` judges the whole episode once. Process rewards: `step` judges each tool call when it is done, and
+            `turn` the calls that the policy made at once, when all of them are done.
     """
 
     def mark(target: F) -> F:
@@ -152,7 +154,7 @@ def methods_of(cls: type, when: When) -> tuple[MethodCheck, ...]:
 
 def _parameters(cls: type, function: Callable[..., Any], when: When) -> tuple[str, ...]:
     names: Sequence[str] = list(inspect.signature(function).parameters)[1:]
-    known = _INJECTED if when == "step" else _INJECTED[:-1]
+    known = _INJECTED if when == "end" else (*_INJECTED, when)
     for name in names:
         if name not in known:
             raise AuthoringError(

@@ -47,6 +47,10 @@ class _Step(_Part):
     error: str | None = None
 
 
+class _Turn(_Part):
+    items: int
+
+
 class Stored(_Part):
     """The part of a stored trajectory that scoring needs; `ludus.client.trajectory` writes them."""
 
@@ -63,6 +67,7 @@ class Stored(_Part):
     failure: dict[str, Any] | None = None
     items: tuple[dict[str, Any], ...] = ()
     steps: tuple[_Step, ...] = ()
+    turns: tuple[_Turn, ...] = ()
     line: int = Field(default=0, exclude=True)
     raw: dict[str, Any] = Field(default_factory=dict, exclude=True, repr=False)
 
@@ -101,6 +106,28 @@ class Stored(_Part):
             text = _text(told.get(step.call_id, {}).get("output", ""))
             found.append(TakenStep(step.step, str(call.get("name")), arguments, text, step.error))
         return found
+
+    def marks(self) -> dict[int, e.TurnMark]:
+        """The turn of each step, as the harness marked it or would have."""
+        numbers = {step.call_id: step.step for step in self.steps}
+        marks: dict[int, e.TurnMark] = {}
+        before = 0
+        for turn, record in enumerate(self.turns, start=1):
+            # A call without a record was not made, because the episode was over; one numbered 0 was malformed.
+            calls: list[int | None] = []
+            said: list[str] = []
+            for item in self.items[before : record.items]:
+                if item.get("type") == "function_call" and numbers.get(item.get("call_id", "")) != 0:
+                    calls.append(numbers.get(item.get("call_id", "")))
+                elif item.get("type", "message") == "message":
+                    said = [*said, _text(item.get("content"))] if item.get("role") == "assistant" else []
+            before = record.items
+            text = "\n".join(said)[: e.TURN_TEXT_CHARS]
+            for at, number in enumerate(calls):
+                if number is not None:
+                    last = at == len(calls) - 1
+                    marks[number] = e.TurnMark(number=turn, last=last, text="" if at else text)
+        return marks
 
 
 @dataclass(slots=True)
@@ -272,11 +299,12 @@ async def _replay(host: EpisodeHost, result: Rescored, number: int) -> None:
     )  # fmt: skip
     (started,) = (await host.start(params, _OPEN)).episodes
     episode = started.episode
+    marks = stored.marks() if started.turns else {}
     try:
         for call in stored.calls():
             step = e.StepParams(
                 episode=episode, step=call.number, tool=call.tool, arguments=dict(call.arguments),
-                key=f"{number}/{call.number}",
+                turn=marks.get(call.number), key=f"{number}/{call.number}",
             )  # fmt: skip
             outcome = await host.step(step, _OPEN)
             if result.diverged is None and text_of(outcome.content) != call.text:

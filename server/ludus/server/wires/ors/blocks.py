@@ -68,8 +68,8 @@ def step_json(tool: str, result: StepResult, *, extended: bool = False) -> str:
     """The result of a call.
 
     A step that was worth something has the value in `reward`, as ORS has it. What ORS has no word for (components,
-    why a reward is unscored, why an episode was cut short, a tool's refusal) stands in `metadata`, or for clients that
-    know our extension, at the root.
+    why a reward is unscored, why an episode was cut short, a tool's refusal, noise) stands in `metadata`, or for
+    clients that know our extension, at the root.
     """
     if extended:
         return _extended_json(tool, result)
@@ -79,6 +79,8 @@ def step_json(tool: str, result: StepResult, *, extended: bool = False) -> str:
         metadata = {"reward": reward.model_dump(mode="json"), **metadata}
     if error is not None:
         metadata = {"error": error.model_dump(mode="json"), **metadata}
+    if result.noise is not None:
+        metadata = {"noise": result.noise, **metadata}
     if result.truncated:
         metadata = {"end_reason": str(result.end_reason), **metadata}
     return _step(tool, result, metadata)
