@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Generator
-from importlib.metadata import entry_points
-from typing import Any, Final
+from collections.abc import Generator, Sequence
+from typing import Final
 
-from ludus.client.loading import load_object
+from ludus.client.authored import AuthoredEnvironments
 from ludus.client.policies.base import Conversation, EpisodePolicy, PolicyResult
 from ludus.protocol.actions import Answer, Call
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import StepResult
-from ludus.protocol.errors import EnvironmentNotFound, LudusError, TaskNotFound, Unsupported
-
-GROUP: Final = "ludus.environments"
+from ludus.protocol.errors import Unsupported
 
 
 class OraclePolicy:
     """Plays each task as the environment's `oracle(task)` says.
 
-    The environment's class is imported here, beside the policy, since only its own code knows the private fields of a
-    task: the task is made again from the split and the id. So this needs the environment's package installed, and the
-    same version of it as the server's.
+    The environment's class is imported here, beside the policy; see `ludus.client.authored`.
 
     Args:
-        source: `module:Class` or `path/file.py:Class`, or None to find the class by the environment's name among the
-            installed ones (entry-point group `ludus.environments`).
+        source: NAME, `module:Class` or `path/file.py:Class`, or several of them; with None, the class is found by the
+            environment's name among the installed ones (entry-point group `ludus.environments`).
     """
 
     sees_rewards = True
 
-    def __init__(self, source: str | None = None) -> None:
-        self.source = source
+    def __init__(self, source: str | Sequence[str] | None = None) -> None:
         self.name = "oracle"
-        self._catalogs: dict[str, Any] = {}
+        self._authored = AuthoredEnvironments(*([source] if isinstance(source, str) else source or ()))
 
     def begin(self, conversation: Conversation) -> EpisodePolicy:
         """The oracle of one task.
@@ -44,40 +37,27 @@ class OraclePolicy:
             TaskNotFound: the class does not have the task: another version than the server's.
             Unsupported: the class has no oracle.
         """
-        published = self._find(conversation.environment)
+        cls = self._authored.published(conversation.environment).cls
+        task = self._authored.task(conversation.environment, conversation.task.split, conversation.task.id)
         try:
-            _, task = published.split(conversation.task.split).find(conversation.task.id)
-        except (KeyError, LudusError):
-            raise TaskNotFound(
-                f"the oracle's {published.cls.__qualname__} has no task {conversation.task.id!r} in split "
-                f"{conversation.task.split!r}; install the version of the environment that the server runs"
-            ) from None
-        try:
-            moves = published.cls.oracle(task)
+            moves = cls.oracle(task)
         except NotImplementedError:
             raise Unsupported(
                 f"environment {conversation.environment!r} has no oracle; define `oracle(cls, task)` in "
-                f"{published.cls.__qualname__}, or choose another policy"
+                f"{cls.__qualname__}, or choose another policy"
             ) from None
-        return _Driver(moves)
-
-    def _find(self, environment: str) -> Any:
-        key = self.source or environment
-        if key not in self._catalogs:
-            # Not a static import: the client may not depend on the server, which an environment's package brings.
-            catalog = importlib.import_module("ludus.server.catalog").Catalog
-            self._catalogs[key] = catalog([load_class(key)])
-        return self._catalogs[key].find(environment)
+        return Moves(moves)
 
 
-class _Driver:
-    """Feeds results to the generator and hands out its actions."""
+class Moves:
+    """A policy for one episode out of a generator that yields actions and receives their results."""
 
     def __init__(self, moves: Generator[Call | Answer, StepResult, None]) -> None:
         self._moves = moves
         self._begun = False
 
     async def __call__(self, conversation: Conversation) -> PolicyResult:
+        """The next action; an empty final message when there are no more."""
         try:
             if not self._begun:
                 self._begun = True
@@ -87,28 +67,8 @@ class _Driver:
             return Answer("")
 
     async def aclose(self) -> None:
+        """Let the generator end."""
         self._moves.close()
 
 
 _NOTHING: Final = StepResult(step=0, content=(TextBlock(text=""),))
-
-
-def load_class(source: str) -> Any:
-    """An environment class by `module:Class`, `path/file.py:Class` or the name of an installed environment.
-
-    A name may be that of a variant: `countdown-hard` finds the class of `countdown`.
-
-    Raises:
-        NotFound: there is none.
-    """
-    if ":" in source:
-        return load_object(source)
-    entries = {entry.name: entry for entry in entry_points(group=GROUP)}
-    names = [name for name in entries if source == name or source.startswith(f"{name}-")]
-    if not names:
-        installed = ", ".join(sorted(entries)) or "none"
-        raise EnvironmentNotFound(
-            f"no environment {source!r} is installed here (there is: {installed}); "
-            "name its class as module:Class or file.py:Class"
-        )
-    return entries[max(names, key=len)].load()

@@ -74,12 +74,14 @@ class GuessNumber(Environment[GuessNumberTask]):
     version = "0.1.0"
     splits = _splits("easy", "medium", "hard")
     variants = {
-        "tiny": {"splits": _splits("tiny")},  # 1 to 7 in 4 guesses: for models of a few hundred thousand weights
-        "easy": {"splits": _splits("easy")},
-        "hard": {"splits": _splits("hard")},
+        # 1 to 7 in 4 guesses: for models of a few hundred thousand weights. It is one problem; only the number differs.
+        "tiny": {"splits": _splits("tiny"), "chance": 4 / 7, "differ_by": "seed"},
+        "easy": {"splits": _splits("easy"), "chance": 0.49},
+        "hard": {"splits": _splits("hard"), "chance": 0.0},
         "shaped": {"shaping": 0.25},
     }
     reward_range = (0.0, 1.0)
+    chance = 0.19  # guesses within the range, made without minding the answers
     limits = EpisodeLimits(max_steps=40)
     forkable = True
     blocking = False

@@ -1,0 +1,236 @@
+"""Tasks that are the same: in two splits, where they spoil what is measured, or twice in one.
+
+Two tasks are near-duplicates when what sets them apart from all others is the same up to case, punctuation, spacing and
+order. What most tasks share, the wording of a template, is left out of the comparison; long texts are compared by
+their overlap in runs of three words (Broder 1997, "On the resemblance and containment of documents").
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ludus.client.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.client.validation.subject import Subject
+from ludus.protocol.errors import LudusError
+
+suite = Suite()
+
+READ_SECONDS: Final = 20.0
+"""How long the tasks of one split are read for; some make a task in milliseconds, and have very many."""
+
+LONG_TEXT: Final = 20
+"""Words of its own from which on a task is compared by its overlap with others."""
+
+ALIKE: Final = 0.8
+"""The Jaccard similarity of runs of three words from which on two long texts are near-duplicates."""
+
+SHARED: Final = 0.5
+"""A word that so many of the tasks hold belongs to their template."""
+
+MANY: Final = 0.05
+"""The share of repeated tasks within a split from which on it is worth a warning."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    split: str
+    task: str
+    content: str
+    """All fields but the id, as JSON."""
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    problems: tuple[_Problem, ...]
+    total: int
+
+
+async def _scan(subject: Subject) -> _Scan:
+    """Tasks of all splits, with private fields where the code is at hand; else as the server shows them."""
+    problems: list[_Problem] = []
+    total = 0
+    for split in subject.splits:
+        count = split.info.count if split.info.count is not None else subject.settings.scan
+        total += count
+        indices = _spread(count, subject.settings.scan)
+        if subject.authored is not None:
+            found = await asyncio.to_thread(_read, subject.authored.split(split.info.name), split.info.name, indices)
+        else:
+            found = await _ask(subject, split.info.name, len(indices))
+        problems += found
+    return _Scan(tuple(problems), total)
+
+
+def _spread(count: int, most: int) -> list[int]:
+    if count <= most:
+        return list(range(count))
+    return [place * (count - 1) // (most - 1) for place in range(most)]
+
+
+def _read(split: Any, name: str, indices: Iterable[int]) -> list[_Problem]:
+    began = time.monotonic()
+    found = []
+    for index in indices:
+        try:
+            task = split.get(index)
+        except Exception:  # the author's own code; `task-list` reports what it raises
+            continue
+        fields = task.public() | {name: _plain(getattr(task, name)) for name in type(task).private_fields()}
+        found.append(_problem(name, task.id, fields))
+        if time.monotonic() - began > READ_SECONDS:
+            break
+    return found
+
+
+async def _ask(subject: Subject, name: str, most: int) -> list[_Problem]:
+    found = []
+    try:
+        async for row in subject.environment.tasks(name, page=500):
+            if row.fields:
+                found.append(_problem(name, row.id, row.fields))
+            if len(found) >= most or (not row.fields and row.index > 0):
+                break
+    except LudusError:
+        pass  # `task-list` reports it
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
+
+
+def _problem(split: str, task: str, fields: Mapping[str, Any]) -> _Problem:
+    content = json.dumps(fields, sort_keys=True, ensure_ascii=False, default=str)
+    words = tuple(word for text in _texts(fields) for word in re.findall(r"\w+", text.lower()))
+    return _Problem(split, task, content, words)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for part in value.values():
+            yield from _texts(part)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for part in value:
+            yield from _texts(part)
+    elif value is not None:
+        yield str(value)
+
+
+def _apart(subject: Subject) -> None:
+    if subject.authored is not None and subject.authored.cls.differ_by == "seed":
+        raise NotApplicable("episodes differ by their seed, as the class says (`differ_by`): test with other seeds")
+    if len(subject.splits) < 2:
+        raise NotApplicable("there is one split")
+
+
+@suite.check("split-overlap", "No task stands in two splits", "contamination")
+async def split_overlap(subject: Subject) -> AsyncIterator[Problem]:
+    _apart(subject)
+    scan = await subject.once("scan", lambda: _scan(subject))
+    _enough(scan)
+    first: dict[str, _Problem] = {}
+    both: list[Evidence] = []
+    for problem in scan.problems:
+        earlier = first.setdefault(problem.content, problem)
+        if earlier.split != problem.split:
+            both.append(Evidence(f"is {earlier.split}/{earlier.task}, too", problem.split, problem.task))
+    if both:
+        yield error("tasks stand in two splits: what is tested was trained on; split by content, not by index", both)
+
+
+@suite.check("near-duplicates", "No task of a split is a task of another in other clothes", "contamination")
+async def near_duplicates(subject: Subject) -> AsyncIterator[Problem]:
+    _apart(subject)
+    scan = await subject.once("scan", lambda: _scan(subject))
+    _enough(scan)
+    common = _template(scan.problems)
+    exact = Counter(problem.content for problem in scan.problems)
+    near: list[Evidence] = []
+    seen: dict[tuple[str, ...], _Problem] = {}
+    long: list[tuple[_Problem, tuple[str, ...]]] = []
+    for problem in scan.problems:
+        own = tuple(word for word in problem.words if word not in common)
+        if not own or exact[problem.content] > 1:
+            continue
+        if len(own) >= LONG_TEXT:
+            long.append((problem, own))
+        earlier = seen.setdefault(tuple(sorted(own)), problem)
+        if earlier.split != problem.split:
+            near.append(_both(problem, earlier))
+    near += _overlapping(long, {(one.split, one.task or "") for one in near})
+    if near:
+        yield error(
+            "tasks of two splits are the same up to case, punctuation, order or a few words: split by what is asked, "
+            "not by how",
+            near,
+        )
+
+
+def _both(problem: _Problem, earlier: _Problem) -> Evidence:
+    told = f"{short(problem.content, 80)} and {earlier.split}/{earlier.task} {short(earlier.content, 80)}"
+    return Evidence(told, problem.split, problem.task)
+
+
+def _template(problems: Iterable[_Problem]) -> frozenset[str]:
+    counted: Counter[str] = Counter()
+    number = 0
+    for problem in problems:
+        number += 1
+        counted.update(set(problem.words))
+    return frozenset(word for word, count in counted.items() if number > 4 and count > SHARED * number)
+
+
+def _overlapping(long: list[tuple[_Problem, tuple[str, ...]]], known: set[tuple[str, str]]) -> list[Evidence]:
+    """Pairs of long texts in different splits that share most runs of three words."""
+    runs = [frozenset(zip(words, words[1:], words[2:], strict=False)) for _, words in long]
+    holders: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    found: list[Evidence] = []
+    for place, (problem, _) in enumerate(long):
+        shared: Counter[int] = Counter()
+        for run in runs[place]:
+            if len(holders[run]) < 50:
+                shared.update(holders[run])
+                holders[run].append(place)
+        for other, count in shared.most_common(3):
+            union = len(runs[place]) + len(runs[other]) - count
+            earlier = long[other][0]
+            if count / union >= ALIKE and earlier.split != problem.split and (problem.split, problem.task) not in known:
+                found.append(_both(problem, earlier))
+                break
+    return found
+
+
+@suite.check("duplicates", "A split does not repeat its tasks", "static.task_distribution_pinning")
+async def duplicates(subject: Subject) -> AsyncIterator[Problem]:
+    if subject.authored is not None and subject.authored.cls.differ_by == "seed":
+        raise NotApplicable("episodes differ by their seed, as the class says (`differ_by`)")
+    scan = await subject.once("scan", lambda: _scan(subject))
+    _enough(scan)
+    repeated: list[Evidence] = []
+    for split in subject.splits:
+        contents = Counter(problem.content for problem in scan.problems if problem.split == split.info.name)
+        number = contents.total()
+        extra = number - len(contents)
+        if number and extra / number > MANY:
+            worst = contents.most_common(1)[0]
+            repeated.append(Evidence(f"{extra} of {number} are repeats; {worst[1]} times {short(worst[0], 80)}",
+                                     split.info.name))  # fmt: skip
+    if repeated:
+        yield warning(
+            "splits repeat their tasks: draw without repetition; or, where the seed makes the difference, say "
+            '`differ_by = "seed"`',
+            repeated,
+        )
+
+
+def _enough(scan: _Scan) -> None:
+    if not scan.problems:
+        raise NotApplicable("no task shows its fields here; name the environment's code with --source")

@@ -1,0 +1,65 @@
+"""Policies that solve nothing: they must earn no more than chance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ludus.client.formats._schema import Inexpressible, resolve
+from ludus.client.policies.base import Conversation, PolicyResult, Turn
+from ludus.protocol.actions import Answer, Call
+
+
+async def nothing(conversation: Conversation) -> PolicyResult:
+    """End the episode at once, without a word."""
+    return Turn((), stopped="final_message")
+
+
+async def empty_calls(conversation: Conversation) -> PolicyResult:
+    """Call each tool once with the emptiest arguments that its schema allows, then hand in an empty answer."""
+    if conversation.turn <= len(conversation.tools):
+        tool = conversation.tools[conversation.turn - 1]
+        return Call(tool.name, empty_arguments(tool.input_schema))
+    return Answer("")
+
+
+def empty_arguments(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The emptiest arguments that a tool's schema allows: required ones only."""
+    value = _emptiest(schema, dict(schema), 0)
+    return value if isinstance(value, dict) else {}
+
+
+def _emptiest(schema: Mapping[str, Any] | bool, root: dict[str, Any], depth: int) -> Any:
+    if isinstance(schema, bool) or depth > 6:
+        return None
+    if "$ref" in schema:
+        try:
+            schema = resolve(root, schema["$ref"])
+        except (Inexpressible, KeyError, TypeError):
+            return None
+    if "const" in schema:
+        return schema["const"]
+    if schema.get("enum"):
+        return schema["enum"][0]
+    for keyword in ("anyOf", "oneOf"):
+        if schema.get(keyword):
+            kinds = [one for one in schema[keyword] if isinstance(one, dict)]
+            return None if any(one.get("type") == "null" for one in kinds) else _emptiest(kinds[0], root, depth + 1)
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        kind = kind[0] if kind else None
+    match kind:
+        case "object":
+            properties = schema.get("properties", {})
+            return {name: _emptiest(properties.get(name, True), root, depth + 1) for name in schema.get("required", ())}
+        case "array":
+            items = schema.get("items", True)
+            return [_emptiest(items, root, depth + 1) for _ in range(int(schema.get("minItems", 0)))]
+        case "string":
+            return " " * int(schema.get("minLength", 0))
+        case "integer" | "number":
+            return schema.get("minimum", 0)
+        case "boolean":
+            return False
+        case _:
+            return None

@@ -1,0 +1,219 @@
+"""Running the checks on an environment, and what is reported of it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from ludus.client import connect
+from ludus.client.client import Client
+from ludus.client.environment import RemoteEnvironment
+from ludus.client.validation import contract, distinct, gaming, leakage, repeats, resources, scores
+from ludus.client.validation.checks import Check, Finding, NotApplicable, Status, Verdict
+from ludus.client.validation.served import ServerProcess, serving
+from ludus.client.validation.settings import Settings
+from ludus.client.validation.subject import Subject, subject_of
+from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, LudusError
+
+_SUITES: Final = (contract, scores, repeats, leakage, distinct, gaming, resources)
+
+CHECKS: Final[tuple[Check, ...]] = tuple(check for module in _SUITES for check in module.suite.checks)
+"""All checks, in their order."""
+
+STARTUP: Final = "startup"
+"""The kind of the finding that an environment cannot be served at all."""
+
+STATUSES: Final[tuple[Status, ...]] = ("passed", "failed", "warned", "skipped", "broken")
+
+OnVerdict = Callable[[str, Verdict], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of all checks on one environment."""
+
+    target: str
+    environment: str
+    version: str
+    tasks: dict[str, int]
+    """How many tasks of each split were played."""
+    strict: bool
+    seconds: float
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing failed or broke; when strict, whether nothing was warned of either."""
+        bad = ("failed", "broken", "warned") if self.strict else ("failed", "broken")
+        return all(verdict.status not in bad for verdict in self.verdicts)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything that was found, errors first."""
+        found = [finding for verdict in self.verdicts for finding in verdict.findings]
+        return tuple(sorted(found, key=lambda finding: finding.severity))
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as JSON values."""
+        counts = Counter(verdict.status for verdict in self.verdicts)
+        return {
+            "format": "ludus.validation/0.1",
+            "target": self.target,
+            "environment": self.environment,
+            "version": self.version,
+            "tasks": self.tasks,
+            "strict": self.strict,
+            "passed": self.passed,
+            "seconds": round(self.seconds, 3),
+            "counts": {status: counts[status] for status in STATUSES},
+            "checks": [asdict(verdict) for verdict in self.verdicts],
+        }
+
+
+async def validate(
+    *targets: str,
+    environments: Collection[str] | None = None,
+    sources: Sequence[str] = (),
+    settings: Settings | None = None,
+    only: Collection[str] | None = None,
+    token: str | None = None,
+    wire: str = "channel",
+    strict: bool = False,
+    on_verdict: OnVerdict | None = None,
+) -> list[Report]:
+    """Check environments from outside, and from inside where their code is at hand.
+
+    Args:
+        targets: a server's address; or names, module:Class or file.py:Class, which are then served here, in processes
+            of their own.
+        environments: those to check, by name; all that the targets have when None.
+        sources: for an address: the environments' classes, for oracles and private fields. Installed environments are
+            found by their names.
+        settings: how closely to look.
+        only: the kinds of checks to carry out; all when None.
+        token: a trainer token, for servers that want one.
+        wire: how to talk to the server: channel, mcp or ors.
+        strict: whether warnings count as failures.
+        on_verdict: told the environment and each verdict as it comes.
+
+    Returns:
+        A report for each environment.
+
+    Raises:
+        ConnectionFailed: the address answers nothing.
+        EnvironmentNotFound: there is no such environment.
+        ValueError: an address beside other targets, or no target.
+    """
+    if not targets or (len(targets) > 1 and any("://" in target for target in targets)):
+        raise ValueError("validate one address, or one or more environments by name, module:Class or file.py:Class")
+    run = _Run(", ".join(targets), settings or Settings(), only, strict, on_verdict)
+    async with AsyncExitStack() as stack:
+        if "://" in targets[0]:
+            client = await stack.enter_async_context(connect(targets[0], token=token, wire=wire))  # type: ignore[arg-type]
+            return [await run.check(client, name, sources) for name in await _names(client, environments)]
+        try:
+            process = await stack.enter_async_context(serving(targets, hash_seed=1))
+        except AuthoringError as refusal:
+            return [run.refused(refusal)]
+        second = _Second(targets, stack)
+        client = await stack.enter_async_context(connect(process.url))
+        names = await _names(client, environments)
+        return [await run.check(client, name, targets, process=process, second=second) for name in names]
+
+
+async def _names(client: Client, wanted: Collection[str] | None) -> list[str]:
+    names = [info.name for info in await client.environments()]
+    if wanted is None:
+        return names
+    for name in wanted:
+        if name not in names:
+            raise EnvironmentNotFound(f"there is no environment {name!r}; there is: {', '.join(names) or 'none'}")
+    return list(wanted)
+
+
+class _Second:
+    """Another process that serves the same source, started when it is first wanted."""
+
+    def __init__(self, sources: Sequence[str], stack: AsyncExitStack) -> None:
+        self._sources = sources
+        self._stack = stack
+        self._client: Client | None = None
+
+    async def environment(self, name: str) -> RemoteEnvironment:
+        if self._client is None:
+            process = await self._stack.enter_async_context(
+                serving(self._sources, hash_seed=2, zone="Pacific/Auckland")
+            )
+            self._client = await self._stack.enter_async_context(connect(process.url))
+        return self._client.environment(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    target: str
+    settings: Settings
+    only: Collection[str] | None
+    strict: bool
+    on_verdict: OnVerdict | None
+
+    def refused(self, refusal: AuthoringError) -> Report:
+        """The report of an environment that cannot be served."""
+        finding = Finding(STARTUP, "error", refusal.message)
+        verdict = Verdict(STARTUP, "The environment can be served", "failed", (finding,), "", 0.0)
+        if self.on_verdict is not None:
+            self.on_verdict(self.target, verdict)
+        return Report(self.target, self.target, "", {}, self.strict, 0.0, (verdict,))
+
+    async def check(
+        self,
+        client: Client,
+        name: str,
+        sources: Sequence[str],
+        *,
+        process: ServerProcess | None = None,
+        second: _Second | None = None,
+    ) -> Report:
+        """Carry out the checks on one environment."""
+        began = time.perf_counter()
+        environment = client.environment(name)
+        info = await environment.info()
+
+        async def elsewhere() -> RemoteEnvironment:
+            assert second is not None
+            return await second.environment(name)
+
+        verdicts: list[Verdict] = []
+        subject = await subject_of(
+            environment, info, self.settings, sources=sources, process=process,
+            second=elsewhere if second is not None else None,
+        )  # fmt: skip
+        for check in CHECKS:
+            if self.only is None or check.kind in self.only:
+                verdicts.append(await _judge(check, subject))
+                if self.on_verdict is not None:
+                    self.on_verdict(name, verdicts[-1])
+        tasks = {split.info.name: len(split.tasks) for split in subject.splits}
+        seconds = time.perf_counter() - began
+        return Report(self.target, name, info.version, tasks, self.strict, seconds, tuple(verdicts))
+
+
+async def _judge(check: Check, subject: Subject) -> Verdict:
+    began = time.perf_counter()
+    findings: list[Finding] = []
+    status: Status = "passed"
+    detail = ""
+    try:
+        async for problem in check.run(subject):
+            findings.append(Finding(check.kind, problem.severity, problem.message, problem.evidence, problem.count))
+    except NotApplicable as reason:
+        status, detail = "skipped", str(reason)
+    except (LudusError, OSError) as failure:
+        status, detail = "broken", f"{type(failure).__name__}: {failure}"
+    if findings:
+        status = "failed" if any(finding.severity == "error" for finding in findings) else "warned"
+    seconds = round(time.perf_counter() - began, 3)
+    return Verdict(check.kind, check.title, status, tuple(findings), detail, seconds)

@@ -1,0 +1,215 @@
+"""Rewards: the oracle earns the best, whoever does nothing earns nothing, and the parts add up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from ludus.client.policies.base import Conversation, EpisodePolicy
+from ludus.client.policies.oracle import Moves
+from ludus.client.trajectory import Trajectory
+from ludus.client.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.client.validation.subject import Subject, evidence, evidence_of
+from ludus.client.validation.transcripts import Script, script_of
+from ludus.protocol.errors import LudusError
+from ludus.protocol.rewards import Reward
+
+suite = Suite()
+
+TOLERANCE: Final = 1e-6
+"""Rewards nearer than this are the same: sums of floats rarely come out even."""
+
+CONSTANTS: Final = 6
+"""Different scripts of the oracle that are tried on all other tasks."""
+
+IDLE: Final = ("no-op", "empty", "random")
+
+
+@suite.check("oracle-missing", "The class has an oracle", "semantic.oracle_max")
+async def oracle_missing(subject: Subject) -> AsyncIterator[Problem]:
+    if subject.authored is None:
+        raise NotApplicable("this needs the environment's code; name it with --source")
+    if not subject.has_oracle:
+        yield error(
+            "there is no oracle, so nobody knows whether the best reward can be had: define "
+            "`@classmethod def oracle(cls, task)` that yields the actions of a perfect episode"
+        )
+
+
+@suite.check("oracle-max", "The oracle earns the greatest reward on every task", "semantic.oracle_max", "gold")
+async def oracle_max(subject: Subject) -> AsyncIterator[Problem]:
+    if subject.info.reward_range is None:
+        raise NotApplicable("the class does not say its `reward_range`")
+    below: list[Evidence] = []
+    plays = [play for play in await subject.played("oracle") if play.failure is None]
+    for play in plays:
+        if play.value is not None and play.value < subject.top - TOLERANCE:
+            below.append(evidence(play, f"earned {play.value:g} of {subject.top:g} ({play.outcome})"))
+    if not any(play.value is not None for play in plays):
+        raise NotApplicable("no episode of the oracle was scored")
+    if below:
+        yield error("the oracle does not earn the best reward: either it or the verifier is wrong", below)
+
+
+@suite.check("unscored", "An episode that ends has a reward", "runtime.reward_well_formed")
+async def unscored(subject: Subject) -> AsyncIterator[Problem]:
+    without: list[Evidence] = []
+    paid = False
+    names = ("oracle", "random", "empty") if subject.authored is not None and subject.has_oracle else IDLE
+    for name in names:
+        for play in await subject.played(name):
+            paid = paid or any(step.reward is not None for step in play.steps) or play.grade is not None
+            if play.failure is None and not play.scored:
+                reason = play.reward.reason if play.reward is not None else "no reward at all"
+                without.append(evidence(play, str(reason)))
+    if without:
+        yield error("episodes that ended in order are unscored: nothing can be learned from them", without)
+    elif not paid:
+        yield error("no step and no grade ever gave a reward: return one from a tool or `grade`, or set a `rubric`")
+
+
+@suite.check("reward-range", "Rewards stay in the declared range", "runtime.reward_well_formed")
+async def reward_range(subject: Subject) -> AsyncIterator[Problem]:
+    if subject.info.reward_range is None:
+        yield warning("the class does not say its `reward_range`: nobody can tell how good a reward is")
+        return
+    low, high = subject.info.reward_range
+    outside = [
+        evidence(play, f"earned {play.value:g}, outside of {low:g} to {high:g}")
+        for name in ("oracle", *IDLE)
+        for play in await _if_any(subject, name)
+        if play.value is not None and not low - TOLERANCE <= play.value <= high + TOLERANCE
+    ]
+    if outside:
+        yield error("total rewards leave the declared `reward_range`: mend the reward, or the range", outside)
+
+
+async def _if_any(subject: Subject, name: str) -> tuple[Trajectory, ...]:
+    try:
+        return await subject.played(name)
+    except NotApplicable:
+        return ()
+
+
+@suite.check("components", "The parts of a reward, each times its weight, add up to it",
+             "runtime.rubric_introspectable", "runtime.reward_attribution")  # fmt: skip
+async def components(subject: Subject) -> AsyncIterator[Problem]:
+    wrong: list[Evidence] = []
+    for name in ("oracle", *IDLE):
+        for play in await _if_any(subject, name):
+            for what, reward in _entries(play):
+                parts = [part for part in reward.components.values() if part.weight]
+                if reward.value is None or not parts or reward.missing:
+                    continue
+                total = math.fsum(part.value * part.weight for part in parts)
+                if not math.isclose(total, reward.value, rel_tol=1e-6, abs_tol=TOLERANCE):
+                    wrong.append(evidence(play, f"{what}: the parts make {total:g}, the reward is {reward.value:g}"))
+    if wrong:
+        yield error(
+            "the components of a reward do not add up to it: give each its weight, and weight 0 to those that are only "
+            "reported",
+            wrong,
+        )
+
+
+def _entries(play: Trajectory) -> list[tuple[str, Reward]]:
+    found = [(f"step {step.step}", step.reward) for step in play.steps if step.reward is not None]
+    return [*found, *([("grade", play.grade)] if play.grade is not None else [])]
+
+
+@suite.check("floor-gap", "Who does nothing, guesses, or always does the same stays near chance",
+             "semantic.floor_gap", "noop")  # fmt: skip
+async def floor_gap(subject: Subject) -> AsyncIterator[Problem]:
+    for name, what in (
+        ("no-op", "a policy that does nothing"),
+        ("empty", "a policy that calls every tool with empty arguments and hands in an empty answer"),
+        ("random", "a policy that acts at random"),
+    ):
+        plays = [play for play in await subject.played(name) if play.value is not None]
+        values = [play.value or 0.0 for play in plays]
+        if values and subject.share(_mean(values)) >= subject.settings.margin:
+            ranked = sorted(plays, key=lambda play: -(play.value or 0.0))
+            yield error(
+                f"{what} earns {_mean(values):.3g} on average, where chance is {subject.chance:g} and the best is "
+                f"{subject.top:g}: the verifier pays for nothing, or the class should say what chance earns "
+                "(`chance = …`)",
+                [evidence(play, f"earned {play.value:g}") for play in ranked if (play.value or 0.0) > subject.chance],
+            )
+            return
+    async for problem in _constant(subject):
+        yield problem
+
+
+async def _constant(subject: Subject) -> AsyncIterator[Problem]:
+    """Whether what solves one task solves the others as well."""
+    try:
+        plays = [play for play in await subject.played("oracle") if play.value is not None]
+    except NotApplicable:
+        return
+    scripts: dict[str, Script] = {}
+    for play in plays:
+        script = script_of(play)
+        scripts.setdefault(str(script.actions), script)
+    rows = subject.tasks
+    if len(rows) < 4:
+        return
+    for script in list(scripts.values())[:CONSTANTS]:
+        others = [row for row in rows if (row.split, row.id) != (script.split, script.task)]
+        values = []
+        for row in others:
+            again = Script(row.split, row.id, subject.seed_of(row), script.actions, "constant")
+            try:
+                total = dict((await subject.perform(again)).events)["total"]["value"]
+            except LudusError:
+                continue
+            if total is not None:
+                values.append(float(total))
+        if values and subject.share(_mean(values)) >= subject.settings.margin:
+            yield error(
+                f"what solves one task earns {_mean(values):.3g} on the others, where chance is {subject.chance:g}: a "
+                "policy that always does the same is paid; vary the answers, or say what chance earns (`chance = …`)",
+                [evidence_of(script, f"always {short(str(script.actions[-1:]), 90)}")],
+            )
+            return
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+@suite.check("canary-floor", "The author's own exploits earn no more than chance", "semantic.canary_floor")
+async def canary_floor(subject: Subject) -> AsyncIterator[Problem]:
+    if subject.authored is None:
+        raise NotApplicable("this needs the environment's code; name it with --source")
+    rows = subject.few(4)
+    names = sorted({name for row in rows for name in subject.authored.cls.exploits(subject.task(row))})
+    if not names:
+        raise NotApplicable("the class lists no `exploits`")
+    paid: list[Evidence] = []
+    for name in names:
+        for play in await subject.play(_Exploit(subject, name), tasks=rows):
+            if play.value is not None and subject.share(play.value) >= subject.settings.margin:
+                paid.append(evidence(play, f"earned {play.value:g}"))
+    if paid:
+        yield error("known exploits are paid: the verifier has become weaker than its author knew it to be", paid)
+
+
+class _Exploit:
+    """Plays what the class lists under a name."""
+
+    sees_rewards = True
+
+    def __init__(self, subject: Subject, name: str) -> None:
+        self._subject = subject
+        self._exploit = name
+        self.name = f"exploit {name}"
+
+    def begin(self, conversation: Conversation) -> EpisodePolicy:
+        task = self._subject.task(conversation.task)
+        moves = self._subject.authored.cls.exploits(task).get(self._exploit)
+        return Moves(moves if moves is not None else _no_moves())
+
+
+def _no_moves():  # type: ignore[no-untyped-def]
+    yield from ()
