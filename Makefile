@@ -11,6 +11,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 RUN := .venv/bin/python
 ARGS ?=
+# Tests wait for processes more than they compute, so one more at a time than there are cores; 0 for no others.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) + 1)')
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -35,7 +37,7 @@ wires: venv
 	@$(RUN) scripts/play_wires.py $(ARGS)
 
 test: venv
-	@$(RUN) -m pytest $(ARGS)
+	@$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: venv
 	@$(RUN) scripts/check.py $(ARGS)
