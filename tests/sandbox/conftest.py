@@ -27,7 +27,7 @@ ISOLATING = ("bubblewrap", "bubblewrap-rlimits", "docker")
 
 @asynccontextmanager
 async def _backend(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
-    if request.param == "docker":
+    if request.param.startswith("docker"):
         request.getfixturevalue("monkeypatch").setenv("DOCKER_HOST", request.getfixturevalue("engine_address"))
     provider = await opened(request.param)
     yield request.param, provider
@@ -38,6 +38,13 @@ async def _backend(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, S
 @pytest.fixture(params=ISOLATING)
 async def isolating(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
     """A backend that holds what fights it; nothing is left when the test ends."""
+    async with _backend(request) as backend:
+        yield backend
+
+
+@pytest.fixture(params=[*ISOLATING, "docker-python"])
+async def networked(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
+    """A backend that keeps to an allowlist, containers also as a server that is not root has them."""
     async with _backend(request) as backend:
         yield backend
 

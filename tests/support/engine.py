@@ -23,12 +23,14 @@ import pytest
 import requests
 
 IMAGE = "ludus-test:latest"
+BARE = "ludus-test:bare"
+"""Without Python."""
 _START_SECONDS = 40.0
 
 
 @contextmanager
 def engine() -> Iterator[str]:
-    """The address of a running engine that has `IMAGE`: busybox, and this Python with nothing installed."""
+    """The address of a running engine that has `IMAGE`: busybox, and this Python with nothing installed; and `BARE`."""
     docker = pytest.importorskip("docker", reason="the extra `docker` is not installed")
     daemon, busybox = shutil.which("dockerd", path=f"{os.environ['PATH']}:/usr/sbin"), shutil.which("busybox")
     if daemon is None:
@@ -47,7 +49,9 @@ def engine() -> Iterator[str]:
         process = subprocess.Popen(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         client = _answering(docker, address, process, folder / "log")
-        client.api.import_image_from_data(_image(Path(busybox)), repository="ludus-test", tag="latest")
+        for name, python in ((IMAGE, True), (BARE, False)):
+            repository, _, tag = name.partition(":")
+            client.api.import_image_from_data(_image(Path(busybox), python=python), repository=repository, tag=tag)
         client.close()
         yield address
     finally:
@@ -89,7 +93,7 @@ def _unmount_below(folder: Path) -> None:
             subprocess.run(["umount", "-l", place], check=False, capture_output=True)
 
 
-def _image(busybox: Path) -> bytes:
+def _image(busybox: Path, *, python: bool) -> bytes:
     """A root file system as a tar archive: busybox under all its names, and this Python with its libraries."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
@@ -99,24 +103,29 @@ def _image(busybox: Path) -> bytes:
         names = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split()
         for name in set(names) - {"busybox"}:
             _add_link(tar, f"bin/{name}", "busybox")
-        python = Path(os.path.realpath(sys.executable))
-        prefix = Path(os.path.realpath(sys.base_prefix))
-        packages = Path(sysconfig.get_path("purelib", vars={"base": str(prefix)}))
-        unwanted = ("test", "idlelib", "tkinter", "ensurepip", "turtledemo", "lib2to3")
-
-        def keep(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-            parts = member.name.split("/")
-            inside_packages = Path("/" + member.name).is_relative_to(packages) and Path("/" + member.name) != packages
-            return None if inside_packages or any(part in unwanted for part in parts) else member
-
-        standard = Path(sysconfig.get_path("stdlib"))
-        tar.add(standard, str(standard).lstrip("/"), filter=keep)
-        tar.add(python, str(python).lstrip("/"))
-        _add_link(tar, "usr/bin/python3", str(python))
-        modules = [str(path) for path in (standard / "lib-dynload").glob("*.so")]
-        for library in sorted(_libraries([str(python), *modules])):
-            tar.add(os.path.realpath(library), library.lstrip("/"))
+        if python:
+            _add_python(tar)
     return archive.getvalue()
+
+
+def _add_python(tar: tarfile.TarFile) -> None:
+    python = Path(os.path.realpath(sys.executable))
+    prefix = Path(os.path.realpath(sys.base_prefix))
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(prefix)}))
+    unwanted = ("test", "idlelib", "tkinter", "ensurepip", "turtledemo", "lib2to3")
+
+    def keep(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        parts = member.name.split("/")
+        inside_packages = Path("/" + member.name).is_relative_to(packages) and Path("/" + member.name) != packages
+        return None if inside_packages or any(part in unwanted for part in parts) else member
+
+    standard = Path(sysconfig.get_path("stdlib"))
+    tar.add(standard, str(standard).lstrip("/"), filter=keep)
+    tar.add(python, str(python).lstrip("/"))
+    _add_link(tar, "usr/bin/python3", str(python))
+    modules = [str(path) for path in (standard / "lib-dynload").glob("*.so")]
+    for library in sorted(_libraries([str(python), *modules])):
+        tar.add(os.path.realpath(library), library.lstrip("/"))
 
 
 def _libraries(programs: list[str]) -> set[str]:

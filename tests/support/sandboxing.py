@@ -32,6 +32,10 @@ async def opened(kind: str) -> SandboxProvider:
         provider = UnsafeLocal()
     elif kind == "docker":
         provider = find_provider("docker")
+    elif kind == "docker-python":
+        from ludus.server.sandbox.docker import Docker  # an extra
+
+        provider = Docker(steps_in=False)
     elif kind == "bubblewrap":
         if Groups.find() is None:
             pytest.skip("this machine lets us make no control groups; bubblewrap-rlimits runs the same tests")
@@ -46,8 +50,9 @@ async def opened(kind: str) -> SandboxProvider:
 
 
 def settings_of(kind: str, limits: Limits = TIGHT, *, warm: int = 0) -> SandboxSettings:
-    image = IMAGE if kind == "docker" else None
-    return SandboxSettings(provider=kind.removesuffix("-rlimits"), limits=limits, image=image, warm=warm)
+    image = IMAGE if kind.startswith("docker") else None
+    provider = kind.removesuffix("-rlimits").removesuffix("-python")
+    return SandboxSettings(provider=provider, limits=limits, image=image, warm=warm)
 
 
 def leftovers() -> list[str]:

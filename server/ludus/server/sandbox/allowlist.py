@@ -25,6 +25,8 @@ _NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
 _WORLD: Final = ipaddress.IPv6Network("2000::/3")
+_PROTOCOLS: Final = ipaddress.IPv4Network("192.0.0.0/24")
+"""Set aside for protocols; one cloud's metadata service is there. Python before 3.12.4 takes it for public."""
 _TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
 """IPv4 as hosts that have only IPv6 see it (RFC 6052)."""
 
@@ -179,7 +181,7 @@ def is_public(address: Address) -> bool:
         if address.sixtofour is not None:
             return is_public(address.sixtofour)
         return address.is_global and address in _WORLD
-    return address.is_global and not address.is_multicast and not address.is_reserved
+    return address.is_global and not (address.is_multicast or address.is_reserved or address in _PROTOCOLS)
 
 
 def proxy_variables(address: str, allowed: Allowlist) -> dict[str, str]:

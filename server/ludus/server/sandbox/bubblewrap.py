@@ -124,17 +124,19 @@ class Bubblewrap(PooledProvider):
         info_read, info_write = os.pipe()
         users = _prefilled(f"root:x:0:0::/:/bin/sh\nbox:x:{user}:{user}::{HOME}:/bin/sh\n")
         groups = _prefilled(f"root:x:0:\nbox:x:{user}:\n")
+        hosts = _prefilled("127.0.0.1 localhost\n")
         argv = [
             self._program, *_namespaces(self._root, user), *_system(settings),
             "--perms", "0644", "--ro-bind-data", str(users), "/etc/passwd",
             "--perms", "0644", "--ro-bind-data", str(groups), "/etc/group",
+            "--perms", "0644", "--ro-bind-data", str(hosts), "/etc/hosts",
             "--dir", "/.ludus/stage",
             "--dir", HOME, "--dir", "/tmp", "--remount-ro", "/", "--chdir", "/", "--info-fd", str(info_write),
             "--", *inside_argv(_python(), control),
         ]  # fmt: skip
         config = _config(limits, user, counted=self._groups is not None)
         config |= {"door": -1 if inner is None else inner.fileno(), "address": (doors.HOST, doors.PORT)}
-        handed = (info_write, users, groups, *(() if inner is None else (inner.detach(),)))
+        handed = (info_write, users, groups, hosts, *(() if inner is None else (inner.detach(),)))
         group = self._groups.new() if self._groups is not None else None
         return Launch(argv, config, handed, info_read, group, door)
 

@@ -50,7 +50,7 @@ _HOP_BY_HOP: Final = frozenset({
 _ABSOLUTE: Final = re.compile(r"http://([^/?#@\\]*)([/?][^#]*)?", re.IGNORECASE)
 _REASONS: Final = {
     400: "Bad Request", 403: "Refused", 408: "Request Timeout", 431: "Head Too Large", 501: "Not Implemented",
-    502: "Bad Gateway", 503: "Limit Reached", 504: "Gateway Timeout",
+    502: "Bad Gateway", 503: "Limit Reached", 504: "Gateway Timeout", 505: "HTTP Version Not Supported",
 }  # fmt: skip
 
 
@@ -168,6 +168,8 @@ class WayOut:
             writer.transport.abort()
 
     async def _answer(self, client: _Peer) -> None:
+        if self.spent:
+            raise _Refused(503, "the limit on traffic was met")
         try:
             async with asyncio.timeout(_HEAD_SECONDS):
                 request = await client.next()
@@ -181,7 +183,7 @@ class WayOut:
         try:
             reader, writer = await self._dial(wanted)
         except _Refused as refused:
-            if refused.status in (403, 503):
+            if refused.status == 403:
                 self._note(str(wanted), str(refused))
             raise _Refused(refused.status, f"refused {wanted}: {refused}") from None
         self._note(str(wanted), None)
@@ -198,8 +200,6 @@ class WayOut:
         """Connect to one of the addresses that a destination has and may have."""
         if not self._allowed.names(wanted):
             raise _Refused(403, "it is not on the allowlist")
-        if self.spent:
-            raise _Refused(503, "the limit on traffic was met")
         try:
             async with asyncio.timeout(_DIAL_SECONDS):
                 found = [wanted.address] if wanted.address is not None else await self._resolve(wanted.host)
@@ -266,6 +266,8 @@ class _Peer:
 
 def _target(request: h11.Request) -> tuple[Destination, str | None]:
     """Where a request wants to go, and what it wants there; None for a tunnel."""
+    if request.http_version not in (b"1.0", b"1.1"):
+        raise _Refused(505, "this is HTTP/1.1")
     target = request.target.decode("ascii")
     names = [name for name, _ in request.headers]
     if b"transfer-encoding" in names and b"content-length" in names:
