@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from worlds import FAULTS, PIXEL, SECRET_ANSWER, SECRET_REMARK, Playground, Troublesome
+from worlds import FAULTS, PIXEL, SECRET_ANSWER, SECRET_REMARK, Noisy, Playground, Troublesome
 
 from ludus.protocol import ImageBlock, TextBlock
 
@@ -107,6 +107,23 @@ async def test_a_broken_environment_fails_its_episode_with_an_incident(sit: Sit,
     again = await seat.call("crash")
     assert again.over or again.failed
     assert (await other.call("add")).text == "count 1"
+
+
+@pytest.mark.requirement("NOISE-2", "PLAY-4", "PLAY-6")
+async def test_noise_looks_like_tools_that_fail_and_nothing_tells_a_player_that_it_is_none(sit: Sit) -> None:
+    seat = await sit(Noisy)
+    seen = [await seat.call("say", text="x" * 1000) for _ in range(12)]
+    assert Noisy.noise is not None
+    kinds = []
+    for one in seen:
+        if not one.mistake:
+            assert "[observation cut:" in one.text
+        kinds.append("truncation" if not one.mistake else "lost_answer" if "lost" in one.text else "tool_error")
+    hits = [hit.kind for step in range(1, 13) if (hit := Noisy.noise.draw("7", step)) is not None]
+    assert kinds == hits
+    assert set(kinds) == {"truncation", "lost_answer", "tool_error"}
+    if not seat.sees_rewards:
+        assert not any(kind in repr(seen) for kind in (*kinds, "noise"))
 
 
 async def test_many_calls_at_once_each_run_once(sit: Sit) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -32,7 +33,7 @@ PROGRAMS = {
 }
 """Programs that talk to a server, and what they print."""
 
-LIBRARIES = {"arithmetic.py", "treasure.py"}
+LIBRARIES = {"arithmetic.py", "treasure.py", "shaky.py"}
 """Environments, which the server serves."""
 
 OTHERS = {"coding.py", "test_treasure.py", "plugin.toml"}
@@ -50,7 +51,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, s
         if path.is_file():
             text = path.read_text(encoding="utf-8").replace(WRITTEN, f"http://127.0.0.1:{port}")
             (folder / path.name).write_text(text, encoding="utf-8")
-    served = ["arithmetic.py:Arithmetic", "treasure.py:TreasureHunt"]
+    served = ["arithmetic.py:Arithmetic", "treasure.py:TreasureHunt", "shaky.py:ShakyHunt", "shaky.py:RoughHunt"]
     with (folder / "server.log").open("w") as log:
         process = subprocess.Popen(
             [str(LUDUS), "serve", *served, "--port", str(port)],
@@ -109,6 +110,15 @@ def test_the_tutorials_command_lines_work(workshop: tuple[Path, str]) -> None:
     options = ("--split", "validation", "-n", "10", "--policy", "random", "--out", "trajectories.jsonl")
     run(folder, LUDUS, "run", url, "treasure_hunt", *options)
     assert len((folder / "trajectories.jsonl").read_text(encoding="utf-8").splitlines()) == 10
+
+
+def test_noise_befalls_the_hunts_that_have_it(workshop: tuple[Path, str]) -> None:
+    folder, url = workshop
+    options = ("--split", "validation", "-n", "40", "--seed", "1", "--json")
+    for environment in ("shaky_hunt", "shaky_hunt-rough", "rough_hunt", "shaky_hunt-calm"):
+        summary = json.loads(run(folder, LUDUS, "run", url, environment, *options))
+        assert bool(summary["noise"]) == ("calm" not in environment), environment
+        assert summary["failed"] == {}
 
 
 def test_the_plugins_entry_point_names_its_class() -> None:

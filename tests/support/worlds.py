@@ -14,6 +14,7 @@ from ludus.server import (
     Environment,
     EpisodeLimits,
     ImageBlock,
+    Noise,
     Private,
     Result,
     Reward,
@@ -118,6 +119,12 @@ class Playground(Environment[Riddle]):
     @classmethod
     def oracle(cls, task: Riddle) -> Generator[Call | Answer, StepResult, None]:
         yield Call("finish", {"word": task.answer})
+
+
+class Noisy(Playground):
+    """A playground each of whose steps is disturbed."""
+
+    noise = Noise(rate=1.0, kinds={"tool_error": 1.0, "lost_answer": 1.0, "truncation": 1.0}, seed=4)
 
 
 class Crash(Exception):

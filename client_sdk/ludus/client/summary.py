@@ -56,6 +56,8 @@ class Summary(BaseModel):
     """Mean of each reward component, over the trajectories that have it."""
     steps: float | None
     """Mean number of steps, over scored trajectories."""
+    noise: dict[str, int]
+    """Steps that environments disturbed on purpose, by kind. They are no failures."""
     retried: int
     """Trajectories that needed more than one attempt."""
     usage: Usage | None
@@ -84,6 +86,7 @@ def summarize(trajectories: Iterable[Trajectory], *, success_at: float = 1.0) ->
         end_reasons=dict(Counter(t.outcome for t in everything).most_common()),
         components=_components(scored),
         steps=sum(len(t.steps) for t in scored) / len(scored) if scored else None,
+        noise=dict(Counter(step.noise for t in everything for step in t.steps if step.noise is not None)),
         retried=sum(t.attempts > 1 for t in everything),
         usage=sum(told[1:], told[0]) if told else None,
         seconds=_span(everything),

@@ -17,6 +17,7 @@ from ludus.server.rewards import (
     Pattern,
     Rubric,
     TakenStep,
+    TakenTurn,
     Weighted,
     metric,
     reward,
@@ -93,6 +94,11 @@ class Bookshop(Environment[Order]):
     def clumsy(self, step: TakenStep, steps: tuple[TakenStep, ...]) -> bool:
         """The same call twice in a row: a process reward, given with the step."""
         return len(steps) > 1 and (steps[-2].tool, steps[-2].arguments) == (step.tool, step.arguments)
+
+    @reward(when="turn", weight=-0.05)
+    def rambling(self, turn: TakenTurn) -> bool:
+        """More than a paragraph beside its calls: a process reward of the whole turn."""
+        return len(turn.text) > 500
 
     @metric
     def words(self, answer: str) -> int:

@@ -11,6 +11,7 @@ import pytest
 from saying import Broken, Saying, Troubled
 from scripted import Playing, ScriptedEngine, call, guess, make_config, playing
 
+from ludus.server import Noise, with_noise
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import EngineError, RolloutError
 from ludus.trainer.learning.batch import make_batch
@@ -292,6 +293,21 @@ async def test_a_failed_episode_is_played_again_and_stays_as_data(
         assert len(group.scored) == 8
         assert {r.trajectory.sample for r in group.scored} == set(range(8))
     assert set(engine.seeds.values()) == {1}
+
+
+@pytest.mark.requirement("NOISE-5")
+async def test_noise_is_no_failure_and_its_share_is_told(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer
+) -> None:
+    server = await serve(with_noise(Saying, Noise(rate=0.4, kinds={"tool_error": 1.0}, per_episode=True)))
+    async with playing(make_config(server.url), engine, renderer) as run:
+        run.sync(0)
+        groups, metrics = await run.collector.batch()
+    played = [rollout for group in groups for rollout in group.rollouts]
+    assert {rollout.status for rollout in played} == {RolloutStatus.COMPLETED}
+    assert {rollout.trajectory.attempts for rollout in played} == {1}
+    assert metrics["rollout/failed"] == 0
+    assert 0 < metrics["rollout/noise"] < 1
 
 
 async def test_injected_failures_leave_what_is_learned_from_healthy_episodes_as_it_was(

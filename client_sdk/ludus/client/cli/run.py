@@ -126,6 +126,7 @@ def _rows(summary: Summary) -> list[tuple[str, str]]:
         rows.append(("unscored", str(summary.unscored)))
     if summary.steps is not None:
         rows.append(("steps per episode", f"{summary.steps:.1f}"))
+    rows += [(f"steps with noise: {kind}", str(count)) for kind, count in sorted(summary.noise.items())]
     if summary.retried:
         rows.append(("needed more than one attempt", str(summary.retried)))
     if summary.usage is not None:

@@ -16,7 +16,8 @@ def rollout_metrics(
 
     Rewards, lengths and ends are means or shares over the scored episodes of all these groups: those of the batch alone
     would hide what the policy always or never achieves. `rollout/failed` is the share of attempts that failed,
-    `rollout/parse_errors` turns per episode, `rollout/dropped_*` groups. Staleness is that of the batch's episodes: how
+    `rollout/parse_errors` turns per episode, `rollout/noise` the share of steps that environments disturbed on purpose
+    (which are no failures), `rollout/dropped_*` groups. Staleness is that of the batch's episodes: how
     many batches older the weights of an episode's oldest token were than those that it trains.
 
     Args:
@@ -35,6 +36,7 @@ def rollout_metrics(
         "rollout/failed": 1 - len(scored) / max(1, len(rollouts)),
         "rollout/truncated": _mean([rollout.status is RolloutStatus.TRUNCATED for rollout in scored]),
         "rollout/parse_errors": _mean([rollout.parse_errors for rollout in scored]),
+        "rollout/noise": _mean([step.noise is not None for one in scored for step in one.trajectory.steps]),
         "rollout/dropped_constant": float(len(dropped) - failed),
         "rollout/dropped_failed": float(failed),
         "reward/mean": _mean(rewards := scored_rewards(scored)),
