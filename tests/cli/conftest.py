@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
-
-LUDUS: Final = Path(sys.executable).with_name("ludus")
+from terminal import run_ludus, serving
 
 WORLD: Final = '''
 import asyncio
@@ -107,59 +104,25 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def ludus(tmp_path: Path) -> Ludus:
     """`ludus("envs", url, input=…)` runs the command to its end."""
-
-    def run(
-        *arguments: object, input: str = "", variables: Mapping[str, str] | None = None, cwd: Path = tmp_path
-    ) -> Ran:
-        return subprocess.run(
-            [LUDUS, *map(str, arguments)],
-            input=input, capture_output=True, text=True, timeout=50, cwd=cwd, check=False,
-            env={**_clean_variables(), **(variables or {})},
-        )  # fmt: skip
-
-    return run
+    return partial(run_ludus, cwd=tmp_path)
 
 
 @pytest.fixture(scope="module")
 def url(world: Path) -> Iterator[str]:
     """The address of a `ludus serve` process."""
-    yield from _serve(f"{world}:Sums", f"{world}:Riddle")
+    with serving(f"{world}:Sums", f"{world}:Riddle") as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
 def single(world: Path) -> Iterator[str]:
     """The address of a server with one environment."""
-    yield from _serve(f"{world}:Sums")
+    with serving(f"{world}:Sums") as address:
+        yield address
 
 
 @pytest.fixture
 def serve_process() -> Iterator[Callable[..., str]]:
     """`url = serve_process(source, …)`: one more `ludus serve` process, for this test."""
     with ExitStack() as stack:
-        yield lambda *arguments: stack.enter_context(contextmanager(_serve)(*arguments))
-
-
-def _serve(*arguments: str) -> Iterator[str]:
-    command = [str(LUDUS), "serve", *arguments, "--port", "0"]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_clean_variables()
-    )
-    assert process.stdout is not None
-    seen = ""
-    try:
-        for line in process.stdout:
-            seen += line
-            found = re.search(r"http://[\d.]+:\d+", line)
-            if found:
-                yield found[0]
-                return
-        pytest.fail(f"ludus serve said: {seen}")
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
-        process.stdout.close()
-
-
-def _clean_variables() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LUDUS_", "OPENAI_"))}
-    return kept | {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+        yield lambda *arguments: stack.enter_context(serving(*arguments))

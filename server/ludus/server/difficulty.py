@@ -80,7 +80,9 @@ def prime(catalog: Mapping[str, Published], paths: Iterable[str | Path]) -> None
         published = catalog.get(file.environment)
         if published is None:
             names = ", ".join(map(repr, catalog))
-            raise AuthoringError(f"{path} was measured on {file.environment!r}, which is not served here; {names} are")
+            raise AuthoringError(
+                f"{path} was measured on {file.environment!r}, which is not served here: there is {names}"
+            )
         wrong = file.mismatch(published.name, published.cls.version, published.splits)
         if wrong is not None:
             raise AuthoringError(f"{path} cannot be used: {wrong}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -136,7 +136,7 @@ def calibrate_command(
             client = await stack.enter_async_context(client_of(url, token, wire)) if url else None
             info = find_environment(await client.environments(), environment) if client else None
             if stored:
-                everything = list(_stored(stored, info, split, policy))
+                everything = _stored(stored, info, split, policy)
             else:
                 assert client is not None
                 assert info is not None
@@ -156,6 +156,7 @@ def calibrate_command(
     else:
         show(found)
     if found.band is None:
+        errors.print(shown("no episode was scored, so nothing is known of any task"))
         raise typer.Exit(ExitCode.FAILED)
     if difficulty is not None:
         _write(difficulty, found)
@@ -236,7 +237,7 @@ def _check_same(held: Origin, wanted: Origin, out: Path) -> None:
 
 def _stored(
     files: Sequence[Path], info: EnvironmentInfo | None, split: str | None, policy: str | None
-) -> Iterator[Trajectory]:
+) -> list[Trajectory]:
     """The trajectories of files, of an environment, split and policy where they are named."""
     found: list[Trajectory] = []
     for path in files:
@@ -244,13 +245,15 @@ def _stored(
             found += map(_playing.light, read_trajectories(path))
         except OSError as error:
             raise NotFound(f"{path} cannot be read: {error.strerror}") from None
-    for one in latest(found):
-        if (
-            (info is None or one.environment == info.name)
-            and split in (None, one.split)
-            and policy in (None, one.policy)
-        ):
-            yield one
+    wanted = [
+        one
+        for one in found
+        if (info is None or one.environment == info.name)
+        and split in (None, one.split)
+        and policy in (None, one.policy)
+    ]
+    origin_of(wanted)  # before `latest`, which would take one policy's episode for another's second attempt
+    return latest(wanted)
 
 
 async def _tell(environment: RemoteEnvironment, split: str, played: Sequence[Trajectory], threshold: float) -> None:

@@ -1,0 +1,56 @@
+"""The `ludus` command in real processes: run to its end, or serving."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+LUDUS: Final = Path(sys.executable).with_name("ludus")
+
+
+def run_ludus(
+    *arguments: object, cwd: Path, input: str = "", variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end, at most 50 seconds."""
+    return subprocess.run(
+        [LUDUS, *map(str, arguments)],
+        input=input, capture_output=True, text=True, timeout=50, cwd=cwd, check=False,
+        env={**clean_variables(), **(variables or {})},
+    )  # fmt: skip
+
+
+@contextmanager
+def serving(*arguments: object) -> Iterator[str]:
+    """The address of a `ludus serve` process, which ends with the block."""
+    command = [str(LUDUS), "serve", *map(str, arguments), "--port", "0"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=clean_variables()
+    )
+    assert process.stdout is not None
+    seen = ""
+    try:
+        for line in process.stdout:
+            seen += line
+            found = re.search(r"http://[\d.]+:\d+", line)
+            if found:
+                yield found[0]
+                return
+        pytest.fail(f"ludus serve said: {seen}")
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+        process.stdout.close()
+
+
+def clean_variables() -> dict[str, str]:
+    """This process's variables without any that would change what the command does."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LUDUS_", "OPENAI_"))}
+    return kept | {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
