@@ -203,15 +203,14 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
-def _names(name: str, cls: type[Environment[Any]]) -> list[str]:
-    """What an environment is called, and the environments that it is a variant or a subclass of."""
-    bases = [base for base in cls.__mro__ if issubclass(base, Environment)]
-    return [name, *(base.__dict__.get("name") or snake_case(base.__name__) for base in bases)]
-
-
 def published_name(cls: type[Environment[Any]]) -> str:
     """The name of a class on servers: its own `name`, or its class's in snake_case."""
     return cls.__dict__.get("name") or snake_case(cls.__name__)
+
+
+def _names(name: str, cls: type[Environment[Any]]) -> list[str]:
+    """What an environment is called, and the environments that it is a variant or a subclass of."""
+    return [name, *(published_name(base) for base in cls.__mro__ if issubclass(base, Environment))]
 
 
 def _with_variants(cls: type[Environment[Any]]) -> Iterable[tuple[str, type[Environment[Any]]]]:
