@@ -27,6 +27,7 @@ WRITTEN = "http://127.0.0.1:8000"
 PROGRAMS = {
     "client.py": r"7\+7 .*1\.0.* completed",
     "blocking.py": r"What is 20\+20\?[\s\S]*invalid_arguments[\s\S]*value=1\.0",
+    "calibration.py": r"(beaches .* metres long: \d+ of \d+ found within ten holes\s*){4}in the band: \d+%",
     "rollouts.py": r"mean reward 0\.\d\d over 20 episodes",
     "trainer.py": r"(beach-\d+ \[.*\]\s*){4}",
     "stock_mcp_client.py": r"\['submit'\][\s\S]*Thank you[\s\S]*value=1\.0",
@@ -36,7 +37,7 @@ PROGRAMS = {
 LIBRARIES = {"arithmetic.py", "treasure.py", "shaky.py"}
 """Environments, which the server serves."""
 
-OTHERS = {"coding.py", "test_treasure.py", "plugin.toml"}
+OTHERS = {"coding.py", "measured.py", "test_treasure.py", "plugin.toml"}
 """Tested by tests of their own."""
 
 
@@ -101,6 +102,14 @@ def test_program_runs_and_prints_what_it_should(workshop: tuple[Path, str], name
 def test_the_tutorials_test_passes(workshop: tuple[Path, str]) -> None:
     folder, _ = workshop
     assert "1 passed" in run(folder, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_treasure.py")
+
+
+def test_a_split_is_narrowed_by_what_was_measured(workshop: tuple[Path, str]) -> None:
+    folder, _ = workshop
+    run(folder, sys.executable, "-W", "error", "calibration.py")
+    told = "from measured import MeasuredHunt; print(MeasuredHunt.splits['train'].count)"
+    count = int(run(folder, sys.executable, "-W", "error", "-c", told))
+    assert 5 <= count <= 45
 
 
 def test_the_tutorials_command_lines_work(workshop: tuple[Path, str]) -> None:
