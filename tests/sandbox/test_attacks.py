@@ -103,6 +103,7 @@ EXHAUSTION = [
     py("descriptors", "held = []\nwhile len(held) < 100_000: held.append(os.open('/dev/null', 0))\nprint('BREACH')"),
     sh("endless output", "yes", "output"),
     sh("endless errors", "yes >&2", "output"),
+    sh("endless binary output", "cat /dev/urandom", "output"),
     sh("endless output by a child left behind", "yes & exit 0", "output", ""),
     sh("endless output to both, from many", "for n in 1 2 3 4; do yes & yes >&2 & done; wait", "output"),
     py("one line without end", "while True: os.write(1, b'x' * 65536)", "output"),
@@ -119,6 +120,7 @@ EXHAUSTION = [
     sh("endless sleep", "sleep 1000", "seconds", limits=SHORT),
     sh("waits for input", "cat; cat /dev/zero > /dev/null & wait", "seconds", "cpu_seconds", limits=SHORT),
     sh("stops itself", "kill -STOP $$", "seconds", limits=SHORT),
+    sh("stops its parent", "kill -STOP $PPID; :", "seconds", "", limits=SHORT),
     py("raises its own limits",
        "import resource\nfor kind in range(16):\n  try: resource.setrlimit(kind, (-1, -1)); raised = True\n"
        "  except (OSError, ValueError): raised = False\n"
@@ -152,6 +154,8 @@ ESCAPES = [
        "  try: os.kill(1, n)\n  except PermissionError: pass\nprint(os.getppid(), 'still there')"),
     py("kills everybody", "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
        "try: os.kill(-1, signal.SIGTERM)\nexcept ProcessLookupError: print('nobody')"),
+    py("kills its parent", "for n in (signal.SIGSTOP, signal.SIGTERM, signal.SIGKILL):\n"
+       "  try: os.kill(os.getppid(), n)\n  except PermissionError: pass"),
     py("kills the server", "attempt(os.kill, int(os.environ['SERVER']), signal.SIGKILL)"),
     py("traces process 1", "call(101, 16, 1, 0, 0)\ncall(101, 0x4206, 1, 0, 0)"),
     py("reads the memory of process 1", "b = ctypes.create_string_buffer(64)\n"

@@ -11,7 +11,16 @@ from engine import BARE
 from origins import echo, endless, origin, silent
 from sandboxing import TIGHT, leftovers, opened, settings_of
 
-from ludus.server.sandbox import Limits, RunResult, Sandbox, Sandboxes, SandboxProvider, SandboxUnsupported, egress
+from ludus.server.sandbox import (
+    Limits,
+    RunResult,
+    Sandbox,
+    Sandboxes,
+    SandboxFailed,
+    SandboxProvider,
+    SandboxUnsupported,
+    egress,
+)
 from ludus.server.sandbox.doors import PORT
 
 Backend = tuple[str, SandboxProvider]
@@ -229,6 +238,8 @@ async def test_a_closed_box_has_let_go_of_its_socket(networked: Backend) -> None
     assert way_out._listener.getsockname() == ("127.0.0.1", PORT)
     await box.aclose()
     assert way_out._listener.fileno() == -1
+    with pytest.raises(SandboxFailed):
+        await box.run(["true"])
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", PORT), 1)
 

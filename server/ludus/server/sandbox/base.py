@@ -89,7 +89,7 @@ class Box(ABC):
     async def _run_watched(self, command: Command) -> RunResult:
         """Run one command, with its way out open meanwhile."""
         way_out = self._way_out
-        if way_out is None:
+        if way_out is None or self._closing is not None:
             return await self._run(command)
         way_out.begin()
         used: tuple[NetworkUse, ...] = ()

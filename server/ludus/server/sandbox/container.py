@@ -122,7 +122,7 @@ class ContainerBox(Box):
         self._input = self._api.attach_socket(self._id, params={"stdin": 1, "stream": 1})
         self._api.start(self._id)
         # The engine's own figures take it a second; the kernel's are there at once where the engine is on this machine.
-        self._meter = Meter.of(self._api.inspect_container(self._id)["State"]["Pid"])
+        self._meter = Meter.of(self._api.inspect_container(self._id)["State"]["Pid"], self._id)
 
     def _door(self, rendezvous: Rendezvous | None) -> socket.socket:
         """A listening socket in the container's network."""

@@ -1,0 +1,83 @@
+"""Control groups of version 2, in a directory that stands for their file system: what is written, and what is read.
+
+What the kernel makes of it is proved by the attacks, on machines whose groups are of that version.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ludus.server.sandbox import cgroups
+from ludus.server.sandbox.cgroups import Groups, Meter, Usage
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A hierarchy in which this process is in `app/server`, and `app` hands its controllers down."""
+    inner = tmp_path / "app" / "server"
+    inner.mkdir(parents=True)
+    for place, handed_down in ((tmp_path, "cpu"), (inner.parent, "cpu memory pids"), (inner, "")):
+        (place / "cgroup.subtree_control").write_text(f"{handed_down}\n", encoding="ascii")
+    monkeypatch.setattr(cgroups, "_ROOT", tmp_path)
+    memberships = {"self": [("", "app/server")], "7": [("", "app/box-7"), ("memory", "elsewhere/box-7")]}
+    monkeypatch.setattr(cgroups, "_memberships", lambda process="self": iter(memberships.get(process, [])))
+    return tmp_path
+
+
+def test_groups_are_made_where_controllers_are_handed_down(root: Path) -> None:
+    groups = Groups.find()
+    assert groups is not None
+    group = groups.new()
+    group.make(96 << 20, 26)
+    (place,) = {group._memory, group._pids}
+    assert place.parent == root / "app"
+    written = {file.name: file.read_text(encoding="ascii") for file in place.iterdir()}
+    assert written == {"memory.max": str(96 << 20), "memory.swap.max": "0", "pids.max": "26"}
+    group.add(1234)
+    assert (place / "cgroup.procs").read_text(encoding="ascii") == "1234"
+
+
+def test_no_group_is_made_where_nothing_is_handed_down(root: Path) -> None:
+    (root / "app" / "cgroup.subtree_control").write_text("cpu memory\n", encoding="ascii")
+    assert Groups.find() is None
+
+
+def test_broken_limits_are_read_from_the_events(root: Path) -> None:
+    groups = Groups.find()
+    assert groups is not None
+    group = groups.new()
+    group.make(96 << 20, 26)
+    assert group.broken() == (0, 0)
+    (group._memory / "memory.events").write_text("low 0\nhigh 0\nmax 9\noom 3\noom_kill 2\n", encoding="ascii")
+    (group._pids / "pids.events").write_text("max 5\n", encoding="ascii")
+    assert group.broken() == (2, 5)
+
+
+def test_groups_of_the_living_stay_when_those_of_the_dead_are_removed(root: Path) -> None:
+    groups = Groups.find()
+    assert groups is not None
+    dead, own = root / "app" / "ludus-999999999-1-abc", groups.new()
+    dead.mkdir()
+    own._memory.mkdir()
+    assert groups.sweep() == 1
+    assert (dead.exists(), own._memory.exists()) == (False, True)
+
+
+def test_what_a_container_uses_is_read_where_its_own_group_is(root: Path) -> None:
+    box = root / "app" / "box-7"
+    box.mkdir()
+    assert Meter.of(7, "box-7") is None
+    for name, text in (
+        ("memory.current", "70000000\n"), ("memory.stat", "anon 100\nfile 20000000\n"), ("pids.current", "4\n"),
+        ("cpu.stat", "usage_usec 1500000\nuser_usec 1\n"), ("memory.events", "oom_kill 1\n"),
+    ):  # fmt: skip
+        (box / name).write_text(text, encoding="ascii")
+    meter = Meter.of(7, "box-7")
+    assert meter is not None
+    assert meter.read() == Usage(1.5, 50_000_000, 4)
+    assert meter.broken() == (1, 0)
+    assert Meter.of(7, "another-container") is None
+    assert Meter.of(os.getpid(), "box-7") is None
