@@ -18,7 +18,7 @@ from ludus.protocol.errors import ParseError
 DIFFICULTY_FORMAT: Final = "ludus.difficulty/0.1"
 
 Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, le=1_000_000)]
 Amount = Annotated[float, Field(ge=0)]
 Band = tuple[Share, Share]
 """Two pass rates, the lower one first; both ends belong to the band."""

@@ -127,9 +127,8 @@ class Library:
             return e.SampleTasksResult(tasks=tuple(rows))
         curriculum = published.curriculum(params.split)
         wanted = curriculum.in_band(low, high)
-        rng.shuffle(wanted)
         rows = []
-        for task_id in wanted[: params.count]:
+        for task_id in rng.sample(wanted, min(params.count, len(wanted))):
             index, task = await self.by_id(published, params.split, task_id)
             rows.append(published.row(params.split, index, task))
         while len(rows) < params.count:

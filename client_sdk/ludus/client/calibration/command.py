@@ -68,7 +68,8 @@ PolicyName = Annotated[
     ),
 ]
 SuccessAt = Annotated[
-    float | None, typer.Option("--success-at", help="Reward that counts as success; the greatest one by default.")
+    float | None,
+    typer.Option("--success-at", help="Reward that counts as success; the environment's greatest, else 1, by default."),
 ]
 By = Annotated[
     str | None,
