@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ludus.protocol.errors import AuthoringError
@@ -220,6 +220,7 @@ def test_any_text_is_judged_without_an_exception(data: Any, text: str) -> None:
 
 
 @given(st.text(alphabet='{}[]",:0123456789eE.-tfn`\n ', max_size=60))
+@example("1E310")
 def test_what_is_read_as_json_is_json(text: str) -> None:
     try:
         data = read_json(text)

@@ -350,9 +350,8 @@ class EpisodeHost:
             tools=tuple(source.tools), key="fork/" + params.key,
         )  # fmt: skip
         (episode,) = await self._open_group(again, principal)
-        episode.origin = source.luck
         try:
-            await repeat(self.runner, episode, records[:upto])
+            await repeat(self.runner, source, episode, upto)
         except LudusError:
             await self._close(episode)
             raise

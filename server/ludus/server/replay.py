@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import Unsupported
-from ludus.server.episode import Episode, StepRecord
+from ludus.server.episode import Episode
 from ludus.server.runner import StepRunner
 
 
-async def repeat(runner: StepRunner, episode: Episode, records: Sequence[StepRecord]) -> None:
-    """Ask `episode` for the same steps and insist on the same observations.
+async def repeat(runner: StepRunner, source: Episode, episode: Episode, upto: int) -> None:
+    """Ask `episode` for the first `upto` steps of `source`, with the same noise, and insist on the same observations.
 
     Raises:
         Unsupported: a step showed something else, so the environment is not deterministic.
     """
-    for record in records:
+    episode.origin = source.luck
+    for record in (source.records or ())[:upto]:
         assert record.tool is not None
         key = f"fork/{record.number}"
         again = runner.accept(episode, record.number, key, record.tool, record.arguments, record.turn)

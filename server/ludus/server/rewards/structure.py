@@ -36,8 +36,9 @@ def read_json(text: str) -> Any:
     blocks = fenced(text)
     try:
         value = json.loads(
-            blocks[0] if len(blocks) == 1 else text, object_pairs_hook=_no_repeats, parse_constant=_no_constant
-        )
+            blocks[0] if len(blocks) == 1 else text,
+            object_pairs_hook=_no_repeats, parse_constant=_no_constant, parse_float=_finite,
+        )  # fmt: skip
     except RecursionError:
         raise NotJson("it is nested too deeply") from None
     except NotJson:
@@ -164,6 +165,13 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) != len(pairs):
         raise NotJson("an object has the same key twice")
     return made
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise NotJson(f"{digits[:40]} is no finite number")
+    return number
 
 
 def _no_constant(name: str) -> Any:
