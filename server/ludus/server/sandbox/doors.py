@@ -33,6 +33,7 @@ def receive(door: socket.socket) -> socket.socket:
     _, descriptors, _, _ = socket.recv_fds(door, 1, 1)
     if not descriptors:
         raise OSError("the box made no socket for its way out")
+    os.set_inheritable(descriptors[0], False)
     return socket.socket(fileno=descriptors[0])
 
 

@@ -39,6 +39,7 @@ _PER_COMMAND: Final = 10_000
 _HEAD_BYTES: Final = 16 * 1024
 _HEAD_SECONDS: Final = 10.0
 _DIAL_SECONDS: Final = 10.0
+_PAUSE_SECONDS: Final = 0.5
 _LINGER_SECONDS: Final = 1.0
 _CHUNK: Final = 64 * 1024
 _REMEMBERED: Final = 100
@@ -129,7 +130,11 @@ class WayOut:
         """Take one connection; one at a time, so that a flood of them gets no more than its turn."""
         try:
             connection, _ = self._listener.accept()
-        except OSError:
+        except BlockingIOError:
+            return
+        except OSError:  # out of descriptors, for one: asked again at once, it would say the same
+            self._deafen()
+            asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self._listen)
             return
         connection.setblocking(False)
         task = asyncio.get_running_loop().create_task(self._serve(connection))
@@ -183,9 +188,11 @@ class WayOut:
         try:
             reader, writer = await self._dial(wanted)
         except _Refused as refused:
-            if refused.status == 403:
-                self._note(str(wanted), str(refused))
-            raise _Refused(refused.status, f"refused {wanted}: {refused}") from None
+            if refused.status != 403:
+                self._note(str(wanted), None)
+                raise _Refused(refused.status, f"{wanted}: {refused}") from None
+            self._note(str(wanted), str(refused))
+            raise _Refused(403, f"refused {wanted}: {refused}") from None
         self._note(str(wanted), None)
         try:
             if path is None:
