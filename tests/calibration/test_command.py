@@ -137,6 +137,23 @@ def test_where_every_episode_fails_no_file_is_written(ludus: Ludus, url: str, co
     assert not (tmp_path / "d.json").exists()
 
 
+def test_what_was_played_is_told_even_when_nothing_is_called_by(
+    ludus: Ludus, url: str, coins: Path, tmp_path: Path
+) -> None:
+    flips = ("--policy", f"{coins}:Flips", "-n", 2, "--samples", 1, "--seed", 1)
+    done = ludus(
+        "calibrate", url, "coins", *flips, "--by", "hue", "--out", "r.jsonl", "--difficulty", "d.json", "--json"
+    )
+    told = found(done, 3)
+    assert "'hue'" in done.stderr
+    assert "(difficulty, rate, size)" in done.stderr
+    assert "(grace)" in done.stderr
+    assert (told["by"], told["summary"]["scored"]) == ("difficulty", 2)
+    assert len(read_difficulty(tmp_path / "d.json").tasks) == 2
+    stored = ludus("calibrate", "--from", "r.jsonl", "--by", "hue")
+    assert (stored.returncode, stored.stdout) == (3, "")
+
+
 def test_tasks_with_wide_intervals_are_played_on(ludus: Ludus, url: str, coins: Path) -> None:
     told = found(
         ludus(
@@ -205,7 +222,6 @@ def test_serve_names_a_difficulty_file_that_it_cannot_use(ludus: Ludus, coins: P
         (("URL", "coins", "--split", "nope"), 3, "'train', 'endless', 'test'"),
         (("URL", "coins", "--split", "endless"), 3, "endless"),
         (("URL", "coins", "--policy", "magic"), 2, "magic"),
-        (("URL", "coins", "-n", "1", "--samples", "1", "--by", "hue", "--max-turns", "1"), 3, "difficulty, rate, size"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -35,7 +36,7 @@ from ludus.client.summary import SUCCESS_TOLERANCE
 from ludus.client.trajectory import Trajectory, latest, read_trajectories
 from ludus.protocol.difficulty import check_band
 from ludus.protocol.episodes import EnvironmentInfo, Outcome
-from ludus.protocol.errors import NotFound
+from ludus.protocol.errors import InvalidParams, NotFound
 
 COMMANDS: Final = {"calibrate": "Measure how hard tasks are for a policy."}
 
@@ -127,31 +128,10 @@ def calibrate_command(
 
     Exits with 0 when every episode was scored, 1 when some failed, 5 when all did.
     """
-    options = dict(locals())
-    options["policy"] = policy or "random"
-    _check(options, policy)
-    edges = _edges(band)
-
-    async def go() -> Calibration:
-        async with AsyncExitStack() as stack:
-            client = await stack.enter_async_context(client_of(url, token, wire)) if url else None
-            info = find_environment(await client.environments(), environment) if client else None
-            if stored:
-                everything = _stored(stored, info, split, policy)
-            else:
-                assert client is not None
-                assert info is not None
-                everything = await _play(client.environment(info.name), info, options, stack)
-            threshold = success_at if success_at is not None else (info and info.reward_range or (0.0, 1.0))[1]
-            found = calibrate(
-                everything, success_at=threshold, band=edges, by=by, seed=seed, price_in=price_in, price_out=price_out
-            )
-            if report:
-                assert client is not None
-                await _tell(client.environment(found.environment), found.split, everything, threshold)
-            return found
-
-    found = run(go())
+    options = dict(locals()) | {"policy": policy or "random", "given_policy": policy}
+    _check(options)
+    options["band"] = _edges(band)
+    found, wrong = run(_found(options))
     if as_json:
         print_json(found.model_dump(mode="json"))
     else:
@@ -161,11 +141,38 @@ def calibrate_command(
         raise typer.Exit(ExitCode.FAILED)
     if difficulty is not None:
         _write(difficulty, found)
+    if wrong is not None:
+        raise wrong
     if found.summary.failed:
         raise typer.Exit(ExitCode.UNSUCCESSFUL)
 
 
-def _check(options: Mapping[str, Any], policy: str | None) -> None:
+async def _found(options: Mapping[str, Any]) -> tuple[Calibration, InvalidParams | None]:
+    """The calibration, and what is wrong with `--by`: what was played is worth more than how it is grouped."""
+    url, split, stored = options["url"], options["split"], options["stored"]
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(client_of(url, options["token"], options["wire"])) if url else None
+        info = find_environment(await client.environments(), options["environment"]) if client else None
+        remote = client.environment(info.name) if client and info else None
+        if stored or remote is None or info is None:
+            everything = _stored(stored or (), info, split, options["given_policy"])
+        else:
+            everything = await _play(remote, info, options, stack)
+        threshold = _threshold(options["success_at"], info)
+        figures = partial(calibrate, everything, success_at=threshold, band=options["band"], seed=options["seed"])
+        priced = partial(figures, price_in=options["price_in"], price_out=options["price_out"])
+        try:
+            found, wrong = priced(by=options["by"]), None
+        except InvalidParams as error:
+            if options["by"] is None or stored:
+                raise
+            found, wrong = priced(), error
+        if options["report"] and remote is not None:
+            await _tell(remote, found.split, everything, threshold)
+        return found, wrong
+
+
+def _check(options: Mapping[str, Any]) -> None:
     """Find out before the first episode what would be a pity to find out after the last."""
     if options["url"] is None and not options["stored"]:
         raise typer.BadParameter("name the server and the environment, or --from a file of trajectories")
@@ -195,6 +202,12 @@ def _edges(text: str) -> tuple[float, float]:
         ) from None
 
 
+def _threshold(success_at: float | None, info: EnvironmentInfo | None) -> float:
+    if success_at is not None:
+        return success_at
+    return info.reward_range[1] if info is not None and info.reward_range is not None else 1.0
+
+
 async def _play(
     environment: RemoteEnvironment, info: EnvironmentInfo, options: Mapping[str, Any], stack: AsyncExitStack
 ) -> list[Trajectory]:
@@ -210,7 +223,9 @@ async def _play(
         _check_same(origin_of(known), Origin(info.name, info.version, split, policy_name(policy)), out)
     done, played = set(writer.done if writer else ()), known
     bar = stack.enter_context(ProgressBar())
-    threshold = options["success_at"] if options["success_at"] is not None else (info.reward_range or (0.0, 1.0))[1]
+    threshold = _threshold(options["success_at"], info)
+    if options["report"]:
+        await environment.report_outcomes(split, ())  # whether that will be allowed
     while True:
         stream = rollout(
             environment, policy, split=split, tasks=open_tasks, samples=samples, seed=options["seed"],

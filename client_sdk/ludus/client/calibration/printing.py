@@ -35,6 +35,7 @@ def rows(found: Calibration) -> list[tuple[str, str]]:
     told += [(f"failed: {kind}", str(count)) for kind, count in summary.failed.items()]
     if summary.unscored:
         told.append(("unscored", str(summary.unscored)))
+    told += [(f"steps with noise: {kind}", str(count)) for kind, count in sorted(summary.noise.items())]
     if found.pass_rate is not None:
         told.append((f"pass rate (reward ≥ {found.success_at:g})", _share(found.pass_rate, found.interval)))
     told += [(f"pass@{k}", _share(one.value, one.interval)) for k, one in found.pass_at.items() if k > 1]
