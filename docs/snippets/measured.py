@@ -1,6 +1,8 @@
 from pathlib import Path
 
-from treasure import TreasureHunt
+from treasure import TreasureHunt, beach
+
+from ludus.server import Split
 
 MEASURED = Path(__file__).with_name("difficulty.json")
 
@@ -8,4 +10,4 @@ MEASURED = Path(__file__).with_name("difficulty.json")
 class MeasuredHunt(TreasureHunt):
     """Only beaches that are neither too long nor too short."""
 
-    splits = {"train": TreasureHunt.splits["validation"].within(MEASURED, band=(0.2, 0.5), type="train")}
+    splits = {"train": Split.lazy(lambda index: beach(index, range(5, 39, 2)), count=50).within(MEASURED, (0.2, 0.5))}
