@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ludus.client.calibration import calibrate
 from ludus.client.calibration.sampling import choose_tasks
@@ -196,15 +199,20 @@ def test_nothing_and_a_band_that_is_none_are_refused(played: Played) -> None:
 # ── which tasks ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture
-def info() -> EnvironmentInfo:
+def described(count: int = 10) -> EnvironmentInfo:
+    """An environment with a split of that many tasks and one without end."""
     splits = (
-        SplitInfo(name="train", type="train", count=10), SplitInfo(name="endless", type="train", count=None),
+        SplitInfo(name="train", type="train", count=count), SplitInfo(name="endless", type="train", count=None),
     )  # fmt: skip
     return EnvironmentInfo(
         name="env", description="", version="1", splits=splits, tools=(), seedable=True, gradable=False,
         forkable=False, group_scoring=False, reward_range=None,
     )  # fmt: skip
+
+
+@pytest.fixture
+def info() -> EnvironmentInfo:
+    return described()
 
 
 def test_tasks_are_spread_evenly_or_drawn_by_the_seed(info: EnvironmentInfo) -> None:
@@ -218,6 +226,17 @@ def test_tasks_are_spread_evenly_or_drawn_by_the_seed(info: EnvironmentInfo) -> 
     assert drawn != choose_tasks(info, "train", 5, 4)
     assert choose_tasks(info, "endless", 3, None) == [0, 1, 2]
     assert max(choose_tasks(info, "endless", 3, 1)) > 1000
+
+
+@given(st.integers(1, 60), st.integers(1, 60), st.none() | st.integers(0, 99))
+def test_chosen_tasks_are_distinct_ordered_and_as_many_as_wanted(count: int, n: int, seed: int | None) -> None:
+    chosen = choose_tasks(described(count), "train", n, seed)
+    assert chosen == sorted(set(chosen))
+    assert len(chosen) == min(n, count)
+    assert set(chosen) <= set(range(count))
+    if seed is None and len(chosen) > 1:
+        gaps = {later - earlier for earlier, later in itertools.pairwise(chosen)}
+        assert max(gaps) - min(gaps) <= 1
 
 
 def test_an_endless_split_needs_a_number_and_an_unknown_one_is_named(info: EnvironmentInfo) -> None:
