@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ludus.client.cli._app import app as cli_app
+from ludus.client.validation import CHECKS
 from ludus.protocol import METHODS, lifecycle
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event, advance
 
@@ -93,6 +94,16 @@ def methods() -> str:
     return "\n".join(lines)
 
 
+def validation_checks() -> str:
+    """What `ludus validate` looks for, and what others call it."""
+    lines = ["| kind | what holds for an environment that passes | elsewhere called |", "|---|---|---|"]
+    lines += [
+        f"| `{check.kind}` | {check.title} | {', '.join(f'`{name}`' for name in check.peers) or '–'} |"
+        for check in CHECKS
+    ]
+    return "\n".join(lines)
+
+
 def figures() -> str:
     """The table of the last benchmark run that was committed."""
     results = ROOT / "benchmarks" / "RESULTS.md"
@@ -150,6 +161,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "methods": methods,
     "command line": command_line,
     "figures": figures,
+    "validation checks": validation_checks,
 }
 
 if __name__ == "__main__":

@@ -45,7 +45,9 @@ def validate_command(
     margin: Annotated[
         float, typer.Option("--margin", min=0.0, max=1.0, help="How far above chance is too far; 1 is the best reward.")
     ] = 0.25,
-    chance: Annotated[float | None, typer.Option("--chance", help="What guessing earns; the class says it, too.")] = None,
+    chance: Annotated[
+        float | None, typer.Option("--chance", help="What guessing earns; the class says it, too.")
+    ] = None,
     check: Annotated[
         list[str] | None, typer.Option("--check", metavar="KIND", help="Only this check; may be repeated.")
     ] = None,

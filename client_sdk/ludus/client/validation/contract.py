@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from ludus.client.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.client.validation.subject import Subject, evidence
-from ludus.client.validation.transcripts import Script, perform
-from ludus.protocol.content import text_of
+from ludus.client.validation.transcripts import Script, perform, prompt_of
 from ludus.protocol.errors import LudusError
 
 suite = Suite()
@@ -98,6 +97,7 @@ def _places(count: int | None) -> list[int]:
 @suite.check("task-stability", "A task is the same each time and in every process", "static.task_distribution_pinning")
 async def task_stability(subject: Subject) -> AsyncIterator[Problem]:
     changed: list[Evidence] = []
+    shown = [row for row in subject.tasks if row.fields]
     elsewhere = await subject.second() if subject.second is not None else subject.environment
     where = "in another process" if subject.second is not None else "when asked again"
     for row in subject.tasks:
@@ -109,10 +109,10 @@ async def task_stability(subject: Subject) -> AsyncIterator[Problem]:
         if again != row:
             told = f"index {row.index} is {_row(row)}; {where} it is {_row(again)}"
             changed.append(Evidence(told, row.split, row.id))
-        elif not row.fields:
+        elif not row.fields and shown and not changed and not await _reworded(subject, shown[0], elsewhere):
             # Rows of test splits show no fields; what the prompt says shows whether the task is the same.
             first, other = await _prompt(subject, row, subject.environment), await _prompt(subject, row, elsewhere)
-            if first != other and await _prompt(subject, row, subject.environment) == first:
+            if first != other:
                 changed.append(Evidence(f"the prompt is {short(first)!r}; {where} {short(other)!r}", row.split, row.id))
     if changed:
         yield error(
@@ -120,6 +120,13 @@ async def task_stability(subject: Subject) -> AsyncIterator[Problem]:
             "and without sets, `hash()` or the clock",
             changed,
         )
+
+
+async def _reworded(subject: Subject, row: Any, elsewhere: Any) -> bool:
+    """Whether prompts differ between processes, or from one time to the next, though the task is the same."""
+    first = await _prompt(subject, row, subject.environment)
+    again, other = await _prompt(subject, row, subject.environment), await _prompt(subject, row, elsewhere)
+    return not first == again == other
 
 
 async def _prompt(subject: Subject, row: Any, environment: Any) -> str:
@@ -144,7 +151,7 @@ async def prompt(subject: Subject) -> AsyncIterator[Problem]:
     for play in await subject.played("no-op"):
         if play.failure is not None:
             continue
-        text = "\n".join(text_of(item.content) for item in play.conversation if hasattr(item, "role"))
+        text = prompt_of(play)
         images = any("input_image" in str(item) for item in play.items)
         if not text.strip() and not images:
             empty.append(evidence(play, "the prompt is empty"))

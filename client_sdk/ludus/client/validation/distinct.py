@@ -165,7 +165,7 @@ async def near_duplicates(subject: Subject) -> AsyncIterator[Problem]:
         earlier = seen.setdefault(tuple(sorted(own)), problem)
         if earlier.split != problem.split:
             near.append(_both(problem, earlier))
-    near += _overlapping(long, {(one.split, one.task or "") for one in near})
+    near += _overlapping(long, {(one.split or "", one.task or "") for one in near})
     if near:
         yield error(
             "tasks of two splits are the same up to case, punctuation, order or a few words: split by what is asked, "

@@ -19,8 +19,8 @@ from ludus.client.policies.base import Conversation, PolicyResult
 from ludus.client.trajectory import Trajectory
 from ludus.client.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.client.validation.subject import Subject, evidence
+from ludus.client.validation.transcripts import prompt_of
 from ludus.protocol.actions import Call
-from ludus.protocol.content import text_of
 
 suite = Suite()
 
@@ -82,7 +82,7 @@ async def clumsy(conversation: Conversation) -> PolicyResult:
              "runtime.oracle_containment")  # fmt: skip
 async def leakage(subject: Subject) -> AsyncIterator[Problem]:
     if subject.authored is None:
-        raise NotApplicable("private fields need the environment's code; name it with --source")
+        raise NotApplicable(subject.unauthored)
     texts = await _gather(subject)
     secrets: dict[str, dict[tuple[str, str], str]] = {}
     for row in subject.tasks:
@@ -118,7 +118,9 @@ def _leaks(
              for key in own]  # fmt: skip
     if total and cross / total > 0.5:
         return []  # choices, or words of the rules: the texts of all tasks hold it
-    clear = [one for key, one in zip(own, found, strict=True) if _is_long(values[key]) and not _offered(key, values, texts)]
+    clear = [
+        one for key, one in zip(own, found, strict=True) if _is_long(values[key]) and not _offered(key, values, texts)
+    ]
     if clear:
         return clear
     tried = sum(key in texts for key in values)
@@ -162,9 +164,14 @@ def _fisher(own: int, tried: int, cross: int, total: int) -> float:
         return 1.0
     hits, everything = own + cross, tried + total
     ways = math.comb(everything, hits)
-    return sum(
-        math.comb(tried, k) * math.comb(total, hits - k) for k in range(own, min(tried, hits) + 1) if hits - k <= total
-    ) / ways
+    return (
+        sum(
+            math.comb(tried, k) * math.comb(total, hits - k)
+            for k in range(own, min(tried, hits) + 1)
+            if hits - k <= total
+        )
+        / ways
+    )
 
 
 async def _gather(subject: Subject) -> dict[tuple[str, str], _Texts]:
@@ -186,9 +193,7 @@ def _note(play: Trajectory, read: _Read) -> None:
     ended = play.end_reason is not None and play.stopped is None and play.grade is None
     outputs = [item for item in play.items if item.get("type") == "function_call_output"]
     said = " ".join(str(item.get("arguments")) for item in play.items if item.get("type") == "function_call")
-    read.prompt = "\n".join(
-        text_of(item.content) for item in play.conversation if getattr(item, "role", "assistant") != "assistant"
-    )
+    read.prompt = prompt_of(play)
     read.tools = json.dumps([tool for tool in play.tools], ensure_ascii=False)
     errors = {step.call_id for step in play.steps if step.error is not None}
     # What the last step of an episode says may tell the answer: it is over.

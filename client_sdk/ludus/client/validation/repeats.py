@@ -33,12 +33,11 @@ async def seed_control(subject: Subject) -> AsyncIterator[Problem]:
     parted: list[Evidence] = []
     for script in await _seeded(subject):
         first, again = await subject.perform(script), await subject.perform(script)
-        if where := difference(first.without("reward"), again.without("reward")):
-            if where.split(":")[0].split()[0] not in ("total", "grade"):
-                parted.append(evidence_of(script, where))
+        if where := difference(_observed(first), _observed(again)):
+            parted.append(evidence_of(script, where))
     if parted:
         yield error(
-            "the same seed leads elsewhere: draw everything from `self.rng`, not from `random`, the clock or `id()`; or "
+            "the same seed leads elsewhere: draw everything from `self.rng`, not from `random` or the clock; or "
             "say `seedable = False`",
             parted,
         )
@@ -52,9 +51,7 @@ async def seed_variation(subject: Subject) -> AsyncIterator[Problem]:
     for split in subject.splits:
         if split.info.count is not None and split.info.count < 8:
             continue
-        drawn = {
-            (await subject.environment.sample(split.info.name, 1, seed=seed))[0].id for seed in range(2 * SEEDS)
-        }
+        drawn = {(await subject.environment.sample(split.info.name, 1, seed=seed))[0].id for seed in range(2 * SEEDS)}
         if len(drawn) == 1:
             yield error(
                 "every seed draws the same task of a split", [Evidence("twelve seeds, one task", split.info.name)]
@@ -169,17 +166,15 @@ async def verifier_determinism(subject: Subject) -> AsyncIterator[Problem]:
         )
 
 
-def _observed(transcript: Transcript) -> list[tuple[str, object]]:
-    return [event for event in transcript.events if event[0].split()[0] not in ("reward", "grade", "total")]
+_REWARDS: Final = ("reward", "grade", "total")
+
+
+def _observed(transcript: Transcript) -> tuple[tuple[str, object], ...]:
+    return transcript.without(*_REWARDS)
 
 
 def _rewarded(one: Transcript, other: Transcript) -> str | None:
-    words = ("reward", "grade", "total")
-
-    def rewards(transcript: Transcript) -> list[tuple[str, object]]:
-        return [event for event in transcript.events if event[0].split()[0] in words]
-
-    return difference(rewards(one), rewards(other))
+    return difference(one.part(*_REWARDS), other.part(*_REWARDS))
 
 
 @suite.check("fork", "A fork goes on as its origin does")

@@ -194,6 +194,8 @@ class _Run:
         for check in CHECKS:
             if self.only is None or check.kind in self.only:
                 verdicts.append(await _judge(check, subject))
+                if verdicts[-1].status == "failed":
+                    subject.failed.add(check.kind)
                 if self.on_verdict is not None:
                     self.on_verdict(name, verdicts[-1])
         tasks = {split.info.name: len(split.tasks) for split in subject.splits}

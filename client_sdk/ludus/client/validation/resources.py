@@ -28,21 +28,19 @@ SLOW: Final = 0.1
 PING_SECONDS: Final = 0.01
 
 
-@suite.check("crash", "No action of a policy breaks the environment", "runtime.startup", "runtime.host_containment")
+@suite.check("crash", "No action of a policy breaks the environment", "runtime.startup")
 async def crash(subject: Subject) -> AsyncIterator[Problem]:
     for name in ("no-op", "empty", "random"):
         await subject.played(name)
     if subject.authored is not None and subject.has_oracle:
         await subject.played("oracle")
-    broken = {}
+    broken: dict[str, Evidence] = {}
     for play in [play for plays in subject.plays.values() for play in plays]:
         if play.failure is not None and play.failure.kind in ("environment", "infrastructure"):
             broken.setdefault(subject.cause(play), evidence(play, short(subject.cause(play))))
     if broken:
-        yield error(
-            "episodes broke: raise `ToolError` for mistakes of the policy, and mend the rest", broken.values()
-        )
-    own = {}
+        yield error("episodes broke: raise `ToolError` for mistakes of the policy, and mend the rest", broken.values())
+    own: dict[str, Evidence] = {}
     for play in [play for plays in subject.plays.values() for play in plays]:
         if play.failure is not None and play.failure.kind == "policy":
             own.setdefault(play.failure.message, evidence(play, short(play.failure.message)))
@@ -118,7 +116,8 @@ async def teardown(subject: Subject) -> AsyncIterator[Problem]:
     failed = {
         str(line.get("exception", line.get("message"))).strip().splitlines()[-1]
         for line in process.log
-        if line.get("level") == "error" and str(line.get("message")).startswith("teardown of environment")
+        if line.get("level") == "error"
+        and str(line.get("message")).startswith("teardown of environment")
         and line.get("environment", subject.info.name) == subject.info.name
     }
     if failed:

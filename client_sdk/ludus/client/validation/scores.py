@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from typing import Final
 
 from ludus.client.policies.base import Conversation, EpisodePolicy
@@ -11,7 +11,8 @@ from ludus.client.policies.oracle import Moves
 from ludus.client.trajectory import Trajectory
 from ludus.client.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.client.validation.subject import Subject, evidence, evidence_of
-from ludus.client.validation.transcripts import Script, script_of
+from ludus.client.validation.transcripts import Action, Script, script_of
+from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import LudusError
 from ludus.protocol.rewards import Reward
 
@@ -23,13 +24,16 @@ TOLERANCE: Final = 1e-6
 CONSTANTS: Final = 6
 """Different scripts of the oracle that are tried on all other tasks."""
 
+FEW: Final = 4
+"""With no more tasks than this, two that have the same answer by chance would look like a habit."""
+
 IDLE: Final = ("no-op", "empty", "random")
 
 
 @suite.check("oracle-missing", "The class has an oracle", "semantic.oracle_max")
 async def oracle_missing(subject: Subject) -> AsyncIterator[Problem]:
     if subject.authored is None:
-        raise NotApplicable("this needs the environment's code; name it with --source")
+        raise NotApplicable(subject.unauthored)
     if not subject.has_oracle:
         yield error(
             "there is no oracle, so nobody knows whether the best reward can be had: define "
@@ -48,6 +52,8 @@ async def oracle_max(subject: Subject) -> AsyncIterator[Problem]:
             below.append(evidence(play, f"earned {play.value:g} of {subject.top:g} ({play.outcome})"))
     if not any(play.value is not None for play in plays):
         raise NotApplicable("no episode of the oracle was scored")
+    if not any(_entries(play) for play in plays):
+        raise NotApplicable("no step and no grade gave a reward (see `unscored`)")
     if below:
         yield error("the oracle does not earn the best reward: either it or the verifier is wrong", below)
 
@@ -152,7 +158,7 @@ async def _constant(subject: Subject) -> AsyncIterator[Problem]:
         script = script_of(play)
         scripts.setdefault(str(script.actions), script)
     rows = subject.tasks
-    if len(rows) < 4:
+    if len(rows) <= FEW:
         return
     for script in list(scripts.values())[:CONSTANTS]:
         others = [row for row in rows if (row.split, row.id) != (script.split, script.task)]
@@ -165,7 +171,8 @@ async def _constant(subject: Subject) -> AsyncIterator[Problem]:
                 continue
             if total is not None:
                 values.append(float(total))
-        if values and subject.share(_mean(values)) >= subject.settings.margin:
+        alike = sum(subject.share(value) >= subject.settings.margin for value in values)
+        if alike > 1 and subject.share(_mean(values)) >= subject.settings.margin:
             yield error(
                 f"what solves one task earns {_mean(values):.3g} on the others, where chance is {subject.chance:g}: a "
                 "policy that always does the same is paid; vary the answers, or say what chance earns (`chance = …`)",
@@ -181,7 +188,7 @@ def _mean(values: Sequence[float]) -> float:
 @suite.check("canary-floor", "The author's own exploits earn no more than chance", "semantic.canary_floor")
 async def canary_floor(subject: Subject) -> AsyncIterator[Problem]:
     if subject.authored is None:
-        raise NotApplicable("this needs the environment's code; name it with --source")
+        raise NotApplicable(subject.unauthored)
     rows = subject.few(4)
     names = sorted({name for row in rows for name in subject.authored.cls.exploits(subject.task(row))})
     if not names:
@@ -211,5 +218,5 @@ class _Exploit:
         return Moves(moves if moves is not None else _no_moves())
 
 
-def _no_moves():  # type: ignore[no-untyped-def]
+def _no_moves() -> Generator[Action, StepResult, None]:
     yield from ()

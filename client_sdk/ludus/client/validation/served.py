@@ -24,7 +24,7 @@ START_SECONDS: Final = 60.0
 
 END_SECONDS: Final = 20.0
 
-LINGER_SECONDS: Final = 1.0
+LINGER_SECONDS: Final = 0.4
 """How long the server keeps what closed episodes said; their memory is free afterwards."""
 
 _SERVING: Final = re.compile(r"^Serving .* at (http://\S+)")
@@ -55,13 +55,20 @@ class ServerProcess:
     def __init__(self, process: asyncio.subprocess.Process, folder: Path) -> None:
         self._process = process
         self._folder = folder
+        self._lines: list[dict[str, Any]] = []
+        self._read = 0
         self.url = ""
 
     @property
-    def log(self) -> list[dict[str, Any]]:
+    def log(self) -> Sequence[dict[str, Any]]:
         """The lines of its log, as JSON objects; what is no JSON stands under `message`."""
-        lines = (self._folder / "log").read_text(encoding="utf-8", errors="replace").splitlines()
-        return [_parsed(line) for line in lines if line.strip()]
+        with (self._folder / "log").open("rb") as file:
+            file.seek(self._read)
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read += len(whole)
+        self._lines += [_parsed(line) for line in whole.decode("utf-8", "replace").splitlines() if line.strip()]
+        return self._lines
 
     def cause_of(self, incident: str | None) -> str | None:
         """Why something failed, as the server's log has it: the last line of the exception."""
@@ -155,6 +162,15 @@ async def _address(server: ServerProcess, process: asyncio.subprocess.Process) -
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
+    try:
+        await _stop(process)
+    finally:
+        # What the environment has left running goes with its server: they share a session of their own.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.returncode is not None:
             return

@@ -47,11 +47,15 @@ class Subject:
     settings: Settings
     authored: Any = None
     """The class as the server publishes it (`ludus.server.catalog.Published`); None where its code is not at hand."""
+    unauthored: str = "this needs the environment's code; name it with --source"
+    """Why `authored` is None."""
     oracle: OraclePolicy | None = None
     process: ServerProcess | None = None
     second: Second | None = None
     """Connects to another process that serves the same environment, started when it is first asked for."""
     plays: dict[str, tuple[Trajectory, ...]] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
+    """The kinds of errors found so far."""
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
     _made: dict[str, Any] = field(default_factory=dict)
 
@@ -123,7 +127,7 @@ class Subject:
             case "empty":
                 return empty_calls
         if self.oracle is None:
-            raise NotApplicable("the oracle needs the environment's code; name it with --source")
+            raise NotApplicable(self.unauthored)
         if not self.has_oracle:
             raise NotApplicable("the class has no oracle")
         return self.oracle
@@ -135,7 +139,12 @@ class Subject:
         return self.authored.cls.oracle.__func__ is not base.oracle.__func__
 
     async def play(
-        self, policy: Policy, *, tasks: Sequence[TaskRow] | None = None, samples: int = 1, concurrency: int | None = None
+        self,
+        policy: Policy,
+        *,
+        tasks: Sequence[TaskRow] | None = None,
+        samples: int = 1,
+        concurrency: int | None = None,
     ) -> list[Trajectory]:
         """Roll a policy out over some tasks, by default the sampled ones."""
         harness = Harness(max_turns=self.settings.turns, episode_seconds=self.settings.episode_seconds)
@@ -199,7 +208,7 @@ class Subject:
             NotApplicable: the environment's code is not at hand.
         """
         if self.authored is None:
-            raise NotApplicable("private fields need the environment's code; name it with --source")
+            raise NotApplicable(self.unauthored)
         return self.authored.split(row.split).find(row.id)[1]
 
     def cause(self, play: Trajectory) -> str:
@@ -237,7 +246,26 @@ async def subject_of(
         if sources:
             raise
     sampled = [Sampled(split, await _sample(environment, split, settings)) for split in info.splits]
-    return Subject(environment, info, tuple(sampled), settings, authored, oracle, process, second)
+    subject = Subject(environment, info, tuple(sampled), settings, process=process, second=second)
+    if authored is not None and _same_tasks(authored, subject.tasks):
+        subject.authored, subject.oracle = authored, oracle
+    elif authored is not None:
+        subject.unauthored = (
+            "the code here makes other tasks than the server (another version, or see `task-stability`)"
+        )
+    return subject
+
+
+def _same_tasks(authored: Any, rows: Sequence[TaskRow]) -> bool:
+    """Whether the environment's code makes the tasks here that the server shows."""
+    for row in rows:
+        try:
+            task = authored.split(row.split).find(row.id)[1]
+        except Exception:  # the author's own code, which the checks will report on
+            return False
+        if row.fields and task.public() != row.fields:
+            return False
+    return True
 
 
 async def _sample(environment: RemoteEnvironment, split: SplitInfo, settings: Settings) -> tuple[TaskRow, ...]:

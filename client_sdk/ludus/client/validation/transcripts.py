@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +17,8 @@ from ludus.client.validation.checks import short
 from ludus.protocol.actions import Answer, Call
 from ludus.protocol.content import Message, text_of
 from ludus.protocol.episodes import StepResult
-from ludus.protocol.errors import EpisodeFailed, InvalidParams
-from ludus.protocol.rewards import Reward
+from ludus.protocol.errors import EpisodeFailed, Forbidden, InvalidParams, MethodNotFound, NotFound, Unsupported
+from ludus.protocol.rewards import Reward, total
 
 Action = Call | Answer
 
@@ -44,13 +45,13 @@ class Transcript:
     slowest: float
     """Seconds of the slowest action."""
 
-    def part(self, kind: str) -> tuple[tuple[str, Any], ...]:
-        """The pieces whose name begins with a word."""
-        return tuple((name, value) for name, value in self.events if name.split()[0] == kind)
+    def part(self, *kinds: str) -> tuple[tuple[str, Any], ...]:
+        """The pieces whose names begin with one of some words."""
+        return tuple((name, value) for name, value in self.events if name.split()[0] in kinds)
 
-    def without(self, kind: str) -> tuple[tuple[str, Any], ...]:
-        """The pieces whose name begins with another word."""
-        return tuple((name, value) for name, value in self.events if name.split()[0] != kind)
+    def without(self, *kinds: str) -> tuple[tuple[str, Any], ...]:
+        """The pieces whose names begin with none of some words."""
+        return tuple((name, value) for name, value in self.events if name.split()[0] not in kinds)
 
 
 def difference(one: Sequence[tuple[str, Any]], other: Sequence[tuple[str, Any]]) -> str | None:
@@ -78,6 +79,12 @@ def _around(left: str, right: str) -> tuple[str, str]:
     return short(left[start : start + 90]), short(right[start : start + 90])
 
 
+def prompt_of(trajectory: Trajectory) -> str:
+    """What a policy was told at the beginning, and whatever else was said to it that no tool said."""
+    messages = [item for item in trajectory.conversation if isinstance(item, Message) and item.role != "assistant"]
+    return "\n".join(text_of(message.content) for message in messages)
+
+
 def script_of(trajectory: Trajectory) -> Script:
     """The actions of a recorded episode."""
     actions: list[Action] = []
@@ -101,6 +108,7 @@ class Performance:
     script: Script
     episode: Episode
     events: list[tuple[str, Any]] = field(default_factory=list)
+    rewards: list[Reward] = field(default_factory=list)
     slowest: float = 0.0
     done: int = 0
     over: bool = False
@@ -134,6 +142,7 @@ class Performance:
                 self._note(result)
             else:
                 graded = await self.episode.grade(action.text)
+                self._earned(graded.reward)
                 self._say("grade", _reward(graded.reward))
                 self._say("end", str(graded.info.end_reason))
                 self.over = True
@@ -150,19 +159,27 @@ class Performance:
         self._say(f"observation {number}", "\n".join(_block(block) for block in result.content))
         if result.error is not None:
             self._say(f"error {number}", f"{result.error.code}: {result.error.message}")
+        self._earned(result.reward)
         self._say(f"reward {number}", _reward(result.reward))
         if result.end_reason is not None:
             self._say("end", str(result.end_reason))
             self.over = True
 
+    def _earned(self, reward: Reward | None) -> None:
+        if reward is not None:
+            self.rewards.append(reward)
+
     async def finish(self) -> Transcript:
         """Close the episode, and say what it earned."""
+        reward: Reward | None = None
         if not self.over:
-            total = (await self.episode.rewards()).total
+            # A closed episode is unscored; what it had earned must be read while it runs.
+            with contextlib.suppress(Unsupported, Forbidden, MethodNotFound, NotFound):
+                reward = (await self.episode.rewards()).total
             await self.episode.close()
         else:
-            total = (await self.episode.close()).reward or Reward.unscored("no reward can be read")
-        self._say("total", _reward(total))
+            reward = (await self.episode.close()).reward
+        self._say("total", _reward(reward if reward is not None else total(self.rewards)))
         return Transcript(self.script, self.episode.seed, tuple(self.events), self.slowest)
 
     def _say(self, name: str, value: Any) -> None:

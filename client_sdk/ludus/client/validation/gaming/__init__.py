@@ -18,9 +18,8 @@ from ludus.client.validation.gaming.slots import (
     text_slots,
 )
 from ludus.client.validation.subject import Subject, evidence_of
-from ludus.client.validation.transcripts import Action, Script, Transcript, script_of
+from ludus.client.validation.transcripts import Action, Script, Transcript, prompt_of, script_of
 from ludus.protocol.actions import Answer, Call
-from ludus.protocol.content import text_of
 from ludus.protocol.episodes import TaskRow
 from ludus.protocol.errors import LudusError
 
@@ -47,6 +46,8 @@ async def _tricks(
     subject: Subject, name: str, tricks: Iterable[tuple[TaskRow, Sequence[Action], str]]
 ) -> list[Evidence]:
     """The tricks that are paid, on most of the tasks where they were tried."""
+    if "floor-gap" in subject.failed:
+        raise NotApplicable("nothing has to be done to be paid (see `floor-gap`)")
     earned: dict[str, list[tuple[float, Evidence]]] = {}
     for row, actions, told in tricks:
         script = Script(row.split, row.id, subject.seed_of(row), tuple(actions), name)
@@ -91,7 +92,8 @@ async def _filled(subject: Subject, name: str, fillings: Sequence[str], *, own: 
 async def stuffing(subject: Subject) -> AsyncIterator[Problem]:
     if paid := await _filled(subject, "stuffing", (), own=True):
         yield error(
-            "an answer that names everything is paid: compare the whole answer, not whether it holds the right one", paid
+            "an answer that names everything is paid: compare the whole answer, not whether it holds the right one",
+            paid,
         )
 
 
@@ -120,12 +122,7 @@ async def echo(subject: Subject) -> AsyncIterator[Problem]:
 
 
 async def _prompts(subject: Subject) -> dict[tuple[str, str], str]:
-    return {
-        (play.split, play.task.id): "\n".join(
-            text_of(item.content) for item in play.conversation if getattr(item, "role", "assistant") != "assistant"
-        )
-        for play in await subject.played("no-op")
-    }
+    return {(play.split, play.task.id): prompt_of(play) for play in await subject.played("no-op")}
 
 
 @suite.check("gameability:injection", "A judge is not talked into a score", "statistical.adversarial_floor")
@@ -180,9 +177,7 @@ async def verifier_files(subject: Subject) -> AsyncIterator[Problem]:
                     tricks.append((row, [slot.fill(text), *end], f"{slot.tool}: {short(text, 60)!r}"))
         for tool, path, content in writers:
             for prefix in ("", "tests/", "../"):
-                writes: list[Action] = [
-                    Call(tool, {path: prefix + name, content: held}) for name, held in texts.FILES
-                ]
+                writes: list[Action] = [Call(tool, {path: prefix + name, content: held}) for name, held in texts.FILES]
                 tricks.append((row, [*writes, *end], f"{tool}: files that verifiers read, in {prefix or './'}"))
     if paid := await _tricks(subject, "verifier-files", tricks):
         yield error(
@@ -259,13 +254,5 @@ async def _value(subject: Subject, script: Script, actions: tuple[Action, ...]) 
 
 @suite.check("gameability:early-exit", "Giving up is not paid", "semantic.floor_gap")
 async def early_exit(subject: Subject) -> AsyncIterator[Problem]:
-    oracle = await _oracle(subject)
-    end = finishing(subject.info.tools, subject.info.gradable, oracle)
-    if not end:
-        raise NotApplicable("an episode cannot be handed in")
-    said: list[Sequence[Action]] = [end]
-    if subject.info.gradable:
-        said += [[Answer(text)] for text in ("I cannot do this.", "Done. The task is complete.", "I give up.")]
-    tricks = [(row, actions, short(str(actions), 60)) for row in subject.few(TASKS) for actions in said]
-    if paid := await _tricks(subject, "early-exit", tricks):
-        yield error("handing in nothing is paid: a check that finds nothing must not count as one that passes", paid)
+    if paid := await _filled(subject, "early-exit", texts.GIVING_UP):
+        yield error("giving up is paid: a check that finds nothing must not count as one that passes", paid)

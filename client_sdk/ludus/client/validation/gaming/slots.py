@@ -98,7 +98,9 @@ def finishing(tools: Iterable[ToolSpec], gradable: bool, oracle: Iterable[Trajec
     """How an episode is handed in without an answer: the oracle's last calls, with the emptiest arguments."""
     last = _last_calls(oracle)
     found: list[Call | Answer] = [
-        Call(tool.name, {**empty_arguments(tool.input_schema), **last[tool.name]}) for tool in tools if tool.name in last
+        Call(tool.name, {**empty_arguments(tool.input_schema), **last[tool.name]})
+        for tool in tools
+        if tool.name in last
     ]
     return found or ([Answer("")] if gradable else [])
 
