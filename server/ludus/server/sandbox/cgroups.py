@@ -100,14 +100,14 @@ class Meter:
         self._group = Group(places, version)
 
     @classmethod
-    def of(cls, pid: int, name: str) -> Meter | None:
-        """The meter of a process's group, which has `name` in its own; None where it cannot be seen.
+    def of(cls, pid: int, box: str) -> Meter | None:
+        """The meter of a process's group, which has `box` in its name; None where it cannot be seen.
 
         An engine elsewhere numbers its processes as it likes: here the number may be anybody's.
         """
         found: dict[str, Path] = {}
         for controllers, path in _memberships(str(pid)):
-            if name not in path:
+            if box not in path:
                 continue
             for name in controllers.split(","):
                 if name in (*_NEEDED, "cpuacct"):
