@@ -38,7 +38,7 @@ def test_intervals_hold_the_true_rates_and_the_band_its_tasks(ludus: Ludus, url:
     assert told["band"]["low"] == 0.2
     assert told["band"]["estimate_interval"][0] <= 0.5 <= told["band"]["estimate_interval"][1]
     assert [(one["level"], one["tasks"], one["attempts"]) for one in told["levels"]] == [
-        ("hard", 10, 160), ("easy", 10, 160),
+        ("easy", 10, 160), ("hard", 10, 160),
     ]  # fmt: skip
     assert told["pass_at"]["16"]["value"] > told["pass_at"]["1"]["value"] == told["pass_rate"]
 

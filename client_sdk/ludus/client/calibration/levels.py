@@ -34,7 +34,9 @@ class Levels:
     by: str
     """The field or component, or `MEASURED`."""
     tasks: dict[str, list[str]]
-    """Task ids by level, in the order to be shown in."""
+    """Task ids by level."""
+    ordered: bool
+    """Whether the levels stand in an order of their own, as numbers do and names do not."""
     halved: bool = False
     """Whether the levels come from the first, third, … scored episode of each task, so that only the others say
     anything unbiased about them."""
@@ -61,9 +63,9 @@ def levels_of(
     for name in USUAL_FIELDS if by is None else (by,):
         values = {task: _field(one.task.fields, name) for task, one in rows.items()}
         if any(value is not _MISSING for value in values.values()):
-            return Levels(name, _grouped(values))
+            return Levels(name, *_grouped(values))
     if by is None:
-        return Levels(MEASURED, _quarters(scored, passed), halved=True)
+        return Levels(MEASURED, _quarters(scored, passed), ordered=True, halved=True)
     components = _components(scored, by)
     if not components:
         fields = sorted({name for one in rows.values() for name in one.task.fields})
@@ -72,7 +74,7 @@ def levels_of(
             f"tasks cannot be grouped by {by!r}: it is neither a public field ({', '.join(fields) or 'none here'}) "
             f"nor a reward component ({', '.join(parts) or 'none here'})"
         )
-    return Levels(by, _grouped({task: components.get(task, _MISSING) for task in rows}))
+    return Levels(by, *_grouped({task: components.get(task, _MISSING) for task in rows}))
 
 
 def ranked_half(scored: Sequence[Trajectory]) -> Sequence[Trajectory]:
@@ -106,18 +108,19 @@ def _components(scored: Mapping[str, Sequence[Trajectory]], name: str) -> dict[s
     return {task: statistics.fmean(values) for task, values in found.items() if values}
 
 
-def _grouped(values: Mapping[str, Any]) -> dict[str, list[str]]:
+def _grouped(values: Mapping[str, Any]) -> tuple[dict[str, list[str]], bool]:
+    """The groups, and whether they have an order."""
     present = [value for value in values.values() if value is not _MISSING]
     groups: dict[str, list[str]] = {}
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in present):
         label = _ranges(present)
         for task, value in sorted(values.items(), key=lambda pair: (pair[1] is _MISSING, _number(pair[1]))):
             groups.setdefault(MISSING if value is _MISSING else label(value), []).append(task)
-        return groups
+        return groups, True
     for task, value in values.items():
         name = MISSING if value is _MISSING else value if isinstance(value, str) else json.dumps(value, sort_keys=True)
         groups.setdefault(name, []).append(task)
-    return groups
+    return groups, False
 
 
 def _number(value: Any) -> float:

@@ -157,6 +157,7 @@ class Calibration(_Part):
     halved: bool
     """Whether tasks were grouped by one half of their episodes and `levels` tells of the other half."""
     levels: tuple[LevelFigures, ...]
+    """Numbers in their order, names from the easiest to the hardest."""
     steps: Spread | None
     turns: Spread | None
     seconds: Spread | None
@@ -302,6 +303,8 @@ def _levels(
                 unscored=sum(len(tasks[name]) - len(scored[name]) for name in names),
             )
         )
+    if not levels.ordered:
+        found.sort(key=lambda one: (-(one.pass_rate or 0.0), one.level))
     return tuple(found)
 
 
