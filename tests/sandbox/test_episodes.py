@@ -178,6 +178,16 @@ async def test_the_environment_of_the_documentation_works(host: Start, trainer: 
     assert await graded(running, trainer, episode) == 0.0
 
 
+async def test_the_environment_of_the_documentation_with_an_allowlist_tells_what_was_refused(
+    host: Start, trainer: Principal
+) -> None:
+    needs_bubblewrap()
+    running = await host(load_environment(f"{ROOT}/docs/snippets/packages.py:Packages"))
+    fetch = "python3 -c \"import urllib.request as u; u.urlopen('https://example.org/')\""
+    _, shown = await played(running, trainer, "packages", fetch)
+    assert shown == ["\nnetwork: refused example.org:443: it is not on the allowlist"]
+
+
 async def test_an_environment_without_settings_says_what_it_lacks() -> None:
     class Plain(Environment[Task]):
         splits = {"train": Split([Task(id="one")])}
