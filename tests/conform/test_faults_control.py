@@ -102,6 +102,32 @@ def a_step_key_may_be_reused(app: LudusApp) -> None:
     _renumber(app, lambda episode, params: params.key in (episode.keys or {}) and not _same(episode, params))
 
 
+def _other_turns(app: LudusApp, turn_of: Callable[[Any, Any], Any]) -> None:
+    """Let steps belong to other turns than they say: to what `turn_of` makes of the earlier record and the params."""
+    host: Any = app.context.host
+    submit = host.submit
+
+    def changed(params: Any, principal: Any) -> Any:
+        keys = host._register.owned(params.episode, principal).keys or {}
+        return submit(params.model_copy(update={"turn": turn_of(keys.get(params.key), params)}), principal)
+
+    host.submit = changed
+
+
+@faults.caught_by("channel/turn_key")
+def a_key_may_be_reused_for_another_turn(app: LudusApp) -> None:
+    _other_turns(app, lambda record, params: params.turn if record is None else record.turn)
+
+
+@faults.caught_by("mcp/turns_over")
+def a_turn_that_is_over_takes_calls(app: LudusApp) -> None:
+    def turn_of(record: Any, params: Any) -> Any:
+        over = record is None and params.turn is not None and params.turn.number < 3 and params.step > 1
+        return None if over else params.turn
+
+    _other_turns(app, turn_of)
+
+
 @faults.caught_by("channel/grade_once")
 def a_grade_sent_again_is_graded_again(app: LudusApp) -> None:
     seen: Counter[str] = Counter()

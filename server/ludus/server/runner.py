@@ -19,7 +19,7 @@ from ludus.protocol.rewards import RewardEntry, total
 from ludus.server import boundary, scoring, turns
 from ludus.server.episode import Episode, StepRecord
 from ludus.server.journal import Asked, Journal, Settled
-from ludus.server.noise import Hit
+from ludus.server.noise import Hit, Noise
 from ludus.server.results import Reading, ToolError, cut, read, read_reward
 from ludus.server.tools import InvalidArguments, StepContext, Tool
 from ludus.server.workers import Workers
@@ -181,7 +181,7 @@ class StepRunner:
         if tool is None:
             have = ", ".join(episode.tools)
             return self._refusal(record, "unknown_tool", f"There is no tool {record.tool!r}. Tools: {have}.")
-        hit = self._hit(episode, record)
+        hit = None if (noise := episode.published.cls.noise) is None else _hit(noise, episode, record)
         if hit is not None and hit.kind == "delay":
             deadline = await self._delay(episode, record, hit.seconds(), deadline)
         arguments = tool.arguments(
@@ -201,13 +201,6 @@ class StepRunner:
             return result
         record.noise, record.truth = hit.kind, result
         return told
-
-    def _hit(self, episode: Episode, record: StepRecord) -> Hit | None:
-        """The noise that befalls a call; none on the last step that the limit allows, which nothing could make good."""
-        noise, last = episode.published.cls.noise, episode.limits.max_steps
-        if noise is None or (last is not None and record.number >= last):
-            return None
-        return noise.draw(episode.luck, record.number)
 
     async def _delay(self, episode: Episode, record: StepRecord, seconds: float, deadline: float) -> float:
         """Wait before a call, and give its new deadline: later by as much, but not later than the episode's."""
@@ -333,6 +326,12 @@ class StepRunner:
             elif allowed is not None and episode.shown_chars >= allowed:
                 reason = EndReason.OBSERVATION_LIMIT
         return result, reason
+
+
+def _hit(noise: Noise, episode: Episode, record: StepRecord) -> Hit | None:
+    """The noise that befalls a call; none on the last step that the limit allows, which nothing could make good."""
+    last = episode.limits.max_steps
+    return None if last is not None and record.number >= last else noise.draw(episode.luck, record.number)
 
 
 def _entered(episode: Episode, record: StepRecord, result: StepResult) -> StepResult:

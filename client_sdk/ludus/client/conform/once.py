@@ -82,6 +82,28 @@ async def step_key(bench: Bench) -> None:
         await bench.refused(4092, "episodes/step", **{**params, **other})
 
 
+@suite.check("a step's key used with another turn is refused", "TURN-4", negative=True)
+async def turn_key(bench: Bench) -> None:
+    episode = (await bench.start())["episode"]
+    params = {"episode": episode, "step": 1, "tool": NO_TOOL[0], "arguments": {}, "key": new_key()}
+    await bench.must("episodes/step", **params, turn={"number": 1})
+    for other in ({"turn": {"number": 2}}, {"turn": {"number": 1, "last": False}}, {}):
+        await bench.refused(4092, "episodes/step", **params, **other)
+
+
+@suite.check("a call of a turn that is over is refused, and uses up no number", "CALL-6", "KEY-6", negative=True)
+async def turns_over(bench: Bench) -> None:
+    episode = (await bench.start())["episode"]
+    step = {"episode": episode, "tool": NO_TOOL[0], "arguments": {}}
+    marks = ({"number": 2, "last": False}, {"number": 2}, {"number": 4})
+    for number, mark in enumerate(marks, start=1):
+        await bench.must("episodes/step", **step, step=number, turn=mark, key=new_key())
+        for over in (1, 2) if mark.get("last", True) else (1,):
+            turn = {"number": over}
+            await bench.refused(-32602, "episodes/step", **step, step=number + 1, turn=turn, key=new_key())
+    expect_equal(await bench.count_steps(episode), len(marks), "steps after the refusals")
+
+
 @suite.check("the same key in two episodes, or for a start and a step, is two keys", "KEY-5")
 async def keys_apart(bench: Bench) -> None:
     key = new_key()
