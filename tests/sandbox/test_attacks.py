@@ -63,6 +63,7 @@ EXHAUSTION = [
     py("fork bomb of sessions that ignore signals",
        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True:\n  try:\n    if os.fork() == 0: os.setsid()\n"
        "  except OSError: time.sleep(.001)", "processes", "cpu_seconds"),
+    sh("fork bomb that gives up", "for n in $(seq 40); do sleep 1 & done; sleep 0.1", "processes"),
     py("vfork chain that only respawns", "while True:\n  try:\n    if os.fork(): os._exit(0)\n  except OSError: pass"
        , ),
     py("thread bomb", "e = threading.Event()\nwhile True:\n  try: threading.Thread(target=e.wait).start()\n"
@@ -81,7 +82,7 @@ EXHAUSTION = [
        "  if i < 0: sys.exit(1)\n  p = libc.shmat(i, None, 0)\n  ctypes.memset(p, 1, 8_000_000)\n"
        "  libc.shmdt(ctypes.c_void_p(p)); held += 8\nprint('BREACH')", "memory", ""),
     py("zip bomb into memory",
-       "z = zlib.compressobj(9); s = b''.join(z.compress(bytes(1 << 20)) for _ in range(300)) + z.flush()\n"
+       "z = zlib.compressobj(1); s = b''.join(z.compress(bytes(1 << 20)) for _ in range(150)) + z.flush()\n"
        "kept = zlib.decompress(s)\nkept = bytearray(kept) + kept; time.sleep(5)", "memory", ""),
     py("zip bomb onto the disk",
        "z = zlib.compressobj(9); s = b''.join(z.compress(bytes(1 << 20)) for _ in range(64)) + z.flush()\n"

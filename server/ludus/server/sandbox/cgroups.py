@@ -132,6 +132,10 @@ class Meter:
         """See `Group.broken`."""
         return self._group.broken()
 
+    def most_tasks(self) -> int:
+        """The most tasks that it ever had; 0 where the kernel does not tell."""
+        return _number(self._places["pids"] / "pids.peak")
+
 
 def _number(file: Path) -> int:
     try:

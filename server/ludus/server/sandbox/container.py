@@ -47,6 +47,8 @@ _WHERE: Final = f"cat {_BOOT_ID}; readlink /proc/self/ns/net"
 _RENDEZVOUS_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.1
 _END_SECONDS: Final = 5.0
+_BESIDE: Final = 2
+"""Tasks that are not the command's: the first process, and the shell above it."""
 _EXIT_LOOKS: Final = 400
 _GRACE_SECONDS: Final = 20.0
 _ERRORS: Final = (docker.errors.DockerException, requests.exceptions.RequestException, OSError)
@@ -213,7 +215,7 @@ class ContainerBox(Box):
         shell = await self._next
         self._next = None
         output = _Output(allowed.output)
-        before, met = self._usage(), self._broken()
+        before, met = self._usage(), self._met()
         began = time.monotonic()
         try:
             limit, usage = await self._attend(shell, line, stdin, allowed, output, before)
@@ -221,13 +223,14 @@ class ContainerBox(Box):
             if self._closing is not None:
                 raise EOFError("it has been closed")
             code = None if self._lost else await asyncio.to_thread(self._exit_code, shell.id)
+            met_now = self._met()
         finally:
             shell.close()
         if code is not None and code > 128 and limit is None:
             await self._end_all()  # what ended may have been the shell, before it could end the rest
-        after, met_now = self._usage(), self._broken()
+        after = self._usage()
         if limit is None and code != 0:
-            limit = "memory" if met_now[0] > met[0] else "processes" if met_now[1] > met[1] else None
+            limit = _met_quietly(met, met_now, allowed)
         if not self._lost:
             self._bury()
             self._next = asyncio.create_task(asyncio.to_thread(self._open_shell))
@@ -308,8 +311,8 @@ class ContainerBox(Box):
     def _usage(self) -> Usage:
         return Usage() if self._meter is None else self._meter.read()
 
-    def _broken(self) -> tuple[int, int]:
-        return (0, 0) if self._meter is None else self._meter.broken()
+    def _met(self) -> tuple[int, int, int]:
+        return (0, 0, 0) if self._meter is None else (*self._meter.broken(), self._meter.most_tasks())
 
     # ── files ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -446,10 +449,21 @@ async def _read(connection: socket.socket, output: _Output) -> None:
 def _broken(usage: Usage, before: Usage, allowed: Limits) -> LimitName | None:
     if usage.memory > allowed.memory:
         return "memory"
-    # The first process, and the shell above the command.
-    if usage.tasks > allowed.processes + 2:
+    if usage.tasks > allowed.processes + _BESIDE:
         return "processes"
     return "cpu_seconds" if usage.cpu - before.cpu > allowed.cpu_seconds else None
+
+
+def _met_quietly(before: tuple[int, int, int], after: tuple[int, int, int], allowed: Limits) -> LimitName | None:
+    """The limit that made calls of a command fail.
+
+    The shell's own limit on processes counts no refusals. But it refuses where there are as many as it allows, and the
+    most that there were is told.
+    """
+    if after[0] > before[0]:
+        return "memory"
+    crowded = before[2] < allowed.processes + _BESIDE + 1 <= after[2]
+    return "processes" if after[1] > before[1] or crowded else None
 
 
 def _result(
@@ -470,7 +484,7 @@ def _result(
 
 def _limits(allowed: Limits) -> str:
     """The shell's own limits. That on processes is below the container's, so that a shell to end them still starts."""
-    processes = allowed.processes + 2
+    processes = allowed.processes + _BESIDE
     return (
         f"ulimit -t {int(allowed.cpu_seconds) + 1}; ulimit -f {allowed.file_size // 512}; "
         f"{{ ulimit -u {processes} || ulimit -p {processes}; }} 2>/dev/null"
