@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
 import pytest
-from desks import OPEN, PAGE, SECRET, Desk, Judged, Player
+from desks import OPEN, PAGE, SECRET, Desk, Graded, Judged, Player
 
 from ludus.protocol import EndReason, EpisodeLimits, NoiseKind, text_of
 from ludus.protocol import episodes as e
@@ -135,19 +135,20 @@ async def test_a_repeated_key_gets_the_same_answer_and_calls_nothing(sit: Sit) -
 
 
 @pytest.mark.requirement("NOISE-4")
+@pytest.mark.parametrize("cls", [Graded, Judged])
 @pytest.mark.parametrize("kind", ["lost_answer", "delay", "truncation", "flaky_output"])
-async def test_rewards_are_those_of_the_same_calls_without_noise(sit: Sit, kind: NoiseKind) -> None:
+async def test_rewards_are_those_of_the_same_calls_without_noise(sit: Sit, kind: NoiseKind, cls: Any) -> None:
     totals = []
     for noise in (None, always(kind)):
-        player = await sit(noise, cls=Judged)
+        player = await sit(noise, cls=cls)
         for _ in range(3):
             await player.call("page")
         await player.call("buy", amount=99)
         await player.grade()
         totals.append((await player.rewards()).total)
     assert totals[0] == totals[1]
-    assert totals[0].value is not None
-    assert totals[0].value > 2.0
+    assert totals[0].components["whole"].value == 1.0
+    assert totals[0].components["clean"].value == 0.75
 
 
 @pytest.mark.requirement("NOISE-4")

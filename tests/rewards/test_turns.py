@@ -231,6 +231,38 @@ async def test_calls_that_end_at_the_same_time_are_judged_once(sit: Sit) -> None
     assert len(JUDGED) == 1
 
 
+class Slow(Talking):
+    """Takes its time over the first turn."""
+
+    name = "slow"
+
+    @metric(when="turn")
+    async def slow(self, turn: TakenTurn) -> float:
+        """Wait for a gate."""
+        if turn.number == 1:
+            await GATES.setdefault("judge", asyncio.Event()).wait()
+        return 1.0
+
+
+@pytest.mark.requirement("TURN-2")
+async def test_a_turn_sees_its_calls_though_one_of_them_still_waits_for_the_turn_before_to_be_judged(sit: Sit) -> None:
+    player = await sit(Slow)
+    await player.call("say", turn(1, last=False), text="x")
+    first, second = player.submit("wait", turn(2, last=False), gate="a"), player.submit("wait", turn(2), gate="b")
+    await until(lambda: {"a", "b"} <= GATES.keys())
+    GATES["a"].set()
+    await until(lambda: "judge" in GATES)
+    GATES["b"].set()
+    late = await second
+    assert late.reward is not None
+    assert (late.reward.value, [step.number for step in JUDGED[-1].steps]) == (2.0, [2, 3])
+    GATES["judge"].set()
+    early = await first
+    assert early.reward is not None
+    assert early.reward.value == 1.0
+    assert await player.log() == [("turn", 2, 3, 2.0), ("turn", 1, 1, 1.0)]
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(calls=st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.booleans()), max_size=12))
 async def test_every_call_is_judged_in_exactly_one_turn(calls: list[tuple[int, bool, bool]]) -> None:
@@ -402,7 +434,9 @@ async def test_stored_turns_are_judged_again_as_they_were(client: Client, tmp_pa
         writer.write(trajectory)
     then = list(JUDGED)
     JUDGED.clear()
-    (again,) = (await rescore(list(read_stored(tmp_path / "runs.jsonl")), [Talking])).rescored
+    (stored,) = read_stored(tmp_path / "runs.jsonl")
+    assert stored.marks() == {1: turn(1, last=False, text="first I think"), 2: turn(1), 3: turn(3)}
+    (again,) = (await rescore([stored], [Talking])).rescored
     assert (again.problem, again.diverged, again.changed, again.components()) == (None, None, False, {})
     assert JUDGED == then
 

@@ -66,11 +66,17 @@ def whole(attempt: Any) -> bool:
 CHECKS: list[Check] = [check(whole, name="whole"), NoErrors(name="clean"), Efficiency(2, 6, name="quick")]
 
 
-class Judged(Desk):
-    """A desk whose rubric looks at the way."""
+class Graded(Desk):
+    """A desk whose rubric looks at the way, at the end."""
+
+    name = "graded"
+    rubric = CHECKS
+
+
+class Judged(Graded):
+    """A desk that looks at each step, too."""
 
     name = "judged"
-    rubric = CHECKS
 
     @reward(when="step", weight=0.5)
     def reading(self, step: TakenStep) -> bool:
