@@ -3,14 +3,43 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-from ludus.server import Answer, Call, Candidate, Environment, EpisodeLimits, Private, Result, StepResult, Task, tool
+from ludus.server import (
+    Answer,
+    Call,
+    Candidate,
+    Environment,
+    EpisodeLimits,
+    Private,
+    Result,
+    StepResult,
+    Task,
+    ToolError,
+    tool,
+)
+
+C = TypeVar("C", bound=type)
+
+
+def planting() -> tuple[dict[str, str], Callable[[str], Callable[[C], C]]]:
+    """Names of findings by names of faulty classes, and a decorator `fault(kind)` that adds to them."""
+    found: dict[str, str] = {}
+
+    def fault(kind: str) -> Callable[[C], C]:
+        def plant(cls: C) -> C:
+            found[cls.__name__] = kind
+            return cls
+
+        return plant
+
+    return found, fault
 
 
 class Sum(Task):
@@ -20,9 +49,10 @@ class Sum(Task):
 
 
 def make_sum(split: str, index: int) -> Sum:
-    rng = random.Random(f"{split}-{index}")
-    a, b = rng.randint(100, 499), 500 + 2 * rng.randint(1, 100) + (split == "test")
-    return Sum(id=f"{split}-{index}", a=a, b=b, answer=str(a + b))
+    """No two have the same sum: answers that are alike by chance would look like a habit."""
+    a = random.Random(f"{split}-{index}").randint(100, 499)
+    total = 601 + 29 * index + 13 * (split == "test")
+    return Sum(id=f"{split}-{index}", a=a, b=total - a, answer=str(total))
 
 
 def sums(split: str, count: int = 12) -> list[Sum]:
@@ -166,7 +196,10 @@ class Coding(Environment[Sum]):
             path: where, in the work folder.
             content: what it shall hold.
         """
-        (self.files / Path(path).name).write_text(content)
+        name = Path(path).name
+        if not re.fullmatch(r"[\w.-]{1,100}", name) or name in (".", ".."):
+            raise ToolError("Name a file.")
+        (self.files / name).write_text(content)
         return "Written."
 
     @tool(ends=True)
@@ -211,7 +244,7 @@ def choices(split: str) -> list[Choice]:
 
 
 class Choices(Environment[Choice]):
-    """Choose one of four towns: the right one stands among the others, which is no leak, and guessing earns a quarter."""
+    """Choose one of four towns. That the right one stands among the others is no leak, and guessing earns a quarter."""
 
     splits: ClassVar[Any] = {"train": choices("train"), "test": choices("test")}
     reward_range = (0.0, 1.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import Final
 
 from ludus.client.authored import AuthoredEnvironments
@@ -19,15 +19,18 @@ class OraclePolicy:
     The environment's class is imported here, beside the policy; see `ludus.client.authored`.
 
     Args:
-        source: NAME, `module:Class` or `path/file.py:Class`, or several of them; with None, the class is found by the
-            environment's name among the installed ones (entry-point group `ludus.environments`).
+        source: NAME, `module:Class` or `path/file.py:Class`, or environments that are at hand; with None, the class is
+            found by the environment's name among the installed ones (entry-point group `ludus.environments`).
     """
 
     sees_rewards = True
 
-    def __init__(self, source: str | Sequence[str] | None = None) -> None:
+    def __init__(self, source: str | AuthoredEnvironments | None = None) -> None:
         self.name = "oracle"
-        self._authored = AuthoredEnvironments(*([source] if isinstance(source, str) else source or ()))
+        if isinstance(source, AuthoredEnvironments):
+            self._authored = source
+        else:
+            self._authored = AuthoredEnvironments(*([source] if source is not None else ()))
 
     def begin(self, conversation: Conversation) -> EpisodePolicy:
         """The oracle of one task.

@@ -90,21 +90,29 @@ async def leakage(subject: Subject) -> AsyncIterator[Problem]:
             secrets.setdefault(path, {})[row.split, row.id] = value
     if not secrets:
         raise NotApplicable("the tasks have no private fields")
-    leaks: list[Evidence] = []
+    found: list[Evidence] = []
     for path, values in secrets.items():
         for place in ("the prompt", "the tools", "an observation", "an error", "the public fields"):
-            leaks += _leaks(path, values, {key: dict(read.places())[place] for key, read in texts.items()}, place)
-    if leaks:
+            found += leaks(path, values, {key: dict(read.places())[place] for key, read in texts.items()}, place)
+    if found:
         yield error(
             "private fields are shown to the policy: keep them out of prompts, observations and messages until the "
             "episode is over",
-            leaks,
+            found,
         )
 
 
-def _leaks(
+def leaks(
     path: str, values: Mapping[tuple[str, str], str], texts: Mapping[tuple[str, str], str], place: str
 ) -> list[Evidence]:
+    """Where the private values under a path stand in the texts of their own tasks, and not by chance.
+
+    Args:
+        path: the private field.
+        values: its value by split and task.
+        texts: what the policy reads, by split and task.
+        place: which text it is, in words.
+    """
     own = [key for key, value in values.items() if key in texts and _stands(value, texts[key])]
     if not own:
         return []
@@ -125,7 +133,7 @@ def _leaks(
         return clear
     tried = sum(key in texts for key in values)
     distinct = len(set(values.values()))
-    if distinct > 1 and _fisher(len(own), tried, cross, total) < CHANCE:
+    if distinct > 1 and fisher(len(own), tried, cross, total) < CHANCE:
         offered = sum(_offered(key, values, texts) for key in own)
         return [] if offered > len(own) / 2 else found
     return []
@@ -158,7 +166,7 @@ def _is_long(value: str) -> bool:
     return len(value) >= LONG
 
 
-def _fisher(own: int, tried: int, cross: int, total: int) -> float:
+def fisher(own: int, tried: int, cross: int, total: int) -> float:
     """The chance of at least `own` of `tried` hits, given all hits (Fisher's exact test, one-sided)."""
     if not total:
         return 1.0

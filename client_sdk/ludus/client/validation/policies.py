@@ -10,12 +10,12 @@ from ludus.client.policies.base import Conversation, PolicyResult, Turn
 from ludus.protocol.actions import Answer, Call
 
 
-async def nothing(conversation: Conversation) -> PolicyResult:
+async def no_op(conversation: Conversation) -> PolicyResult:
     """End the episode at once, without a word."""
     return Turn((), stopped="final_message")
 
 
-async def empty_calls(conversation: Conversation) -> PolicyResult:
+async def empty(conversation: Conversation) -> PolicyResult:
     """Call each tool once with the emptiest arguments that its schema allows, then hand in an empty answer."""
     if conversation.turn <= len(conversation.tools):
         tool = conversation.tools[conversation.turn - 1]

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from ludus.client import connect
+from ludus.client.authored import AuthoredEnvironments
 from ludus.client.client import Client
 from ludus.client.environment import RemoteEnvironment
 from ludus.client.validation import contract, distinct, gaming, leakage, repeats, resources, scores
@@ -19,7 +20,7 @@ from ludus.client.validation.settings import Settings
 from ludus.client.validation.subject import Subject, subject_of
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, LudusError
 
-_SUITES: Final = (contract, scores, repeats, leakage, distinct, gaming, resources)
+_SUITES: Final = (contract, repeats, scores, leakage, distinct, gaming, resources)
 
 CHECKS: Final[tuple[Check, ...]] = tuple(check for module in _SUITES for check in module.suite.checks)
 """All checks, in their order."""
@@ -110,11 +111,12 @@ async def validate(
     """
     if not targets or (len(targets) > 1 and any("://" in target for target in targets)):
         raise ValueError("validate one address, or one or more environments by name, module:Class or file.py:Class")
-    run = _Run(", ".join(targets), settings or Settings(), only, strict, on_verdict)
+    authors = AuthoredEnvironments(*(sources if "://" in targets[0] else targets))
+    run = _Run(", ".join(targets), authors, settings or Settings(), only, strict, on_verdict)
     async with AsyncExitStack() as stack:
         if "://" in targets[0]:
             client = await stack.enter_async_context(connect(targets[0], token=token, wire=wire))  # type: ignore[arg-type]
-            return [await run.check(client, name, sources) for name in await _names(client, environments)]
+            return [await run.check(client, name) for name in await _names(client, environments)]
         try:
             process = await stack.enter_async_context(serving(targets, hash_seed=1))
         except AuthoringError as refusal:
@@ -122,7 +124,7 @@ async def validate(
         second = _Second(targets, stack)
         client = await stack.enter_async_context(connect(process.url))
         names = await _names(client, environments)
-        return [await run.check(client, name, targets, process=process, second=second) for name in names]
+        return [await run.check(client, name, process=process, second=second) for name in names]
 
 
 async def _names(client: Client, wanted: Collection[str] | None) -> list[str]:
@@ -155,6 +157,7 @@ class _Second:
 @dataclass(frozen=True, slots=True)
 class _Run:
     target: str
+    authors: AuthoredEnvironments
     settings: Settings
     only: Collection[str] | None
     strict: bool
@@ -172,7 +175,6 @@ class _Run:
         self,
         client: Client,
         name: str,
-        sources: Sequence[str],
         *,
         process: ServerProcess | None = None,
         second: _Second | None = None,
@@ -188,7 +190,7 @@ class _Run:
 
         verdicts: list[Verdict] = []
         subject = await subject_of(
-            environment, info, self.settings, sources=sources, process=process,
+            environment, info, self.settings, authors=self.authors, process=process,
             second=elsewhere if second is not None else None,
         )  # fmt: skip
         for check in CHECKS:

@@ -13,7 +13,7 @@ from ludus.client.policies import OraclePolicy, Policy, RandomPolicy
 from ludus.client.rollout import Harness, episode_seed, rollout_all
 from ludus.client.trajectory import Trajectory
 from ludus.client.validation.checks import Evidence, NotApplicable
-from ludus.client.validation.policies import empty_calls, nothing
+from ludus.client.validation.policies import empty, no_op
 from ludus.client.validation.served import ServerProcess
 from ludus.client.validation.settings import Settings
 from ludus.client.validation.transcripts import Script, Transcript, perform, perform_together, script_of
@@ -123,9 +123,9 @@ class Subject:
             case "random":
                 return RandomPolicy(self.settings.seed)
             case "no-op":
-                return nothing
+                return no_op
             case "empty":
-                return empty_calls
+                return empty
         if self.oracle is None:
             raise NotApplicable(self.unauthored)
         if not self.has_oracle:
@@ -233,17 +233,18 @@ async def subject_of(
     info: EnvironmentInfo,
     settings: Settings,
     *,
-    sources: Sequence[str] = (),
+    authors: AuthoredEnvironments | None = None,
     process: ServerProcess | None = None,
     second: Second | None = None,
 ) -> Subject:
     """Draw the tasks to play, and find the environment's code."""
     authored, oracle = None, None
+    if authors is None:
+        authors = AuthoredEnvironments()
     try:
-        authored = AuthoredEnvironments(*sources).published(info.name)
-        oracle = OraclePolicy(sources)
+        authored, oracle = authors.published(info.name), OraclePolicy(authors)
     except (NotFound, ImportError):
-        if sources:
+        if authors.sources:
             raise
     sampled = [Sampled(split, await _sample(environment, split, settings)) for split in info.splits]
     subject = Subject(environment, info, tuple(sampled), settings, process=process, second=second)

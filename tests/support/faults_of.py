@@ -1,0 +1,32 @@
+"""Reports of `ludus validate` on the environments of tests/validation/faults, made once per module."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from ludus.client.validation import Report, Settings, validate
+from ludus.server.catalog import snake_case
+
+FAULTS: Final = Path(__file__).parents[1] / "validation" / "faults"
+sys.path.insert(0, str(FAULTS))
+
+QUICK: Final = Settings(tasks=4, turns=12, step_seconds=0.5)
+
+
+def planted(module: str) -> dict[str, str]:
+    """The finding of each faulty class of a module."""
+    found: dict[str, str] = importlib.import_module(module).FAULTS
+    return found
+
+
+@cache
+def reports(module: str, names: tuple[str, ...]) -> dict[str, Report]:
+    """The report on each class of a module, all served by one process."""
+    targets = [f"{FAULTS / module}.py:{name}" for name in names]
+    found = {report.environment: report for report in asyncio.run(validate(*targets, settings=QUICK))}
+    return {name: found[snake_case(name)] for name in names}

@@ -1,0 +1,58 @@
+"""Nothing is found where nothing is wrong: environments made for this, and all that are registered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+from faults_of import FAULTS, QUICK, reports
+from sound import SOUND
+
+from ludus.client.validation import validate
+
+LUDUS = Path(sys.executable).with_name("ludus")
+SNIPPETS = Path(__file__).parents[2] / "docs" / "snippets"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", SOUND)
+def test_nothing_is_found_where_nothing_is_wrong(name: str) -> None:
+    report = reports("sound", SOUND)[name]
+    assert report.findings == ()
+    assert report.passed
+    assert [verdict.detail for verdict in report.verdicts if verdict.status == "broken"] == []
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", sorted(entry.name for entry in entry_points(group="ludus.environments")))
+def test_every_registered_environment_and_variant_passes_the_strict_command(name: str, tmp_path: Path) -> None:
+    out = tmp_path / "report.json"
+    command = [LUDUS, "validate", name, "--strict", "--tasks", "4", "--json", "--out", out]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    assert told == json.loads(out.read_text())
+    assert {one["environment"].split("-")[0] for one in told} == {name}
+    assert all(one["passed"] and one["counts"]["passed"] > 20 for one in told)
+
+
+@pytest.mark.timeout(120)
+def test_what_is_seen_from_outside_alone_finds_nothing_false(tmp_path: Path) -> None:
+    from ludus.client.validation.served import serving
+
+    async def check() -> None:
+        targets = [f"{FAULTS}/sound.py:{name}" for name in ("Sums", "Doors", "Choices")]
+        async with serving(targets, hash_seed=3) as process:
+            for report in await validate(process.url, settings=QUICK, sources=()):
+                skipped = {verdict.kind for verdict in report.verdicts if verdict.status == "skipped"}
+                assert report.findings == (), report.as_json()
+                assert {"oracle-max", "leakage", "memory", "teardown", "determinism"} <= skipped
+                told = {verdict.detail for verdict in report.verdicts if verdict.kind == "oracle-max"}
+                assert told == {"this needs the environment's code; name it with --source"}
+
+    asyncio.run(check())
