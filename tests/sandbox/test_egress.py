@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -249,6 +250,22 @@ async def test_a_second_request_behind_the_first_is_carried_out_for_nobody() -> 
         assert b"other.test" not in target.seen
         assert b"connection: close" in said.lower()
         assert [use.target for use in await proxy.finish()] == [f"allowed.test:{target.port}"]
+
+
+async def test_bytes_of_any_kind_get_an_answer_or_none_and_reach_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    chance = random.Random(5)
+    parts = [
+        b"CONNECT ", b"GET ", b"http://", b"allowed.test", b":", b"443", b"127.0.0.1", b"[::1]", b"/", b"?", b"#", b"@",
+        b" HTTP/1.1\r\n", b" HTTP/1.0\r\n", b"Host: x\r\n", b"Content-Length: ", b"5", b"\r\n", b"\r\n\r\n", b"\n",
+        b"Transfer-Encoding: chunked\r\n", b"Expect: 100-continue\r\n", b"\0", b"\xff", b"%2e", b"..", b"\\", b"xn--",
+    ]  # fmt: skip
+    async with origin() as target, way_out(*lists(target)) as (_, port):
+        for _ in range(300):
+            request = b"".join(chance.choices(parts, k=chance.randrange(1, 16)))
+            said = await asked(port, request, end=True)
+            assert said[:11] in (b"", b"HTTP/1.1 40", b"HTTP/1.1 43", b"HTTP/1.1 50"), (request, said)
+        assert target.connections == 0
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize(

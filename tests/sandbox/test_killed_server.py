@@ -37,7 +37,6 @@ class Coding(Environment[Task]):
         limits=Limits(seconds=600, processes=16, memory=96 * 2**20, disk=16 * 2**20),
     )
     verifier_sandbox = "separate"
-    max_tool_seconds = 600
 
     def prompt(self) -> str:
         return "Run commands."
