@@ -50,6 +50,16 @@ def test_any_environment_is_served_with_noise_which_fails_no_episode(
     assert json.loads(plain.stdout)["problems"] > 0, "without its noise an episode comes out differently"
 
 
+def test_an_oracle_makes_a_call_again_that_never_reached_its_tool(
+    ludus: Ludus, serve_process: Callable[..., str], world: Path
+) -> None:
+    url = serve_process(f"{world}:Sums", "--noise", "rate=0.6,kinds=tool_error,seed=1")
+    options = ("--split", "train", "--seed", "3", "--policy", "oracle", "--source", f"{world}:Sums")
+    summary = json.loads(ludus("run", url, "sums", *options, "--json").stdout)
+    assert summary["noise"]["tool_error"] > 0
+    assert (summary["failed"], summary["mean"]) == ({}, 1.0)
+
+
 def test_runs_with_one_seed_meet_the_same_noise(
     ludus: Ludus, serve_process: Callable[..., str], world: Path, noting: str, tmp_path: Path
 ) -> None:

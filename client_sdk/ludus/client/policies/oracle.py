@@ -53,25 +53,35 @@ class OraclePolicy:
 
 
 class Moves:
-    """A policy for one episode out of a generator that yields actions and receives their results."""
+    """A policy for one episode out of a generator that yields actions and receives their results.
+
+    A call that noise kept from its tool is made again: the generator knows nothing of it.
+    """
 
     def __init__(self, moves: Generator[Call | Answer, StepResult, None]) -> None:
         self._moves = moves
-        self._begun = False
+        self._latest: Call | Answer | None = None
 
     async def __call__(self, conversation: Conversation) -> PolicyResult:
         """The next action; an empty final message when there are no more."""
+        result = conversation.results[-1] if conversation.results else _NOTHING
         try:
-            if not self._begun:
-                self._begun = True
-                return next(self._moves)
-            return self._moves.send(conversation.results[-1] if conversation.results else _NOTHING)
+            if self._latest is None:
+                self._latest = next(self._moves)
+            elif not _kept_from_its_tool(result):
+                self._latest = self._moves.send(result)
+            return self._latest
         except StopIteration:
             return Answer("")
 
     async def aclose(self) -> None:
         """Let the generator end."""
         self._moves.close()
+
+
+def _kept_from_its_tool(result: StepResult) -> bool:
+    """Whether the call may be made again. Without the right to read rewards nothing tells that it ran after all."""
+    return result.error is not None and result.error.code == "unavailable" and result.noise != "lost_answer"
 
 
 _NOTHING: Final = StepResult(step=0, content=(TextBlock(text=""),))
