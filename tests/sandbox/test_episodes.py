@@ -10,14 +10,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from engine import IMAGE
-from sandboxing import TIGHT, leftovers, settings_of
+from sandboxing import TIGHT, leftovers, remains, settings_of
 
 from ludus.protocol import episodes as e
 from ludus.protocol.errors import EpisodeFailed, InfrastructureFailed
@@ -297,7 +296,7 @@ def test_a_killed_server_leaves_nothing_where_nothing_isolates_it() -> None:
                 del pids[descriptor]
     assert not is_alive(owner)
     asyncio.run(reopened("unsafe-local"))
-    assert list(Path(tempfile.gettempdir()).glob(f"{owner}-*")) == []
+    assert remains(owner) == []
 
 
 def test_a_container_that_outlived_its_server_is_removed(engine_address: str, monkeypatch: pytest.MonkeyPatch) -> None:

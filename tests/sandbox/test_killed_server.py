@@ -9,7 +9,6 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 from engine import IMAGE
 from origins import origin, silent
-from sandboxing import opened
+from sandboxing import opened, remains
 
 from ludus.client import connect
 from ludus.server.sandbox.owner import _begun, is_alive
@@ -88,12 +87,6 @@ def boxes_of(owner: str) -> set[int]:
 
 def is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"T"
-
-
-def remains(owner: str) -> list[str]:
-    """What a server has left on the machine but for processes."""
-    places = [*Path("/sys/fs/cgroup").glob(f"**/{owner}-*"), *Path(tempfile.gettempdir()).glob(f"{owner}-*")]
-    return [str(place) for place in places]
 
 
 class Served:
