@@ -101,14 +101,11 @@ class Meter:
 
     @classmethod
     def of(cls, pid: int, box: str) -> Meter | None:
-        """The meter of a process's group, which has `box` in its name; None where it cannot be seen.
-
-        An engine elsewhere numbers its processes as it likes: here the number may be anybody's.
-        """
+        """The meter of a process's group, which has `box` in its name; None where it cannot be seen."""
+        if not is_in_group(pid, box):
+            return None
         found: dict[str, Path] = {}
         for controllers, path in _memberships(str(pid)):
-            if box not in path:
-                continue
             for name in controllers.split(","):
                 if name in (*_NEEDED, "cpuacct"):
                     found[name] = _ROOT / name / path
@@ -191,6 +188,14 @@ class Groups:
                 except OSError:
                     pass
         return True
+
+
+def is_in_group(pid: int, name: str) -> bool:
+    """Whether a process of this machine is in a group with `name` in its path.
+
+    An engine elsewhere, or in a virtual machine, numbers its processes as it likes: here the number is anybody's.
+    """
+    return any(name in path for _, path in _memberships(str(pid)))
 
 
 def _memberships(process: str = "self") -> Iterator[tuple[str, str]]:

@@ -18,15 +18,14 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import docker.errors
 import requests.exceptions
 
 from ludus.server.sandbox.base import Box, Command
-from ludus.server.sandbox.cgroups import Meter, Usage
-from ludus.server.sandbox.doors import Rendezvous, network_of, step_in
+from ludus.server.sandbox.cgroups import Meter, Usage, is_in_group
+from ludus.server.sandbox.doors import Rendezvous, step_in
 from ludus.server.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnsupported
 from ludus.server.sandbox.model import FileInfo, LimitName, Limits, RunResult, SandboxSettings, Snapshot
 
@@ -42,8 +41,6 @@ _END_ALL: Final = "kill -9 -1"
 _IS_FULL: Final = f"{{ stat -f -c '%a %d' {HOME} /tmp | grep -qE '^0 | 0$' && printf '\\0ludus: disk full\\0' >&2; }}"
 _DISK_FULL: Final = b"\0ludus: disk full\0"
 _NO_DIRECTORY: Final = b"\0ludus: no such directory\0"
-_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
-_WHERE: Final = f"cat {_BOOT_ID}; readlink /proc/self/ns/net"
 _RENDEZVOUS_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.1
 _END_SECONDS: Final = 5.0
@@ -130,12 +127,15 @@ class ContainerBox(Box):
         """A listening socket in the container's network."""
         if rendezvous is None:
             process = self._api.inspect_container(self._id)["State"]["Pid"]
-            boot = Path(_BOOT_ID).read_text(encoding="ascii").strip()
-            with suppress(OSError):
-                # An engine elsewhere, or in a virtual machine, numbers its processes as it likes.
-                if self._output_of(["/bin/sh", "-c", _WHERE]).split() == [boot, network_of(process)]:
-                    return step_in(process)
-            raise SandboxUnsupported("an allowlist needs a Docker engine on this machine; this one runs elsewhere")
+            if not is_in_group(process, self._id):
+                raise SandboxUnsupported("an allowlist needs a Docker engine on this machine; this one runs elsewhere")
+            try:
+                return step_in(process)
+            except PermissionError:
+                raise SandboxUnsupported(
+                    "an allowlist takes the right to enter a container's network (CAP_SYS_ADMIN), which this server "
+                    "lacks although it is root; run it with that right, or as an ordinary user with `python3` in the image"
+                ) from None
         said = self._output_of(["python3", "-I", "-S", "-c", Rendezvous.PROGRAM])
         try:
             return rendezvous.receive(_RENDEZVOUS_SECONDS)

@@ -37,11 +37,6 @@ def receive(door: socket.socket) -> socket.socket:
     return socket.socket(fileno=descriptors[0])
 
 
-def network_of(process: int | str) -> str:
-    """The network that a process of this machine is in, by the name that the kernel gives it."""
-    return os.readlink(f"/proc/{process}/ns/net")
-
-
 def step_in(process: int) -> socket.socket:
     """A listening socket in the network of a process of this machine.
 
