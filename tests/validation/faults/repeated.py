@@ -231,14 +231,10 @@ class Slow(Sums):
     limits = EpisodeLimits(max_steps=2)
 
     @tool
-    async def note(self, text: str) -> str:
-        """Write something down.
-
-        Args:
-            text: what to write.
-        """
+    async def ponder(self) -> str:
+        """Ponder."""
         await asyncio.sleep(0.6)
-        return "Noted."
+        return "Pondered."
 
 
 @fault("blocking")
@@ -248,14 +244,15 @@ class HoldsEverybodyUp(Sums):
     limits = EpisodeLimits(max_steps=2)
 
     @tool
-    async def note(self, text: str) -> str:
-        """Write something down.
+    async def ponder(self) -> str:
+        """Ponder."""
+        time.sleep(0.15)  # noqa: ASYNC251 (this is the fault)
+        return "Pondered."
 
-        Args:
-            text: what to write.
-        """
-        time.sleep(0.2)  # noqa: ASYNC251 (this is the fault)
-        return "Noted."
+    @classmethod
+    def oracle(cls, task: Any) -> Generator[Call | Answer, StepResult, None]:
+        yield Call("ponder")
+        yield Answer(task.answer)
 
 
 @fault("teardown")

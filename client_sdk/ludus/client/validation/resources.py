@@ -48,33 +48,6 @@ async def crash(subject: Subject) -> AsyncIterator[Problem]:
         yield error("the oracle itself raised", own.values())
 
 
-@suite.check("latency", "Starts and steps are quick enough to train with", "semantic.resource_envelope",
-             "hub.time_to_first_work")  # fmt: skip
-async def latency(subject: Subject) -> AsyncIterator[Problem]:
-    plays = [*await subject.played("random"), *await subject.played("empty")]
-    steps = sorted((step.seconds, play.task.id) for play in plays for step in play.steps)
-    if steps and (slow := steps[int(0.95 * (len(steps) - 1))][0]) > subject.settings.step_seconds:
-        yield warning(
-            f"5 % of the tool calls take longer than {slow:.2f} s; a group of rollouts waits for its slowest",
-            [evidence(play, f"{max(step.seconds for step in play.steps):.2f} s") for play in plays if play.steps
-             and max(step.seconds for step in play.steps) >= slow],
-        )  # fmt: skip
-    starts: list[tuple[float, Evidence]] = []
-    for row in subject.few(4):
-        before = time.perf_counter()
-        try:
-            async with subject.environment.episode(
-                split=row.split, task=row.id, seed=subject.seed(), secrets=subject.settings.secrets
-            ):
-                seconds = time.perf_counter() - before
-        except LudusError:
-            continue
-        starts.append((seconds, Evidence(f"{seconds:.2f} s", row.split, row.id)))
-    late = [where for seconds, where in starts if seconds > subject.settings.setup_seconds]
-    if late:
-        yield warning("episodes take long to start: prepare once per process what all episodes share", late)
-
-
 @suite.check("blocking", "While one episode works, the others go on")
 async def blocking(subject: Subject) -> AsyncIterator[Problem]:
     held: list[Evidence] = []
@@ -105,6 +78,35 @@ async def _watched(subject: Subject, running: Performance) -> tuple[float, float
         longest = max(longest, time.perf_counter() - before)
         await asyncio.wait((action,), timeout=PING_SECONDS)
     return longest, time.perf_counter() - began, await action
+
+
+@suite.check("latency", "Starts and steps are quick enough to train with", "semantic.resource_envelope",
+             "hub.time_to_first_work")  # fmt: skip
+async def latency(subject: Subject) -> AsyncIterator[Problem]:
+    if "blocking" in subject.failed:
+        raise NotApplicable("episodes wait for each other (see `blocking`)")
+    plays = [*await subject.played("random"), *await subject.played("empty")]
+    steps = sorted((step.seconds, play.task.id) for play in plays for step in play.steps)
+    if steps and (slow := steps[int(0.95 * (len(steps) - 1))][0]) > subject.settings.step_seconds:
+        yield warning(
+            f"5 % of the tool calls take longer than {slow:.2f} s; a group of rollouts waits for its slowest",
+            [evidence(play, f"{max(step.seconds for step in play.steps):.2f} s") for play in plays if play.steps
+             and max(step.seconds for step in play.steps) >= slow],
+        )  # fmt: skip
+    starts: list[tuple[float, Evidence]] = []
+    for row in subject.few(4):
+        before = time.perf_counter()
+        try:
+            async with subject.environment.episode(
+                split=row.split, task=row.id, seed=subject.seed(), secrets=subject.settings.secrets
+            ):
+                seconds = time.perf_counter() - before
+        except LudusError:
+            continue
+        starts.append((seconds, Evidence(f"{seconds:.2f} s", row.split, row.id)))
+    late = [where for seconds, where in starts if seconds > subject.settings.setup_seconds]
+    if late:
+        yield warning("episodes take long to start: prepare once per process what all episodes share", late)
 
 
 @suite.check("teardown", "Nothing of an episode is left when it is over", "runtime.resource_bounds")

@@ -46,8 +46,8 @@ async def _tricks(
     subject: Subject, name: str, tricks: Iterable[tuple[TaskRow, Sequence[Action], str]]
 ) -> list[Evidence]:
     """The tricks that are paid, on most of the tasks where they were tried."""
-    if "floor-gap" in subject.failed:
-        raise NotApplicable("nothing has to be done to be paid (see `floor-gap`)")
+    if for_nothing := subject.failed & {"floor-gap", "seed-variation"}:
+        raise NotApplicable(f"nothing has to be solved to be paid (see `{min(for_nothing)}`)")
     earned: dict[str, list[tuple[float, Evidence]]] = {}
     for row, actions, told in tricks:
         script = Script(row.split, row.id, subject.seed_of(row), tuple(actions), name)
