@@ -54,12 +54,12 @@ def serve(
     index: Annotated[int | None, typer.Option(min=0, help="With --environment: the task's index.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="With --environment: the episode's seed.")] = None,
     play_only: Annotated[bool, typer.Option("--play-only", help="With --stdio: tools only, no rewards.")] = False,
-    difficulty: Annotated[
-        list[Path] | None, typer.Option(help="Pass rates that curricula begin with (ludus calibrate); repeatable.")
-    ] = None,
     noise: Annotated[
         list[str] | None,
         typer.Option(help="Disturb tools: [NAME:]rate=0.1,kinds=tool_error+delay,seed=3, or JSON; repeatable."),
+    ] = None,
+    difficulty: Annotated[
+        list[Path] | None, typer.Option(help="Pass rates that curricula begin with (ludus calibrate); repeatable.")
     ] = None,
     token_file: Annotated[Path | None, typer.Option(envvar=TOKEN_FILE_VARIABLE, help="Trainer tokens.")] = None,
     capability_key_file: Annotated[
@@ -75,6 +75,7 @@ def serve(
     tool_seconds: Annotated[float, typer.Option(help="One tool call.")] = 60.0,
     setup_seconds: Annotated[float, typer.Option(help="One episode's setup.")] = 60.0,
     episode_seconds: Annotated[float | None, typer.Option(help="One whole episode.")] = None,
+    linger_seconds: Annotated[float, typer.Option(help="How long a closed episode answers repeats.", min=0)] = 60.0,
     body_bytes: Annotated[int, typer.Option(help="Largest request.")] = 4 * 1024 * 1024,
     threads: Annotated[int, typer.Option(min=1, help="Blocking environment code that runs at one time.")] = 64,
     shutdown_seconds: Annotated[float, typer.Option(help="How long running steps may go on at the end.")] = 10.0,

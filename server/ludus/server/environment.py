@@ -6,7 +6,7 @@ import random
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from ludus.protocol.actions import Answer, Call
 from ludus.protocol.content import Content, Message
@@ -46,6 +46,12 @@ class Environment(Generic[TaskT]):
     """Whether plain `def` methods may block; False runs them on the event loop, which is faster."""
     reward_range: ClassVar[tuple[float, float] | None] = None
     """The least and the greatest total reward, when known."""
+    chance: ClassVar[float | None] = None
+    """What guessing earns on average, where that is more than nothing, such as 0.25 for one of four choices.
+    `ludus validate` finds fault with policies that solve nothing and come far above it."""
+    differ_by: ClassVar[Literal["task", "seed"]] = "task"
+    """What makes two episodes different problems. With "seed" the tasks may be alike, and whoever tests what was
+    learned must use seeds that training did not."""
     limits: ClassVar[EpisodeLimits] = EpisodeLimits()
     """Limits of this environment's episodes, beside the server's."""
     toolsets: ClassVar[Sequence[type[Toolset]]] = ()
@@ -148,6 +154,14 @@ class Environment(Generic[TaskT]):
     def oracle(cls, task: TaskT) -> Generator[Call | Answer, StepResult, None]:
         """A policy that knows the answer and earns the best reward: yields actions, receives their results."""
         raise NotImplementedError
+
+    @classmethod
+    def exploits(cls, task: TaskT) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Known ways to cheat, by name, each like an oracle that earns what it did not solve.
+
+        `ludus validate` plays them, and finds fault with those that earn more than chance.
+        """
+        return {}
 
 
 async def _compare(cls: type[Environment[Any]], task: Any, candidates: Sequence[Candidate]) -> Sequence[Reward]:
