@@ -134,7 +134,8 @@ class ContainerBox(Box):
             except PermissionError:
                 raise SandboxUnsupported(
                     "an allowlist takes the right to enter a container's network (CAP_SYS_ADMIN), which this server "
-                    "lacks although it is root; run it with that right, or as an ordinary user with `python3` in the image"
+                    "lacks although it is root; give it that right, or run it as an ordinary user, with `python3` in "
+                    "the image"
                 ) from None
         said = self._output_of(["python3", "-I", "-S", "-c", Rendezvous.PROGRAM])
         try:
