@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -143,6 +145,32 @@ def test_patterns_are_found_or_must_be_absent() -> None:
     assert value(Pattern(r"\d{3}", whole=True), "1234") == 0
     with pytest.raises(AuthoringError, match="no regular expression"):
         Pattern("(")
+
+
+@pytest.mark.parametrize("present", [True, False])
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_answer_that_a_pattern_searches_for_ever_earns_nothing_and_stalls_nobody(
+    present: bool, whole: bool
+) -> None:
+    check = Pattern(r"(\w+\s?)+\d$", present=present, whole=whole, seconds=0.2)
+    ticks = 0
+    done = threading.Event()
+
+    def tick() -> None:
+        nonlocal ticks
+        while not done.wait(0.01):
+            ticks += 1
+
+    other = threading.Thread(target=tick)
+    other.start()
+    began = time.monotonic()
+    earned = value(check, "a" * 5000 + "!")
+    took = time.monotonic() - began
+    done.set()
+    other.join()
+    assert earned == 0
+    assert took < 5
+    assert ticks > 0
 
 
 @pytest.mark.parametrize("check", [Normalised("x"), Numeric(1.0), Pattern("x")])

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import regex
+
 from ludus.protocol.errors import AuthoringError
 from ludus.server.rewards.attempt import Attempt, Of, answer_of, resolve
 from ludus.server.rewards.nodes import Check
@@ -55,7 +57,8 @@ class Normalised(Check):
 class Pattern(Check):
     """1 when a regular expression is found in the answer (or, with `present=False`, when it is not).
 
-    Write patterns without nested repetition: the answer is an adversary's, and `re` has no time limit.
+    The answer is an adversary's, who may choose one that some patterns search for ever. A search that takes longer than
+    `seconds` earns 0, whether the pattern was to be present or not.
     """
 
     pattern: str
@@ -63,14 +66,15 @@ class Pattern(Check):
     whole: bool = False
     """Whether the whole answer has to match, but for white space around it."""
     ignore_case: bool = False
+    seconds: float = 1.0
     of: Of[str] = answer_of
     _compiled: Any = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         try:
-            compiled = re.compile(self.pattern, re.IGNORECASE if self.ignore_case else 0)
-        except re.error as error:
+            compiled = regex.compile(self.pattern, regex.IGNORECASE if self.ignore_case else 0)
+        except regex.error as error:
             raise AuthoringError(f"{self.pattern!r} is no regular expression: {error}") from None
         object.__setattr__(self, "_compiled", compiled)
 
@@ -79,7 +83,11 @@ class Pattern(Check):
         said = resolve(self.of, attempt)
         if len(said) > TEXT_CHARS:
             return Verdict(0.0, f"the answer has {len(said)} characters")
-        found = self._compiled.fullmatch(said.strip()) if self.whole else self._compiled.search(said)
+        search = self._compiled.fullmatch if self.whole else self._compiled.search
+        try:
+            found = search(said.strip() if self.whole else said, timeout=self.seconds, concurrent=True)
+        except TimeoutError:
+            return Verdict(0.0, f"the search took longer than {self.seconds:g} s")
         return Verdict(float((found is not None) == self.present), f"found {short(found[0])}" if found else "not found")
 
 
