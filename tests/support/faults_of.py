@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -13,8 +12,6 @@ from ludus.client.validation import Report, Settings, validate
 from ludus.server.catalog import snake_case
 
 FAULTS: Final = Path(__file__).parents[1] / "validation" / "faults"
-sys.path.insert(0, str(FAULTS))
-
 QUICK: Final = Settings(tasks=4, turns=12, step_seconds=0.5)
 
 

@@ -24,7 +24,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "validation.md"
 
 def validate(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
-    command = [LUDUS, "validate", *map(str, arguments)]
+    command = [str(LUDUS), "validate", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, cwd=cwd, env=variables)
 
 
@@ -116,7 +116,7 @@ def test_an_address_is_validated_with_the_class_beside_it() -> None:
 @pytest.mark.timeout(120)
 def test_an_interrupt_leaves_no_server_behind(tmp_path: Path) -> None:
     variables = {**os.environ, "TMPDIR": str(tmp_path)}
-    command = [LUDUS, "validate", "countdown", "--all"]
+    command = [str(LUDUS), "validate", "countdown", "--all"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),

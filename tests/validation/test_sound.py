@@ -32,7 +32,7 @@ def test_nothing_is_found_where_nothing_is_wrong(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(entry.name for entry in entry_points(group="ludus.environments")))
 def test_every_registered_environment_and_variant_passes_the_strict_command(name: str, tmp_path: Path) -> None:
     out = tmp_path / "report.json"
-    command = [LUDUS, "validate", name, "--strict", "--tasks", "4", "--json", "--out", out]
+    command = [str(LUDUS), "validate", name, "--strict", "--tasks", "4", "--json", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(done.stdout)

@@ -37,7 +37,7 @@ FAULTS, fault = planting()
 class NoOracle(Sums):
     """Have no oracle."""
 
-    oracle = classmethod(Environment.oracle.__func__)  # type: ignore[attr-defined]
+    oracle: Any = classmethod(Environment.oracle.__func__)  # type: ignore[attr-defined]
 
 
 @fault("oracle-max")
@@ -85,7 +85,7 @@ class BelowTheRange(Sums):
 class NoRange(Sums):
     """Do not say what the best reward is."""
 
-    reward_range = None
+    reward_range: ClassVar[Any] = None
 
 
 @fault("components")
@@ -242,17 +242,21 @@ class NanIsNear(Sums):
 
 @fault("gameability:repetition")
 class PaidAgain(Doors):
-    """Pay for each look."""
-
-    reward_range = (0.0, 1.25)
-
-    @tool
-    def look(self) -> Result:
-        """Look around."""
-        return Result("There are doors everywhere.", 0.25)
+    """Pay for each step forward."""
 
     limits = EpisodeLimits(max_steps=14)
+    reward_range = (0.0, 1.25)
     chance = 1.0
+
+    @tool
+    def step(self) -> Result:
+        """Go a step forward."""
+        return Result("There are doors everywhere.", 0.25)
+
+    @classmethod
+    def oracle(cls, task: Any) -> Generator[Call | Answer, StepResult, None]:
+        yield Call("step")
+        yield Call("open_door", {"number": int(task.answer)})
 
 
 @fault("gameability:early-exit")

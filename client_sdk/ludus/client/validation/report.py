@@ -76,7 +76,8 @@ class Report:
 
 
 async def validate(
-    *targets: str,
+    target: str,
+    *more: str,
     environments: Collection[str] | None = None,
     sources: Sequence[str] = (),
     settings: Settings | None = None,
@@ -89,8 +90,9 @@ async def validate(
     """Check environments from outside, and from inside where their code is at hand.
 
     Args:
-        targets: a server's address; or names, module:Class or file.py:Class, which are then served here, in processes
-            of their own.
+        target: a server's address; or a name, module:Class or file.py:Class, which is then served here, in processes of
+            its own.
+        more: further names or classes.
         environments: those to check, by name; all that the targets have when None.
         sources: for an address: the environments' classes, for oracles and private fields. Installed environments are
             found by their names.
@@ -107,15 +109,16 @@ async def validate(
     Raises:
         ConnectionFailed: the address answers nothing.
         EnvironmentNotFound: there is no such environment.
-        ValueError: an address beside other targets, or no target.
+        ValueError: an address beside other targets.
     """
-    if not targets or (len(targets) > 1 and any("://" in target for target in targets)):
+    targets = (target, *more)
+    if more and any("://" in one for one in targets):
         raise ValueError("validate one address, or one or more environments by name, module:Class or file.py:Class")
-    authors = AuthoredEnvironments(*(sources if "://" in targets[0] else targets))
+    authors = AuthoredEnvironments(*(sources if "://" in target else targets))
     run = _Run(", ".join(targets), authors, settings or Settings(), only, strict, on_verdict)
     async with AsyncExitStack() as stack:
-        if "://" in targets[0]:
-            client = await stack.enter_async_context(connect(targets[0], token=token, wire=wire))  # type: ignore[arg-type]
+        if "://" in target:
+            client = await stack.enter_async_context(connect(target, token=token, wire=wire))  # type: ignore[arg-type]
             return [await run.check(client, name) for name in await _names(client, environments)]
         try:
             process = await stack.enter_async_context(serving(targets, hash_seed=1))
