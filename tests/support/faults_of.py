@@ -27,3 +27,13 @@ def reports(module: str, names: tuple[str, ...]) -> dict[str, Report]:
     targets = [f"{FAULTS / module}.py:{name}" for name in names]
     found = {report.environment: report for report in asyncio.run(validate(*targets, settings=QUICK))}
     return {name: found[snake_case(name)] for name in names}
+
+
+def assert_found(module: str, name: str, kind: str) -> None:
+    """Assert that a fault is found under its name, and that nothing else is."""
+    report = reports(module, tuple(planted(module)))[name]
+    found = {finding.kind: finding for finding in report.findings}
+    assert list(found) == [kind], report.as_json()
+    assert [verdict.detail for verdict in report.verdicts if verdict.status == "broken"] == []
+    assert found[kind].message
+    assert all(len(finding.evidence) <= max(1, finding.count) for finding in report.findings)

@@ -11,7 +11,7 @@ from ludus.client.policies.oracle import Moves
 from ludus.client.trajectory import Trajectory
 from ludus.client.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.client.validation.subject import Subject, evidence, evidence_of
-from ludus.client.validation.transcripts import Action, Script, script_of
+from ludus.client.validation.transcripts import Action, Script
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import LudusError
 from ludus.protocol.rewards import Reward
@@ -155,7 +155,7 @@ async def _constant(subject: Subject) -> AsyncIterator[Problem]:
         return
     scripts: dict[str, Script] = {}
     for play in plays:
-        script = script_of(play)
+        script = subject.script(play)
         scripts.setdefault(str(script.actions), script)
     rows = subject.tasks
     if len(rows) <= FEW or "seed-variation" in subject.failed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from ludus.client.authored import AuthoredEnvironments
@@ -175,13 +175,18 @@ class Subject:
             except NotApplicable:
                 continue
             found += [
-                script_of(play)
+                self.script(play)
                 for play in plays
                 if (play.split, play.task.id) in chosen and play.sample == 0 and play.failure is None
             ]
         if not found:
             raise NotApplicable("no episode could be played to its end")
         return found
+
+    def script(self, play: Trajectory) -> Script:
+        """What was done in an episode, to be done again with its seed where the environment takes one."""
+        script = script_of(play)
+        return script if self.info.seedable else replace(script, seed=None)
 
     async def perform(self, script: Script) -> Transcript:
         """Play a script alone."""

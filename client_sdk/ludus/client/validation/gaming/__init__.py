@@ -18,7 +18,7 @@ from ludus.client.validation.gaming.slots import (
     text_slots,
 )
 from ludus.client.validation.subject import Subject, evidence_of
-from ludus.client.validation.transcripts import Action, Script, Transcript, prompt_of, script_of
+from ludus.client.validation.transcripts import Action, Script, Transcript, prompt_of
 from ludus.protocol.actions import Answer, Call
 from ludus.protocol.episodes import TaskRow
 from ludus.protocol.errors import LudusError
@@ -220,7 +220,7 @@ async def numbers(subject: Subject) -> AsyncIterator[Problem]:
 async def repetition(subject: Subject) -> AsyncIterator[Problem]:
     farmed: list[Evidence] = []
     for play in (await _oracle(subject))[: 2 * TASKS]:
-        script = script_of(play)
+        script = subject.script(play)
         for place, action in enumerate(script.actions[:-1] or script.actions):
             if isinstance(action, Answer) or not _pays(play, place):
                 continue
