@@ -149,9 +149,7 @@ def test_patterns_are_found_or_must_be_absent() -> None:
 
 @pytest.mark.parametrize("present", [True, False])
 @pytest.mark.parametrize("whole", [True, False])
-def test_an_answer_that_a_pattern_searches_for_ever_earns_nothing_and_stalls_nobody(
-    present: bool, whole: bool
-) -> None:
+def test_an_answer_that_a_pattern_searches_for_ever_earns_nothing_and_stalls_nobody(present: bool, whole: bool) -> None:
     check = Pattern(r"(\w+\s?)+\d$", present=present, whole=whole, seconds=0.2)
     ticks = 0
     done = threading.Event()
