@@ -1,18 +1,19 @@
 """What a sandbox costs: starting `python -c pass` in one against starting it bare, and commands per second.
 
-    python benchmarks/sandbox.py [--rounds 60] [--seconds 5] [--docker IMAGE] [--json FILE]
+    python benchmarks/sandbox.py [--rounds 60] [--seconds 5] [--no-docker] [--json FILE]
 
 One command in a box that is up ("warm") is the median over the rounds, which go through the contestants in turn, so
 that a busy moment falls on all of them. "Bare" is `subprocess.run` of the very Python that is in the box, both with
 `-I -S`. Commands per second are of plain `python3 -c pass`: as many boxes as there are cores, each with one command
 after another. "Fresh" gives each command a box of its own, as an episode of a single command has it.
-With `--docker`, the first command of containers that are ready is measured on the engine that DOCKER_HOST names.
+The first command of containers that are ready is measured on an engine of the tests' own, where one can be started.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import statistics
@@ -20,6 +21,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+from engine import IMAGE, engine
 
 from ludus.server.sandbox import Sandbox, SandboxProvider, SandboxSettings, find_provider
 from ludus.server.sandbox.bubblewrap import Bubblewrap
@@ -118,6 +124,24 @@ async def docker(image: str, rounds: int) -> dict[str, float]:
     return {"docker start": statistics.median(starts), "docker first command": statistics.median(firsts)}
 
 
+def with_engine(rounds: int) -> dict[str, float]:
+    """`docker` on an engine that is started for it; nothing, and why, where there is none."""
+    with contextlib.ExitStack() as stack:
+        try:
+            address = stack.enter_context(engine())
+        except pytest.skip.Exception as reason:
+            print(f"docker is not measured: {reason}")
+            return {}
+        before = os.environ.get("DOCKER_HOST")
+        os.environ["DOCKER_HOST"] = address
+        try:
+            return asyncio.run(docker(IMAGE, rounds))
+        finally:
+            os.environ.pop("DOCKER_HOST")
+            if before is not None:
+                os.environ["DOCKER_HOST"] = before
+
+
 async def measure(options: argparse.Namespace) -> dict[str, float]:
     """Everything, by name; times in seconds, rates per second."""
     found = await latencies(options.rounds)
@@ -127,8 +151,6 @@ async def measure(options: argparse.Namespace) -> dict[str, float]:
     found["runs/s"] = await rates(options.seconds, provider, fresh=False)
     found["runs/s, fresh boxes"] = await rates(options.seconds, provider, fresh=True)
     await provider.aclose()
-    if options.docker:
-        found |= await docker(options.docker, 15)
     return found
 
 
@@ -136,10 +158,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--docker", metavar="IMAGE", help="also measure containers of this image")
+    parser.add_argument("--no-docker", action="store_true", help="leave containers out")
     parser.add_argument("--json", type=Path, help="also write the figures there")
     options = parser.parse_args()
     found = asyncio.run(measure(options))
+    if not options.no_docker:
+        found |= with_engine(15)
     for name, value in found.items():
         if "runs/s" in name:
             print(f"{name:24} {value:8.1f} per second")
