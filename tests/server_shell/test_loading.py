@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound
-from ludus.server.loading import load_environment
+from ludus.server.loading import load_environment, load_environments
 
 
 @pytest.fixture(autouse=True)
@@ -58,3 +59,61 @@ def test_a_file_imports_its_neighbours(tmp_path: Path) -> None:
     (tmp_path / "neighbour_of_toy.py").write_text("NAME = 'toy'\n")
     (tmp_path / "with_neighbour.py").write_text(f"from neighbour_of_toy import NAME\n{SOURCE}")
     assert load_environment(f"{tmp_path}/with_neighbour.py:Toy").__name__ == "Toy"
+
+
+TWINS = """
+from __future__ import annotations
+from pydantic import BaseModel
+from ludus.server import Environment, Task, tool
+
+
+class Part(BaseModel):
+    size: int
+
+
+class Whole(Task):
+    part: Part
+
+
+class First(Environment[Whole]):
+    splits = {"train": [Whole(id="one", part=Part(size=1))]}
+
+    def prompt(self) -> str:
+        return "hello"
+
+    @tool
+    def look(self) -> str:
+        "Look."
+        return "done"
+
+
+class Second(First):
+    pass
+"""
+
+
+def test_two_classes_of_a_file_are_of_one_module(tmp_path: Path) -> None:
+    (tmp_path / "twins.py").write_text(TWINS)
+    first, second = load_environments([f"{tmp_path}/twins.py:First", f"{tmp_path}/twins.py:Second"])
+    assert issubclass(second, first)
+
+
+def test_files_of_one_name_and_of_a_modules_name_are_kept_apart(tmp_path: Path) -> None:
+    found = []
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        for name in ("json.py", "twins.py"):
+            (tmp_path / folder / name).write_text(TWINS)
+            (environment,) = load_environments([f"{tmp_path}/{folder}/{name}:First"])
+            found.append(environment)
+    assert len({cls.__module__ for cls in found}) == 4
+    assert sys.modules["json"] is json
+
+
+def test_a_file_that_failed_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "later.py").write_text("1 / 0\n")
+    with pytest.raises(AuthoringError, match="ZeroDivisionError"):
+        load_environments([f"{tmp_path}/later.py:First"])
+    (tmp_path / "later.py").write_text(TWINS)
+    (found,) = load_environments([f"{tmp_path}/later.py:First"])
+    assert found.__name__ == "First"

@@ -6,6 +6,7 @@ Names come from the entry-point group `ludus.environments`, ours included.
 from __future__ import annotations
 
 import difflib
+import hashlib
 import importlib
 import importlib.util
 import re
@@ -21,6 +22,9 @@ from ludus.server.environment import Environment
 
 GROUP: Final = "ludus.environments"
 """The entry-point group in which packages publish environments: name → `module:Class`."""
+
+_STAMPS: Final[dict[str, tuple[int, int]]] = {}
+"""When each file was changed last and its size, as it was read: one that has changed is read again."""
 
 
 def load_environments(specs: Sequence[str]) -> list[type[Environment[Any]]]:
@@ -79,21 +83,32 @@ def _import_file(path: Path, spec: str) -> ModuleType:
         near = difflib.get_close_matches(path.name, [file.name for file in path.parent.glob("*.py")], n=1)
         hint = f"; did you mean {path.with_name(near[0])}?" if near else ""
         raise EnvironmentNotFound(f"there is no file {path}, which {spec!r} names{hint}", environment=spec)
-    name = re.sub(r"\W", "_", path.stem)
-    found = importlib.util.spec_from_file_location(name, path.resolve())
+    name, place = re.sub(r"\W", "_", path.stem), str(path.resolve())
+    if name in sys.modules and getattr(sys.modules[name], "__file__", None) != place:
+        # Files of one name are kept apart, and none hides a module that others import.
+        name = f"{name}_{hashlib.sha256(place.encode()).hexdigest()[:12]}"
+    stamp = (path.stat().st_mtime_ns, path.stat().st_size)
+    if name in sys.modules and _STAMPS.setdefault(place, stamp) == stamp:
+        return sys.modules[name]
+    found = importlib.util.spec_from_file_location(name, place)
     if found is None or found.loader is None:
         raise AuthoringError(f"{path} cannot be imported as Python")
     module = importlib.util.module_from_spec(found)
     # Pickling, dataclasses and pydantic look a class's module up here; its neighbours are imported from its folder.
-    sys.modules.setdefault(name, module)
+    sys.modules[name] = module
+    _STAMPS[place] = stamp
     sys.path.insert(0, str(path.resolve().parent))
     try:
         found.loader.exec_module(module)
     except ModuleNotFoundError as error:
+        sys.modules.pop(name, None)
         raise AuthoringError(
             f"{path} needs the package {error.name!r}; install it with: pip install {error.name}"
         ) from error
-    except Exception as error:
+    except BaseException as error:
+        sys.modules.pop(name, None)
+        if not isinstance(error, Exception):
+            raise
         raise _import_failed(spec, error) from error
     return module
 
