@@ -6,17 +6,20 @@ Each class has one fault, which the finding named by `fault` must report.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BaseModel
 from sound import Doors, Sum, Sums, make_sum, planting, sums
 
 from ludus.server import (
+    Answer,
+    Call,
     EpisodeLimits,
     Private,
     Result,
     Split,
+    StepResult,
     Task,
     ToolError,
     tool,
@@ -191,6 +194,39 @@ class ShortAnswerInPrompt(Sums):
 
     def prompt(self) -> str:
         return f"{super().prompt()} It is about {self.task.answer}."
+
+
+class Key(BaseModel):
+    language: str
+    solution: Private[str]
+
+
+class Locked(Task):
+    clue: str
+    key: Key
+
+
+@fault("leakage")
+class NestedAnswerInPrompt(Words):
+    """Tell an answer that is private in a model within the task."""
+
+    splits: ClassVar[Any] = {
+        split: [
+            Locked(id=word.id, clue=word.clue, key=Key(language="none", solution=word.answer)) for word in words(split)
+        ]
+        for split in ("train", "test")
+    }
+
+    def prompt(self) -> str:
+        key = self.task.key  # type: ignore[attr-defined]
+        return f"Which word has the letters {self.task.clue}? {key.solution!r}"  # type: ignore[attr-defined]
+
+    def grade(self, answer: str) -> Any:
+        return float(answer.strip() == self.task.key.solution)  # type: ignore[attr-defined]
+
+    @classmethod
+    def oracle(cls, task: Any) -> Generator[Call | Answer, StepResult, None]:
+        yield Answer(task.key.solution)
 
 
 @fault("leakage")

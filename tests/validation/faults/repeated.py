@@ -205,6 +205,14 @@ class NotANumber(Sums):
 
 
 @fault("crash")
+class ReadsNumbersOfAnyLength(Sums):
+    """Read digits as a number, which Python refuses to do with thousands of them."""
+
+    def grade(self, answer: str) -> Any:
+        return float(answer.strip().isdecimal() and int(answer) == int(self.task.answer))
+
+
+@fault("crash")
 class SetupFails(Sums):
     """Fail to set some tasks up."""
 

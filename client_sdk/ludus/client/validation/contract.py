@@ -180,9 +180,25 @@ async def tools(subject: Subject) -> AsyncIterator[Problem]:
                 refused.setdefault(name, evidence(play, f"{name}: {short(str(texts.get(step.call_id)))}"))
     if not calls:
         raise NotApplicable("no tool was called")
-    wrong = [refused[name] for name, outcomes in calls.items() if name in refused and all(outcomes)]
-    if wrong:
-        yield error("tools refuse every call that their own schema allows: make the schema say what is allowed", wrong)
+    wrong = [name for name, outcomes in calls.items() if name in refused and all(outcomes)]
+    understood = await _understood(subject) if wrong else set()
+    if places := [refused[name] for name in wrong if name not in understood]:
+        yield error("tools refuse every call that their own schema allows: make the schema say what is allowed", places)
+
+
+async def _understood(subject: Subject) -> set[str]:
+    """The tools that the oracle called with arguments that were taken: a schema can be too fine for random values."""
+    try:
+        plays = await subject.played("oracle")
+    except NotApplicable:
+        return set()
+    taken = {(play.episode, step.call_id) for play in plays for step in play.steps if step.error != "invalid_arguments"}
+    return {
+        str(item.get("name"))
+        for play in plays
+        for item in play.items
+        if item.get("type") == "function_call" and (play.episode, item.get("call_id")) in taken
+    }
 
 
 @suite.check("endless", "An episode comes to an end, whatever the policy does", "static.timeout_ceiling",

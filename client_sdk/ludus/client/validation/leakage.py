@@ -15,12 +15,15 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pydantic import BaseModel
+
 from ludus.client.policies.base import Conversation, PolicyResult
 from ludus.client.trajectory import Trajectory
 from ludus.client.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.client.validation.subject import Subject, evidence
 from ludus.client.validation.transcripts import prompt_of
 from ludus.protocol.actions import Call
+from ludus.protocol.tasks import PRIVATE
 
 suite = Suite()
 
@@ -220,9 +223,16 @@ def _fields(fields: Mapping[str, Any]) -> str:
     return "\n".join(text for _, text in _leaves("", fields))
 
 
-def _private(task: Any) -> Iterator[tuple[str, str]]:
-    for name in sorted(type(task).private_fields()):
-        yield from _leaves(name, getattr(task, name))
+def _private(task: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """The texts and numbers in private fields, those of models within the task included."""
+    for name, known in sorted(type(task).model_fields.items()):
+        value = getattr(task, name)
+        if PRIVATE in known.metadata:
+            yield from _leaves(path + name, value)
+        else:
+            for part in value if isinstance(value, list | tuple) else (value,):
+                if isinstance(part, BaseModel):
+                    yield from _private(part, f"{path}{name}.")
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ from ludus.client.validation.checks import Check, Finding, NotApplicable, Status
 from ludus.client.validation.served import ServerProcess, serving
 from ludus.client.validation.settings import Settings
 from ludus.client.validation.subject import Subject, subject_of
-from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, LudusError
+from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, Unsupported
 
 _SUITES: Final = (contract, repeats, scores, leakage, distinct, gaming, resources)
 
@@ -218,8 +218,10 @@ async def _judge(check: Check, subject: Subject) -> Verdict:
             findings.append(Finding(check.kind, problem.severity, problem.message, problem.evidence, problem.count))
     except NotApplicable as reason:
         status, detail = "skipped", str(reason)
-    except (LudusError, OSError) as failure:
-        status, detail = "broken", f"{type(failure).__name__}: {failure}"
+    except Unsupported as refusal:
+        status, detail = "skipped", refusal.message
+    except Exception as failure:  # whatever the author's code raised here, the other checks go on
+        status, detail = "broken", f"the check could not be carried out: {type(failure).__name__}: {failure}"
     if findings:
         status = "failed" if any(finding.severity == "error" for finding in findings) else "warned"
     seconds = round(time.perf_counter() - began, 3)

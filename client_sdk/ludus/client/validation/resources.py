@@ -38,8 +38,10 @@ async def crash(subject: Subject) -> AsyncIterator[Problem]:
     for play in [play for plays in subject.plays.values() for play in plays]:
         if play.failure is not None and play.failure.kind in ("environment", "infrastructure"):
             broken.setdefault(subject.cause(play), evidence(play, short(subject.cause(play))))
-    if broken:
-        yield error("episodes broke: raise `ToolError` for mistakes of the policy, and mend the rest", broken.values())
+    tricks = {one.detail: one for one in subject.broken}
+    if broken or tricks:
+        places = [*broken.values(), *tricks.values()]
+        yield error("episodes broke: raise `ToolError` for mistakes of the policy, and mend the rest", places)
     own: dict[str, Evidence] = {}
     for play in [play for plays in subject.plays.values() for play in plays]:
         if play.failure is not None and play.failure.kind == "policy":

@@ -12,7 +12,7 @@ from ludus.client.environment import RemoteEnvironment
 from ludus.client.policies import OraclePolicy, Policy, RandomPolicy
 from ludus.client.rollout import Harness, episode_seed, rollout_all
 from ludus.client.trajectory import Trajectory
-from ludus.client.validation.checks import Evidence, NotApplicable
+from ludus.client.validation.checks import Evidence, NotApplicable, short
 from ludus.client.validation.policies import empty, no_op
 from ludus.client.validation.served import ServerProcess
 from ludus.client.validation.settings import Settings
@@ -54,6 +54,8 @@ class Subject:
     second: Second | None = None
     """Connects to another process that serves the same environment, started when it is first asked for."""
     plays: dict[str, tuple[Trajectory, ...]] = field(default_factory=dict)
+    broken: list[Evidence] = field(default_factory=list)
+    """Scripts that broke the environment."""
     failed: set[str] = field(default_factory=set)
     """The kinds of errors found so far."""
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
@@ -190,7 +192,11 @@ class Subject:
 
     async def perform(self, script: Script) -> Transcript:
         """Play a script alone."""
-        return await perform(self.environment, script, self.settings.secrets)
+        transcript = await perform(self.environment, script, self.settings.secrets)
+        if transcript.part("failed"):
+            action = script.actions[len(transcript.part("observation", "refused")) :][:1]
+            self.broken.append(evidence_of(script, f"broke at {short(str(action[0] if action else 'its start'))}"))
+        return transcript
 
     async def perform_together(self, scripts: Sequence[Script]) -> list[Transcript]:
         """Play scripts with their actions interleaved."""
