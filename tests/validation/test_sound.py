@@ -39,6 +39,8 @@ def test_every_registered_environment_and_variant_passes_the_strict_command(name
     assert told == json.loads(out.read_text())
     assert {one["environment"].split("-")[0] for one in told} == {name}
     assert all(one["passed"] and one["counts"]["passed"] > 20 for one in told)
+    assert all(0 < one["measured"]["step_seconds_p50"] <= one["measured"]["step_seconds_p95"] < 5 for one in told)
+    assert all(one["measured"]["episode_kilobytes"] < 64 < one["measured"]["server_kilobytes"] for one in told)
 
 
 @pytest.mark.timeout(120)

@@ -144,18 +144,26 @@ class _Progress:
 
 
 def _summarize(reports: list[Report]) -> None:
-    table = Table("environment", "verdict", "passed", "failed", "warned", "skipped", "tasks", "seconds")
+    table = Table(
+        "environment", "verdict", "passed", "failed", "warned", "skipped", "tasks", "start", "step", "KB/episode"
+    )
     for report in reports:
         counts: dict[str, Any] = report.as_json()["counts"]
         table.add_row(
             shown(report.environment), shown("passes", "green") if report.passed else shown("fails", "red"),
             str(counts["passed"]), str(counts["failed"] + counts["broken"]), str(counts["warned"]),
-            str(counts["skipped"]), str(sum(report.tasks.values())), f"{report.seconds:.1f}",
+            str(counts["skipped"]), str(sum(report.tasks.values())), _milliseconds(report, "start_seconds_p95"),
+            _milliseconds(report, "step_seconds_p95"), f"{report.measured.get('episode_kilobytes', 0):.0f}",
         )  # fmt: skip
     console.print(table)
     kinds = sorted({finding.kind for report in reports for finding in report.findings})
     if kinds:
         console.print(shown(f"Found: {', '.join(kinds)}"), soft_wrap=True)
+
+
+def _milliseconds(report: Report, name: str) -> str:
+    seconds = report.measured.get(name)
+    return "–" if seconds is None else f"{1000 * seconds:.1f} ms"
 
 
 def _list(as_json: bool) -> None:

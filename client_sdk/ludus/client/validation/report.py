@@ -42,6 +42,9 @@ class Report:
     version: str
     tasks: dict[str, int]
     """How many tasks of each split were played."""
+    measured: dict[str, float]
+    """Seconds of starts and steps (median and 95 %, with several episodes at once), kilobytes that an episode leaves in
+    the server's memory, and kilobytes of that server."""
     strict: bool
     seconds: float
     verdicts: tuple[Verdict, ...]
@@ -67,6 +70,7 @@ class Report:
             "environment": self.environment,
             "version": self.version,
             "tasks": self.tasks,
+            "measured": self.measured,
             "strict": self.strict,
             "passed": self.passed,
             "seconds": round(self.seconds, 3),
@@ -172,7 +176,7 @@ class _Run:
         verdict = Verdict(STARTUP, "The environment can be served", "failed", (finding,), "", 0.0)
         if self.on_verdict is not None:
             self.on_verdict(self.target, verdict)
-        return Report(self.target, self.target, "", {}, self.strict, 0.0, (verdict,))
+        return Report(self.target, self.target, "", {}, {}, self.strict, 0.0, (verdict,))
 
     async def check(
         self,
@@ -205,7 +209,7 @@ class _Run:
                     self.on_verdict(name, verdicts[-1])
         tasks = {split.info.name: len(split.tasks) for split in subject.splits}
         seconds = time.perf_counter() - began
-        return Report(self.target, name, info.version, tasks, self.strict, seconds, tuple(verdicts))
+        return Report(self.target, name, info.version, tasks, subject.measured, self.strict, seconds, tuple(verdicts))
 
 
 async def _judge(check: Check, subject: Subject) -> Verdict:

@@ -88,8 +88,9 @@ async def latency(subject: Subject) -> AsyncIterator[Problem]:
     if "blocking" in subject.failed:
         raise NotApplicable("episodes wait for each other (see `blocking`)")
     plays = [*await subject.played("random"), *await subject.played("empty")]
-    steps = sorted((step.seconds, play.task.id) for play in plays for step in play.steps)
-    if steps and (slow := steps[int(0.95 * (len(steps) - 1))][0]) > subject.settings.step_seconds:
+    steps = sorted(step.seconds for play in plays for step in play.steps)
+    _note(subject, "step", steps)
+    if steps and (slow := _quantile(steps, 0.95)) > subject.settings.step_seconds:
         yield warning(
             f"5 % of the tool calls take longer than {slow:.2f} s; a group of rollouts waits for its slowest",
             [evidence(play, f"{max(step.seconds for step in play.steps):.2f} s") for play in plays if play.steps
@@ -106,9 +107,20 @@ async def latency(subject: Subject) -> AsyncIterator[Problem]:
         except LudusError:
             continue
         starts.append((seconds, Evidence(f"{seconds:.2f} s", row.split, row.id)))
+    _note(subject, "start", sorted(seconds for seconds, _ in starts))
     late = [where for seconds, where in starts if seconds > subject.settings.setup_seconds]
     if late:
         yield warning("episodes take long to start: prepare once per process what all episodes share", late)
+
+
+def _note(subject: Subject, what: str, seconds: Sequence[float]) -> None:
+    if seconds:
+        subject.measured[f"{what}_seconds_p50"] = round(_quantile(seconds, 0.5), 6)
+        subject.measured[f"{what}_seconds_p95"] = round(_quantile(seconds, 0.95), 6)
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    return ordered[int(share * (len(ordered) - 1))]
 
 
 @suite.check("teardown", "Nothing of an episode is left when it is over", "runtime.resource_bounds")
@@ -145,6 +157,8 @@ async def memory(subject: Subject) -> AsyncIterator[Problem]:
         raise NotApplicable("this needs the server's process, which is ours for names and classes, not for addresses")
     before, after = await subject.once("usage", lambda: _measured(subject))
     each = (after.kilobytes - before.kilobytes) / ROUNDS
+    subject.measured["episode_kilobytes"] = round(max(0.0, each), 1)
+    subject.measured["server_kilobytes"] = after.kilobytes
     if each >= subject.settings.episode_kilobytes:
         yield error(
             "episodes leave memory behind: keep what belongs to one in `self`, and no list or cache that only grows",

@@ -30,6 +30,17 @@ LINGER_SECONDS: Final = 0.4
 _SERVING: Final = re.compile(r"^Serving .* at (http://\S+)")
 """What the server prints once it listens."""
 
+_WITH_PARENT: Final = """
+import contextlib, ctypes, os, signal
+with contextlib.suppress(AttributeError, OSError):
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG, where there is Linux
+    if os.getppid() != PARENT:
+        raise SystemExit
+from ludus.client.cli import main
+main()
+"""
+"""The `ludus` command, which ends in order when the process that started it is gone, however that ended."""
+
 THREADS: Final = 16
 """Threads for blocking environment code: so many are no leak."""
 
@@ -126,8 +137,9 @@ async def serving(sources: Sequence[str], *, hash_seed: int, zone: str = "UTC") 
     folder = Path(tempfile.mkdtemp(prefix="ludus-validate-"))
     (folder / "tmp").mkdir()
     variables = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "TZ": zone, "TMPDIR": str(folder / "tmp")}
+    program = _WITH_PARENT.replace("PARENT", str(os.getpid()))
     command = [
-        sys.executable, "-m", "ludus.client.cli", "serve", *sources, "--port", "0", "--log-format", "json",
+        sys.executable, "-c", program, "serve", *sources, "--port", "0", "--log-format", "json",
         "--threads", str(THREADS), "--linger-seconds", str(LINGER_SECONDS),
     ]  # fmt: skip
     try:

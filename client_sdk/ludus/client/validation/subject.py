@@ -54,6 +54,8 @@ class Subject:
     second: Second | None = None
     """Connects to another process that serves the same environment, started when it is first asked for."""
     plays: dict[str, tuple[Trajectory, ...]] = field(default_factory=dict)
+    measured: dict[str, float] = field(default_factory=dict)
+    """Figures by name: what starts, steps and episodes cost."""
     broken: list[Evidence] = field(default_factory=list)
     """Scripts that broke the environment."""
     failed: set[str] = field(default_factory=set)
