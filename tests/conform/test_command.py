@@ -152,7 +152,7 @@ async def test_checks_whose_answers_never_come_fail_and_the_others_go_on(serve: 
     async with asyncio.timeout(55):
         report = await conform(server.url, wires=["channel"], seconds=8.0)
     failed = {verdict.check: verdict.detail for verdict in report.of("failed")}
-    assert set(failed) == {"start_key", "step_key", "grade_key"}
+    assert set(failed) == {"start_key", "step_key", "turn_key", "grade_key"}
     assert set(failed.values()) == {"an answer did not come within 8 s"}
     assert app.context.host.stats().running == 0
 

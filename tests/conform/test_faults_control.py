@@ -75,8 +75,8 @@ def _same(episode: Any, params: Any) -> bool:
 
 
 @faults.caught_by(
-    "channel/step_once", "channel/step_again_after_the_end", "channel/lost_connection",
-    "mcp/step_once", "mcp/step_again_after_the_end", "mcp/across_wires",
+    "channel/step_once", "channel/step_again_after_the_end", "channel/lost_connection", "channel/turn_key",
+    "mcp/step_once", "mcp/step_again_after_the_end", "mcp/across_wires", "mcp/turn_key",
 )  # fmt: skip
 def a_step_sent_again_runs_again(app: LudusApp) -> None:
     _renumber(app, _same)

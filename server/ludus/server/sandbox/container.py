@@ -48,6 +48,8 @@ _BESIDE: Final = 2
 """Tasks that are not the command's: the first process, and the shell above it."""
 _EXIT_LOOKS: Final = 400
 _GRACE_SECONDS: Final = 20.0
+_START_SECONDS: Final = 60.0
+"""For the first shell; an engine on a machine that is out of breath has taken more than twenty."""
 _ERRORS: Final = (docker.errors.DockerException, requests.exceptions.RequestException, OSError)
 _FILE_ERRORS: Final = {
     61: "leads through a link", 62: "is not a plain file", 64: "is not a directory",
@@ -155,7 +157,7 @@ class ContainerBox(Box):
         """Start a shell, and wait until it waits."""
         shell = self._execute(_WAITING)
         try:
-            shell.socket.settimeout(_GRACE_SECONDS)
+            shell.socket.settimeout(_START_SECONDS)
             if shell.socket.recv(9, socket.MSG_WAITALL) != _READY:
                 raise OSError("no shell starts in it: its image must have /bin/sh")
             shell.socket.setblocking(False)
