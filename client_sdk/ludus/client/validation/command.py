@@ -144,16 +144,15 @@ class _Progress:
 
 
 def _summarize(reports: list[Report]) -> None:
-    table = Table(
-        "environment", "verdict", "passed", "failed", "warned", "skipped", "tasks", "start", "step", "KB/episode"
-    )
+    table = Table("environment", "verdict", "✓", "✗", "!", "–", "tasks", "start ms", "step ms", "KB", padding=(0, 0))
     for report in reports:
         counts: dict[str, Any] = report.as_json()["counts"]
+        kilobytes = report.measured.get("episode_kilobytes")
         table.add_row(
             shown(report.environment), shown("passes", "green") if report.passed else shown("fails", "red"),
             str(counts["passed"]), str(counts["failed"] + counts["broken"]), str(counts["warned"]),
             str(counts["skipped"]), str(sum(report.tasks.values())), _milliseconds(report, "start_seconds_p95"),
-            _milliseconds(report, "step_seconds_p95"), f"{report.measured.get('episode_kilobytes', 0):.0f}",
+            _milliseconds(report, "step_seconds_p95"), "–" if kilobytes is None else f"{kilobytes:.0f}",
         )  # fmt: skip
     console.print(table)
     kinds = sorted({finding.kind for report in reports for finding in report.findings})
@@ -163,7 +162,7 @@ def _summarize(reports: list[Report]) -> None:
 
 def _milliseconds(report: Report, name: str) -> str:
     seconds = report.measured.get(name)
-    return "–" if seconds is None else f"{1000 * seconds:.1f} ms"
+    return "–" if seconds is None else f"{1000 * seconds:.1f}"
 
 
 def _list(as_json: bool) -> None:
