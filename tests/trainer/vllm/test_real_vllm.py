@@ -97,9 +97,18 @@ async def engine(folder: Path, learner: Learner) -> AsyncIterator[VllmEngine]:
     await engine.aclose()
 
 
-async def until_sampling(engine: VllmEngine) -> None:
+def many(engine: VllmEngine, tokens: int) -> list[asyncio.Future[Generation]]:
+    """The same long request several times: enough work to be met in the middle of it."""
+    return [
+        asyncio.ensure_future(engine.generate([3, 2, 1], Sampling(tokens, ()), seed=1, session=str(place)))
+        for place in range(8)
+    ]
+
+
+async def until_sampling(engine: VllmEngine, requests: Sequence[asyncio.Future[Generation]]) -> None:
     """Until a request is running."""
     while True:
+        assert not all(request.done() for request in requests), "they were over before they were seen running"
         metrics: str = await engine.replicas[0].server.get("/metrics", seconds=10)
         (line,) = (line for line in metrics.splitlines() if line.startswith("vllm:num_requests_running{"))
         if float(line.split()[-1]):
@@ -159,12 +168,12 @@ async def test_an_update_reaches_requests_under_way_from_some_token_on(engine: V
     before = copy.deepcopy(learner)
     learner.change(1)
     first = await engine.generate([3, 2, 1], Sampling(8, ()), seed=1, session="s")
-    long = asyncio.ensure_future(engine.generate([3, 2, 1], Sampling(1500, ()), seed=1, session="s"))
-    await until_sampling(engine)
+    requests = many(engine, 1500)
+    await until_sampling(engine, requests)
     await engine.update_weights(learner.update(1))
     assert engine.version == 1
     assert await check(engine, learner) < 1e-4
-    generation = await long
+    generation = (await asyncio.gather(*requests))[0]
     assert sorted(generation.versions) == list(generation.versions)
     assert set(generation.versions) == {0, 1}
     cut = generation.versions.index(1)
@@ -226,13 +235,15 @@ async def test_a_new_adapter_is_a_new_version_and_requests_under_way_keep_theirs
 
 
 async def test_a_killed_server_is_an_error_that_says_so_at_once(engine: VllmEngine) -> None:
-    waiting = asyncio.ensure_future(engine.generate([3, 2, 1], Sampling(2000, ()), seed=1, session="s"))
-    await until_sampling(engine)
+    requests = many(engine, 2000)
+    await until_sampling(engine, requests)
     process = engine.replicas[0].server.process
     assert process is not None
     os.kill(child(process.pid), signal.SIGKILL)
     async with asyncio.timeout(30):
         with pytest.raises(EngineError, match=r"killed by SIGKILL[\s\S]*vllm\.log"):
-            await waiting
+            await requests[0]
+        others = await asyncio.gather(*requests, return_exceptions=True)
+        assert {type(outcome) for outcome in others} == {EngineError}
         with pytest.raises(EngineError, match="is gone"):
             await engine.update_weights(WeightUpdate(9, ()))
