@@ -47,26 +47,18 @@ class _Problem:
     words: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Scan:
-    problems: tuple[_Problem, ...]
-    total: int
-
-
-async def _scan(subject: Subject) -> _Scan:
+async def _scan(subject: Subject) -> list[_Problem]:
     """Tasks of all splits, with private fields where the code is at hand; else as the server shows them."""
     problems: list[_Problem] = []
-    total = 0
     for split in subject.splits:
         count = split.info.count if split.info.count is not None else subject.settings.scan
-        total += count
         indices = _spread(count, subject.settings.scan)
         if subject.authored is not None:
             found = await asyncio.to_thread(_read, subject.authored.split(split.info.name), split.info.name, indices)
         else:
             found = await _ask(subject, split.info.name, len(indices))
         problems += found
-    return _Scan(tuple(problems), total)
+    return problems
 
 
 def _spread(count: int, most: int) -> list[int]:
@@ -134,11 +126,10 @@ def _apart(subject: Subject) -> None:
 @suite.check("split-overlap", "No task stands in two splits", "contamination")
 async def split_overlap(subject: Subject) -> AsyncIterator[Problem]:
     _apart(subject)
-    scan = await subject.once("scan", lambda: _scan(subject))
-    _enough(scan)
+    problems = await _scanned(subject)
     first: dict[str, _Problem] = {}
     both: list[Evidence] = []
-    for problem in scan.problems:
+    for problem in problems:
         earlier = first.setdefault(problem.content, problem)
         if earlier.split != problem.split:
             both.append(Evidence(f"is {earlier.split}/{earlier.task}, too", problem.split, problem.task))
@@ -149,14 +140,13 @@ async def split_overlap(subject: Subject) -> AsyncIterator[Problem]:
 @suite.check("near-duplicates", "No task of a split is a task of another in other clothes", "contamination")
 async def near_duplicates(subject: Subject) -> AsyncIterator[Problem]:
     _apart(subject)
-    scan = await subject.once("scan", lambda: _scan(subject))
-    _enough(scan)
-    common = _template(scan.problems)
-    exact = Counter(problem.content for problem in scan.problems)
+    problems = await _scanned(subject)
+    common = _template(problems)
+    exact = Counter(problem.content for problem in problems)
     near: list[Evidence] = []
     seen: dict[tuple[str, ...], _Problem] = {}
     long: list[tuple[_Problem, tuple[str, ...]]] = []
-    for problem in scan.problems:
+    for problem in problems:
         own = tuple(word for word in problem.words if word not in common)
         if not own or exact[problem.content] > 1:
             continue
@@ -212,11 +202,10 @@ def _overlapping(long: list[tuple[_Problem, tuple[str, ...]]], known: set[tuple[
 async def duplicates(subject: Subject) -> AsyncIterator[Problem]:
     if subject.authored is not None and subject.authored.cls.differ_by == "seed":
         raise NotApplicable("episodes differ by their seed, as the class says (`differ_by`)")
-    scan = await subject.once("scan", lambda: _scan(subject))
-    _enough(scan)
+    problems = await _scanned(subject)
     repeated: list[Evidence] = []
     for split in subject.splits:
-        contents = Counter(problem.content for problem in scan.problems if problem.split == split.info.name)
+        contents = Counter(problem.content for problem in problems if problem.split == split.info.name)
         number = contents.total()
         extra = number - len(contents)
         if number and extra / number > MANY:
@@ -231,6 +220,13 @@ async def duplicates(subject: Subject) -> AsyncIterator[Problem]:
         )
 
 
-def _enough(scan: _Scan) -> None:
-    if not scan.problems:
+async def _scanned(subject: Subject) -> list[_Problem]:
+    """The scan, made once for all checks.
+
+    Raises:
+        NotApplicable: no task could be read.
+    """
+    problems = await subject.once("scan", lambda: _scan(subject))
+    if not problems:
         raise NotApplicable("no task shows its fields here; name the environment's code with --source")
+    return problems

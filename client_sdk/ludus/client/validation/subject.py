@@ -236,9 +236,9 @@ def evidence(play: Trajectory, detail: str) -> Evidence:
     return Evidence(detail, play.split, play.task.id, play.seed, play.policy.split("(")[0])
 
 
-def evidence_of(script: Script, detail: str, seed: int | None = None) -> Evidence:
+def evidence_of(script: Script, detail: str) -> Evidence:
     """Where it shows: in a script that was played again."""
-    return Evidence(detail, script.split, script.task, script.seed if seed is None else seed, script.origin)
+    return Evidence(detail, script.split, script.task, script.seed, script.origin)
 
 
 async def subject_of(

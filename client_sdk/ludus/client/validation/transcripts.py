@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,8 +41,6 @@ class Transcript:
     script: Script
     seed: int
     events: tuple[tuple[str, Any], ...]
-    slowest: float
-    """Seconds of the slowest action."""
 
     def part(self, *kinds: str) -> tuple[tuple[str, Any], ...]:
         """The pieces whose names begin with one of some words."""
@@ -109,7 +106,6 @@ class Performance:
     episode: Episode
     events: list[tuple[str, Any]] = field(default_factory=list)
     rewards: list[Reward] = field(default_factory=list)
-    slowest: float = 0.0
     done: int = 0
     over: bool = False
 
@@ -135,7 +131,6 @@ class Performance:
             return False
         action = self.script.actions[self.done]
         self.done += 1
-        before = time.perf_counter()
         try:
             if isinstance(action, Call):
                 result = await self.episode.call(action)
@@ -151,7 +146,6 @@ class Performance:
         except EpisodeFailed as error:
             self._say("failed", type(error).__name__)
             self.over = True
-        self.slowest = max(self.slowest, time.perf_counter() - before)
         return not self.over
 
     def _note(self, result: StepResult) -> None:
@@ -180,7 +174,7 @@ class Performance:
         else:
             reward = (await self.episode.close()).reward
         self._say("total", _reward(reward if reward is not None else total(self.rewards)))
-        return Transcript(self.script, self.episode.seed, tuple(self.events), self.slowest)
+        return Transcript(self.script, self.episode.seed, tuple(self.events))
 
     def _say(self, name: str, value: Any) -> None:
         self.events.append((name, value))
