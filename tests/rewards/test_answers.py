@@ -171,6 +171,15 @@ def test_an_answer_that_a_pattern_searches_for_ever_earns_nothing_and_stalls_nob
     assert ticks > 0
 
 
+def test_a_text_that_a_schemas_pattern_searches_for_ever_is_not_accepted() -> None:
+    check = JsonSchema({"type": "string", "pattern": r"^(\w+\s?)+\d$"})
+    assert value(check, json.dumps("abc 1")) == 1
+    assert value(check, json.dumps("abc")) == 0
+    began = time.monotonic()
+    assert value(check, json.dumps("a" * 5000 + "!")) == 0
+    assert time.monotonic() - began < 20
+
+
 @pytest.mark.parametrize("check", [Normalised("x"), Numeric(1.0), Pattern("x")])
 def test_an_endless_answer_earns_nothing_without_being_searched(check: Any) -> None:
     assert value(check, "x 1 " * 50_000) == 0
@@ -291,11 +300,19 @@ def test_mathematics_is_compared_by_what_it_means(expected: str, answer: str, ri
     assert value(MathEqual(expected), answer) == right
 
 
-async def test_mathematics_that_never_ends_is_unscored_and_the_next_comparison_works() -> None:
-    hard = await Rubric([MathEqual("2", seconds=0.5)]).score(Attempt(answer="$9^{9^{9^{9^9}}}$"))
-    assert not hard.valid
-    assert "took longer than 0.5 s" in (hard.reason or "")
+@pytest.mark.parametrize("endless", ["$9^{9^{9^{9^9}}}$", "$10^{10^{10}}$"])
+async def test_an_answer_that_never_ends_earns_0_and_the_next_comparison_works(endless: str) -> None:
+    hard = await Rubric([MathEqual("2", seconds=0.5)]).score(Attempt(answer=endless))
+    assert (hard.valid, hard.value) == (True, 0.0)
+    assert "took more than 0.5 s of processor time" in str(hard.components)
     assert (await Rubric([MathEqual("2", seconds=10.0)]).score(Attempt(answer="$1+1$"))).value == 1
+
+
+@pytest.mark.parametrize("expected", ["", "$9^{9^{9^{9^9}}}$"], ids=["nothing", "endless"])
+async def test_what_is_expected_cannot_be_the_answers_fault(expected: str) -> None:
+    unread = await Rubric([MathEqual(expected, seconds=0.3)]).score(Attempt(answer="$1+1$"))
+    assert not unread.valid
+    assert "expected" in (unread.reason or "")
 
 
 def test_without_math_verify_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

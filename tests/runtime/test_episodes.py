@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import logging
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
@@ -484,6 +486,36 @@ async def test_idle_episodes_expire_unscored_and_use_keeps_them(host: Start) -> 
     assert (await info(running, used)).end_reason is None
     expired = await info(running, unused)
     assert (expired.end_reason, expired.reward is not None and expired.reward.valid) == (EndReason.EXPIRED, False)
+
+
+@pytest.mark.parametrize("last", ["crash", "crash_softly", "hang", "block", "close", None])
+async def test_a_closed_episode_is_remembered_without_its_environment(
+    host: Start, caplog: pytest.LogCaptureFixture, last: str | None
+) -> None:
+    alive: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    class Watched(Troublesome):
+        def setup(self) -> None:
+            alive.add(self)
+
+    caplog.set_level(logging.CRITICAL, "ludus.server")  # a record that is captured holds its traceback
+    running = await host(Watched)
+    episode = (await begin(running, "watched")).episode
+    assert len(alive) == 1
+    if last == "close":
+        hanging = asyncio.create_task(step(running, episode, 1, "hang"))
+        await until(running.busy)
+        await running.close(e.CloseParams(episode=episode), OPEN)
+        with pytest.raises(err.EpisodeEnded):
+            await hanging
+        del hanging
+    elif last is not None:
+        with pytest.raises(err.EpisodeFailed):
+            await step(running, episode, 1, last)
+    await running.close(e.CloseParams(episode=episode), OPEN)
+    gc.collect()
+    assert (await info(running, episode)).end_reason is not None
+    assert len(alive) == (last == "block"), "only a thread that never returns may still hold it"
 
 
 async def test_a_full_server_queues_in_turn_and_says_when_to_come_back(host: Start) -> None:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import gc
 import io
 import json
 import logging
+import time
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -78,6 +81,27 @@ def test_arguments_extras_and_tracebacks_are_redacted_in_any_logger(stream: io.S
     assert CAPABILITY not in written
     assert "ValueError: bad ludus_***" in written
     assert "somebody.elses" in written
+
+
+def test_a_written_traceback_is_let_go_with_what_its_frames_hold(stream: io.StringIO) -> None:
+    held = fail_holding(_Held())
+    deadline = time.monotonic() + 10
+    while held() is not None and time.monotonic() < deadline:
+        gc.collect()
+    assert held() is None
+    assert "ValueError: holding" in stream.getvalue()
+
+
+class _Held:
+    pass
+
+
+def fail_holding(held: _Held) -> weakref.ref[_Held]:
+    try:
+        raise ValueError("holding")
+    except ValueError:
+        logging.getLogger("holder").exception("failed")
+    return weakref.ref(held)
 
 
 def test_a_wrong_log_call_is_written_and_breaks_nothing(stream: io.StringIO) -> None:

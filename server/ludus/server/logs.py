@@ -147,8 +147,16 @@ class _Handoff(logging.handlers.QueueHandler):
         return record
 
 
+class _Listener(logging.handlers.QueueListener):
+    """Lets go of a traceback once it is written: the thread holds its last record until the next one comes."""
+
+    def handle(self, record: logging.LogRecord) -> None:
+        super().handle(record)
+        record.exc_info = None
+
+
 _lock = threading.Lock()
-_active: tuple[_Handoff, logging.handlers.QueueListener] | None = None
+_active: tuple[_Handoff, _Listener] | None = None
 
 
 def configure(style: LogFormat = "console", level: str = "INFO", stream: IO[str] | None = None) -> None:
@@ -165,7 +173,7 @@ def configure(style: LogFormat = "console", level: str = "INFO", stream: IO[str]
     handler.setFormatter(JsonFormatter() if style == "json" else ConsoleFormatter())
     records: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
     handoff = _Handoff(records)
-    listener = logging.handlers.QueueListener(records, handler)
+    listener = _Listener(records, handler)
     with _lock:
         root = logging.getLogger()
         for old in list(root.handlers):

@@ -156,21 +156,30 @@ class StepRunner:
         self, episode: Episode, record: StepRecord, tool: Tool | None, began: float, deadline: float
     ) -> None:
         try:
-            outcome = await self._execute(episode, record, tool, deadline)
+            outcome = await self._outcome(episode, record, tool, deadline)
+            if episode.published.judges_turns and record.outcome is None and isinstance(outcome, StepResult):
+                record.turned = await scoring.judge_turns(self._workers, episode, record, outcome)
+            if record.outcome is None:
+                took = self._loop.time() - began
+                self.counts.seconds += took
+                if self.observe is not None:
+                    self.observe(episode.published.name, took)
+                self.settle(episode, record, outcome)
+        finally:
+            # The record outlives the episode, and the traceback of a cancelled task would keep the environment alive.
+            record.task = None
+
+    async def _outcome(
+        self, episode: Episode, record: StepRecord, tool: Tool | None, deadline: float
+    ) -> StepResult | LudusError:
+        try:
+            return await self._execute(episode, record, tool, deadline)
         except ToolError as error:
-            outcome = self._refusal(record, "refused", str(error) or "the tool refused")
+            return self._refusal(record, "refused", str(error) or "the tool refused")
         except InvalidArguments as error:
-            outcome = self._refusal(record, "invalid_arguments", f"Wrong arguments for {record.tool}: {error}")
+            return self._refusal(record, "invalid_arguments", f"Wrong arguments for {record.tool}: {error}")
         except Exception as error:
-            outcome = boundary.failure(_what(record), episode.id, episode.published.name, error)
-        if episode.published.judges_turns and record.outcome is None and isinstance(outcome, StepResult):
-            record.turned = await scoring.judge_turns(self._workers, episode, record, outcome)
-        if record.outcome is None:
-            took = self._loop.time() - began
-            self.counts.seconds += took
-            if self.observe is not None:
-                self.observe(episode.published.name, took)
-            self.settle(episode, record, outcome)
+            return boundary.failure(_what(record), episode.id, episode.published.name, error)
 
     async def _execute(
         self, episode: Episode, record: StepRecord, tool: Tool | None, deadline: float
@@ -286,8 +295,6 @@ class StepRunner:
             self._journal.append(Settled(episode.id, record.key, outcome))
         if record.task is not None and not record.task.done() and record.task is not asyncio.current_task():
             record.task.cancel()
-        elif episode.active is None:
-            record.task = None
         self._advance(episode)
 
     def drain(self, episode: Episode) -> None:

@@ -1,15 +1,26 @@
-"""Compares mathematics for `MathEqual`: one JSON line in, one out, until standard input ends."""
+"""Compares mathematics for `MathEqual`: one JSON line in, two out, until standard input ends.
+
+The first says that what is expected was understood, so that whatever happens after it is the answer's doing: it may
+use so much processor time and no more, or the system ends this process.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import resource
+import signal
 import sys
 from typing import Any, Final
 
 MEMORY: Final = 2 * 1024**3
 """Bytes of address space beyond which it may not grow."""
+
+PLAIN: Final = "1.5"
+"""What nothing is the matter with: whoever cannot be compared with it is at fault."""
+
+KEPT: Final = 10_000
+"""Expected answers that are known to be comparable."""
 
 
 def main() -> None:
@@ -20,23 +31,42 @@ def main() -> None:
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     _say(out, {"ready": True})
+    sound: set[str] = set()
     for line in sys.stdin:
         question = json.loads(line)
         try:
-            reply = _compare(parse, verify, question["expected"], question["answer"])
-        except MemoryError:
-            raise
+            wanted = _understand(parse, verify, question["expected"], sound)
         except Exception as error:
-            reply = {"error": f"comparing raised {type(error).__name__}"}
+            _say(out, {"error": f"reading what is expected raised {type(error).__name__}"})
+            continue
+        if not wanted:
+            _say(out, {"error": "no mathematics was found in what is expected"})
+            continue
+        _say(out, {"understood": True})
+        signal.setitimer(signal.ITIMER_PROF, question["seconds"])
+        reply = _compare(parse, verify, wanted, question["answer"])
+        signal.setitimer(signal.ITIMER_PROF, 0)
         _say(out, reply)
 
 
-def _compare(parse: Any, verify: Any, expected: str, answer: str) -> dict[str, Any]:
+def _understand(parse: Any, verify: Any, expected: str, sound: set[str]) -> list[Any]:
     wanted = _parse(parse, expected)
-    if not wanted:
-        return {"error": "no mathematics was found in what is expected"}
-    found = _parse(parse, answer)
-    equal = bool(found) and verify(wanted, found, timeout_seconds=None)
+    if wanted and expected not in sound:
+        verify(wanted, _parse(parse, PLAIN), timeout_seconds=None)
+        if len(sound) >= KEPT:
+            sound.clear()
+        sound.add(expected)
+    return wanted
+
+
+def _compare(parse: Any, verify: Any, wanted: list[Any], answer: str) -> dict[str, Any]:
+    try:
+        found = _parse(parse, answer)
+        equal = bool(found) and verify(wanted, found, timeout_seconds=None)
+    except MemoryError:
+        raise
+    except Exception as error:
+        return {"equal": False, "parsed": "", "raised": type(error).__name__}
     return {"equal": bool(equal), "parsed": str(found[0])[:200] if found else ""}
 
 

@@ -1,7 +1,7 @@
 """Mathematical equivalence, decided by math-verify in a process of its own.
 
 What a policy writes may keep a computer algebra system busy for ever (`9^9^9^9`), and math-verify's own time limits
-need the main thread. So a helper process does it, whose memory is limited, and which is killed when it takes too long.
+need the main thread. So a helper process does it, whose memory and processor time are limited.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ from ludus.server.rewards.verdict import Verdict
 ANSWER_CHARS: Final = 10_000
 """Longer answers are not read: they earn 0."""
 _START_SECONDS: Final = 60.0
+_BUSY: Final = 10.0
+"""How many times its processor time a comparison may take on a machine that has other things to do."""
 
 
 @dataclass(frozen=True)
 class MathEqual(Check):
     """1 when the answer's mathematics equals what is expected: `1/2` and `\\frac{2}{4}`, `(x+1)^2` and `x^2+2x+1`.
 
-    Both may be LaTeX, between dollars or in \\boxed, or a plain expression.
+    Both may be LaTeX, between dollars or in \\boxed, or a plain expression. An answer that takes more than `seconds` of
+    processor time to compare, or more memory than there is, earns 0: if it were unscored, a policy could have its
+    failures left out of what it is trained on.
 
     Raises:
         AuthoringError: math-verify is not installed.
@@ -41,7 +45,6 @@ class MathEqual(Check):
 
     expected: Of[str]
     seconds: float = 5.0
-    """More time leaves the item unscored."""
     of: Of[str] = answer_of
 
     def __post_init__(self) -> None:
@@ -54,11 +57,14 @@ class MathEqual(Check):
         said, wanted = resolve(self.of, attempt), str(resolve(self.expected, attempt))
         if len(said) > ANSWER_CHARS:
             return Verdict(0.0, f"the answer has {len(said)} characters")
-        reply = _helper.ask({"expected": wanted, "answer": said}, self.seconds)
-        if reply is None:
-            return Verdict.unscored(f"comparing {short(said)} took longer than {self.seconds:g} s, or too much memory")
+        reply = _helper.ask(wanted, said, self.seconds)
         if "error" in reply:
             return Verdict.unscored(reply["error"])
+        if reply.get("gave_up"):
+            limits = f"{self.seconds:g} s of processor time, or more memory than there is"
+            return Verdict(0.0, f"comparing {short(said)} took more than {limits}")
+        if "raised" in reply:
+            return Verdict(0.0, f"comparing {short(said)} raised {reply['raised']}")
         if not reply["parsed"]:
             return Verdict(0.0, f"no mathematics was found in {short(said)}")
         return Verdict(float(reply["equal"]), f"read as {short(reply['parsed'])}")
@@ -71,18 +77,38 @@ class Helper:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def ask(self, question: dict[str, str], seconds: float) -> dict[str, Any] | None:
-        """The reply, or None when there was none in time. One question at a time; the others wait."""
+    def ask(self, expected: str, answer: str, seconds: float) -> dict[str, Any]:
+        """What the helper says. One question at a time; the others wait.
+
+        Args:
+            expected: what is expected.
+            answer: what was said.
+            seconds: of processor time for the comparison.
+
+        Returns:
+            `equal` and `parsed`; or `raised`, the exception that the answer provoked; or `gave_up`, when it was too
+            much for the helper; or `error`, when the answer is not to blame.
+        """
         with self._lock:
             process = self._process or self._start()
             assert process.stdin is not None
+            question = {"expected": expected, "answer": answer, "seconds": seconds}
             try:
                 process.stdin.write(json.dumps(question).encode() + b"\n")
                 process.stdin.flush()
-            except BrokenPipeError:
+                first = self._read(process, _BUSY * seconds)
+            except (BrokenPipeError, EOFError):
                 self._stop()
-                return None
-            return self._read(process, seconds)
+                return {"error": "the helper for mathematics ended while it read what is expected"}
+            if first is None:
+                return {"error": "the helper for mathematics took too long to read what is expected"}
+            if "error" in first:
+                return first
+            try:
+                reply = self._read(process, _BUSY * seconds)
+            except EOFError:
+                return {"gave_up": True}
+            return reply or {"error": "this machine was too busy to compare mathematics"}
 
     def close(self) -> None:
         """End the process, if there is one."""
@@ -96,16 +122,23 @@ class Helper:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        if self._read(self._process, _START_SECONDS) is None:
+        try:
+            ready = self._read(self._process, _START_SECONDS)
+        except EOFError:
+            ready = None
+        if ready is None:
             raise RuntimeError("the helper for mathematics did not start")
         return self._process
 
     def _read(self, process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any] | None:
+        """The next line, or None when there was none in time; then, and before EOFError, the process is ended."""
         assert process.stdout is not None
         ready, _, _ = select.select([process.stdout], [], [], seconds)
         line = process.stdout.readline() if ready else b""
         if not line:
             self._stop()
+            if ready:
+                raise EOFError
             return None
         reply: dict[str, Any] = json.loads(line)
         return reply

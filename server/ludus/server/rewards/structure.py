@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, ClassVar, Final
 
+import regex
+
 from ludus.protocol.errors import AuthoringError
 from ludus.server.rewards.attempt import Attempt, Of, answer_of, resolve
 from ludus.server.rewards.nodes import Check
@@ -18,6 +20,7 @@ from ludus.server.rewards.verdict import Verdict
 
 JSON_CHARS: Final = 200_000
 DEPTH: Final = 100
+PATTERN_SECONDS: Final = 1.0
 _FENCE: Final = re.compile(r"```[a-zA-Z0-9_+.-]*[ \t]*")
 
 
@@ -70,7 +73,10 @@ def fenced(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class JsonSchema(Check):
-    """1 when the answer is JSON that a JSON Schema (2020-12) accepts; references to other documents are refused."""
+    """1 when the answer is JSON that a JSON Schema (2020-12) accepts; references to other documents are refused.
+
+    A text in which a `pattern` of the schema is searched for longer than a second is not accepted.
+    """
 
     blocking: ClassVar[bool] = True
 
@@ -80,7 +86,7 @@ class JsonSchema(Check):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        from jsonschema import Draft202012Validator
+        from jsonschema import Draft202012Validator, validators
         from jsonschema.exceptions import SchemaError
         from referencing import Registry
 
@@ -89,7 +95,9 @@ class JsonSchema(Check):
         except SchemaError as error:
             raise AuthoringError(f"not a JSON Schema: {error.message} at {error.json_path}") from None
         registry: Any = Registry()
-        object.__setattr__(self, "_validator", Draft202012Validator(self.schema, registry=registry))
+        extend: Any = validators.extend
+        bounded = extend(Draft202012Validator, {"pattern": _pattern})
+        object.__setattr__(self, "_validator", bounded(self.schema, registry=registry))
 
     def check(self, attempt: Attempt) -> Verdict:
         """Validate."""
@@ -101,6 +109,21 @@ class JsonSchema(Check):
             f"{error.json_path}: {short(error.message)}" for error in islice(self._validator.iter_errors(value), 5)
         ]
         return Verdict(float(not errors), "; ".join(errors))
+
+
+def _pattern(validator: Any, pattern: str, instance: object, schema: object) -> Iterator[Any]:
+    """The keyword `pattern`, whose search in an adversary's text must not hold up the server, as `re` would."""
+    from jsonschema.exceptions import ValidationError
+
+    if not isinstance(instance, str):
+        return
+    try:
+        found = regex.search(pattern, instance, timeout=PATTERN_SECONDS, concurrent=True)
+    except TimeoutError:
+        yield ValidationError(f"searching for {pattern!r} took longer than {PATTERN_SECONDS:g} s")
+    else:
+        if found is None:
+            yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
 @dataclass(frozen=True)
