@@ -71,6 +71,18 @@ def test_it_is_read_as_it_was_written(file: DifficultyFile, path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o644
 
 
+def test_it_says_what_noise_it_was_measured_with(played: Played, tmp_path: Path) -> None:
+    noisy = played(1, steps=3)
+    noisy = noisy.model_copy(
+        update={
+            "steps": tuple(one.model_copy(update={"noise": "delay"} if one.step > 1 else {}) for one in noisy.steps)
+        }
+    )
+    file = difficulty_of(calibrate([played(0), noisy]), WHEN)
+    write_difficulty(tmp_path / "d.json", file)
+    assert read_difficulty(tmp_path / "d.json").noise == {"delay": 2}
+
+
 def test_a_task_that_was_never_scored_has_no_rate(played: Played, tmp_path: Path) -> None:
     file = difficulty_of(calibrate([played(0), played(1, failure="environment"), played(1, 1, None)]), WHEN)
     assert (file.tasks["t-1"].attempts, file.tasks["t-1"].unscored, file.tasks["t-1"].pass_rate) == (0, 2, None)

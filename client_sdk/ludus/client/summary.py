@@ -15,6 +15,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 
 from ludus.client.trajectory import Trajectory, Usage
+from ludus.protocol.episodes import NoiseKind
 
 SUCCESS_TOLERANCE: Final = 1e-9
 """Rewards this close below the threshold count as reaching it: sums of floats rarely come out even."""
@@ -56,7 +57,7 @@ class Summary(BaseModel):
     """Mean of each reward component, over the trajectories that have it."""
     steps: float | None
     """Mean number of steps, over scored trajectories."""
-    noise: dict[str, int]
+    noise: dict[NoiseKind, int]
     """Steps that environments disturbed on purpose, by kind. They are no failures."""
     retried: int
     """Trajectories that needed more than one attempt."""

@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from ludus.protocol.episodes import NoiseKind
 from ludus.protocol.errors import ParseError
 
 DIFFICULTY_FORMAT: Final = "ludus.difficulty/0.1"
@@ -78,6 +79,9 @@ class DifficultyFile(_Part):
     """The least reward that counted as a success."""
     band: Band
     """The pass rates that were looked for."""
+    noise: dict[NoiseKind, Count] = Field(default={})
+    """Steps that environments disturbed on purpose while it was measured, by kind; without noise the same tasks are
+    easier."""
     measured_at: AwareDatetime
     tasks: dict[str, TaskDifficulty]
     """By task id."""

@@ -29,6 +29,7 @@ def difficulty_of(calibration: Calibration, measured_at: datetime | None = None)
         seed=calibration.seed,
         success_at=calibration.success_at,
         band=(calibration.band.low, calibration.band.high),
+        noise=calibration.summary.noise,
         measured_at=measured_at or datetime.now(UTC).replace(microsecond=0),
         tasks={figures.task: _task(figures) for figures in calibration.tasks},
     )
