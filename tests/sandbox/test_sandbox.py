@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 from sandboxing import MIB, TIGHT, settings_of
 
 from ludus.server.sandbox import Limits, Sandbox, SandboxFailed, SandboxFileError, SandboxProvider, SandboxUnsupported
+from ludus.server.sandbox.owner import remove_left_behind
 
 Backend = tuple[str, SandboxProvider]
 
@@ -66,6 +70,34 @@ async def test_files_are_written_read_and_listed(any_backend: Backend) -> None:
     assert (await box.run(["cat", "file.bin"], cwd="deep/er")).stdout == b"\0\1\2"
     await box.write("run.sh", b"")
     assert await box.read("run.sh") == b""
+
+
+DEEP = """
+import os
+for _ in range(1500):
+    os.mkdir("d")
+    os.chdir("d")
+open("file", "w").close()
+os.mkdir("closed", 0)
+"""
+
+
+async def test_directories_deeper_than_a_path_can_say_are_replaced_and_removed(any_backend: Backend) -> None:
+    box = await box_of(any_backend)
+    await box.write("first", b"1")
+    before = await box.snapshot()
+    assert (await box.run(["python3", "-c", DEEP])).ok
+    await box.restore(before)
+    assert [one.name for one in await box.list()] == ["first"]
+    assert (await box.run(["python3", "-c", DEEP])).ok
+    await box.aclose()
+
+
+def test_what_a_server_left_behind_is_removed_however_deep_it_is() -> None:
+    left = Path(tempfile.mkdtemp(prefix="ludus-999999999-1-"))
+    subprocess.run([sys.executable, "-c", DEEP], cwd=left, check=True)
+    remove_left_behind()
+    assert not left.exists()
 
 
 @pytest.mark.parametrize("path", ["missing", "missing/file", "../up", "/etc/passwd", "deep", ".", "a\0b"])

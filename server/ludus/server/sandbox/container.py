@@ -386,10 +386,7 @@ class ContainerBox(Box):
 
     async def restore(self, snapshot: Snapshot) -> None:
         """See `Sandbox.restore`."""
-        script = (
-            "find . -type d -exec chmod 700 {} \\; ; find . -mindepth 1 -maxdepth 1 -exec rm -rf {} +; exec tar xof -"
-        )
-        await self._script("the files", script, snapshot.data)
+        await self._script("the files", f"{_CLEAR}; exec tar xof -", snapshot.data)
 
     # ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -512,6 +509,15 @@ def _no_links(path: str, *, last: bool = True) -> str:
     steps = ["./" + "/".join(parts[: end + 1]) for end in range(len(parts) if last else len(parts) - 1)]
     checks = [f"[ ! -L {_quoted(step)} ] || exit 61" for step in steps]
     return "; ".join([f"chmod 700 {HOME}", f"cd {HOME}", *checks])
+
+
+_CLEAR: Final = (
+    'n=0; while [ -n "$(ls -A)" ] && [ $n -lt 1000 ]; do n=$((n+1)); '
+    "find . -maxdepth 100 -type d ! -perm -700 -exec chmod 700 {} \\; ; "
+    'find . -mindepth 100 -maxdepth 100 -type d -exec sh -c \'mv "$1" "$(mktemp -d ./.ludus-XXXXXX)"\' sh {} \\; ; '
+    "find . -mindepth 1 -maxdepth 1 -exec rm -rf {} +; done"
+)
+"""Empties a directory, a hundred levels at a time: what lies deeper is moved up, as `rm` can go only so deep."""
 
 
 def _file_info(name: bytes, about: bytes) -> FileInfo:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-import shutil
 import signal
 import tempfile
 from pathlib import Path
 from typing import Final
+
+from ludus.server.sandbox.inside.files import clear
+
+log = logging.getLogger("ludus.server.sandbox")
 
 
 def _begun(pid: int) -> str | None:
@@ -59,4 +63,8 @@ def remove_left_behind() -> None:
     """Remove the temporary directories of servers that are no more; their names begin with their owner's."""
     for left in Path(tempfile.gettempdir()).glob("ludus-*-*-*"):
         if left.is_dir() and not left.is_symlink() and not is_alive(left.name.rpartition("-")[0]):
-            shutil.rmtree(left, ignore_errors=True)
+            try:
+                clear(str(left))
+                left.rmdir()
+            except OSError as error:
+                log.warning("what a server left behind could not be removed: %s", error)

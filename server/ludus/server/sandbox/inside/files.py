@@ -126,7 +126,7 @@ def _kind(mode: int) -> str:
 
 def snapshot(config: dict[str, Any]) -> bytes:
     """The work directory as a tar archive, no larger than twice what the disk may hold."""
-    import tarfile  # here, as shutil below: few boxes need them, and every box would wait for them
+    import tarfile  # here, as few boxes need it, and every box would wait for it
 
     archive = io.BytesIO()
     room = config["disk"]["bytes"]
@@ -145,22 +145,56 @@ def snapshot(config: dict[str, Any]) -> bytes:
 
 def restore(config: dict[str, Any], data: bytes) -> None:
     """Replace the work directory's content by an archive's."""
-    import shutil
     import tarfile
 
     # Not "data", which refuses links that lead outside: here they lead nowhere but into the box. New in 3.11.4.
     how: dict[str, Any] = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
     home = config["home"]
-    for folder, below, _ in os.walk(home):
-        for name in below:
-            if not os.path.islink(os.path.join(folder, name)):
-                os.chmod(os.path.join(folder, name), 0o700)
-    for entry in os.scandir(home):
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path)
-        else:
-            os.unlink(entry.path)
+    clear(home)
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         for member in tar:
             member.uid = member.gid = config["user"]
             tar.extract(member, home, numeric_owner=True, **how)
+
+
+def clear(path: str) -> None:
+    """Remove what is in a directory, as far as that is possible.
+
+    What is found in a directory below is moved up and removed in its turn: trees that are deeper than a recursion, or a
+    path, can go are easily made.
+    """
+    top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        moved = 0
+        stuck: set[str] = set()
+        while names := [name for name in os.listdir(top) if name not in stuck]:
+            for name in names:
+                try:
+                    moved = _remove(top, name, moved)
+                except OSError:
+                    stuck.add(name)
+    finally:
+        os.close(top)
+
+
+def _remove(top: int, name: str, moved: int) -> int:
+    """Remove an entry, after what is in it was moved up; how many were moved up by now."""
+    if not stat.S_ISDIR(os.stat(name, dir_fd=top, follow_symlinks=False).st_mode):
+        os.unlink(name, dir_fd=top)
+        return moved
+    os.chmod(name, 0o700, dir_fd=top)
+    folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+    try:
+        for inner in os.listdir(folder):
+            if stat.S_ISDIR(os.stat(inner, dir_fd=folder, follow_symlinks=False).st_mode):
+                os.chmod(inner, 0o700, dir_fd=folder)
+                moved += 1
+                os.rename(
+                    inner, f".ludus-{os.getpid()}-{time.monotonic_ns()}-{moved}", src_dir_fd=folder, dst_dir_fd=top
+                )
+            else:
+                os.unlink(inner, dir_fd=folder)
+    finally:
+        os.close(folder)
+    os.rmdir(name, dir_fd=top)
+    return moved

@@ -78,13 +78,17 @@ def main(control: int) -> None:
                 answer(control, config, *message)
             except Refused as error:
                 send(control, {"error": str(error)})
+            except RecursionError:
+                send(control, {"error": "directories are nested too deeply"})
             except Exception as error:
                 send(control, {"error": f"{type(error).__name__}: {error}"})
     except (ConnectionError, BrokenPipeError):
         pass
     finally:
         if not config["alone"]:
-            import shutil
-
             Tree(alone=False).kill(0)
-            shutil.rmtree(config["home"], ignore_errors=True)
+            try:
+                files.clear(config["home"])
+                os.rmdir(config["home"])
+            except OSError:
+                pass
