@@ -118,3 +118,13 @@ async def test_rewards_of_an_earlier_version_are_not_shown_to_the_hook() -> None
     await evolving.evolve()
     evolving.saw(Attempt("please"), late)
     assert not evolving._seen
+
+
+def test_a_group_in_use_keeps_its_version_however_many_others_there_are() -> None:
+    evolving = Evolving(FIRST, lambda current, seen: SECOND)
+    assert evolving.of_group("long") is FIRST
+    evolving.versions.append(SECOND)
+    for n in range(25_000):
+        evolving.of_group(f"other {n}")
+        if n % 5000 == 0:
+            assert evolving.of_group("long") is FIRST

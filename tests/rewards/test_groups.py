@@ -106,8 +106,60 @@ async def test_an_attempt_that_nobody_could_compare_is_unscored_and_the_others_a
         assert [reward.value for reward in others] == [0.0, 1.0]
         assert others[1].components["tournament"].evidence == "1 of 1 games, 1 undecided"
     else:
-        assert not all(reward.valid for reward in (odd, *others)), "somebody was never told apart"
-        assert any(reward.value == 1.0 for reward in (odd, *others))
+        assert not odd.valid
+        told = [reward.value for reward in others]
+        assert told in ([0.0, 1.0], [None, None]), "unscored where the draw gave them no game with each other"
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 7])
+async def test_a_knockout_without_a_judge_crowns_nobody(count: int) -> None:
+    nobody = Comparing(lambda first, second: Verdict.unscored("down"))
+    rewards = await Tournament(nobody, schedule="knockout").score([Attempt("x" * n) for n in range(count)])
+    assert [reward.value for reward in rewards] == [None] * count
+    assert all(reward.reason == "no comparison: down" for reward in rewards)
+
+
+async def test_the_finalists_of_an_undecided_final_share_the_first_place() -> None:
+    asked: list[tuple[int, int]] = []
+
+    def compare(first: Attempt, second: Attempt) -> Verdict:
+        asked.append((len(first.answer), len(second.answer)))
+        return Verdict(longer(first, second)) if len(asked) <= 4 else Verdict.unscored("down")
+
+    found = await values(["a", "bb", "ccc", "dddd"], comparer=Comparing(compare), schedule="knockout")
+    first, second = asked[4]
+    assert [found[first - 1], found[second - 1]] == [pytest.approx(5 / 6)] * 2
+    assert sorted(value for value in found if value is not None)[:2] == [pytest.approx(1 / 6)] * 2
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 8])
+async def test_equal_attempts_come_out_of_a_knockout_equal(count: int) -> None:
+    assert await values(["a"] * count, schedule="knockout") == [0.5] * count
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_who_ties_comes_as_far_as_the_one_that_the_draw_let_go_on(seed: int) -> None:
+    # "aa" and "bb" are equals and "c" is worse; whoever meets first, the equals share the place before it.
+    found = await values(["aa", "c", "bb", "d"], schedule="knockout", seed=seed)
+    assert found[0] is not None
+    if found[0] == found[2]:  # they met
+        assert found[0] >= max(value for value in (found[1], found[3]) if value is not None)
+    assert math.fsum(value for value in found if value is not None) == pytest.approx(2.0)
+
+
+async def test_no_position_is_favoured_by_the_draws_of_many_groups() -> None:
+    met: list[str] = []
+
+    def compare(first: Attempt, second: Attempt) -> float:
+        met.append(first.answer)
+        return longer(first, second)
+
+    finalists = []
+    for group in range(40):
+        attempts = [Attempt("x" * n, prompt=f"task {group}") for n in range(1, 5)]
+        await Tournament(Comparing(compare), schedule="knockout").score(attempts)
+        finalists.append(len(min(met[-2:], key=len)))
+    assert set(finalists) == {2, 3}, "with whom the longest has its final is drawn anew each time"
 
 
 async def test_one_attempt_alone_is_unscored() -> None:

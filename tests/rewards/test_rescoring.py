@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from ludus.client import connect
 from ludus.client.rollout import rollout_all
 from ludus.client.trajectory import TrajectoryWriter, read_trajectories
-from ludus.protocol import Answer, Call
+from ludus.protocol import Answer, Call, EpisodeLimits
 from ludus.protocol.errors import EnvironmentNotFound, ParseError
-from ludus.server import Environment, Private, Task, tool
-from ludus.server.rewards import Attempt, Called, Rubric, Verdict, check
+from ludus.server import Environment, Private, Result, Task, tool
+from ludus.server.rewards import Attempt, Called, NotCalled, Rubric, Verdict, check, metric, reward
 from ludus.server.rewards.rescoring import Summary, classes_for, read_stored, rescore
 
 LUDUS = Path(sys.executable).with_name("ludus")
@@ -81,16 +81,16 @@ async def policy(conversation: Any) -> Any:
     return Answer("4")
 
 
-Record = Callable[[type[Environment[Any]]], Any]
+Record = Callable[..., Any]
 
 
 @pytest.fixture
 def record(serve: Any, tmp_path: Path) -> Record:
-    async def play(cls: type[Environment[Any]]) -> Path:
+    async def play(cls: type[Environment[Any]], plays: Any = policy, **options: Any) -> Path:
         server = await serve(cls)
         path = tmp_path / "runs.jsonl"
         async with connect(server.url) as client:
-            found = await rollout_all(client.environment("sums"), policy, seed=5)
+            found = await rollout_all(client.environment("sums"), plays, seed=5, **options)
         with TrajectoryWriter(path, overwrite=True) as writer:
             for trajectory in found:
                 writer.write(trajectory)
@@ -209,6 +209,130 @@ def test_any_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, d
     path.write_bytes(data)
     with suppress(ParseError):
         list(read_stored(path))
+
+
+class Harmless(Base):
+    name = "sums"
+    rubric = Rubric([NotCalled("cheat")], name="harmless")
+
+
+async def endless(conversation: Any) -> Any:
+    """Never answers."""
+    return Call("roll", {})
+
+
+@pytest.mark.parametrize("replay", [True, False])
+async def test_an_episode_that_a_limit_cut_off_keeps_what_it_earned(record: Record, replay: bool) -> None:
+    path = await record(Harmless, endless, limits=EpisodeLimits(max_steps=2))
+    summary = await again(path, Harmless, replay=replay)
+    assert [one.old.value for one in summary.rescored if one.old] == [0.0] * 4
+    assert [(one.changed, one.problem) for one in summary.rescored] == [(False, None)] * 4
+
+
+class Shouted(Harmless):
+    @reward(weight=-0.5)
+    def shouting(self, answer: str) -> bool:
+        return answer.isupper()
+
+
+class Measured(Harmless):
+    @metric
+    def length(self, answer: str) -> int:
+        return len(answer)
+
+
+class Walked(Harmless):
+    @reward(when="step", weight=0.1)
+    def walking(self) -> bool:
+        return True
+
+
+class OwnGrade(Harmless):
+    async def grade(self, answer: str) -> Any:
+        return await self.apply_rubric(answer)
+
+
+class Coins(Harmless):
+    name = "sums"
+
+    @tool
+    def roll(self) -> Any:
+        """Roll dice."""
+        return Result("coin", reward=0.25)
+
+
+@pytest.mark.parametrize(
+    ("cls", "why"),
+    [
+        (Shouted, "has @reward or @metric methods"),
+        (Measured, "has @reward or @metric methods"),
+        (Walked, "has @reward or @metric methods"),
+        (OwnGrade, "has a grade of its own"),
+        (Coins, "step 1 earned something beside the rubric"),
+    ],
+)
+async def test_without_replay_nothing_is_scored_that_the_rubric_does_not_score_alone(
+    record: Record, cls: type[Environment[Any]], why: str
+) -> None:
+    published = type(cls.__name__, (cls,), {"name": "sums"})
+    path = await record(published)
+    assert (await again(path, published)).problems == []
+    summary = await again(path, published, replay=False)
+    refused = [one for one in summary.rescored if one.problem]
+    assert len(refused) == (2 if cls is Coins else 4), "two of four have no step"
+    assert all(why in str(one.problem) and "score it with replay" in str(one.problem) for one in refused)
+    assert summary.changed == []
+
+
+class Finished(Base):
+    name = "sums"
+    rubric = Rubric([Called("stop")], name="finished")
+
+    @tool
+    def stop(self) -> Any:
+        """Stop."""
+        return Result("stopped", finished=True)
+
+
+async def stopping(conversation: Any) -> Any:
+    """Ends the task by a tool."""
+    return Call("stop", {})
+
+
+@pytest.mark.parametrize("replay", [True, False])
+async def test_an_episode_that_a_tool_ended_is_scored_again_by_the_rubric(record: Record, replay: bool) -> None:
+    path = await record(Finished, stopping)
+    summary = await again(path, Finished, replay=replay)
+    assert [(one.old, one.grade) for one in summary.rescored] == [(one.new, None) for one in summary.rescored]
+    assert [one.new.value for one in summary.rescored if one.new] == [1.0] * 4
+
+
+@pytest.mark.parametrize("replay", [True, False])
+@pytest.mark.parametrize("arguments", ["[1]", "7", '"x"', "{"])
+async def test_a_line_that_cannot_be_scored_does_not_keep_the_others_from_it(
+    record: Record, arguments: str, replay: bool
+) -> None:
+    path = await record(Then)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    call = next(item for item in lines[1]["items"] if item.get("type") == "function_call")
+    call["arguments"] = arguments
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    summary = await again(path, Then, replay=replay)
+    assert [one.stored.task.id for one in summary.problems] == ["s1"]
+    assert sum(one.new is not None for one in summary.rescored) == 3
+
+
+async def test_a_rubric_that_breaks_off_costs_its_own_line_alone(record: Record) -> None:
+    class Broken(Rubric):
+        async def score(self, attempt: Attempt, **options: Any) -> Any:
+            if attempt.task.id == "s2":
+                raise RuntimeError("a bug")
+            return await super().score(attempt, **options)
+
+    cls = type("Breaking", (Then,), {"name": "sums", "rubric": Broken([right], name="sums", version="1")})
+    summary = await again(await record(Then), cls, replay=False)
+    assert [(one.stored.task.id, one.problem) for one in summary.problems] == [("s2", "RuntimeError: a bug")]
+    assert sum(one.new is not None for one in summary.rescored) == 3
 
 
 # ── the command ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -216,6 +216,18 @@ async def test_checks_that_wait_are_evaluated_at_the_same_time() -> None:
     assert reward.value == 1.0
 
 
+async def test_a_cap_whose_condition_is_negative_does_not_cap() -> None:
+    for found, expected in ((-0.5, 1.0), (0.0, 1.0), (0.1, 0.2)):
+        assert (await score(Cap(says(1.0, "a"), at_most=0.2, when=says(found, "when")))).value == expected
+
+
+async def test_a_sum_beyond_the_floats_is_unscored() -> None:
+    for values in ((1e308, 1e308, 1e308), (1e308, -1e308, 1e308)):
+        reward = await score(Total([says(value, f"c{n}", weight=10.0) for n, value in enumerate(values)]))
+        assert (reward.value, reward.reason) == (None, "the sum of its checks is no finite number")
+    assert not (await score(Total([says(1e308, "a"), says(1e308, "b"), says(1e308, "c")]))).valid
+
+
 async def test_cancelling_an_evaluation_cancels_its_checks() -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 

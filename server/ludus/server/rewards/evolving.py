@@ -18,6 +18,7 @@ from ludus.server.rewards.rubric import Rubric
 log = logging.getLogger("ludus.server.rewards")
 
 _GROUPS_KEPT: Final = 10_000
+"""The groups whose versions are remembered: those scored last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,7 @@ class Evolving:
     def of_group(self, group: str) -> Rubric:
         """The version by which a group is scored."""
         rubric = self._groups.setdefault(group, self.current)
+        self._groups.move_to_end(group)
         if len(self._groups) > _GROUPS_KEPT:
             self._groups.popitem(last=False)
         return rubric

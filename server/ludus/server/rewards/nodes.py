@@ -228,7 +228,12 @@ class Total(Node):
         counted = [outcome.value * factor for outcome, factor in parts if outcome.value is not None]
         if not counted or (share == 0.0 and self.weight != 0.0):
             return Outcome(self.name, None, "none of its checks could be judged", parts)
-        value = math.fsum(counted)
+        try:
+            value = math.fsum(counted)
+        except (OverflowError, ValueError):  # beyond the floats, or infinities of both signs among the products
+            value = math.inf
+        if not math.isfinite(value):
+            return Outcome(self.name, None, "the sum of its checks is no finite number", parts)
         if self.floor is not None and value < self.floor:
             parts.append((Outcome("floor", self.floor - value, f"not below {self.floor:g}"), 1.0))
             value = self.floor
@@ -355,7 +360,7 @@ class Cap(Node):
         if condition and condition[0].value is None and self.when is not None and not self.when.spare:
             return Outcome(self.name, None, f"the cap's condition: {condition[0].evidence}", parts)
         value = outcome.value
-        if value is None or value <= self.at_most or (condition and not condition[0].value):
+        if value is None or value <= self.at_most or (condition and not (condition[0].value or 0.0) > 0.0):
             return Outcome(self.name, value, outcome.evidence, parts)
         parts.append((Outcome("cap", self.at_most - value, f"at most {self.at_most:g}"), 1.0))
         return Outcome(self.name, self.at_most, "", parts)

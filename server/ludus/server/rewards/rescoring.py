@@ -3,13 +3,15 @@
 By default each trajectory's calls are made again, with its seed, in an episode of its own in this process, and its
 final message is graded again: so state that a rubric looks at is there. Where an observation comes out differently,
 the environment has changed or is not deterministic, and the result says that it diverged. Without replay, only the
-rubric is applied, to what the trajectory holds.
+rubric is applied, to what the trajectory holds; where something else than the rubric gave rewards, that is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ludus.protocol import episodes as e
 from ludus.protocol.content import text_of
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, LudusError, ParseError
+from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import Reward
 from ludus.server.catalog import Catalog
 from ludus.server.environment import Environment
@@ -27,7 +30,10 @@ from ludus.server.host import EpisodeHost
 from ludus.server.loading import load_environment
 from ludus.server.principal import Principal
 from ludus.server.rewards.attempt import Attempt, TakenStep
+from ludus.server.rewards.rubric import Rubric
 from ludus.server.scoring import POLICY
+
+log = logging.getLogger("ludus.server.rewards")
 
 FORMAT: Final = "ludus.trajectory/0.1"
 _OPEN: Final = Principal.open()
@@ -45,6 +51,7 @@ class _Step(_Part):
     step: int
     call_id: str
     error: str | None = None
+    reward: Reward | None = None
 
 
 class _Turn(_Part):
@@ -103,6 +110,8 @@ class Stored(_Part):
             if call is None:
                 raise ParseError(f"line {self.line}: step {step.step} belongs to no call among the items")
             arguments = json.loads(call.get("arguments") or "{}")
+            if not isinstance(arguments, dict):
+                raise ParseError(f"line {self.line}: the arguments of step {step.step} are no object")
             text = _text(told.get(step.call_id, {}).get("output", ""))
             found.append(TakenStep(step.step, str(call.get("name")), arguments, text, step.error))
         return found
@@ -282,8 +291,11 @@ async def rescore(
                 result = Rescored(one, one.reward)
                 try:
                     await (_replay(host, result, number) if replay else _apply(host, result))
-                except (LudusError, ValueError, KeyError) as error:
+                except (LudusError, ValueError) as error:
                     result.problem = str(error)
+                except Exception as error:
+                    log.exception("line %d: %s could not be scored again", one.line, one.name)
+                    result.problem = f"{type(error).__name__}: {error}"
                 return result
 
         tasks = [asyncio.create_task(again(one, number)) for number, one in enumerate(chosen)]
@@ -320,9 +332,13 @@ async def _replay(host: EpisodeHost, result: Rescored, number: int) -> None:
 async def _apply(host: EpisodeHost, result: Rescored) -> None:
     stored = result.stored
     published = host.catalog.find(stored.environment)
-    binding = published.cls._binding
-    if binding is None or binding.source is None:
-        raise AuthoringError(f"environment {stored.environment!r} has no rubric; score it with replay")
+    rubric = _rubric(published.cls, stored)
+    if stored.end_reason not in (EndReason.SUBMITTED, EndReason.COMPLETED):
+        # The rubric never judged it, and the steps earned nothing else: it keeps what it has.
+        if stored.reward is None:
+            raise AuthoringError("it holds no reward; score it with replay")
+        result.new, result.grade = stored.reward, stored.grade
+        return
     await host._library.prepare(published, published.split(stored.split))
     _, task = await host._library.by_id(published, stored.split, stored.task.id)
     attempt = Attempt(
@@ -334,7 +350,38 @@ async def _apply(host: EpisodeHost, result: Rescored) -> None:
         ),
         policy=stored.model,
     )
-    result.new = result.grade = await binding.source.current.score(attempt)
+    result.new = await rubric.score(attempt)
+    result.grade = result.new if stored.end_reason == EndReason.SUBMITTED else None
+
+
+def _rubric(cls: type[Environment[Any]], stored: Stored) -> Rubric:
+    """What alone scores a stored trajectory.
+
+    Raises:
+        AuthoringError: there is none, or something else counts too, which only a replay finds again.
+    """
+    binding = cls._binding
+    replay = "score it with replay"
+    if binding is None or binding.source is None:
+        raise AuthoringError(f"environment {stored.environment!r} has no rubric; {replay}")
+    if binding.methods or binding.step is not None or binding.turn is not None:
+        raise AuthoringError(f"environment {stored.environment!r} has @reward or @metric methods; {replay}")
+    if cls.grade is not Environment.apply_rubric:
+        raise AuthoringError(f"environment {stored.environment!r} has a grade of its own; {replay}")
+    earned = [step for step in sorted(stored.steps, key=lambda step: step.step) if step.reward is not None]
+    if stored.end_reason == EndReason.COMPLETED and earned and _by_rubric(earned[-1].reward):
+        earned.pop()  # the tool that ended the task gave nothing itself
+    if earned:
+        raise AuthoringError(f"step {earned[0].step} earned something beside the rubric; {replay}")
+    return binding.source.current
+
+
+def _by_rubric(reward: Reward | None) -> bool:
+    """Whether a rubric gave all of it: its components then add up to its value."""
+    if reward is None or reward.rubric is None:
+        return False
+    added = math.fsum(part.value * part.weight for part in reward.components.values())
+    return reward.value is None or math.isclose(added, reward.value, abs_tol=1e-9)
 
 
 def _published(name: str) -> type[Environment[Any]]:

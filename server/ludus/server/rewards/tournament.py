@@ -65,8 +65,8 @@ class Table:
     count: int
     """Attempts."""
     games: list[Game] = field(default_factory=list)
-    rounds: dict[int, int] = field(default_factory=dict)
-    """Knockout: the rounds that each attempt came through; those about whom nobody could tell are not in it."""
+    won: dict[int, int] = field(default_factory=dict)
+    """Knockout: the last round that each attempt won, 0 for none; those about whom nobody could tell are not in it."""
 
     def results(self, attempt: int) -> list[float]:
         """The values of its scored games, from its side."""
@@ -87,7 +87,8 @@ class Tournament:
 
     comparer: Comparer
     schedule: Literal["round_robin", "knockout"] = "round_robin"
-    """`round_robin` compares all pairs; `knockout` n - 1 of them, in a draw by `seed`."""
+    """`round_robin` compares all pairs; `knockout` n - 1 of them, in a draw by `seed` and the attempts, and scores
+    places by the last round that each won, from 0 to 1. Who ties counts as far as the other comes; ties share."""
     by: Literal["wins", "bradley_terry", "rank"] = "wins"
     """For round robins. `wins`: the mean of its games. `bradley_terry`: the chance to win against an average attempt,
     which weighs whom it beat. `rank`: its place, from 0 for the last to 1 for the first; ties share."""
@@ -126,31 +127,27 @@ class Tournament:
         return Table(len(attempts), list(games))
 
     async def _knockout(self, attempts: Sequence[Attempt]) -> Table:
-        table = Table(len(attempts), rounds=dict.fromkeys(range(len(attempts)), 0))
+        table = Table(len(attempts))
         left = list(range(len(attempts)))
-        random.Random(self.seed).shuffle(left)
+        # By the attempts too: with the seed alone, the same position would have the same luck in every group.
+        drawn_by = (self.seed, [(attempt.prompt, attempt.answer) for attempt in attempts])
+        random.Random(ascii(drawn_by)).shuffle(left)
+        bracket = _Bracket(len(attempts))
+        number = 0
         while len(left) > 1:
+            number += 1
             pairs = list(zip(left[::2], left[1::2], strict=False))
             games = await asyncio.gather(*(self.play(first, second, attempts) for first, second in pairs))
             table.games += games
-            through = []
-            for game in games:
-                first_goes_on = game.value is None or game.value >= 0.5
-                winner, loser = (game.first, game.second) if first_goes_on else (game.second, game.first)
-                through.append(winner)
-                if game.value is None:  # of the one that stays behind nobody can say that it lost
-                    table.rounds.pop(loser, None)
-            left = through + left[len(pairs) * 2 :]
-            for one in left:
-                table.rounds[one] += 1
+            left = [bracket.enter(game, number, last=len(left) == 2) for game in games] + left[len(pairs) * 2 :]
+        table.won = {n: bracket.won(n) for n in range(len(attempts)) if table.results(n) and n not in bracket.unknown}
         return table
 
     def _values(self, table: Table) -> list[float | None]:
         if table.count == 1:
             return [None]
         if self.schedule == "knockout":
-            rounds = max(table.rounds.values(), default=0)
-            return [table.rounds[n] / rounds if n in table.rounds else None for n in range(table.count)]
+            return ranks([table.won.get(n) for n in range(table.count)])
         results = [table.results(n) for n in range(table.count)]
         means = [statistics.fmean(games) if games else None for games in results]
         if self.by == "wins":
@@ -188,6 +185,36 @@ class Tournament:
     async def _own(self, attempts: Sequence[Attempt]) -> list[Reward]:
         assert self.rubric is not None
         return list(await asyncio.gather(*(self.rubric.score(attempt) for attempt in attempts)))
+
+
+class _Bracket:
+    """Who goes on in a knockout, and how far each came."""
+
+    def __init__(self, count: int) -> None:
+        self._tied = [{n} for n in range(count)]
+        """With whom each tied, itself included: they count as equals."""
+        self._won = [0] * count
+        self.unknown: set[int] = set()
+        """Who stayed behind although nobody could say that it lost."""
+
+    def enter(self, game: Game, number: int, *, last: bool) -> int:
+        """Enter a game of a round, and say which of the two goes on: of equals or undecided ones the first drawn."""
+        if game.value is None:
+            if not last:
+                self.unknown.add(game.second)
+            return game.first
+        if math.isclose(game.value, 0.5):
+            together = self._tied[game.first] | self._tied[game.second]
+            for one in together:
+                self._tied[one] = together
+            return game.first
+        winner = game.first if game.value > 0.5 else game.second
+        self._won[winner] = number
+        return winner
+
+    def won(self, attempt: int) -> int:
+        """The last round that it won, or one with whom it tied."""
+        return max(self._won[one] for one in self._tied[attempt])
 
 
 def ranks(values: Sequence[float | None]) -> list[float | None]:
