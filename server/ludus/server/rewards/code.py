@@ -13,7 +13,7 @@ from ludus.protocol.errors import AuthoringError
 from ludus.server.rewards.attempt import Attempt, Of, resolve
 from ludus.server.rewards.boxes import Box, verifier_of
 from ludus.server.rewards.nodes import Check
-from ludus.server.rewards.structure import fenced
+from ludus.server.rewards.structure import close, fenced
 from ludus.server.rewards.text import short
 from ludus.server.rewards.verdict import Verdict
 
@@ -180,7 +180,7 @@ def same_json(found: Any, wanted: Any, relative: float) -> bool:
     if isinstance(found, bool) or isinstance(wanted, bool):
         return found is wanted
     if isinstance(found, int | float) and isinstance(wanted, int | float):
-        return found == wanted or math.isclose(found, wanted, rel_tol=relative)
+        return close(found, wanted, relative)
     if isinstance(found, list) and isinstance(wanted, list):
         return len(found) == len(wanted) and all(same_json(a, b, relative) for a, b in zip(found, wanted, strict=True))
     if isinstance(found, dict) and isinstance(wanted, dict):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, ClassVar, Final
@@ -20,7 +22,6 @@ from ludus.server.rewards.verdict import Verdict
 
 JSON_CHARS: Final = 200_000
 DEPTH: Final = 100
-PATTERN_SECONDS: Final = 1.0
 _FENCE: Final = re.compile(r"```[a-zA-Z0-9_+.-]*[ \t]*")
 
 
@@ -71,16 +72,31 @@ def fenced(text: str) -> list[str]:
     return blocks
 
 
+class TooLong(Exception):
+    """The answer takes longer to validate than it may."""
+
+
+_until: Final[ContextVar[float]] = ContextVar("_until")
+"""When validating has to end, in seconds of the thread's processor time."""
+
+
 @dataclass(frozen=True)
 class JsonSchema(Check):
     """1 when the answer is JSON that a JSON Schema (2020-12) accepts; references to other documents are refused.
 
-    A text in which a `pattern` of the schema is searched for longer than a second is not accepted.
+    An answer that takes longer than `seconds` to validate is not accepted. The evidence tells which values are wrong
+    and by which keyword, and nothing of what the schema wants of them.
+
+    Raises:
+        AuthoringError: it is no JSON Schema, or has both `patternProperties` and `unevaluatedProperties`, whose
+            patterns cannot be searched for within a time.
     """
 
     blocking: ClassVar[bool] = True
 
     schema: Mapping[str, Any]
+    seconds: float = 5.0
+    """Of processor time."""
     of: Of[str] = answer_of
     _validator: Any = field(init=False, repr=False, compare=False, default=None)
 
@@ -94,10 +110,22 @@ class JsonSchema(Check):
             Draft202012Validator.check_schema(self.schema)
         except SchemaError as error:
             raise AuthoringError(f"not a JSON Schema: {error.message} at {error.json_path}") from None
+        schema = _without_dialects(self.schema)
+        text = json.dumps(schema)
+        if '"patternProperties"' in text and '"unevaluatedProperties"' in text:
+            raise AuthoringError(
+                f"{self.label}: the schema has both patternProperties and unevaluatedProperties; "
+                "close its objects with additionalProperties instead"
+            )
         registry: Any = Registry()
         extend: Any = validators.extend
-        bounded = extend(Draft202012Validator, {"pattern": _pattern})
-        object.__setattr__(self, "_validator", bounded(self.schema, registry=registry))
+        own = {
+            "pattern": _pattern, "patternProperties": _pattern_properties,
+            "additionalProperties": _additional_properties, "uniqueItems": _unique_items,
+        }  # fmt: skip
+        keywords = {name: _within_time(keyword) for name, keyword in {**Draft202012Validator.VALIDATORS, **own}.items()}
+        bounded = extend(Draft202012Validator, keywords)
+        object.__setattr__(self, "_validator", bounded(schema, registry=registry))
 
     def check(self, attempt: Attempt) -> Verdict:
         """Validate."""
@@ -105,25 +133,114 @@ class JsonSchema(Check):
             value = read_json(resolve(self.of, attempt))
         except NotJson as error:
             return Verdict(0.0, str(error))
-        errors = [
-            f"{error.json_path}: {short(error.message)}" for error in islice(self._validator.iter_errors(value), 5)
+        try:
+            errors = self._errors(value)
+        except TooLong:
+            return Verdict(0.0, f"validating it took longer than {self.seconds:g} s of processor time")
+        except OverflowError:
+            return Verdict(0.0, "a number is too large")
+        except RecursionError:
+            self._errors(None)  # a schema that refers to itself without end raises for this too: not the answer's fault
+            return Verdict(0.0, "it is nested too deeply for the schema")
+        said = [
+            f"{cut(error.json_path)}: {short(str(error.instance))} fails {error.validator or 'false'}"
+            for error in errors
         ]
-        return Verdict(float(not errors), "; ".join(errors))
+        return Verdict(float(not errors), "; ".join(said))
+
+    def _errors(self, value: object) -> list[Any]:
+        _until.set(time.thread_time() + self.seconds)
+        return list(islice(self._validator.iter_errors(value), 5))
+
+
+def _without_dialects(schema: Any) -> Any:
+    """The schema without `$schema`, for which jsonschema would go on with a validator that is not ours."""
+    if isinstance(schema, Mapping):
+        return {
+            key: value if key in ("const", "enum") else _without_dialects(value)
+            for key, value in schema.items()
+            if key != "$schema" or not isinstance(value, str)
+        }
+    return [_without_dialects(one) for one in schema] if isinstance(schema, list | tuple) else schema
+
+
+Keyword = Callable[[Any, Any, Any, Any], Any]
+
+
+def _within_time(keyword: Keyword) -> Keyword:
+    def bounded(validator: Any, wanted: Any, instance: Any, schema: Any) -> Any:
+        _seconds_left()
+        return keyword(validator, wanted, instance, schema)
+
+    return bounded
+
+
+def _seconds_left() -> float:
+    left = _until.get() - time.thread_time()
+    if left <= 0:
+        raise TooLong
+    return left
+
+
+def _found(pattern: str, text: str) -> bool:
+    """Whether a pattern is found in an adversary's text, which must not hold up the server, as it may with `re`."""
+    try:
+        return regex.search(pattern, text, timeout=_seconds_left(), concurrent=True) is not None
+    except TimeoutError:
+        raise TooLong from None
 
 
 def _pattern(validator: Any, pattern: str, instance: object, schema: object) -> Iterator[Any]:
-    """The keyword `pattern`, whose search in an adversary's text must not hold up the server, as `re` would."""
     from jsonschema.exceptions import ValidationError
 
-    if not isinstance(instance, str):
+    if isinstance(instance, str) and not _found(pattern, instance):
+        yield ValidationError("does not match")
+
+
+def _pattern_properties(validator: Any, patterns: Any, instance: object, schema: object) -> Iterator[Any]:
+    if isinstance(instance, dict):
+        for pattern, below in patterns.items():
+            for key, value in instance.items():
+                if _found(pattern, key):
+                    yield from validator.descend(value, below, path=key, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, wanted: Any, instance: object, schema: Any) -> Iterator[Any]:
+    from jsonschema.exceptions import ValidationError
+
+    if not isinstance(instance, dict):
         return
-    try:
-        found = regex.search(pattern, instance, timeout=PATTERN_SECONDS, concurrent=True)
-    except TimeoutError:
-        yield ValidationError(f"searching for {pattern!r} took longer than {PATTERN_SECONDS:g} s")
-    else:
-        if found is None:
-            yield ValidationError(f"{instance!r} does not match {pattern!r}")
+    named, patterns = schema.get("properties", ()), schema.get("patternProperties", ())
+    for key, value in instance.items():
+        if key in named or any(_found(pattern, key) for pattern in patterns):
+            continue
+        if wanted is False:
+            yield ValidationError("is not allowed", path=[key], instance=value)
+        else:
+            yield from validator.descend(value, wanted, path=key)
+
+
+def _unique_items(validator: Any, wanted: bool, instance: object, schema: object) -> Iterator[Any]:
+    """By their texts: jsonschema compares each with each where they cannot be sorted."""
+    from jsonschema.exceptions import ValidationError
+
+    if wanted and isinstance(instance, list):
+        texts = {json.dumps(_whole(one), sort_keys=True) for one in instance}
+        if len(texts) < len(instance):
+            yield ValidationError("has non-unique elements")
+
+
+def _whole(value: Any) -> Any:
+    """The same JSON with 1.0 written as 1, which it equals."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _whole(one) for key, one in value.items()}
+    return [_whole(one) for one in value] if isinstance(value, list) else value
+
+
+Place = tuple[str | int, ...]
+"""Where a value stands: keys of objects are texts and indexes of lists are numbers, so that "0" is not 0."""
 
 
 @dataclass(frozen=True)
@@ -155,32 +272,53 @@ class Fields(Check):
         count = len(wanted) + len(extra)
         if not count:
             return Verdict(1.0, "nothing was expected")
-        said = [f"{place or 'the whole'} is {short(str(found.get(place, 'missing')))}" for place in wrong[:5]]
-        said += [f"{place or 'the whole'} was not asked for" for place in extra[:5]]
+        said = [f"{_named(place)} is {short(str(found.get(place, 'missing')))}" for place in wrong[:5]]
+        said += [f"{_named(place)} was not asked for" for place in extra[:5]]
         right = len(wanted) - len(wrong)
         return Verdict(right / count, "; ".join([f"{right}/{count} places are right", *said]))
 
-    def _places(self, value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
-        if at in self.ignore:
+    def _places(self, value: Any, at: Place = ()) -> Iterator[tuple[Place, Any]]:
+        if self.ignore and _pointer(at) in self.ignore:
             return
-        children: list[tuple[Any, Any]] = []
+        children: list[tuple[str | int, Any]] = []
         if isinstance(value, Mapping):
-            children = list(value.items())
+            children = [(str(key), child) for key, child in value.items()]
         elif isinstance(value, list | tuple):
             children = list(enumerate(value))
         if not children:
             yield at, [] if isinstance(value, tuple) else value
         for key, child in children:
-            yield from self._places(child, f"{at}/{str(key).replace('~', '~0').replace('/', '~1')}")
+            yield from self._places(child, (*at, key))
 
     def _same(self, found: Any, wanted: Any) -> bool:
         if isinstance(found, bool) or isinstance(wanted, bool) or found is None or wanted is None:
             return found is wanted
         if isinstance(found, int | float) and isinstance(wanted, int | float):
-            return found == wanted or math.isclose(found, wanted, rel_tol=self.relative)
+            return close(found, wanted, self.relative)
         if self.normalised and isinstance(found, str) and isinstance(wanted, str):
             return normalise(found) == normalise(wanted)
         return type(found) is type(wanted) and bool(found == wanted)
+
+
+def close(found: float, wanted: float, relative: float) -> bool:
+    """Whether two numbers are equal within a relative tolerance; integers may be larger than any float."""
+    try:
+        return found == wanted or math.isclose(found, wanted, rel_tol=relative)
+    except OverflowError:
+        return False
+
+
+def cut(text: str) -> str:
+    """Text for evidence: not long, and without what could not be printed."""
+    return short(text)[1:-1]
+
+
+def _pointer(place: Place) -> str:
+    return "".join(f"/{str(key).replace('~', '~0').replace('/', '~1')}" for key in place)
+
+
+def _named(place: Place) -> str:
+    return cut(_pointer(place)) or "the whole"
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
