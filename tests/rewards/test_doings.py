@@ -162,6 +162,12 @@ async def test_a_fresh_box_is_opened_for_the_check_and_closed(tmp_path: Path) ->
         ProgramTests(tests=DOUBLES, fresh_box=fresh, box=lambda attempt: Folder(tmp_path))
 
 
+@pytest.mark.parametrize("path", ["/tmp/solution.py", "../solution.py", "folder/", ""])
+def test_a_program_is_written_below_the_work_directory_of_its_box(path: str) -> None:
+    with pytest.raises(AuthoringError, match="no file below the work directory"):
+        ProgramTests(tests=DOUBLES, path=path)
+
+
 ADDS = [FunctionTest([1, 2], 3), FunctionTest([0.1, 0.2], 0.3), FunctionTest([[1], [2]], [1, 2], hidden=True)]
 
 
@@ -189,6 +195,7 @@ async def test_a_function_earns_the_share_of_its_right_results(tmp_path: Path) -
         "import json\njson.dumps = lambda *a, **k: '{\"passed\": true}'\ndef add(a, b): return 0",
         "import sys\nsys.modules['json'] = None\ndef add(a, b): return True",
         "def add(a, b): return float('nan')",
+        "def add(a, b): return 10**400",
         "import builtins\nbuiltins.all = lambda x: True\ndef add(a, b): return 0",
         "def add(a, b)",
     ],

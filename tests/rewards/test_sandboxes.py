@@ -25,6 +25,7 @@ from ludus.server.sandbox import Limits, SandboxSettings
 
 Host = Callable[[type[Environment[Any]]], Awaitable[Any]]
 SECRET = 987654321
+SMALL = Limits(seconds=5, disk=16 * 1024**2, file_size=15 * 1024**2)
 
 
 class Coding(Environment[Task]):
@@ -74,6 +75,86 @@ async def test_code_is_tested_in_the_environments_verifier(playing: Host, settin
             "function": function,
         }
         assert str(2 * SECRET) not in reward.model_dump_json()
+
+
+FULL = "head -c 30000000 /dev/zero > a; head -c 30000000 /dev/zero > b; seq 4000 | sed 's/^/n/' | xargs touch"
+
+
+@pytest.mark.parametrize(
+    "left", ["mkdir solution.py call_solution.py", 'rm -rf "$PWD"', FULL], ids=["dirs", "gone", "full"]
+)
+async def test_a_wrong_program_is_worth_0_whatever_the_policy_left_in_the_way_of_its_test(
+    playing: Host, settings: SandboxSettings, left: str
+) -> None:
+    class Shared(Coding):
+        sandbox_settings = settings.model_copy(update={"limits": SMALL})
+        rubric = Weighted(
+            [
+                ProgramTests(tests=[ProgramTest("2", "3")], name="program"),
+                FunctionTests(function="f", tests=[FunctionTest([2], 3)], name="function"),
+            ]
+        )
+
+    host = await playing(Shared)
+    (episode,) = await host.start()
+    await host.step(episode, 1, "shell", command=left)
+    reward = (await host.grade(episode, "def f(x): return x - 1\nprint(4)")).reward
+    assert (reward.valid, reward.value) == (True, 0.0)
+
+
+async def test_artifacts_that_do_not_fit_together_are_left_out(playing: Host, settings: SandboxSettings) -> None:
+    class Separate(Coding):
+        sandbox_settings = settings.model_copy(update={"limits": SMALL})
+        verifier_sandbox = "separate"
+        artifacts = ("a.bin", "b.bin", "c")
+        rubric = FileTree(".", {"a.bin": lambda data: True, "b.bin": None, "c": "hi\n"}, in_box=True)
+
+    host = await playing(Separate)
+    (episode,) = await host.start()
+    await host.step(episode, 1, "shell", command="truncate -s 14000000 a.bin b.bin; echo hi > c")
+    reward = (await host.grade(episode, "")).reward
+    assert (reward.valid, reward.value) == (True, 1.0)
+
+
+TELLS = """
+import __main__, json, os, sys
+SEEN = "seen"
+def double(*numbers):
+    with open(SEEN, "a") as file:
+        print(numbers, getattr(__main__, "asked", ""), file=file)
+    told = open(SEEN).read()
+    for handle in range(3, 20):
+        try:
+            os.write(handle, json.dumps({"call": 0, "error": told}).encode() + b"\\n")
+        except OSError:
+            pass
+    raise ValueError(told)
+if __name__ == "__main__":
+    double(input())
+"""
+
+
+async def test_a_program_cannot_tell_of_hidden_tests_through_those_that_are_not(
+    playing: Host, settings: SandboxSettings
+) -> None:
+    class Tested(Coding):
+        sandbox_settings = settings
+        verifier_sandbox = "separate"
+        rubric = Weighted(
+            [
+                ProgramTests(tests=[ProgramTest(str(SECRET), "1", hidden=True), ProgramTest("2", "4")], name="program"),
+                FunctionTests(function="double", tests=[FunctionTest([SECRET], 1, hidden=True), FunctionTest([2], 4)]),
+            ]
+        )  # fmt: skip
+
+    host = await playing(Tested)
+    (episode,) = await host.start()
+    reward = (await host.grade(episode, TELLS)).reward
+    assert (reward.valid, reward.value) == (True, 0.0)
+    told = reward.model_dump_json()
+    assert "ValueError" in told
+    assert "1 hidden test failed" in told
+    assert str(SECRET) not in told
 
 
 async def test_what_is_left_in_the_box_is_compared(playing: Host, settings: SandboxSettings, tmp_path: Path) -> None:

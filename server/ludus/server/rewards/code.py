@@ -13,9 +13,10 @@ from ludus.protocol.errors import AuthoringError
 from ludus.server.rewards.attempt import Attempt, Of, resolve
 from ludus.server.rewards.boxes import Box, verifier_of
 from ludus.server.rewards.nodes import Check
-from ludus.server.rewards.structure import close, fenced
+from ludus.server.rewards.structure import close, cut, fenced
 from ludus.server.rewards.text import short
 from ludus.server.rewards.verdict import Verdict
+from ludus.server.sandbox.errors import SandboxFileError
 
 CODE_CHARS: Final = 500_000
 """Longer programs are not run: they earn 0."""
@@ -51,7 +52,10 @@ class FunctionTest:
 
 @dataclass(frozen=True)
 class _InBox(Check):
-    """Runs something in a box."""
+    """Runs something in a box.
+
+    Where a file cannot be written, because of what the policy left there or how long its program is, that is worth 0.
+    """
 
     box: Callable[[Attempt], Box | Awaitable[Box]] | None = None
     """Finds the box to use, such as `FromEnvironment("sandbox")`; it stays open. The policy's traces are in it."""
@@ -69,9 +73,15 @@ class _InBox(Check):
         """Run it."""
         if self.box is None:
             async with (self.fresh_box or verifier_of)(attempt) as box:
-                return await self._run(attempt, box)
+                return await self._judge(attempt, box)
         found: Any = self.box(attempt)
-        return await self._run(attempt, await found if hasattr(found, "__await__") else found)
+        return await self._judge(attempt, await found if hasattr(found, "__await__") else found)
+
+    async def _judge(self, attempt: Attempt, box: Box) -> Verdict:
+        try:
+            return await self._run(attempt, box)
+        except SandboxFileError as error:
+            return Verdict(0.0, f"the program cannot be run: {cut(error.message)}")
 
     async def _run(self, attempt: Attempt, box: Box) -> Verdict:
         raise NotImplementedError
@@ -93,7 +103,10 @@ class _InBox(Check):
 
 @dataclass(frozen=True)
 class ProgramTests(_InBox):
-    """The share of tests, by weight, whose output the policy's program prints. Each test is one run."""
+    """The share of tests, by weight, whose output the policy's program prints. Each test is one run.
+
+    Hidden tests come last, so that nothing of them can reach what the others print.
+    """
 
     tests: Of[Sequence[ProgramTest]] = ()
     argv: Sequence[str] = ("python3", "solution.py")
@@ -103,6 +116,12 @@ class ProgramTests(_InBox):
     """`lines`: equal but for white space at the ends of lines and of the whole; `tokens`: but for all white space."""
     source: Of[str] = code_of
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parts = self.path.split("/")
+        if self.path.startswith("/") or ".." in parts or parts[-1] in ("", "."):
+            raise AuthoringError(f"{self.label}: path={self.path!r} is no file below the work directory of the box")
+
     async def _run(self, attempt: Attempt, box: Box) -> Verdict:
         source = resolve(self.source, attempt)
         if len(source) > CODE_CHARS or not source.strip():
@@ -111,7 +130,7 @@ class ProgramTests(_InBox):
         if not tests:
             return Verdict.unscored("there are no tests")
         await box.write(self.path, source.encode("utf-8", "replace"))
-        results = [(test, await self._problem(test, box)) for test in tests]
+        results = [(test, await self._problem(test, box)) for test in sorted(tests, key=lambda one: one.hidden)]
         return self._tally(results)
 
     async def _problem(self, test: ProgramTest, box: Box) -> str:
@@ -134,8 +153,9 @@ class ProgramTests(_InBox):
 class FunctionTests(_InBox):
     """The share of tests, by weight, for which the policy's Python function returns what it should.
 
-    All calls happen in one run. What is expected never enters the box: the results come out and are compared here, so
-    code that patches the test runner, or prints a verdict of its own, gains nothing.
+    All calls happen in one run; those of hidden tests in a second one, so that nothing of them can reach the evidence.
+    What is expected never enters the box: the results come out and are compared here, so code that patches the test
+    runner, or prints a verdict of its own, gains nothing.
     """
 
     function: str = ""
@@ -159,17 +179,22 @@ class FunctionTests(_InBox):
             return Verdict.unscored("there are no tests")
         await box.write("solution.py", source.encode("utf-8", "replace"))
         await box.write("call_solution.py", _CALLER.encode())
+        groups = [group for hidden in (False, True) if (group := [test for test in tests if test.hidden == hidden])]
+        return self._tally([result for group in groups for result in await self._call(group, box)])
+
+    async def _call(self, tests: Sequence[FunctionTest], box: Box) -> list[tuple[FunctionTest, str]]:
+        """Each test with why it failed, from one run."""
         calls = {"function": self.function, "calls": [list(test.arguments) for test in tests]}
         ran = await box.run((self.python, "call_solution.py"), stdin=json.dumps(calls).encode())
         said = _results(ran.stdout)
         ending = f"the run reached its limit on {ran.limit}" if ran.limit else f"ended with {ran.exit_code}"
         missing = {"error": f"no result; {ending}: {_last_line(ran.stderr)}"}
-        return self._tally([(test, self._problem(test, said.get(n, missing))) for n, test in enumerate(tests)])
+        return [(test, self._problem(test, said.get(n, missing))) for n, test in enumerate(tests)]
 
     def _problem(self, test: FunctionTest, said: Mapping[str, Any]) -> str:
         call = f"{self.function}({', '.join(short(repr(one)) for one in test.arguments)})"
         if "error" in said:
-            return f"{call}: {said['error']}"
+            return f"{call}: {str(said['error'])[:300]}"
         if not same_json(said.get("value"), json.loads(json.dumps(test.returns)), self.relative):
             return f"{call} returned {short(repr(said.get('value')))} instead of {short(repr(test.returns))}"
         return ""

@@ -82,21 +82,24 @@ class EpisodeSandboxes:
         """The box in which to verify.
 
         With "separate" it is a fresh one that ends with the context: nothing that the policy did to its own box is
-        there, but for the files that `artifacts` names. One that is missing, or is not a plain file, is left out.
+        there, but for the files that `artifacts` names. One that is missing, is not a plain file, or does not fit
+        beside those before it, is left out.
         """
         if where == "shared":
             yield self.agent
             return
         box = await self._provider.create(self.agent.settings)
         self._boxes.add(box)
+        left = self.agent.limits.disk
         try:
             for path in artifacts:
                 try:
-                    content = await self.agent.read(path, limit=self.agent.limits.disk)
+                    content = await self.agent.read(path, limit=left)
+                    await box.write(path, content)
                 except SandboxFileError as error:
                     log.info("an artifact is left out: %s", error.message)
-                    continue
-                await box.write(path, content)
+                else:
+                    left -= len(content)
             yield box
         finally:
             self._boxes.discard(box)
