@@ -93,6 +93,47 @@ async def test_directories_deeper_than_a_path_can_say_are_replaced_and_removed(a
     await box.aclose()
 
 
+async def test_what_nobody_may_read_or_change_is_copied_and_replaced(any_backend: Backend) -> None:
+    box = await box_of(any_backend)
+    await box.write("closed/file", b"x")
+    await box.write("secret", b"y")
+    assert (await box.run(["chmod", "555", "closed"])).ok
+    assert (await box.run(["chmod", "0", "secret"])).ok
+    before = await box.snapshot()
+    await box.restore(before)
+    other = await box.fork()
+    for one in (box, other):
+        modes = (await one.run(["stat", "-c", "%a", "closed", "secret"])).text
+        assert modes == ("755\n400\n" if any_backend[0] == "docker" else "555\n0\n")
+        assert await one.read("closed/file") == b"x"
+
+
+async def test_a_directory_of_too_many_entries_is_refused_rather_than_cut(any_backend: Backend) -> None:
+    box = await box_of(any_backend, TIGHT.but(disk=512 * MIB))
+    many = "import os; os.mkdir('many'); [open(f'many/{n}', 'w').close() for n in range(10_001)]"
+    assert (await box.run(["python3", "-c", many])).ok
+    with pytest.raises(SandboxFileError, match="more than 10,000 entries"):
+        await box.list("many")
+    assert (await box.run(["rm", "many/7"])).ok
+    assert len(await box.list("many")) == 10_000
+
+
+async def test_files_larger_than_memory_are_read_copied_and_written(any_backend: Backend) -> None:
+    box = await box_of(any_backend, TIGHT.but(memory=32 * MIB, disk=256 * MIB, file_size=256 * MIB))
+    size = 100 * MIB
+    await box.write("big", bytes(size))
+    assert len(await box.read("big", limit=size)) == size
+    await box.restore(await box.snapshot())
+    assert (await box.list())[0].size == size
+    assert (await box.run(["true"])).ok
+
+
+async def test_a_signal_without_a_name_is_told_by_its_number(any_backend: Backend) -> None:
+    box = await box_of(any_backend)
+    result = await box.run(["python3", "-c", "import os; os.kill(os.getpid(), 40)"])
+    assert (result.signal, result.ending) == (40, "ended by signal 40")
+
+
 def test_what_a_server_left_behind_is_removed_however_deep_it_is() -> None:
     left = Path(tempfile.mkdtemp(prefix="ludus-999999999-1-"))
     subprocess.run([sys.executable, "-c", DEEP], cwd=left, check=True)

@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -78,8 +79,8 @@ class Launch:
     """Told to the program inside."""
     descriptors: tuple[int, ...]
     """Descriptors to hand down; closed here afterwards."""
-    info: int | None = None
-    """Where the id of the box's first process can be read, if that is not the started process itself."""
+    info: int = -1
+    """Where the id of the box's first process can be read; -1 where that is the started process itself."""
     group: Group | None = None
     door: socket.socket | None = None
     """Where the program inside sends the listening socket of the box's way out."""
@@ -91,14 +92,24 @@ class BoxProcess:
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self._process: subprocess.Popen[bytes] | None = None
+        self._outer = -1
+        """A descriptor of the process that was started."""
         self._first = -1
         """A descriptor of the box's first process: with it ends everything in the box."""
+        self._said = -1
+        """Where what the started process writes about its failure can be read."""
+        self._until_started = ExitStack()
+        if launch.info >= 0:
+            self._until_started.callback(os.close, launch.info)
+        if launch.door is not None:
+            self._until_started.enter_context(launch.door)
+        self._listener: socket.socket | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._ending: asyncio.Task[None] | None = None
 
     async def start(self, control: socket.socket, theirs: socket.socket) -> None:
-        """Start it, and wait until it is closed in.
+        """Start it, and wait until it is closed in. Whoever is cancelled meanwhile leaves nothing behind.
 
         It is started by this very thread: a box ends with the thread that started it, which must be the event loop's.
 
@@ -107,49 +118,40 @@ class BoxProcess:
         """
         launch = self._launch
         try:
-            process = self._process = self._spawn(theirs.fileno())
-        except OSError as error:
-            control.close()
-            if launch.door is not None:
-                launch.door.close()
-            raise SandboxFailed(f"a sandbox could not be started: {error}") from None
-        finally:
-            theirs.close()
-            for descriptor in launch.descriptors:
-                os.close(descriptor)
-        self._reader, self._writer = await asyncio.open_unix_connection(sock=control)
-        try:
+            try:
+                process = self._process = self._spawn(theirs.fileno())
+            finally:
+                theirs.close()
+                for descriptor in launch.descriptors:
+                    os.close(descriptor)
+            self._outer = os.pidfd_open(process.pid)
+            self._reader, self._writer = await asyncio.open_unix_connection(sock=control)
             async with asyncio.timeout(_START_SECONDS):
-                await self._enter_group()
+                await self._enter_group(process.pid)
                 self._writer.write(_program())
                 reply, _ = await self.exchange(launch.config, b"")
-        except (OSError, EOFError, TimeoutError, ValueError) as error:
-            _kill_with_children(process)
-            said = _said(process)
+            if "error" in reply:
+                raise SandboxFailed(f"a sandbox could not be closed in: {reply['error']}")
+            if launch.door is not None:
+                self._listener = doors.receive(launch.door)
+            self._until_started.close()
+        except BaseException as error:
+            said = self._give_up(control)
             await self.end()
-            raise SandboxFailed(f"a sandbox could not be started: {said or error or type(error).__name__}") from None
-        if "error" in reply:
-            await self.end()
-            raise SandboxFailed(f"a sandbox could not be closed in: {reply['error']}")
+            if isinstance(error, OSError | EOFError | ValueError):
+                why = said or error or type(error).__name__
+                raise SandboxFailed(f"a sandbox could not be started: {why}") from None
+            raise
 
-    def door(self) -> socket.socket | None:
-        """The listening socket of the box's way out, once it has started; None without one."""
-        door, self._launch.door = self._launch.door, None
-        if door is None:
-            return None
-        with door:
-            return doors.receive(door)
+    def listener(self) -> socket.socket | None:
+        """The listening socket of the box's way out, which is the caller's from here on; None without one."""
+        listener, self._listener = self._listener, None
+        return listener
 
-    async def _enter_group(self) -> None:
-        launch, process = self._launch, self._process
-        assert process is not None
-        pid = process.pid
-        if launch.info is not None:
-            try:
-                pid = await _child_pid(launch.info)
-            finally:
-                os.close(launch.info)
-                launch.info = None
+    async def _enter_group(self, pid: int) -> None:
+        launch = self._launch
+        if launch.info >= 0:
+            pid = await _child_pid(launch.info)
         self._first = os.pidfd_open(pid)
         if launch.group is not None:
             launch.group.add(pid)
@@ -158,10 +160,31 @@ class BoxProcess:
         launch = self._launch
         if launch.group is not None:
             launch.group.make(launch.config["disk"]["bytes"] + launch.config["memory"], launch.config["tasks"])
-        return subprocess.Popen(
-            launch.argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            pass_fds=(control, *launch.descriptors), env={}, cwd="/", start_new_session=True,
-        )  # fmt: skip
+        with ExitStack() as theirs:
+            nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            theirs.callback(os.close, nowhere)
+            self._said, said = os.pipe()
+            self._until_started.callback(os.close, self._said)
+            theirs.callback(os.close, said)
+            return subprocess.Popen(
+                launch.argv, stdin=nowhere, stdout=nowhere, stderr=said,
+                pass_fds=(control, *launch.descriptors), env={}, cwd="/", start_new_session=True,
+            )  # fmt: skip
+
+    def _give_up(self, control: socket.socket) -> str:
+        """Kill what was started; what it wrote about its failure."""
+        if self._writer is None:
+            control.close()
+        if self._process is None:
+            return ""
+        if self._first < 0:
+            self._first = _child_of(self._process)
+        self._process.kill()
+        os.set_blocking(self._said, False)
+        try:
+            return os.read(self._said, 2000).decode("utf-8", "replace").strip()
+        except BlockingIOError:
+            return ""
 
     @property
     def alive(self) -> bool:
@@ -177,10 +200,14 @@ class BoxProcess:
         if self._reader is None or self._writer is None or self._ending is not None:
             raise EOFError("it has been closed")
         self._post(asked, blob)
+        pieces = []
         try:
-            json_size, blob_size = _HEAD.unpack(await self._reader.readexactly(_HEAD.size))
-            text = await self._reader.readexactly(json_size)
-            return json.loads(text), await self._reader.readexactly(blob_size)
+            while True:
+                json_size, blob_size = _HEAD.unpack(await self._reader.readexactly(_HEAD.size))
+                reply = json.loads(await self._reader.readexactly(json_size))
+                pieces.append(await self._reader.readexactly(blob_size))
+                if "more" not in reply:
+                    return reply, b"".join(pieces)
         except (asyncio.IncompleteReadError, ConnectionError):
             raise EOFError("it ended unexpectedly") from None
 
@@ -208,53 +235,49 @@ class BoxProcess:
         await asyncio.shield(self._ending)
 
     async def _end(self) -> None:
-        if self._writer is not None:
-            self._writer.transport.abort()
-        process = self._process
-        if process is not None:
-            if self._first >= 0:
-                # Without a namespace of its own, the program inside cleans up when its socket closes.
-                if self._launch.config["alone"]:
-                    _signal(self._first, signal.SIGKILL)
-                await _ended(self._first)
-                os.close(self._first)
-                self._first = -1
-            else:
-                process.kill()
-            if process.poll() is None:
-                outer = os.pidfd_open(process.pid)
-                if not await _ended(outer):
-                    process.kill()
-                    await _ended(outer)
-                os.close(outer)
-            process.wait()
-            if process.stderr is not None:
-                process.stderr.close()
-        if self._launch.door is not None:
-            self._launch.door.close()
-        if self._launch.group is not None:
-            await self._launch.group.remove()
+        try:
+            if self._writer is not None:
+                self._writer.transport.abort()
+            if self._process is not None:
+                await self._end_processes(self._process)
+        finally:
+            self._until_started.close()
+            for descriptor in (self._outer, self._first):
+                if descriptor >= 0:
+                    os.close(descriptor)
+            if self._listener is not None:
+                self._listener.close()
+            if self._launch.group is not None:
+                await self._launch.group.remove()
+
+    async def _end_processes(self, process: subprocess.Popen[bytes]) -> None:
+        if self._first >= 0:
+            # Without a namespace of its own, the program inside cleans up when its socket closes.
+            if self._launch.config["alone"]:
+                _signal(self._first, signal.SIGKILL)
+            await _ended(self._first)
+        else:
+            process.kill()
+        if process.poll() is None and self._outer >= 0 and not await _ended(self._outer):
+            process.kill()
+            await _ended(self._outer)
+        process.wait()
 
 
-def _kill_with_children(process: subprocess.Popen[bytes]) -> None:
-    """Kill what was started; bubblewrap's child would outlive it if bubblewrap had not come to release it."""
+def _child_of(process: subprocess.Popen[bytes]) -> int:
+    """A descriptor of bubblewrap's child, which would outlive it if bubblewrap had not come to release it; -1 for none.
+
+    Bubblewrap is stopped, so that it does not start one just now.
+    """
+    if process.returncode is not None:
+        return -1
+    os.kill(process.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     try:
         below = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
+        return os.pidfd_open(int(below[0])) if below else -1
     except OSError:
-        below = []
-    for pid in below:
-        try:
-            os.kill(int(pid), signal.SIGKILL)
-        except OSError:
-            continue
-    process.kill()
-
-
-def _said(process: subprocess.Popen[bytes]) -> str:
-    """What a program that failed to start wrote about it."""
-    assert process.stderr is not None
-    os.set_blocking(process.stderr.fileno(), False)
-    return (process.stderr.read(2000) or b"").decode("utf-8", "replace").strip()
+        return -1
 
 
 def _signal(pidfd: int, number: signal.Signals) -> None:
@@ -304,7 +327,7 @@ class RunnerBox(Box):
     ) -> None:  # fmt: skip
         super().__init__(settings, env, another, on_close)
         self._process = process
-        if (listener := process.door()) is not None:
+        if (listener := process.listener()) is not None:
             self._open_way_out(listener)
 
     @property

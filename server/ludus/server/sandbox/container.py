@@ -27,6 +27,7 @@ from ludus.server.sandbox.base import Box, Command
 from ludus.server.sandbox.cgroups import Meter, Usage, is_in_group
 from ludus.server.sandbox.doors import Rendezvous, step_in
 from ludus.server.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnsupported
+from ludus.server.sandbox.inside.files import MAX_ENTRIES
 from ludus.server.sandbox.model import FileInfo, LimitName, Limits, RunResult, SandboxSettings, Snapshot
 
 HOME: Final = "/box"
@@ -374,14 +375,19 @@ class ContainerBox(Box):
         names, _, about = text.rpartition(b"\0")
         # Both go through the directory in its own order, and nothing changes it in between.
         entries = map(_file_info, names.split(b"\0") if about.strip() else (), about.split(b"\n")[1:])
-        return tuple(sorted(entries, key=lambda one: one.name)[:10_000])
+        found = sorted(entries, key=lambda one: one.name)
+        if len(found) > MAX_ENTRIES:
+            raise SandboxFileError(f"{path!r} has more than {MAX_ENTRIES:,} entries")
+        return tuple(found)
 
     async def snapshot(self) -> Snapshot:
         """See `Sandbox.snapshot`."""
         room = self.limits.disk + self.limits.inodes * 1024
-        data = await self._script(
-            "the files", "exec tar cf - .", output=room, too_large="are larger than the limit on disk"
+        script = (
+            "find . -type d ! -perm -500 -exec chmod u+rx {} \\; ; find . -type f ! -perm -400 -exec chmod u+r {} +; "
+            "exec tar cf - ."
         )
+        data = await self._script("the files", script, output=room, too_large="are larger than the limit on disk")
         return Snapshot(await asyncio.to_thread(_only_files, data, self.limits.disk))
 
     async def restore(self, snapshot: Snapshot) -> None:
@@ -532,7 +538,7 @@ def _file_info(name: bytes, about: bytes) -> FileInfo:
 
 
 def _only_files(data: bytes, room: int) -> bytes:
-    """The archive without pipes, sockets and devices."""
+    """The archive without pipes, sockets and devices, and with directories that can be written to by who unpacks it."""
     kept = io.BytesIO()
     with tarfile.open(fileobj=io.BytesIO(data)) as source, tarfile.open(fileobj=kept, mode="w") as target:
         for member in source:
@@ -540,5 +546,7 @@ def _only_files(data: bytes, room: int) -> bytes:
                 room -= member.size
                 if room < 0:
                     raise SandboxFileError("the files are larger than the limit on disk")
+                if member.isdir():
+                    member.mode |= 0o700
                 target.addfile(member, source.extractfile(member) if member.isfile() else None)
     return kept.getvalue()

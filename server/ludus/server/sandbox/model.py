@@ -142,7 +142,10 @@ class RunResult:
         if self.limit is not None:
             return f"ended by its limit on {self.limit}"
         if self.signal is not None:
-            return f"ended by {signals.Signals(self.signal).name}"
+            try:
+                return f"ended by {signals.Signals(self.signal).name}"
+            except ValueError:  # most real-time signals have no name
+                return f"ended by signal {self.signal}"
         return f"exit code {self.exit_code}"
 
 
@@ -215,15 +218,17 @@ class Sandbox(Protocol):
         ...
 
     async def list(self, path: str = ".") -> tuple[FileInfo, ...]:
-        """What is in a directory, by name; 10,000 entries at most.
+        """What is in a directory, by name; at most 10,000 entries.
 
         Raises:
-            SandboxFileError: no such directory.
+            SandboxFileError: no such directory, or one with too many entries.
         """
         ...
 
     async def snapshot(self) -> Snapshot:
         """All files of the work directory; sockets, pipes and open files are left out.
+
+        In a container, files that their owner may not read become readable to it, and directories writable in the copy.
 
         Raises:
             SandboxFileError: they are larger than the limit on `disk`, as sparse files can be.

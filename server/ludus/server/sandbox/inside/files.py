@@ -6,16 +6,14 @@ Every step of a path is opened by itself and refuses links, since links are made
 from __future__ import annotations
 
 import errno
-import io
 import os
 import stat
 import time
 
-from ludus.server.sandbox.inside.messages import Refused
+from ludus.server.sandbox.inside.messages import PIECE, Incoming, Outgoing, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import tarfile
     from typing import Any
 
 MAX_ENTRIES = 10_000
@@ -54,8 +52,8 @@ def _why(path: str, error: OSError) -> str:
     return f"{path!r}: {os.strerror(error.errno or 0)}"
 
 
-def read_file(config: dict[str, Any], asked: dict[str, Any]) -> bytes:
-    """A plain file's content."""
+def read_file(config: dict[str, Any], asked: dict[str, Any], out: Outgoing) -> None:
+    """Give out a plain file's content."""
     parts = _parts(asked["path"])
     if not parts:
         raise Refused(f"{asked['path']!r} is a directory")
@@ -72,10 +70,13 @@ def read_file(config: dict[str, Any], asked: dict[str, Any]) -> bytes:
             raise Refused(f"{asked['path']!r} is not a plain file")
         if found.st_size > asked["limit"]:
             raise Refused(f"{asked['path']!r} has {found.st_size:,} bytes, more than the {asked['limit']:,} allowed")
-        return opened.read(asked["limit"]) or b""
+        left = asked["limit"]
+        while left and (data := opened.read(min(left, PIECE))):
+            out.write(data)
+            left -= len(data)
 
 
-def write_file(config: dict[str, Any], asked: dict[str, Any], data: bytes) -> None:
+def write_file(config: dict[str, Any], asked: dict[str, Any], data: Incoming) -> None:
     """Replace a file by a new one, so that what else was linked to the old one keeps its content."""
     parts = _parts(asked["path"])
     if not parts:
@@ -87,9 +88,9 @@ def write_file(config: dict[str, Any], asked: dict[str, Any], data: bytes) -> No
         file = os.open(temporary, flags, 0o755 if asked["executable"] else 0o644, dir_fd=folder)
         try:
             with open(file, "wb", buffering=0) as opened:
-                view = memoryview(data)
-                while view:
-                    view = view[opened.write(view) :]
+                while view := memoryview(data.read(PIECE)):
+                    while view:
+                        view = view[opened.write(view) :]
             os.replace(temporary, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
         except OSError:
             os.unlink(temporary, dir_fd=folder)
@@ -108,7 +109,7 @@ def list_files(config: dict[str, Any], asked: dict[str, Any]) -> list[dict[str, 
         with os.scandir(folder) as entries:
             for entry in entries:
                 if len(found) >= MAX_ENTRIES:
-                    break
+                    raise Refused(f"{asked['path']!r} has more than {MAX_ENTRIES:,} entries")
                 about = entry.stat(follow_symlinks=False)
                 found.append({
                     "name": entry.name, "kind": _kind(about.st_mode), "size": about.st_size,
@@ -124,37 +125,62 @@ def _kind(mode: int) -> str:
     return kinds.get(stat.S_IFMT(mode), "other")
 
 
-def snapshot(config: dict[str, Any]) -> bytes:
-    """The work directory as a tar archive, no larger than twice what the disk may hold."""
+def snapshot(config: dict[str, Any], out: Any) -> None:
+    """Give `out`, an `Outgoing`, the work directory as a tar archive, whose files are no larger than the disk."""
     import tarfile  # here, as few boxes need it, and every box would wait for it
 
-    archive = io.BytesIO()
     room = config["disk"]["bytes"]
+    left = ["."]
+    closed: list[tuple[str, int]] = []
+    try:
+        with tarfile.open(fileobj=out, mode="w|", bufsize=PIECE, format=tarfile.PAX_FORMAT) as tar:
+            while left:
+                name = left.pop()
+                path = os.path.join(config["home"], name)
+                try:
+                    member = tar.gettarinfo(path, name)
+                except OSError as error:
+                    raise Refused(_why(name[:100], error)) from None
+                if member is None or not (member.isfile() or member.isdir() or member.issym() or member.islnk()):
+                    continue
+                room -= member.size
+                if room < 0:
+                    raise Refused("the files are larger than the limit on disk")
+                needed = {tarfile.REGTYPE: 0o400, tarfile.DIRTYPE: 0o500}.get(member.type, 0)
+                if member.mode & needed != needed:
+                    os.chmod(path, member.mode | needed)
+                    closed.append((path, member.mode))
+                if member.isfile():
+                    with open(path, "rb") as file:
+                        tar.addfile(member, file)
+                    continue
+                tar.addfile(member)
+                if member.isdir():
+                    left += [os.path.join(name, inner) for inner in sorted(os.listdir(path), reverse=True)]
+    finally:
+        for path, mode in reversed(closed):
+            os.chmod(path, mode)
 
-    def keep(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        nonlocal room
-        room -= member.size
-        if room < 0:
-            raise Refused("the files are larger than the limit on disk")
-        return member if member.isfile() or member.isdir() or member.issym() or member.islnk() else None
 
-    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        tar.add(config["home"], arcname=".", filter=keep)
-    return archive.getvalue()
-
-
-def restore(config: dict[str, Any], data: bytes) -> None:
-    """Replace the work directory's content by an archive's."""
+def restore(config: dict[str, Any], data: Any) -> None:
+    """Replace the work directory's content by that of an archive, which `data`, an `Incoming`, holds."""
     import tarfile
 
     # Not "data", which refuses links that lead outside: here they lead nowhere but into the box. New in 3.11.4.
     how: dict[str, Any] = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
     home = config["home"]
     clear(home)
-    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+    modes: dict[str, int] = {}
+    with tarfile.open(fileobj=data, mode="r|", bufsize=PIECE) as tar:
         for member in tar:
             member.uid = member.gid = config["user"]
+            if member.isdir():
+                modes[member.name] = member.mode & 0o755
+                member.mode = 0o700
             tar.extract(member, home, numeric_owner=True, **how)
+    # At last, as what is in a directory that nobody may change could not have been written.
+    for name, mode in reversed(modes.items()):
+        os.chmod(os.path.join(home, name), mode)
 
 
 def clear(path: str) -> None:

@@ -16,31 +16,64 @@ if TYPE_CHECKING:
     from typing import Any
 
 HEAD = struct.Struct("!II")
+PIECE = 1 << 20
+"""Bytes that are handled at a time."""
 
 
 class Refused(Exception):
     """A request that cannot be carried out; its text is the answer."""
 
 
-def receive(control: int) -> tuple[dict[str, Any], bytes] | None:
-    """The next message, or None at the end."""
-    head = _exactly(control, HEAD.size)
-    if head is None:
+class Incoming:
+    """The bytes that follow a request's header, read as they are wanted: they may be more than a box may hold."""
+
+    def __init__(self, control: int, size: int) -> None:
+        self._control = control
+        self._left = size
+
+    def read(self, size: int) -> bytes:
+        """The next bytes: `size`, or as many as are left."""
+        parts = []
+        wanted = min(size, self._left)
+        while wanted:
+            part = os.read(self._control, min(wanted, PIECE))
+            if not part:
+                raise ConnectionError
+            parts.append(part)
+            wanted -= len(part)
+            self._left -= len(part)
+        return b"".join(parts)
+
+    def rest(self) -> bytes:
+        """All that is left."""
+        return self.read(self._left)
+
+    def skip(self) -> None:
+        """Leave out what nobody wanted."""
+        while self._left:
+            self.read(PIECE)
+
+
+def receive(control: int) -> tuple[dict[str, Any], Incoming] | None:
+    """The next request, or None at the end."""
+    try:
+        header_size, blob_size = HEAD.unpack(Incoming(control, HEAD.size).rest())
+        header = Incoming(control, header_size).rest()
+    except ConnectionError:
         return None
-    header_size, blob_size = HEAD.unpack(head)
-    header, blob = _exactly(control, header_size), _exactly(control, blob_size)
-    return None if header is None or blob is None else (marshal.loads(header), blob)
+    return marshal.loads(header), Incoming(control, blob_size)
 
 
-def _exactly(control: int, size: int) -> bytes | None:
-    parts = []
-    while size:
-        part = os.read(control, min(size, 1 << 20))
-        if not part:
-            return None
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
+class Outgoing:
+    """A file to be written whose content goes out as pieces of a reply, each of which says that there is more."""
+
+    def __init__(self, control: int) -> None:
+        self._control = control
+
+    def write(self, data: bytes) -> int:
+        """Send a piece."""
+        send(self._control, {"more": True}, data)
+        return len(data)
 
 
 def send(control: int, reply: dict[str, Any], blob: bytes = b"") -> None:

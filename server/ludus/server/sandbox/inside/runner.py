@@ -10,14 +10,14 @@ import os
 
 from ludus.server.sandbox.inside import confine, files
 from ludus.server.sandbox.inside.command import Command, Tree, absolute
-from ludus.server.sandbox.inside.messages import Refused, receive, send
+from ludus.server.sandbox.inside.messages import Incoming, Outgoing, Refused, receive, send
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 
-def answer(control: int, config: dict[str, Any], asked: dict[str, Any], blob: bytes) -> None:
+def answer(control: int, config: dict[str, Any], asked: dict[str, Any], blob: Incoming) -> None:
     """Carry one request out."""
     op = asked["op"]
     if op == "cancel":
@@ -26,18 +26,20 @@ def answer(control: int, config: dict[str, Any], asked: dict[str, Any], blob: by
     if op == "run":
         if not os.path.isdir(absolute(config, asked["cwd"])):
             raise Refused(f"there is no directory {asked['cwd']!r}")
-        command = Command(asked, blob, config, control)
+        command = Command(asked, blob.rest(), config, control)
         reply, output = command.run()
         send(control, reply, output)
     elif op == "read":
-        send(control, {"ok": True}, files.read_file(config, asked))
+        files.read_file(config, asked, Outgoing(control))
+        send(control, {"ok": True})
     elif op == "write":
         files.write_file(config, asked, blob)
         send(control, {"ok": True})
     elif op == "list":
         send(control, {"ok": True, "entries": files.list_files(config, asked)})
     elif op == "snapshot":
-        send(control, {"ok": True}, files.snapshot(config))
+        files.snapshot(config, Outgoing(control))
+        send(control, {"ok": True})
     elif op == "restore":
         files.restore(config, blob)
         send(control, {"ok": True})
@@ -78,10 +80,9 @@ def main(control: int) -> None:
                 answer(control, config, *message)
             except Refused as error:
                 send(control, {"error": str(error)})
-            except RecursionError:
-                send(control, {"error": "directories are nested too deeply"})
             except Exception as error:
                 send(control, {"error": f"{type(error).__name__}: {error}"})
+            message[1].skip()
     except (ConnectionError, BrokenPipeError):
         pass
     finally:
