@@ -15,6 +15,7 @@ import shutil
 import socket
 import sys
 import sysconfig
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -110,21 +111,28 @@ class Bubblewrap(PooledProvider):
         await check_shown(settings)
 
     async def _start(self, settings: SandboxSettings) -> RunnerBox:
-        control, theirs = socket.socketpair()
-        door, inner = socket.socketpair() if settings.network else (None, None)
-        process = BoxProcess(self._launch(settings, theirs.fileno(), door, inner))
+        try:
+            with ExitStack() as opened:
+                control, theirs = _pair(opened)
+                door, inner = _pair(opened) if settings.network else (None, None)
+                launch = self._launch(settings, theirs.fileno(), door, inner, opened)
+                opened.pop_all()
+        except OSError as error:
+            raise SandboxFailed(f"a sandbox could not be started: {error}") from None
+        process = BoxProcess(launch)
         await process.start(control, theirs)
         return RunnerBox(process, settings, _environment(), self.create, self._pool.forget)
 
     def _launch(
-        self, settings: SandboxSettings, control: int, door: socket.socket | None, inner: socket.socket | None
-    ) -> Launch:
+        self, settings: SandboxSettings, control: int, door: socket.socket | None, inner: socket.socket | None,
+        opened: ExitStack,
+    ) -> Launch:  # fmt: skip
         limits = settings.limits
         user = _UNUSED_USERS + secrets.randbits(27) if self._root else 1000
-        info_read, info_write = os.pipe()
-        users = _prefilled(f"root:x:0:0::/:/bin/sh\nbox:x:{user}:{user}::{HOME}:/bin/sh\n")
-        groups = _prefilled(f"root:x:0:\nbox:x:{user}:\n")
-        hosts = _prefilled("127.0.0.1 localhost\n")
+        info_read, info_write = _pipe(opened)
+        users = _prefilled(opened, f"root:x:0:0::/:/bin/sh\nbox:x:{user}:{user}::{HOME}:/bin/sh\n")
+        groups = _prefilled(opened, f"root:x:0:\nbox:x:{user}:\n")
+        hosts = _prefilled(opened, "127.0.0.1 localhost\n")
         argv = [
             self._program, *_namespaces(self._root, user), *_system(settings),
             "--perms", "0644", "--ro-bind-data", str(users), "/etc/passwd",
@@ -230,9 +238,22 @@ def _environment() -> dict[str, str]:
     return {"PATH": ":".join(places), "HOME": HOME, "TMPDIR": "/tmp", "LANG": "C.UTF-8", "USER": "box"}
 
 
-def _prefilled(text: str) -> int:
+def _pair(opened: ExitStack) -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair()
+    return opened.enter_context(ours), opened.enter_context(theirs)
+
+
+def _pipe(opened: ExitStack) -> tuple[int, int]:
+    read, write = os.pipe()
+    opened.callback(os.close, read)
+    opened.callback(os.close, write)
+    return read, write
+
+
+def _prefilled(opened: ExitStack, text: str) -> int:
     """A descriptor from which `text` can be read."""
     read, write = os.pipe()
+    opened.callback(os.close, read)
     os.write(write, text.encode())
     os.close(write)
     return read

@@ -114,17 +114,16 @@ class Docker(PooledProvider):
     async def _start(self, settings: SandboxSettings) -> ContainerBox:
         user = _UNUSED_USERS + secrets.randbits(27)
         rendezvous = None
-        if settings.network and not self._steps_in:
-            rendezvous = Rendezvous(tempfile.mkdtemp(prefix=f"{OWNER}-"))
         box = ContainerBox(self._client.api, settings, user, self.create, self._pool.forget)
         try:
+            if settings.network and not self._steps_in:
+                rendezvous = Rendezvous(tempfile.mkdtemp(prefix=f"{OWNER}-"))
             await box.start(partial(self._container, settings, user, rendezvous), rendezvous)
-        except SandboxUnsupported:
+        except BaseException as error:
             await box.aclose()
+            if isinstance(error, docker.errors.DockerException | requests.exceptions.RequestException | OSError):
+                raise SandboxFailed(f"a container could not be started: {error}") from None
             raise
-        except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
-            await box.aclose()
-            raise SandboxFailed(f"a container could not be started: {error}") from None
         finally:
             if rendezvous is not None:
                 rendezvous.close()

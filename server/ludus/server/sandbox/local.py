@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 import sys
 import tempfile
+from contextlib import ExitStack
 from typing import Final
 
 from ludus.server.sandbox.box import BoxProcess, Launch, RunnerBox, inside_argv
-from ludus.server.sandbox.errors import SandboxUnavailable, SandboxUnsupported
+from ludus.server.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
 from ludus.server.sandbox.model import SandboxSettings
 from ludus.server.sandbox.owner import OWNER, end_left_behind, remove_left_behind
 from ludus.server.sandbox.pool import PooledProvider
@@ -39,16 +41,21 @@ class UnsafeLocal(PooledProvider):
             raise SandboxUnsupported(f"unsafe-local isolates nothing, so it cannot honour {', '.join(asked)}")
 
     async def _start(self, settings: SandboxSettings) -> RunnerBox:
-        home = tempfile.mkdtemp(prefix=f"{OWNER}-")
         limits = settings.limits
-        config = {
-            "alone": False, "home": home, "user": os.geteuid(), "memory": limits.memory, "files": 1024,
-            "disk": {"bytes": limits.disk, "inodes": limits.inodes}, "tasks": limits.processes, "oom": False,
-            "address_space": 0, "count_tasks": 0, "filter": "",
-        }  # fmt: skip
-        control, theirs = socket.socketpair()
-        argv = inside_argv(PYTHON, theirs.fileno())
-        process = BoxProcess(Launch(argv, config, ()))
+        with ExitStack() as undo:
+            try:
+                home = tempfile.mkdtemp(prefix=f"{OWNER}-")
+                undo.callback(shutil.rmtree, home, ignore_errors=True)
+                control, theirs = socket.socketpair()
+            except OSError as error:
+                raise SandboxFailed(f"a sandbox could not be started: {error}") from None
+            config = {
+                "alone": False, "home": home, "user": os.geteuid(), "memory": limits.memory, "files": 1024,
+                "disk": {"bytes": limits.disk, "inodes": limits.inodes}, "tasks": limits.processes, "oom": False,
+                "address_space": 0, "count_tasks": 0, "filter": "",
+            }  # fmt: skip
+            process = BoxProcess(Launch(inside_argv(PYTHON, theirs.fileno()), config, ()))
+            await process.start(control, theirs)
+            undo.pop_all()
         env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
-        await process.start(control, theirs)
         return RunnerBox(process, settings, env, self.create, self._pool.forget)

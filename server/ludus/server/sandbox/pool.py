@@ -7,13 +7,16 @@ import logging
 import os
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from ludus.server.sandbox.base import Box
 from ludus.server.sandbox.errors import SandboxFailed, SandboxUnsupported
 from ludus.server.sandbox.model import SandboxSettings
 
 log = logging.getLogger("ludus.server.sandbox")
+
+T = TypeVar("T")
 
 _AT_ONCE = 8
 """Boxes that are started at one time: a storm of starts makes each of them slow."""
@@ -27,11 +30,18 @@ class Pool:
         self._ready: dict[SandboxSettings, deque[Box]] = {}
         self._all: set[Box] = set()
         self._starting: dict[SandboxSettings, set[asyncio.Task[None]]] = {}
+        self._own: set[asyncio.Task[Any]] = set()
+        """What no caller's cancellation reaches: the starts of boxes, and the ends of those that nobody waits for."""
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self._closed = False
 
     async def take(self, settings: SandboxSettings) -> Box:
-        """A ready box, or a new one; another begins to be made ready."""
+        """A ready box, or a new one; another begins to be made ready.
+
+        Raises:
+            SandboxFailed: it could not be started, or the pool was closed meanwhile.
+        """
+        self._refuse_if_closed()
         ready = self._ready.get(settings)
         found = None
         while ready:
@@ -55,12 +65,15 @@ class Pool:
         self._all.discard(box)
 
     async def aclose(self) -> None:
-        """Close all, those handed out included."""
+        """Close all, those handed out and those that are just being started included."""
         self._closed = True
-        tasks = [task for group in self._starting.values() for task in group]
-        for task in tasks:
+        refills = [task for group in self._starting.values() for task in group]
+        for task in refills:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        waited: set[asyncio.Task[Any]] = {*refills, *self._own}
+        while waited:
+            await asyncio.wait(waited)
+            waited = set(self._own)
         await asyncio.gather(*(box.aclose() for box in tuple(self._all)), return_exceptions=True)
         self._ready.clear()
 
@@ -83,18 +96,41 @@ class Pool:
 
     async def _start(self, settings: SandboxSettings) -> Box:
         async with self._gate:
-            if self._closed:
-                raise SandboxFailed("the sandboxes of this server have been closed")
-            # Not to be cancelled half way: what was started must be known, so that it can be ended.
-            starting = asyncio.ensure_future(self._start_one(settings))
+            self._refuse_if_closed()
+            starting = self._keep(self._make(settings))
             try:
-                box = await asyncio.shield(starting)
+                return await asyncio.shield(starting)
             except asyncio.CancelledError:
-                box = await starting
-                await box.aclose()
+                self._keep(_discard(starting))
                 raise
-            self._all.add(box)
-            return box
+
+    async def _make(self, settings: SandboxSettings) -> Box:
+        box = await self._start_one(settings)
+        self._all.add(box)
+        if self._closed:
+            await box.aclose()
+            self._refuse_if_closed()
+        return box
+
+    def _keep(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """A task that is not to be cancelled half way: what was started must be known, so that it can be ended."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._own.add(task)
+        task.add_done_callback(self._own.discard)
+        return task
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise SandboxFailed("the sandboxes of this server have been closed")
+
+
+async def _discard(starting: asyncio.Task[Box]) -> None:
+    """Close a box that nobody waits for any more, once it has started."""
+    try:
+        box = await starting
+    except (SandboxFailed, SandboxUnsupported):
+        return
+    await box.aclose()
 
 
 class PooledProvider(ABC):
