@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import weakref
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,12 @@ RETRIED_STATUSES: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520
 REPLY_BYTES: Final = 1_000_000
 """A longer reply is a failure."""
 _LONGEST_PAUSE: Final = 20.0
+_TOO_LONG: Final = re.compile(
+    r"context.?(length|window|size)|too (long|large|many tokens)|maximum (number|allowed)", re.I
+)
+_FILTERED: Final = re.compile(
+    r"content.?(filter|management|policy|exists risk)|data_inspection|moderation|flagged", re.I
+)
 
 
 class JudgeFailed(Exception):
@@ -94,7 +101,7 @@ class Endpoint:
     concurrency: int = 16
     """Requests at one time."""
     structured: bool = True
-    """Whether to ask for replies by JSON Schema; given up when the endpoint refuses it."""
+    """Whether to ask for replies by JSON Schema; given up when the endpoint refuses it and answers without."""
     reports: str | None = None
     """The model that replies have to report."""
     price: Price | None = None
@@ -109,31 +116,35 @@ class Endpoint:
         self._clients: weakref.WeakKeyDictionary[Any, tuple[httpx.AsyncClient, asyncio.Semaphore]] = (
             weakref.WeakKeyDictionary()
         )
+        self._locks: weakref.WeakValueDictionary[tuple[int, str], asyncio.Lock] = weakref.WeakValueDictionary()
 
     def key(self, *parts: object) -> str:
         """The cache's key for a question put to this model in this way."""
         asked = [self.base_url, self.model, sorted(self.options.items()), *parts]
         return hashlib.sha256(json.dumps(asked, default=str).encode("utf-8", "replace")).hexdigest()
 
+    def asking(self, key: str) -> asyncio.Lock:
+        """Held by whoever asks a question, so that others who have the same one find the verdict in the cache."""
+        return self._locks.setdefault((id(asyncio.get_running_loop()), key), asyncio.Lock())
+
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any]) -> Completion:
-        """One completion by one request.
+        """One completion by one request; by two, where the endpoint turns out to know no structured replies.
 
         Raises:
-            JudgeFailed: there was none. It is `Retriable` where another attempt may succeed.
+            JudgeFailed: there was none. It is `Retriable` where another attempt may succeed: `TooLong` or `CutOff`
+                with shorter texts, `Refused` perhaps with others.
         """
-        client, semaphore = self._client()
         body: dict[str, Any] = {"model": self.model, "messages": list(messages), **self.options}
-        if self.structured:
-            form = {"name": "verdict", "strict": True, "schema": schema}
-            body["response_format"] = {"type": "json_schema", "json_schema": form}
-        async with semaphore:
-            self._check_budget()
-            self.ledger.requests += 1
-            try:
-                return await self._request(client, body)
-            except JudgeFailed:
-                self.ledger.failures += 1
-                raise
+        if not self.structured:
+            return await self._counted(body)
+        form = {"name": "verdict", "strict": True, "schema": schema}
+        try:
+            return await self._counted({**body, "response_format": {"type": "json_schema", "json_schema": form}})
+        except _Unstructured:
+            # The error may only quote what was sent. That the same works without it is what tells.
+            completion = await self._counted(body)
+            self.structured = False
+            return completion
 
     async def pause(self, attempt: int, failure: JudgeFailed) -> None:
         """Wait before attempt number `attempt` (from 2)."""
@@ -156,6 +167,17 @@ class Endpoint:
     ) -> None:
         await self.aclose()
 
+    async def _counted(self, body: dict[str, Any]) -> Completion:
+        client, semaphore = self._client()
+        async with semaphore:
+            self._check_budget()
+            self.ledger.requests += 1
+            try:
+                return await self._request(client, body)
+            except JudgeFailed:
+                self.ledger.failures += 1
+                raise
+
     async def _request(self, client: httpx.AsyncClient, body: dict[str, Any]) -> Completion:
         import httpx
 
@@ -167,15 +189,24 @@ class Endpoint:
             raise Retriable(f"the judge {self.model} did not answer within {self.seconds:g} s") from None
         except httpx.HTTPError as error:
             raise Retriable(f"the judge {self.model} cannot be reached: {type(error).__name__}") from None
-        if response.status_code in (400, 422) and "response_format" in body and "response_format" in response.text:
-            self.structured = False
-            raise Retriable(f"the judge {self.model} knows no structured replies", after=0.0)
         if response.status_code != 200:
-            said = f"the judge {self.model} answered with status {response.status_code}"
-            if response.status_code in RETRIED_STATUSES:
-                raise Retriable(said, after=_retry_after(response.headers))
-            raise JudgeFailed(said)
+            raise self._failure(response, body)
         return self._read(response.content)
+
+    def _failure(self, response: httpx.Response, body: Mapping[str, Any]) -> JudgeFailed:
+        said = f"the judge {self.model} answered with status {response.status_code}"
+        if response.status_code in RETRIED_STATUSES:
+            return Retriable(said, after=_retry_after(response.headers))
+        if response.status_code not in (400, 403, 413, 422):
+            return JudgeFailed(said)
+        if "response_format" in body and "response_format" in response.text:
+            return _Unstructured(said)
+        complaint = _complaint(response.text)
+        if _FILTERED.search(complaint):
+            return Refused(f"the content filter of the judge {self.model} refuses the question")
+        if response.status_code == 413 or _TOO_LONG.search(complaint):
+            return TooLong(f"the question is too long for the judge {self.model}")
+        return JudgeFailed(said)
 
     def _read(self, content: bytes) -> Completion:
         if len(content) > REPLY_BYTES:
@@ -183,15 +214,20 @@ class Endpoint:
         try:
             reply = json.loads(content)
             choice = reply["choices"][0]
-            text = choice["message"]["content"]
+            text, refusal = choice["message"].get("content"), choice["message"].get("refusal")
             reported = reply.get("model") or self.model
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
             raise Retriable(f"the judge {self.model} sent what is no chat completion", after=0.0) from None
         self._count(reply.get("usage"))
+        if choice.get("finish_reason") == "content_filter":
+            raise Refused(f"the content filter of the judge {self.model} refuses the question")
+        if isinstance(refusal, str) and refusal:
+            raise Refused(f"the judge {self.model} refuses the question")
+        if choice.get("finish_reason") == "length":
+            said = text if isinstance(text, str) else ""
+            raise CutOff(f"the judge {self.model} was cut off by its limit of tokens", said)
         if not isinstance(text, str) or not isinstance(reported, str):
             raise Retriable(f"the judge {self.model} said nothing", after=0.0)
-        if choice.get("finish_reason") == "length":
-            raise JudgeFailed(f"the judge {self.model} was cut off by its limit of tokens")
         if self.reports is None:
             self.reports = reported
         elif reported != self.reports:
@@ -238,6 +274,44 @@ class Retriable(JudgeFailed):
         super().__init__(message)
         self.after = after
         """Seconds to wait, where that is known."""
+
+
+class TooLong(Retriable):
+    """The question does not fit into the model's context."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, after=0.0)
+
+
+class CutOff(Retriable):
+    """The model's limit of tokens, or its context, was reached before the reply was whole."""
+
+    def __init__(self, message: str, said: str) -> None:
+        super().__init__(message, after=0.0)
+        self.said = said
+
+
+class Refused(Retriable):
+    """A content filter, or the model itself, would not deal with the question because of what is in it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, after=0.0)
+
+
+class _Unstructured(JudgeFailed):
+    """Perhaps the endpoint knows no structured replies."""
+
+
+def _complaint(text: str) -> str:
+    """What an error says, of bounded length: in the fields that APIs know, where there are any."""
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        return text[:1000]
+    error = body.get("error", body) if isinstance(body, dict) else body
+    if not isinstance(error, dict):
+        return str(error)[:1000]
+    return " ".join(str(error[name])[:500] for name in ("code", "type", "message", "detail") if name in error)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -5,31 +5,33 @@ from __future__ import annotations
 import asyncio
 import json
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from ludus.protocol.errors import AuthoringError
-from ludus.server.rewards.attempt import Attempt, Of, answer_of, resolve
-from ludus.server.rewards.judges.endpoint import Endpoint, JudgeFailed, Retriable
+from ludus.server.rewards.attempt import Attempt, Of, TakenStep, answer_of, resolve
+from ludus.server.rewards.judges.asking import Question, opinion_of
+from ludus.server.rewards.judges.endpoint import Endpoint, JudgeFailed
 from ludus.server.rewards.judges.families import shared_families
 from ludus.server.rewards.judges.opinion import (
-    Fences,
     Opinion,
     Scale,
     Shown,
-    Unreadable,
     ask,
     ask_to_compare,
     comparison_schema,
+    cut,
     opinion_schema,
     read_comparison,
     read_opinion,
-    visible,
 )
 from ludus.server.rewards.nodes import Check
 from ludus.server.rewards.verdict import Verdict
+
+_STEP_BYTES: Final = 20_000
+"""Of a step's longer arguments or text, the middle is left out of what judges see."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,9 @@ class Panel:
     """The policy's model, where it is known beforehand; else `Attempt.policy` says it."""
     seconds: float = 50.0
     """For the whole verdict, all attempts included."""
+    refused_loses: bool = True
+    """Whether a text earns 0 that the judges refuse to read, though they read the question without it. Otherwise it is
+    unscored: for tasks whose best answers may trip a content filter."""
 
     def __post_init__(self) -> None:
         if not self.endpoints or self.samples < 1:
@@ -73,28 +78,19 @@ class Panel:
                 )
         return None
 
-    async def decide(
-        self,
-        policy: str | None,
-        question: Sequence[object],
-        messages: Callable[[Fences], list[dict[str, str]]],
-        read: Callable[[str, str], Opinion],
-        schema: Mapping[str, Any],
-    ) -> Verdict:
+    async def decide(self, policies: Sequence[str | None], question: Question) -> Verdict:
         """Ask all, at the same time, and put their opinions together.
 
         Args:
-            policy: the policy's model, if known.
-            question: what the cache knows the question by.
-            messages: what is asked, given fences.
-            read: the opinion in a reply, given the case.
-            schema: the reply's JSON Schema.
+            policies: the models of those who are judged, where they are known.
+            question: what is asked.
         """
-        why = self.refusal(policy or self.policy)
-        if why is not None:
-            return Verdict.unscored(why)
+        for policy in policies:
+            why = self.refusal(policy or self.policy)
+            if why is not None:
+                return Verdict.unscored(why)
         asked = [
-            asyncio.wait_for(_opinion(endpoint, (*question, sample), messages, read, schema), self.seconds)
+            asyncio.wait_for(opinion_of(endpoint, question, sample), self.seconds)
             for endpoint in self.endpoints
             for sample in range(self.samples)
         ]
@@ -105,9 +101,15 @@ class Panel:
         return self._combine([_told(outcome, self.seconds) for outcome in outcomes])
 
     def _combine(self, outcomes: Sequence[Opinion | str]) -> Verdict:
-        opinions = [outcome for outcome in outcomes if isinstance(outcome, Opinion)]
+        given = [outcome for outcome in outcomes if isinstance(outcome, Opinion)]
+        opinions = [opinion for opinion in given if not opinion.refused]
+        quorum = self.quorum or len(outcomes) // 2 + 1
         failures = [outcome for outcome in outcomes if isinstance(outcome, str)]
-        if len(opinions) < (self.quorum or len(outcomes) // 2 + 1):
+        if len(opinions) < quorum and self.refused_loses:
+            opinions = given  # those who would not read it count where too few others did
+        else:
+            failures += [opinion.reason for opinion in given if opinion.refused]
+        if len(opinions) < quorum:
             return Verdict.unscored("; ".join(failures))
         scores = [opinion.score for opinion in opinions]
         agreed = agreement(scores)
@@ -154,20 +156,21 @@ class Judge(Check):
         assert isinstance(self.panel, Panel)
         shown = self._shown(attempt)
         texts = [(one.title, one.text) for one in shown]
-        return await self.panel.decide(
-            attempt.policy,
+        question = Question(
             ("opinion", self.question, self.scale.words, texts),
             lambda fences: ask(self.question, self.scale, shown, fences),
             lambda text, case: read_opinion(text, self.scale, case),
             opinion_schema(self.scale),
+            (("steps", "candidate"),),
         )
+        return await self.panel.decide([attempt.policy], question)
 
     def _shown(self, attempt: Attempt) -> list[Shown]:
         shown = [Shown("task", attempt.prompt)] if "prompt" in self.show and attempt.prompt else []
         if self.reference is not None:
             shown.append(Shown("reference", str(resolve(self.reference, attempt))))
         if "steps" in self.show:
-            shown.append(Shown("steps", transcript(attempt)))
+            shown.append(Shown("steps", transcript(attempt), by_lines=True))
         if "answer" in self.show:
             shown.append(Shown("candidate", resolve(self.of, attempt)))
         return shown
@@ -222,13 +225,14 @@ class PairwiseJudge:
         shown = [Shown("first", resolve(self.of, first)), Shown("second", resolve(self.of, second))]
         if first.prompt:
             shown.insert(0, Shown("task", first.prompt))
-        return await self.panel.decide(
-            first.policy or second.policy,
+        question = Question(
             ("comparison", self.question, [(one.title, one.text) for one in shown]),
             lambda fences: ask_to_compare(self.question, shown, fences),
             read_comparison,
             comparison_schema(),
+            (("first",), ("second",)),
         )
+        return await self.panel.decide([first.policy, second.policy], question)
 
 
 def judged_by(panel: Panel | Endpoint, **options: Any) -> Callable[[str, str], Judge]:
@@ -244,57 +248,23 @@ def agreement(scores: Sequence[float]) -> float:
 
 
 def transcript(attempt: Attempt) -> str:
-    """The tool calls and their outcomes as text."""
-    lines = []
-    for step in attempt.steps:
-        arguments = json.dumps(dict(step.arguments), ensure_ascii=False, default=str)
-        lines.append(f"step {step.number}: {step.tool}({arguments})\n{step.error or 'ok'}: {step.text}")
-    return "\n".join(lines) or "(no steps)"
+    """The tool calls and their outcomes, each on one line as JSON: what they hold can look like no other step."""
+    return "\n".join(map(_line, attempt.steps)) or "(no steps)"
 
 
-async def _opinion(
-    endpoint: Endpoint,
-    question: Sequence[object],
-    messages: Callable[[Fences], list[dict[str, str]]],
-    read: Callable[[str, str], Opinion],
-    schema: Mapping[str, Any],
-) -> Opinion:
-    key = endpoint.key(*question)
-    held = endpoint.cache.get(key) if endpoint.cache is not None else None
-    if held is not None:
-        endpoint.ledger.cached += 1
-        return Opinion(**json.loads(held))
-    fences = Fences()
-    asked = messages(fences)
-    opinion = await _asked_until_read(endpoint, asked, lambda text: read(text, fences.number), schema)
-    if endpoint.cache is not None:
-        fields = {"reason": opinion.reason, "score": opinion.score, "model": opinion.model}
-        endpoint.cache[key] = json.dumps(fields)
-    return opinion
-
-
-async def _asked_until_read(
-    endpoint: Endpoint, asked: list[dict[str, str]], read: Callable[[str], Opinion], schema: Mapping[str, Any]
-) -> Opinion:
-    attempt = 1
-    while True:
-        failure: Retriable
-        try:
-            completion = await endpoint.complete(asked, schema)
-        except Retriable as error:
-            failure = error
-        else:
-            try:
-                return replace(read(completion.text), model=completion.model)
-            except Unreadable as error:
-                failure = Retriable(f"the judge {endpoint.model} gave no verdict: {error}", after=0.0)
-                said = visible(completion.text[:4000])
-                correction = f"That is no verdict: {error}. Reply with the JSON object alone."
-                asked = [*asked[:2], {"role": "assistant", "content": said}, {"role": "user", "content": correction}]
-        attempt += 1
-        if attempt > endpoint.attempts:
-            raise failure
-        await endpoint.pause(attempt, failure)
+def _line(step: TakenStep) -> str:
+    try:
+        arguments: Any = dict(step.arguments)
+        if len(written := json.dumps(arguments, ensure_ascii=False, default=str)) > _STEP_BYTES:
+            arguments = cut(written, _STEP_BYTES)
+    except RecursionError:
+        arguments = "(nested too deeply to be shown)"
+    fields = {
+        "step": step.number, "tool": cut(step.tool, _STEP_BYTES), "arguments": arguments,
+        "outcome": step.error or "ok", "text": cut(step.text, _STEP_BYTES),
+    }  # fmt: skip
+    # JSON lets two further line breaks stand as they are.
+    return json.dumps(fields, ensure_ascii=False, default=str).translate({0x2028: "\\u2028", 0x2029: "\\u2029"})
 
 
 def _told(outcome: Opinion | BaseException, seconds: float) -> Opinion | str:

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import secrets
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final
 
 from ludus.protocol.errors import AuthoringError
 from ludus.server.rewards.structure import NotJson, read_json
 
 REASON_CHARS: Final = 10_000
-SHOWN_CHARS: Final = 60_000
-"""Of a longer text, the middle is left out, visibly."""
+SHOWN_BYTES: Final = 60_000
+"""Of a longer text, the middle is left out, visibly. Bytes of UTF-8, since tokens hold at least one: characters that
+are rare take several tokens each, and a text of them could outgrow any context."""
+_BLANK: Final = re.compile(
+    # What Unicode lets nobody draw and does not count among its control characters (Default_Ignorable_Code_Point),
+    # and letters that are drawn as nothing.
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
+    "\U00016fe4\U0001d159\U000e0000-\U000e0fff]"
+)
 
 
 class Unreadable(ValueError):
@@ -56,6 +65,8 @@ class Opinion:
     score: float
     """From 0 to 1."""
     model: str = ""
+    refused: bool = False
+    """Whether it is none, but the judge would not read what the policy wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +76,24 @@ class Shown:
     title: str
     """`candidate`, `reference`, `task`: lower-case letters."""
     text: str
+    by_lines: bool = False
+    """Whether only whole lines are left out of it, since half a line could pass for something else."""
 
 
 class Fences:
     """Fences whose names hold a random number, so that no text can close its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, withheld: Collection[str] = (), limit: int = SHOWN_BYTES) -> None:
         self.number = secrets.token_hex(8)
+        self.limit = limit
+        """Bytes shown of each text."""
+        self._withheld = withheld
 
     def around(self, shown: Shown) -> str:
         """The text between its fences."""
         name = f"{shown.title}-{self.number}"
-        return f"<{name}>\n{cut(visible(shown.text))}\n</{name}>"
+        text = "(withheld)" if shown.title in self._withheld else visible(shown.text)
+        return f"<{name}>\n{(cut_lines if shown.by_lines else cut)(text, self.limit)}\n</{name}>"
 
     def rule(self) -> str:
         """What the judge is told of them."""
@@ -133,10 +150,14 @@ def read_opinion(text: str, scale: Scale, case: str) -> Opinion:
     """
     reply = _read(text, "score", case)
     score = reply["score"]
-    if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
+    # In this order, for a whole number may be too large for a float.
+    if (
+        isinstance(score, bool)
+        or not isinstance(score, int | float)
+        or not scale.least <= score <= scale.greatest
+        or (scale.whole and score != int(score))
+    ):
         raise Unreadable(f"the score is {json.dumps(score)[:80]}; it must be {scale.words}")
-    if not scale.least <= score <= scale.greatest or (scale.whole and score != int(score)):
-        raise Unreadable(f"the score is {score}; it must be {scale.words}")
     return Opinion(reply["reason"].strip(), scale.share(float(score)))
 
 
@@ -158,15 +179,33 @@ def visible(text: str) -> str:
     """Text without characters that a reader would not see, in which instructions could hide."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(char if char in "\n\t" or unicodedata.category(char)[0] != "C" else "" for char in text)
+    seen = "".join(char if char in "\n\t" or unicodedata.category(char)[0] != "C" else "" for char in text)
+    return _BLANK.sub("", seen)
 
 
-def cut(text: str, limit: int = SHOWN_CHARS) -> str:
-    """Text of at most `limit` characters; the middle of a longer one is left out, and this is said."""
-    if len(text) <= limit:
+def cut(text: str, limit: int = SHOWN_BYTES) -> str:
+    """Text of at most `limit` bytes; the middle of a longer one is left out, and this is said."""
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= limit:
         return text
     half = limit // 2
-    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"
+    head, tail = raw[:half].decode("utf-8", "ignore"), raw[-half:].decode("utf-8", "ignore")
+    return f"{head}\n[… {len(text) - len(head) - len(tail)} characters left out …]\n{tail}"
+
+
+def cut_lines(text: str, limit: int = SHOWN_BYTES) -> str:
+    """Likewise, but whole lines are left out."""
+    sizes = [len(line.encode("utf-8", "replace")) + 1 for line in text.split("\n")]
+    if sum(sizes) - 1 <= limit:
+        return text
+    lines = text.split("\n")
+    head, tail = _fitting(sizes, limit // 2), _fitting(sizes[::-1], limit // 2)
+    left_out = f"[… {len(lines) - head - tail} of {len(lines)} left out …]"
+    return "\n".join([*lines[:head], left_out, *lines[len(lines) - tail :]])
+
+
+def _fitting(sizes: Sequence[int], limit: int) -> int:
+    return sum(total <= limit for total in accumulate(sizes))
 
 
 def _schema(verdict: str, kind: Mapping[str, Any]) -> dict[str, Any]:
