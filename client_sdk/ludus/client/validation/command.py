@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -12,7 +16,7 @@ from rich.table import Table
 from ludus.client.cli._common import Json, Token, WireOption, console, print_json, run, shown
 from ludus.client.validation.checks import Verdict
 from ludus.client.validation.report import CHECKS, Report, validate
-from ludus.client.validation.settings import DEFAULT_TASKS, Settings
+from ludus.client.validation.settings import DEFAULT_TASKS, DEFAULT_TURNS, Settings
 
 COMMANDS: Final = {"validate": "Find out whether an environment's reward works."}
 
@@ -51,6 +55,9 @@ def validate_command(
     check: Annotated[
         list[str] | None, typer.Option("--check", metavar="KIND", help="Only this check; may be repeated.")
     ] = None,
+    turns: Annotated[
+        int, typer.Option("--turns", min=1, help="Turns of a policy in an episode; oracles may take 10 000.")
+    ] = DEFAULT_TURNS,
     scan: Annotated[int, typer.Option("--scan", min=1, help="Tasks of each split to compare with others.")] = 10_000,
     step_seconds: Annotated[float, typer.Option("--step-seconds", help="What tool calls should stay below.")] = 5.0,
     secret: Annotated[
@@ -80,20 +87,24 @@ def validate_command(
     for kind in check or ():
         if kind not in kinds:
             raise typer.BadParameter(f"--check {kind}: choose from {', '.join(sorted(kinds))}")
-    settings = Settings(
-        tasks=None if all_tasks else tasks, seed=seed, margin=margin, chance=chance, scan=scan,
-        step_seconds=step_seconds, secrets=_secrets(secret or []),
-    )  # fmt: skip
+    if out is not None and (out.is_dir() or not os.access(out if out.exists() else out.absolute().parent, os.W_OK)):
+        raise typer.BadParameter(f"cannot write {out}: there is no such folder, or it is not yours to write to")
     progress = _Progress(quiet=as_json)
     try:
+        settings = Settings(
+            tasks=None if all_tasks else tasks, seed=seed, margin=margin, chance=chance, turns=turns, scan=scan,
+            step_seconds=step_seconds, secrets=_secrets(secret or []),
+        )  # fmt: skip
         reports = run(
-            validate(
-                *targets, environments=environment, sources=source or (), settings=settings, only=check, token=token,
+            _until_terminated(
+                targets, environments=environment, sources=source or (), settings=settings, only=check, token=token,
                 wire=wire, strict=strict, on_verdict=progress,
             )
         )  # fmt: skip
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+    except asyncio.CancelledError:
+        raise typer.Exit(128 + signal.SIGTERM) from None
     value = [report.as_json() for report in reports]
     if out is not None:
         out.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -103,6 +114,15 @@ def validate_command(
         _summarize(reports)
     if not all(report.passed for report in reports):
         raise typer.Exit(1)
+
+
+async def _until_terminated(targets: list[str], **options: Any) -> list[Report]:
+    """`validate`, which SIGTERM ends as Ctrl-C does: the servers stop, and their folders go."""
+    running = asyncio.current_task()
+    assert running is not None
+    with contextlib.suppress(NotImplementedError):  # where there are no such signals
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    return await validate(*targets, **options)
 
 
 def _secrets(pairs: list[str]) -> dict[str, str]:

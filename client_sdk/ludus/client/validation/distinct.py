@@ -1,8 +1,11 @@
 """Tasks that are the same: in two splits, where they spoil what is measured, or twice in one.
 
-Two tasks are near-duplicates when what sets them apart from all others is the same up to case, punctuation, spacing and
-order. What most tasks share, the wording of a template, is left out of the comparison; long texts are compared by
-their overlap in runs of three words (Broder 1997, "On the resemblance and containment of documents").
+Two tasks are near-duplicates when each public field says the same up to case, punctuation, spacing and order, and the
+private fields are the same. What most tasks share, the wording of a template, is left out of the comparison; long texts
+are compared by their overlap in runs of three words (Broder 1997, "On the resemblance and containment of documents").
+
+A public field that is another one in each task and that prompts do not show, such as the number of a row, is a label:
+tasks that differ by nothing else are the same.
 """
 
 from __future__ import annotations
@@ -12,12 +15,13 @@ import json
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ludus.client.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.client.validation.subject import Subject
+from ludus.client.validation.transcripts import prompt_of
 from ludus.protocol.errors import LudusError
 
 suite = Suite()
@@ -42,9 +46,32 @@ MANY: Final = 0.05
 class _Problem:
     split: str
     task: str
+    public: Mapping[str, Any]
+    private: Mapping[str, Any]
     content: str
     """All fields but the id, as JSON."""
-    words: tuple[str, ...]
+
+    def without(self, labels: frozenset[str]) -> _Problem:
+        """The same without some public fields."""
+        kept = {name: value for name, value in self.public.items() if name not in labels}
+        return _problem(self.split, self.task, kept, self.private)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of all fields."""
+        return _words([*self.public.values(), *self.private.values()])
+
+    def clothes(self, common: frozenset[str]) -> tuple[Any, ...]:
+        """What the task is beneath case, punctuation and order; empty where it is nothing but its template."""
+        fields = [(name, tuple(sorted(_set_apart(value, common)))) for name, value in sorted(self.public.items())]
+        if not any(words for _, words in fields):
+            return ()
+        return (*fields, *((name, _words(value)) for name, value in sorted(self.private.items())))
+
+
+def _set_apart(value: Any, common: frozenset[str]) -> list[str]:
+    """The words of a value that are not of the template."""
+    return [word for word in _words(value) if word not in common]
 
 
 async def _scan(subject: Subject) -> list[_Problem]:
@@ -64,7 +91,7 @@ async def _scan(subject: Subject) -> list[_Problem]:
 def _spread(count: int, most: int) -> list[int]:
     if count <= most:
         return list(range(count))
-    return [place * (count - 1) // (most - 1) for place in range(most)]
+    return [place * (count - 1) // max(1, most - 1) for place in range(most)]
 
 
 def _read(split: Any, name: str, indices: Iterable[int]) -> list[_Problem]:
@@ -75,8 +102,8 @@ def _read(split: Any, name: str, indices: Iterable[int]) -> list[_Problem]:
             task = split.get(index)
         except Exception:  # the author's own code; `task-list` reports what it raises
             continue
-        fields = task.public() | {name: _plain(getattr(task, name)) for name in type(task).private_fields()}
-        found.append(_problem(name, task.id, fields))
+        private = {field: _plain(getattr(task, field)) for field in type(task).private_fields()}
+        found.append(_problem(name, task.id, task.public(), private))
         if time.monotonic() - began > READ_SECONDS:
             break
     return found
@@ -87,7 +114,7 @@ async def _ask(subject: Subject, name: str, most: int) -> list[_Problem]:
     try:
         async for row in subject.environment.tasks(name, page=500):
             if row.fields:
-                found.append(_problem(name, row.id, row.fields))
+                found.append(_problem(name, row.id, row.fields, {}))
             if len(found) >= most or (not row.fields and row.index > 0):
                 break
     except LudusError:
@@ -99,10 +126,17 @@ def _plain(value: Any) -> Any:
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
 
 
-def _problem(split: str, task: str, fields: Mapping[str, Any]) -> _Problem:
-    content = json.dumps(fields, sort_keys=True, ensure_ascii=False, default=str)
-    words = tuple(word for text in _texts(fields) for word in re.findall(r"\w+", text.lower()))
-    return _Problem(split, task, content, words)
+def _problem(split: str, task: str, public: Mapping[str, Any], private: Mapping[str, Any]) -> _Problem:
+    content = json.dumps({**public, **private}, sort_keys=True, ensure_ascii=False, default=str)
+    return _Problem(split, task, public, private, content)
+
+
+_WORD: Final = re.compile(r"(?<![\w)])-?\d+(?:\.\d+)*\w*|\w+")
+"""A number with its sign, or a word."""
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    return tuple(word for text in _texts(value) for word in _WORD.findall(text.lower()))
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -126,7 +160,7 @@ def _apart(subject: Subject) -> None:
 @suite.check("split-overlap", "No task stands in two splits", "contamination")
 async def split_overlap(subject: Subject) -> AsyncIterator[Problem]:
     _apart(subject)
-    problems = await _scanned(subject)
+    problems = await _unlabelled(subject)
     first: dict[str, _Problem] = {}
     both: list[Evidence] = []
     for problem in problems:
@@ -140,19 +174,20 @@ async def split_overlap(subject: Subject) -> AsyncIterator[Problem]:
 @suite.check("near-duplicates", "No task of a split is a task of another in other clothes", "contamination")
 async def near_duplicates(subject: Subject) -> AsyncIterator[Problem]:
     _apart(subject)
-    problems = await _scanned(subject)
+    problems = await _unlabelled(subject)
     common = _template(problems)
     exact = Counter(problem.content for problem in problems)
     near: list[Evidence] = []
-    seen: dict[tuple[str, ...], _Problem] = {}
+    seen: dict[tuple[Any, ...], _Problem] = {}
     long: list[tuple[_Problem, tuple[str, ...]]] = []
     for problem in problems:
-        own = tuple(word for word in problem.words if word not in common)
-        if not own or exact[problem.content] > 1:
+        clothes = problem.clothes(common)
+        if not clothes or exact[problem.content] > 1:
             continue
+        own = tuple(word for word in problem.words if word not in common)
         if len(own) >= LONG_TEXT:
             long.append((problem, own))
-        earlier = seen.setdefault(tuple(sorted(own)), problem)
+        earlier = seen.setdefault(clothes, problem)
         if earlier.split != problem.split:
             near.append(_both(problem, earlier))
     near += _overlapping(long, {(one.split or "", one.task or "") for one in near})
@@ -230,3 +265,52 @@ async def _scanned(subject: Subject) -> list[_Problem]:
     if not problems:
         raise NotApplicable("no task shows its fields here; name the environment's code with --source")
     return problems
+
+
+async def _unlabelled(subject: Subject) -> list[_Problem]:
+    """The scanned tasks without their labels.
+
+    Raises:
+        NotApplicable: no task could be read.
+    """
+    problems = await _scanned(subject)
+    labels = await subject.once("labels", lambda: _labels(subject, problems))
+    return [problem.without(labels) for problem in problems] if labels else problems
+
+
+async def _labels(subject: Subject, problems: Sequence[_Problem]) -> frozenset[str]:
+    """The public fields that are labels: without them the tasks of each split still differ from each other.
+
+    Tasks without private fields may be made from any field at all, so none of theirs is taken for a label.
+    """
+    if not all(problem.private for problem in problems):
+        return frozenset()
+    names = {name for problem in problems for name in problem.public}
+    unlike = [name for name in sorted(names) if _all_differ([problem.public.get(name) for problem in problems])]
+    if not unlike:
+        return frozenset()
+    prompts = {(play.split, play.task.id): prompt_of(play) for play in await subject.played("no-op")}
+    labels: set[str] = set()
+    for name in unlike:
+        told = [
+            bool({*_words(problem.public.get(name))} & {*_words(prompts[problem.split, problem.task])})
+            for problem in problems
+            if (problem.split, problem.task) in prompts
+        ]
+        if sum(told) <= len(told) / 2 and _still_differ(
+            [problem.without(frozenset({*labels, name})) for problem in problems]
+        ):
+            labels.add(name)
+    return frozenset(labels)
+
+
+def _all_differ(values: Sequence[Any]) -> bool:
+    told = {json.dumps(value, sort_keys=True, ensure_ascii=False, default=str) for value in values}
+    return len(values) > 1 and len(told) == len(values)
+
+
+def _still_differ(problems: Sequence[_Problem]) -> bool:
+    """Whether each split has no more repeated tasks than may be there by chance."""
+    sizes = Counter(problem.split for problem in problems)
+    different = Counter(split for split, _ in {(problem.split, problem.content) for problem in problems})
+    return all(size - different[split] <= MANY * size for split, size in sizes.items())
