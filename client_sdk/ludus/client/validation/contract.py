@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator
 from typing import Any, Final
@@ -22,6 +23,9 @@ _UNRENDERED: Final = (
     (re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>|<(?:bound method|function|coroutine) "), "the repr of an object"),
     (re.compile(r"(?:^|[\s(])(?:TODO|FIXME|XXX)\b"), "a note to its author"),
 )
+
+_CODE: Final = re.compile(r"(```|~~~).*?(?:\1|\Z)|(`+)(?!`).+?(?<!`)\2(?!`)", re.DOTALL)
+"""What stands in fences or between backticks is quoted, and meant to be."""
 
 
 @suite.check("documented", "The environment, its tools and their parameters are described", "static.manifest")
@@ -155,13 +159,22 @@ async def prompt(subject: Subject) -> AsyncIterator[Problem]:
         images = any("input_image" in str(item) for item in play.items)
         if not text.strip() and not images:
             empty.append(evidence(play, "the prompt is empty"))
+        # Rows of test splits show no fields; the code has them all.
+        public = subject.task(play.task).public() if subject.authored is not None else play.task.fields
+        fields = json.dumps(public, ensure_ascii=False, default=str)
         for pattern, what in _UNRENDERED:
-            if match := pattern.search(text):
-                spoiled.append(evidence(play, f"{match[0].strip()!r}: {what}"))
+            for match in pattern.finditer(_CODE.sub(" ", text)):
+                if json.dumps(match[0].strip(), ensure_ascii=False)[1:-1] not in fields:
+                    spoiled.append(evidence(play, f"{match[0].strip()!r}: {what}"))
+                    break
     if empty:
         yield error("prompts without any text or image: return what the policy is told from `prompt`", empty)
     if spoiled:
-        yield error("prompts that hold what was meant for a program: mend the text that `prompt` makes", spoiled)
+        yield warning(
+            "prompts that seem to hold what was meant for a program: mend the text that `prompt` makes, or quote it in "
+            "backticks where it is meant",
+            spoiled,
+        )
 
 
 @suite.check("tools", "Tools can be called as their schemas say", "runtime.tool_declaration_accuracy")
