@@ -23,7 +23,7 @@ from ludus.protocol.errors import EpisodeFailed, InfrastructureFailed
 from ludus.server import Environment, EpisodeHost, Private, Split, Task, tool
 from ludus.server.loading import load_environment
 from ludus.server.principal import Principal
-from ludus.server.sandbox import Sandboxes, SandboxSettings, SandboxUnavailable, find_provider
+from ludus.server.sandbox import Sandbox, Sandboxes, SandboxFailed, SandboxSettings, SandboxUnavailable, find_provider
 from ludus.server.sandbox.bubblewrap import Bubblewrap
 from ludus.server.sandbox.cgroups import Groups
 from ludus.server.sandbox.owner import end_left_behind, is_alive
@@ -116,9 +116,57 @@ async def test_the_sandbox_is_gone_when_the_episode_is(host: Start, trainer: Pri
     episode, _ = await played(running, trainer, "coding", "echo x")
     instance = running._register.find(episode).instance
     await running.close(e.CloseParams(episode=episode), trainer)
-    assert not instance.sandbox.alive
+    with pytest.raises(SandboxFailed):
+        await instance.sandbox.run(["true"])
     await running.__aexit__(None, None, None)
     assert leftovers() == []
+
+
+class Searching(Coding):
+    """Looks further in copies of its box, and forgets some of them."""
+
+    verifier_sandbox = "separate"
+
+    @tool
+    async def branch(self) -> str:
+        """Try something else."""
+        fork: Sandbox = await self.sandbox.fork()
+        await (await fork.fork()).write("README", b"two below")
+        async with await fork.fork() as closed:
+            await closed.write("README", b"closed at once")
+        return (await fork.read("README")).decode()
+
+    async def grade(self, answer: str) -> float:
+        async with self.verifier() as box:
+            await box.fork()
+        return 1.0
+
+
+async def test_forks_are_gone_when_the_episode_is(host: Start, trainer: Principal) -> None:
+    needs_bubblewrap()
+    running = await host(Searching)
+    await running.sandboxes.open([BWRAP])
+    before = leftovers()
+    episode, _ = await played(running, trainer, "searching", "echo x")
+    for _ in range(2):
+        result = await running.play(episode, "branch", {})
+        assert result.content[0].text == "write answer.py"  # type: ignore[union-attr]
+    assert await graded(running, trainer, episode) == 1.0
+    await running.close(e.CloseParams(episode=episode), trainer)
+    await running.sandboxes.open([BWRAP])
+    assert len(leftovers()) == len(before), "no more than the warm ones"
+
+
+async def test_a_fork_that_comes_after_the_episodes_end_is_not_handed_out(host: Start, trainer: Principal) -> None:
+    needs_bubblewrap()
+    running = await host(Coding)
+    episode, _ = await played(running, trainer, "coding", "echo x")
+    sandboxes = running._register.find(episode).instance._sandboxes
+    fork = await sandboxes.agent._box.fork()
+    await sandboxes.aclose()
+    with pytest.raises(SandboxFailed):
+        await sandboxes._adopt(fork)
+    assert not fork.alive
 
 
 async def test_a_separate_verifier_sees_the_artifacts_and_nothing_else(host: Start, trainer: Principal) -> None:
@@ -242,7 +290,7 @@ def test_serving_ends_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
 
 SERVER = """
 import asyncio
-from ludus.server.sandbox import SandboxSettings, find_provider
+from ludus.server.sandbox import Sandbox, Sandboxes, SandboxFailed, SandboxSettings, SandboxUnavailable, find_provider
 from ludus.server.sandbox.owner import OWNER
 
 async def main():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Literal
+from types import TracebackType
+from typing import Literal, Self
 
 from ludus.server.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnavailable, SandboxUnsupported
 from ludus.server.sandbox.model import Sandbox, SandboxProvider, SandboxSettings
@@ -72,10 +73,23 @@ class EpisodeSandboxes:
     """The boxes of one episode."""
 
     def __init__(self, provider: SandboxProvider, agent: Sandbox) -> None:
-        self.agent = agent
-        """The box that the policy's tools use."""
         self._provider = provider
-        self._boxes: set[Sandbox] = {agent}
+        self._boxes: set[Sandbox] = set()
+        self._closed = False
+        self.agent: Sandbox = self._hold(agent)
+        """The box that the policy's tools use."""
+
+    def _hold(self, box: Sandbox) -> _Leased:
+        """The box as the episode sees it; it and its forks end with the episode."""
+        held = _Leased(box, self._adopt, self._boxes.discard)
+        self._boxes.add(held)
+        return held
+
+    async def _adopt(self, fork: Sandbox) -> Sandbox:
+        if self._closed:
+            await fork.aclose()
+            raise SandboxFailed("the episode's sandboxes have been closed")
+        return self._hold(fork)
 
     @asynccontextmanager
     async def verifier(self, where: VerifierPlace, artifacts: Sequence[str]) -> AsyncIterator[Sandbox]:
@@ -88,8 +102,7 @@ class EpisodeSandboxes:
         if where == "shared":
             yield self.agent
             return
-        box = await self._provider.create(self.agent.settings)
-        self._boxes.add(box)
+        box = await self._adopt(await self._provider.create(self.agent.settings))
         left = self.agent.limits.disk
         try:
             for path in artifacts:
@@ -102,10 +115,40 @@ class EpisodeSandboxes:
                     left -= len(content)
             yield box
         finally:
-            self._boxes.discard(box)
             await box.aclose()
 
     async def aclose(self) -> None:
-        """Close all of them."""
-        boxes, self._boxes = self._boxes, set()
-        await asyncio.gather(*(box.aclose() for box in boxes), return_exceptions=True)
+        """Close all of them, forks included."""
+        self._closed = True
+        await asyncio.gather(*(box.aclose() for box in tuple(self._boxes)), return_exceptions=True)
+
+
+class _Leased:
+    """A box of an episode's: as the provider made it, but that the episode knows of its forks."""
+
+    def __init__(
+        self, box: Sandbox, adopt: Callable[[Sandbox], Awaitable[Sandbox]], forget: Callable[[Sandbox], None]
+    ) -> None:
+        self._box = box
+        self._adopt = adopt
+        self._forget = forget
+        self.settings, self.limits = box.settings, box.limits
+        self.run, self.read, self.write, self.list = box.run, box.read, box.write, box.list
+        self.snapshot, self.restore = box.snapshot, box.restore
+
+    async def fork(self) -> Sandbox:
+        """See `Sandbox.fork`; the new box ends with the episode, if not before."""
+        return await self._adopt(await self._box.fork())
+
+    async def aclose(self) -> None:
+        """See `Sandbox.aclose`."""
+        await self._box.aclose()
+        self._forget(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
