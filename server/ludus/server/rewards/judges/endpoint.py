@@ -132,7 +132,7 @@ class Endpoint:
 
         Raises:
             JudgeFailed: there was none. It is `Retriable` where another attempt may succeed: `TooLong` or `CutOff`
-                with shorter texts, `Refused` perhaps with others.
+                with shorter texts, `Refused` without what is refused.
         """
         body: dict[str, Any] = {"model": self.model, "messages": list(messages), **self.options}
         if not self.structured:

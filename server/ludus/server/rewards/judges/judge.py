@@ -131,7 +131,8 @@ class Judge(Check):
     """What an LLM answers to a question about the attempt, from 0 to 1.
 
     No verdict (the endpoint fails, the reply cannot be read, the budget is used up, the judge is of the policy's own
-    family) leaves the item unscored.
+    family) leaves the item unscored. What the judge refuses to read for what the policy wrote earns 0; see
+    `Panel.refused_loses`.
     """
 
     question: str
