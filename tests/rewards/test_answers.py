@@ -7,6 +7,7 @@ import json
 import math
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from ludus.server.rewards import (
 )
 from ludus.server.rewards.code import code_of
 from ludus.server.rewards.judges.opinion import Unreadable, read_opinion
+from ludus.server.rewards.mathematics import Helper
 from ludus.server.rewards.structure import NotJson, fenced, read_json
 from ludus.server.rewards.units import read_quantities, read_unit
 
@@ -313,6 +315,34 @@ async def test_what_is_expected_cannot_be_the_answers_fault(expected: str) -> No
     unread = await Rubric([MathEqual(expected, seconds=0.3)]).score(Attempt(answer="$1+1$"))
     assert not unread.valid
     assert "expected" in (unread.reason or "")
+
+
+def test_endless_answers_hold_up_no_other_and_processes_end_with_the_helper() -> None:
+    helper = Helper()
+    with ThreadPoolExecutor(8) as threads:
+        hard = [threads.submit(helper.ask, "5", f"$9^{{9^{{9^9}}}}+{number}$", 0.5) for number in range(4)]
+        plain = [threads.submit(helper.ask, str(number), f"${number}$", 10.0) for number in range(50)]
+        assert all(one.result(60)["equal"] for one in plain)
+        assert all(one.result(60) == {"gave_up": True} for one in hard)
+    process = helper._process
+    assert process is not None
+    helper.close()
+    assert process.returncode == 0
+
+
+def test_when_the_helper_for_mathematics_is_killed_the_answer_is_not_to_blame() -> None:
+    helper = Helper()
+    assert helper.ask("1", "$1$", 10.0)["equal"]
+    assert helper._process is not None
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(helper.ask, "5", "$9^{9^{9^9}}$", 20.0)
+        deadline = time.monotonic() + 10
+        while not helper._waiting:
+            assert time.monotonic() < deadline
+        helper._process.kill()
+        assert "error" in asked.result(60)
+    assert helper.ask("2", "$2$", 10.0)["equal"]
+    helper.close()
 
 
 def test_without_math_verify_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

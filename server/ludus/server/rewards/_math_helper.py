@@ -1,26 +1,180 @@
-"""Compares mathematics for `MathEqual`: one JSON line in, two out, until standard input ends.
+"""Compares mathematics for `MathEqual`: one JSON line in for each question, one out for each reply, in any order.
 
-The first says that what is expected was understood, so that whatever happens after it is the answer's doing: it may
-use so much processor time and no more, or the system ends this process.
+Questions are put to children of this process, made when all that takes long was loaded. A comparison may use so much
+processor time and memory; when that is not enough it is the child that ends, and the next one is quickly made.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
+import selectors
 import signal
-import sys
-from typing import Any, Final
+import socket
+import time
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
 
 MEMORY: Final = 2 * 1024**3
-"""Bytes of address space beyond which it may not grow."""
+"""Bytes of address space beyond which a comparison may not grow."""
 
 PLAIN: Final = "1.5"
 """What nothing is the matter with: whoever cannot be compared with it is at fault."""
 
 KEPT: Final = 10_000
-"""Expected answers that are known to be comparable."""
+"""Expected answers that a child knows to be comparable."""
+
+QUESTIONS: Final = 1_000
+"""After so many, a child is replaced by a fresh one: what it computes is cached, and some of that is large."""
+
+BUSY: Final = 10.0
+"""How many times its processor time a comparison may take, on a machine that has other things to do."""
+
+UNDERSTOOD: Final = b"+\n"
+"""What a child says first: from then on, whatever happens is the answer's doing."""
+
+
+@dataclass
+class _Child:
+    pid: int
+    control: socket.socket
+    asked: int = 0
+    question: int | None = None
+    deadline: float = 0.0
+    said: bytes = b""
+
+
+class _Helper:
+    def __init__(self, parse: Any, verify: Any, out: Any) -> None:
+        self._parse = parse
+        self._verify = verify
+        self._out = out
+        self._children: dict[int, _Child] = {}
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(0, selectors.EVENT_READ)
+
+    def serve(self) -> None:
+        """Until standard input ends."""
+        rest = b""
+        while True:
+            busy = any(child.question is not None for child in self._children.values())
+            for key, _ in self._selector.select(0.1 if busy else None):
+                if key.fd != 0:
+                    self._hear(self._children[key.fd])
+                elif data := os.read(0, 1 << 16):
+                    *lines, rest = (rest + data).split(b"\n")
+                    for line in lines:
+                        self._ask(json.loads(line))
+                else:
+                    for child in list(self._children.values()):
+                        self._end(child)
+                    return
+            for child in list(self._children.values()):
+                if child.question is not None and time.monotonic() > child.deadline:
+                    self._reply(child, {"error": "this machine was too busy to compare mathematics"})
+                    self._end(child)
+
+    def _ask(self, question: dict[str, Any]) -> None:
+        child = next((one for one in self._children.values() if one.question is None), None) or self._begin()
+        child.question = question["id"]
+        child.asked += 1
+        child.deadline = time.monotonic() + BUSY * question["seconds"]
+        try:
+            child.control.sendall(json.dumps(question).encode() + b"\n")
+        except BrokenPipeError:
+            pass  # it ended while nobody asked it; `_hear` comes next
+
+    def _begin(self) -> _Child:
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            # What it keeps open of the others would hide from them that one of them ended.
+            for other in (ours, self._out, *(child.control for child in self._children.values())):
+                other.close()
+            os.close(0)
+            self._answer(theirs)
+        theirs.close()
+        child = self._children[ours.fileno()] = _Child(pid, ours)
+        self._selector.register(ours, selectors.EVENT_READ)
+        return child
+
+    def _hear(self, child: _Child) -> None:
+        try:
+            data = child.control.recv(1 << 16)
+        except ConnectionResetError:
+            data = b""
+        child.said += data
+        if not data:
+            understood = child.said.startswith(UNDERSTOOD)
+            blame = {"error": "what is expected cannot be compared with anything in time and memory"}
+            self._reply(child, {"gave_up": True} if understood else blame)
+            self._end(child)
+        elif child.said.endswith(b"\n") and (said := child.said.removeprefix(UNDERSTOOD)):
+            self._reply(child, json.loads(said))
+            if child.asked >= QUESTIONS:
+                self._end(child)
+
+    def _reply(self, child: _Child, reply: dict[str, Any]) -> None:
+        if child.question is not None:
+            self._out.write(json.dumps({"id": child.question, **reply}) + "\n")
+            self._out.flush()
+        child.question, child.said = None, b""
+
+    def _end(self, child: _Child) -> None:
+        del self._children[child.control.fileno()]
+        self._selector.unregister(child.control)
+        child.control.close()
+        os.kill(child.pid, signal.SIGKILL)
+        os.waitpid(child.pid, 0)
+
+    # ── in a child ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _answer(self, control: socket.socket) -> NoReturn:
+        try:
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+            sound: set[str] = set()
+            for line in control.makefile("rb"):
+                question = json.loads(line)
+                reply = self._compare(control, question["expected"], question["answer"], question["seconds"], sound)
+                signal.setitimer(signal.ITIMER_PROF, 0)
+                control.sendall(json.dumps(reply).encode() + b"\n")
+        finally:
+            os._exit(0)
+
+    def _compare(
+        self, control: socket.socket, expected: str, answer: str, seconds: float, sound: set[str]
+    ) -> dict[str, Any]:
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        try:
+            wanted = self._read(expected)
+            if not wanted:
+                return {"error": "no mathematics was found in what is expected"}
+            if expected not in sound:
+                self._verify(wanted, self._read(PLAIN), timeout_seconds=None)
+                if len(sound) >= KEPT:
+                    sound.clear()
+                sound.add(expected)
+        except MemoryError:
+            raise
+        except Exception as error:
+            return {"error": f"reading what is expected raised {type(error).__name__}"}
+        control.sendall(UNDERSTOOD)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        try:
+            found = self._read(answer)
+            equal = bool(found) and self._verify(wanted, found, timeout_seconds=None)
+        except MemoryError:
+            raise
+        except Exception as error:
+            return {"equal": False, "parsed": "", "raised": type(error).__name__}
+        return {"equal": bool(equal), "parsed": str(found[0])[:200] if found else ""}
+
+    def _read(self, text: str) -> list[Any]:
+        found: list[Any] = self._parse(text, parsing_timeout=None)
+        # A bare LaTeX expression has no delimiters by which it is found.
+        return found or self._parse(f"${text}$", parsing_timeout=None)
 
 
 def main() -> None:
@@ -29,56 +183,11 @@ def main() -> None:
     os.dup2(2, 1)  # whatever a library prints must not look like a reply
     from math_verify import parse, verify
 
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    _say(out, {"ready": True})
-    sound: set[str] = set()
-    for line in sys.stdin:
-        question = json.loads(line)
-        try:
-            wanted = _understand(parse, verify, question["expected"], sound)
-        except Exception as error:
-            _say(out, {"error": f"reading what is expected raised {type(error).__name__}"})
-            continue
-        if not wanted:
-            _say(out, {"error": "no mathematics was found in what is expected"})
-            continue
-        _say(out, {"understood": True})
-        signal.setitimer(signal.ITIMER_PROF, question["seconds"])
-        reply = _compare(parse, verify, wanted, question["answer"])
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        _say(out, reply)
-
-
-def _understand(parse: Any, verify: Any, expected: str, sound: set[str]) -> list[Any]:
-    wanted = _parse(parse, expected)
-    if wanted and expected not in sound:
-        verify(wanted, _parse(parse, PLAIN), timeout_seconds=None)
-        if len(sound) >= KEPT:
-            sound.clear()
-        sound.add(expected)
-    return wanted
-
-
-def _compare(parse: Any, verify: Any, wanted: list[Any], answer: str) -> dict[str, Any]:
-    try:
-        found = _parse(parse, answer)
-        equal = bool(found) and verify(wanted, found, timeout_seconds=None)
-    except MemoryError:
-        raise
-    except Exception as error:
-        return {"equal": False, "parsed": "", "raised": type(error).__name__}
-    return {"equal": bool(equal), "parsed": str(found[0])[:200] if found else ""}
-
-
-def _parse(parse: Any, text: str) -> list[Any]:
-    found: list[Any] = parse(text, parsing_timeout=None)
-    # A bare LaTeX expression has no delimiters by which it is found.
-    return found or parse(f"${text}$", parsing_timeout=None)
-
-
-def _say(out: Any, reply: dict[str, Any]) -> None:
-    out.write(json.dumps(reply) + "\n")
+    verify(parse(r"$\frac{1}{2}x^2+\sqrt{3}$"), parse("$x+1.5$"))  # loads what is loaded when first needed
+    gc.freeze()
+    out.write(json.dumps({"ready": True}) + "\n")
     out.flush()
+    _Helper(parse, verify, out).serve()
 
 
 if __name__ == "__main__":

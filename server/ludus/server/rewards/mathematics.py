@@ -1,7 +1,7 @@
 """Mathematical equivalence, decided by math-verify in a process of its own.
 
 What a policy writes may keep a computer algebra system busy for ever (`9^9^9^9`), and math-verify's own time limits
-need the main thread. So a helper process does it, whose memory and processor time are limited.
+need the main thread. So a helper process does it, in children of its own whose memory and processor time are limited.
 """
 
 from __future__ import annotations
@@ -9,14 +9,19 @@ from __future__ import annotations
 import atexit
 import importlib.util
 import json
+import os
+import queue
 import select
 import subprocess
 import sys
 import threading
+from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from ludus.protocol.errors import AuthoringError
+from ludus.server.rewards._math_helper import BUSY
 from ludus.server.rewards.attempt import Attempt, Of, answer_of, resolve
 from ludus.server.rewards.nodes import Check
 from ludus.server.rewards.text import short
@@ -25,8 +30,11 @@ from ludus.server.rewards.verdict import Verdict
 ANSWER_CHARS: Final = 10_000
 """Longer answers are not read: they earn 0."""
 _START_SECONDS: Final = 60.0
-_BUSY: Final = 10.0
-"""How many times its processor time a comparison may take on a machine that has other things to do."""
+_END_SECONDS: Final = 5.0
+_QUEUE_SECONDS: Final = 30.0
+"""How long a comparison waits for its turn."""
+_KEPT: Final = 10_000
+"""Comparisons whose outcome is remembered: the answers of a group are often the same."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ class MathEqual(Check):
     blocking: ClassVar[bool] = True
 
     expected: Of[str]
-    seconds: float = 5.0
+    seconds: float = 2.0
     of: Of[str] = answer_of
 
     def __post_init__(self) -> None:
@@ -71,14 +79,18 @@ class MathEqual(Check):
 
 
 class Helper:
-    """The process that compares; started when first needed, again after it was killed, and ended with its parent."""
+    """The process that compares: started when first needed, again after it ended, and ended with its parent."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._turns = threading.BoundedSemaphore(os.cpu_count() or 1)
         self._process: subprocess.Popen[bytes] | None = None
+        self._asked = 0
+        self._waiting: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
+        self._known: OrderedDict[tuple[str, str, float], dict[str, Any]] = OrderedDict()
 
     def ask(self, expected: str, answer: str, seconds: float) -> dict[str, Any]:
-        """What the helper says. One question at a time; the others wait.
+        """What the helper says. As many questions at a time as there are cores; the others wait.
 
         Args:
             expected: what is expected.
@@ -89,71 +101,93 @@ class Helper:
             `equal` and `parsed`; or `raised`, the exception that the answer provoked; or `gave_up`, when it was too
             much for the helper; or `error`, when the answer is not to blame.
         """
+        question = (expected, answer, seconds)
         with self._lock:
-            process = self._process or self._start()
-            assert process.stdin is not None
-            question = {"expected": expected, "answer": answer, "seconds": seconds}
-            try:
-                process.stdin.write(json.dumps(question).encode() + b"\n")
-                process.stdin.flush()
-                first = self._read(process, _BUSY * seconds)
-            except (BrokenPipeError, EOFError):
-                self._stop()
-                return {"error": "the helper for mathematics ended while it read what is expected"}
-            if first is None:
-                return {"error": "the helper for mathematics took too long to read what is expected"}
-            if "error" in first:
-                return first
-            try:
-                reply = self._read(process, _BUSY * seconds)
-            except EOFError:
-                return {"gave_up": True}
-            return reply or {"error": "this machine was too busy to compare mathematics"}
+            if (known := self._known.get(question)) is not None:
+                self._known.move_to_end(question)
+                return known
+        if not self._turns.acquire(timeout=_QUEUE_SECONDS):
+            return {"error": f"there was no turn to compare mathematics within {_QUEUE_SECONDS:g} s"}
+        try:
+            reply = self._put(*question)
+        finally:
+            self._turns.release()
+        if "error" not in reply:
+            with self._lock:
+                self._known[question] = reply
+                if len(self._known) > _KEPT:
+                    self._known.popitem(last=False)
+        return reply
 
     def close(self) -> None:
         """End the process, if there is one."""
         with self._lock:
-            self._stop()
+            process, self._process = self._process, None
+        if process is not None:
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _put(self, expected: str, answer: str, seconds: float) -> dict[str, Any]:
+        replies: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        with self._lock:
+            process = self._process or self._start()
+            assert process.stdin is not None
+            self._asked += 1
+            number = self._asked
+            self._waiting[number] = replies
+            question = {"id": number, "expected": expected, "answer": answer, "seconds": seconds}
+            try:
+                process.stdin.write(json.dumps(question).encode() + b"\n")
+                process.stdin.flush()
+            except BrokenPipeError:
+                del self._waiting[number]
+                return {"error": "the helper for mathematics has ended"}
+        try:
+            return replies.get(timeout=BUSY * seconds + _END_SECONDS)
+        except queue.Empty:
+            return {"error": "the helper for mathematics does not answer"}
+        finally:
+            self._waiting.pop(number, None)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "ludus.server.rewards._math_helper"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        try:
-            ready = self._read(self._process, _START_SECONDS)
-        except EOFError:
-            ready = None
-        if ready is None:
-            raise RuntimeError("the helper for mathematics did not start")
-        return self._process
-
-    def _read(self, process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any] | None:
-        """The next line, or None when there was none in time; then, and before EOFError, the process is ended."""
         assert process.stdout is not None
-        ready, _, _ = select.select([process.stdout], [], [], seconds)
-        line = process.stdout.readline() if ready else b""
-        if not line:
-            self._stop()
-            if ready:
-                raise EOFError
-            return None
-        reply: dict[str, Any] = json.loads(line)
-        return reply
-
-    def _stop(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
+        ready, _, _ = select.select([process.stdout], [], [], _START_SECONDS)
+        if not ready or not process.stdout.readline():
             process.kill()
             process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    try:
-                        stream.close()
-                    except BrokenPipeError:
-                        pass
+            raise RuntimeError("the helper for mathematics did not start")
+        self._process = process
+        threading.Thread(target=self._listen, args=(process,), name="ludus-mathematics", daemon=True).start()
+        return process
+
+    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+        """Hand out the replies of a process until it ends."""
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                reply: dict[str, Any] = json.loads(line)
+                if (waiting := self._waiting.get(reply.pop("id"))) is not None:
+                    waiting.put(reply)
+        process.wait()
+        with self._lock:
+            if self._process is process:
+                self._process = None
+                assert process.stdin is not None
+                with suppress(BrokenPipeError):
+                    process.stdin.close()
+            for waiting in self._waiting.values():
+                waiting.put({"error": "the helper for mathematics ended"})
 
 
 _helper: Final = Helper()
