@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 if TYPE_CHECKING:
     from ludus.client.validation.subject import Subject
@@ -34,6 +34,9 @@ class Evidence:
     """The episode's seed."""
     policy: str | None = None
     """What played."""
+    actions: tuple[dict[str, Any], ...] | None = None
+    """What was done, in order and in full: `{"tool": …, "arguments": …}`, or `{"answer": …}` for a final message. None
+    where nothing was played."""
 
     @property
     def where(self) -> str:

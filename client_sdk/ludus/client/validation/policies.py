@@ -10,9 +10,14 @@ from ludus.client.policies.base import Conversation, PolicyResult, Turn
 from ludus.protocol.actions import Answer, Call
 
 
-async def no_op(conversation: Conversation) -> PolicyResult:
-    """End the episode at once, without a word."""
-    return Turn((), stopped="final_message")
+class NoOp:
+    """Ends the episode at once, without a word."""
+
+    name = "no-op"
+
+    async def __call__(self, conversation: Conversation) -> PolicyResult:
+        """The end."""
+        return Turn((), stopped="final_message")
 
 
 async def empty(conversation: Conversation) -> PolicyResult:
@@ -23,9 +28,14 @@ async def empty(conversation: Conversation) -> PolicyResult:
     return Answer("")
 
 
-def empty_arguments(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The emptiest arguments that a tool's schema allows: required ones only."""
-    value = _emptiest(schema, dict(schema), 0)
+def empty_arguments(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The emptiest object that a schema allows: required properties only.
+
+    Args:
+        schema: a tool's schema, or one within it.
+        root: the whole schema, to which references point; None where it is the same.
+    """
+    value = _emptiest(schema, dict(schema if root is None else root), 0)
     return value if isinstance(value, dict) else {}
 
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Final
 
+from ludus.client.environment import RemoteEnvironment
+from ludus.client.episode import Episode
 from ludus.client.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.client.validation.subject import Subject, evidence_of
-from ludus.client.validation.transcripts import Script, Transcript, difference, perform
-from ludus.protocol.actions import Call
+from ludus.client.validation.transcripts import (
+    Script,
+    Transcript,
+    difference,
+    perform,
+    perform_at_once,
+    perform_together,
+    reward_json,
+)
+from ludus.protocol.actions import Answer
 from ludus.protocol.episodes import Candidate
-from ludus.protocol.errors import LudusError, Unsupported
+from ludus.protocol.errors import Forbidden, LudusError, MethodNotFound, NotFound, Unsupported
 
 suite = Suite()
 
@@ -21,18 +32,29 @@ REPEATS: Final = 4
 """How often the same episode is played to see whether its verifier wavers."""
 
 
-async def _seeded(subject: Subject) -> list[Script]:
+async def _twice(subject: Subject) -> list[tuple[Script, Transcript, Transcript]]:
+    """What comes of playing the scripts alone, twice; without those that break, of which `crash` tells."""
     if not subject.info.seedable:
         raise NotApplicable("the environment takes no seed (`seedable = False`)")
-    return await subject.scripts()
+
+    async def play() -> list[tuple[Script, Transcript, Transcript]]:
+        found = []
+        for script in await subject.scripts():
+            first = await subject.perform(script)
+            if not first.failed:
+                found.append((script, first, await subject.perform(script)))
+        return found
+
+    if not (found := await subject.once("twice", play)):
+        raise NotApplicable("every episode broke (see `crash`)")
+    return found
 
 
 @suite.check("seed-control", "The same seed and the same actions lead to the same observations",
              "runtime.seed_control", "runtime.episode_determinism", "semantic.replayability")  # fmt: skip
 async def seed_control(subject: Subject) -> AsyncIterator[Problem]:
     parted: list[Evidence] = []
-    for script in await _seeded(subject):
-        first, again = await subject.perform(script), await subject.perform(script)
+    for script, first, again in await _twice(subject):
         if where := difference(_observed(first), _observed(again)):
             parted.append(evidence_of(script, where))
     if parted:
@@ -72,6 +94,8 @@ async def seed_variation(subject: Subject) -> AsyncIterator[Problem]:
 
 async def _all_alike(subject: Subject, script: Script) -> bool:
     first = await subject.perform(script)
+    if first.failed:
+        return False
     for seed in range(1, SEEDS):
         other = Script(script.split, script.task, (script.seed or 0) + seed, script.actions, script.origin)
         if difference(first.events, (await subject.perform(other)).events):
@@ -85,13 +109,13 @@ async def determinism(subject: Subject) -> AsyncIterator[Problem]:
         raise NotApplicable("this needs a second process, which is started for names and classes, not for addresses")
     elsewhere = await subject.second()
     parted: list[Evidence] = []
-    for script in await _seeded(subject):
-        here = await subject.perform(script)
-        if difference(here.events, (await subject.perform(script)).events):
+    for script, here, again in await _twice(subject):
+        if difference(here.events, again.events):
             continue  # `seed-control` and `verifier-determinism` say what is wrong here
         there = await perform(elsewhere, script, subject.settings.secrets)
         if where := difference(_beside_the_task(here), _beside_the_task(there)):
-            if here.part("prompt") == there.part("prompt") or here.part("task") == there.part("task"):
+            moved = here.part("prompt") != there.part("prompt") and here.part("task") != there.part("task")
+            if not moved and not await _wavers(subject, elsewhere, here, there):
                 parted.append(evidence_of(script, where))
     if parted and not await _tasks_moved(subject):
         yield error(
@@ -99,6 +123,16 @@ async def determinism(subject: Subject) -> AsyncIterator[Problem]:
             "sets, on `hash()`, or on the local time",
             parted,
         )
+
+
+async def _wavers(subject: Subject, elsewhere: RemoteEnvironment, here: Transcript, there: Transcript) -> bool:
+    """Whether one of two processes does not even agree with itself, in which case it is not the process."""
+    for _ in range(REPEATS):
+        again = await subject.perform(here.script)
+        other = await perform(elsewhere, there.script, subject.settings.secrets)
+        if difference(here.events, again.events) or difference(there.events, other.events):
+            return True
+    return False
 
 
 def _beside_the_task(transcript: Transcript) -> tuple[tuple[str, object], ...]:
@@ -123,27 +157,25 @@ async def _tasks_moved(subject: Subject) -> bool:
 @suite.check("isolation", "Episodes that run side by side are as episodes that run alone",
              "runtime.episode_isolation")  # fmt: skip
 async def isolation(subject: Subject) -> AsyncIterator[Problem]:
-    scripts = (await _seeded(subject))[:6]
-    stable: list[tuple[Script, Transcript]] = []
-    for script in scripts:
-        alone = await subject.perform(script)
-        if not difference(alone.events, (await subject.perform(script)).events):
-            stable.append((script, alone))
+    stable = [(script, first) for script, first, again in (await _twice(subject))[:6]
+              if not difference(first.events, again.events)]  # fmt: skip
     if not stable:
         raise NotApplicable("no episode can be repeated even alone")
     # Twice each: episodes of one task are the likeliest to share something.
     doubled = [script for script, _ in stable for _ in range(2)]
-    alone_twice = [transcript for _, transcript in stable for _ in range(2)]
-    together = await subject.perform_together(doubled)
-    touched = [
-        evidence_of(script, f"beside {len(doubled) - 1} others, {where}")
-        for script, alone, beside in zip(doubled, alone_twice, together, strict=True)
-        if (where := difference(alone.events, beside.events))
-    ]
+    alone = [transcript for _, transcript in stable for _ in range(2)]
+    touched: dict[str, Evidence] = {}
+    for perform_beside in (perform_together, perform_at_once):
+        beside = await perform_beside(subject.environment, doubled, subject.settings.secrets)
+        for script, one, other in zip(doubled, alone, beside, strict=True):
+            if where := difference(one.events, other.events):
+                touched.setdefault(
+                    f"{script.split}/{script.task}", evidence_of(script, f"beside {len(doubled) - 1} others, {where}")
+                )
     if touched:
         yield error(
             "episodes touch each other: keep what an episode knows in `self`, not in the class, the module or a file",
-            touched,
+            touched.values(),
         )
 
 
@@ -151,10 +183,12 @@ async def isolation(subject: Subject) -> AsyncIterator[Problem]:
              "semantic.verifier_determinism", "statistical.variance_bound")  # fmt: skip
 async def verifier_determinism(subject: Subject) -> AsyncIterator[Problem]:
     scripts = await subject.scripts(each=3)
-    first = {script: await subject.perform(script) for script in scripts}
+    first = {script: played for script in scripts if not (played := await subject.perform(script)).failed}
+    if not first:
+        raise NotApplicable("every episode broke (see `crash`)")
     wavering: dict[Script, str] = {}
     for number in range(REPEATS):
-        for script in reversed(scripts) if number % 2 == 0 else scripts:
+        for script in reversed(first) if number % 2 == 0 else first:
             again = await subject.perform(script)
             if _observed(again) == _observed(first[script]) and (where := _rewarded(first[script], again)):
                 wavering.setdefault(script, where)
@@ -183,34 +217,55 @@ async def fork(subject: Subject) -> AsyncIterator[Problem]:
         raise NotApplicable("the environment cannot be forked (`forkable = False`)")
     parted: list[Evidence] = []
     for script in (await subject.scripts(each=3))[:6]:
-        actions = [action for action in script.actions if isinstance(action, Call)]
-        if len(actions) < 2:
+        if len(script.actions) < 2:
             continue
-        if where := await _forked(subject, script, actions, len(actions) // 2):
+        # Again: a verifier that wavers parts a fork from its origin as well, but not each time.
+        parts = [await _forked(subject, script)]
+        while parts[-1] and len(parts) < REPEATS:
+            parts.append(await _forked(subject, script))
+        if where := parts[-1]:
             parted.append(evidence_of(script, where))
     if parted:
         yield error("forks go another way than the episode they came from: say `forkable = False`", parted)
 
 
-async def _forked(subject: Subject, script: Script, actions: Sequence[Call], place: int) -> str | None:
+async def _forked(subject: Subject, script: Script) -> str | None:
+    """Where a fork from the middle of a script parts from its origin, in words."""
+    place = len(script.actions) // 2
     async with subject.environment.episode(
         split=script.split, task=script.task, seed=script.seed, secrets=subject.settings.secrets
     ) as episode:
-        for action in actions[:place]:
-            if (await episode.call(action)).ended:
+        for action in script.actions[:place]:
+            if isinstance(action, Answer) or (await episode.call(action)).ended:
                 return None
         try:
             branch = await episode.fork()
         except Unsupported as refusal:
             return refusal.message
         async with branch:
-            for action in actions[place:]:
+            for action in script.actions[place:]:
+                if isinstance(action, Answer):
+                    graded, other_graded = await episode.grade(action.text), await branch.grade(action.text)
+                    return _apart(
+                        f"after step {place}, the grade", reward_json(graded.reward), reward_json(other_graded.reward)
+                    ) or _apart("the total", reward_json(graded.info.reward), reward_json(other_graded.info.reward))
                 one, other = await episode.call(action), await branch.call(action)
                 if one != other:
-                    return f"after step {place}, {action.tool}: {short(one.content)} and {short(other.content)}"
+                    told = (one.content, one.reward), (other.content, other.reward)
+                    return _apart(f"after step {place}, {action.tool}", *told) or f"after step {place}, {action.tool}"
                 if one.ended:
                     return None
+            with contextlib.suppress(Unsupported, Forbidden, MethodNotFound, NotFound):
+                return _apart("the total", await _total(episode), await _total(branch))
     return None
+
+
+async def _total(episode: Episode) -> object:
+    return reward_json((await episode.rewards()).total)
+
+
+def _apart(what: str, one: object, other: object) -> str | None:
+    return None if one == other else f"{what}: {short(one)} and {short(other)}"
 
 
 @suite.check("group-order", "Scores of a group do not depend on the order of its members",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
@@ -13,14 +14,20 @@ from ludus.client.policies import OraclePolicy, Policy, RandomPolicy
 from ludus.client.rollout import Harness, episode_seed, rollout_all
 from ludus.client.trajectory import Trajectory
 from ludus.client.validation.checks import Evidence, NotApplicable, short
-from ludus.client.validation.policies import empty, no_op
+from ludus.client.validation.policies import NoOp, empty
 from ludus.client.validation.served import ServerProcess
-from ludus.client.validation.settings import Settings
-from ludus.client.validation.transcripts import Script, Transcript, perform, perform_together, script_of
-from ludus.protocol.episodes import EnvironmentInfo, SplitInfo, TaskRow
+from ludus.client.validation.settings import ORACLE_TURNS, Settings
+from ludus.client.validation.transcripts import Script, Transcript, perform, script_of
+from ludus.protocol.episodes import EnvironmentInfo, SplitInfo, TaskRow, ToolSpec
 from ludus.protocol.errors import LudusError, NotFound
 
 T = TypeVar("T")
+
+TOLERANCE: Final = 1e-6
+"""The share of the reward's range below which two rewards are the same."""
+
+ROUNDING: Final = 1e-12
+"""The share of the largest reward that floats are off by."""
 
 ENDLESS_TASKS: Final = 8
 """Tasks of an endless split that are played when all are asked for."""
@@ -58,6 +65,8 @@ class Subject:
     """Figures by name: what starts, steps and episodes cost."""
     broken: list[Evidence] = field(default_factory=list)
     """Scripts that broke the environment."""
+    outside: list[Evidence] = field(default_factory=list)
+    """Scripts that earned what the declared range does not hold."""
     failed: set[str] = field(default_factory=set)
     """The kinds of errors found so far."""
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
@@ -76,13 +85,63 @@ class Subject:
     @property
     def chance(self) -> float:
         """What a policy earns that does not solve anything."""
+        if self.stated_chance is not None and self.bad_chance is None:
+            return self.stated_chance
+        low, high = self.info.reward_range or (0.0, self.top)
+        return low if high <= 0 else max(low, 0.0)
+
+    @property
+    def stated_chance(self) -> float | None:
+        """What the settings or the class say that chance earns; None where neither does."""
         if self.settings.chance is not None:
             return self.settings.chance
         declared = getattr(self.authored.cls, "chance", None) if self.authored is not None else None
-        if declared is not None:
-            return float(declared)
-        low, high = self.info.reward_range or (0.0, self.top)
-        return max(low, min(0.0, high))
+        return None if declared is None else float(declared)
+
+    @property
+    def bad_chance(self) -> str | None:
+        """Why the stated chance cannot be what guessing earns; None where it can."""
+        low = self.info.reward_range[0] if self.info.reward_range is not None else -math.inf
+        if self.stated_chance is None or low <= self.stated_chance < self.top:  # which NaN is not
+            return None
+        return (
+            f"chance is said to earn {self.stated_chance:g}, which must be less than the best reward, {self.top:g}"
+            + ("" if low == -math.inf else f", and no less than the least, {low:g}")
+        )
+
+    def earned(self, play: Trajectory) -> float | None:
+        """What an episode shows of the reward; None where it shows nothing, as when it failed.
+
+        Where there are penalties only, an episode that was stopped has not been asked for anything yet: its 0 is the
+        best reward, and nothing that the verifier paid.
+        """
+        unasked = self._penalties_only and play.stopped is not None and play.grade is None
+        return None if unasked else play.value
+
+    def total(self, transcript: Transcript) -> float | None:
+        """What a script shows of the reward, as `earned` has it of an episode."""
+        total = dict(transcript.events)["total"]
+        unasked = self._penalties_only and not transcript.part("end")
+        return None if unasked or total is None or total["value"] is None else float(total["value"])
+
+    @property
+    def _penalties_only(self) -> bool:
+        return self.info.reward_range is not None and self.info.reward_range[1] <= 0
+
+    @property
+    def tolerance(self) -> float:
+        """Rewards nearer than this are the same, as sums of floats rarely come out even."""
+        if self.info.reward_range is None:
+            return TOLERANCE
+        low, high = self.info.reward_range
+        return TOLERANCE * (high - low) + ROUNDING * max(abs(low), abs(high))
+
+    def beyond(self, value: float | None) -> bool:
+        """Whether a total reward lies outside of the declared range."""
+        if self.info.reward_range is None or value is None:
+            return False
+        low, high = self.info.reward_range
+        return not low - self.tolerance <= value <= high + self.tolerance
 
     def share(self, value: float) -> float:
         """How far a reward is on the way from chance to the best one: 0 to 1."""
@@ -122,12 +181,22 @@ class Subject:
                 self.plays[name] = tuple(await self.play(self._policy(name), samples=2 if name == "random" else 1))
             return self.plays[name]
 
+    async def tools_of(self, row: TaskRow) -> tuple[ToolSpec, ...]:
+        """The tools of a sampled task, its own ones included; those of all tasks where no episode of it starts."""
+        for play in await self.played("no-op"):
+            if (play.split, play.task.id) == (row.split, row.id) and play.tools:
+                return tuple(
+                    ToolSpec(name=tool["name"], description=tool["description"], input_schema=tool["parameters"])
+                    for tool in play.tools
+                )
+        return self.info.tools
+
     def _policy(self, name: str) -> Policy:
         match name:
             case "random":
                 return RandomPolicy(self.settings.seed)
             case "no-op":
-                return no_op
+                return NoOp()
             case "empty":
                 return empty
         if self.oracle is None:
@@ -151,7 +220,8 @@ class Subject:
         concurrency: int | None = None,
     ) -> list[Trajectory]:
         """Roll a policy out over some tasks, by default the sampled ones."""
-        harness = Harness(max_turns=self.settings.turns, episode_seconds=self.settings.episode_seconds)
+        turns = max(self.settings.turns, ORACLE_TURNS) if policy is self.oracle else self.settings.turns
+        harness = Harness(max_turns=turns, episode_seconds=self.settings.episode_seconds)
         chosen = self.tasks if tasks is None else tasks
         found: list[Trajectory] = []
         for split in dict.fromkeys(task.split for task in chosen):
@@ -198,11 +268,10 @@ class Subject:
         if transcript.part("failed"):
             action = script.actions[len(transcript.part("observation", "refused")) :][:1]
             self.broken.append(evidence_of(script, f"broke at {short(str(action[0] if action else 'its start'))}"))
+        total = dict(transcript.events)["total"]
+        if total is not None and self.beyond(total["value"]):
+            self.outside.append(evidence_of(script, f"earned {total['value']:g}"))
         return transcript
-
-    async def perform_together(self, scripts: Sequence[Script]) -> list[Transcript]:
-        """Play scripts with their actions interleaved."""
-        return await perform_together(self.environment, scripts, self.settings.secrets)
 
     async def once(self, name: str, make: Callable[[], Awaitable[T]]) -> T:
         """What `make` gives, made once for all checks."""
@@ -233,12 +302,12 @@ class Subject:
 
 def evidence(play: Trajectory, detail: str) -> Evidence:
     """Where it shows: in a played episode."""
-    return Evidence(detail, play.split, play.task.id, play.seed, play.policy.split("(")[0])
+    return evidence_of(script_of(play), detail)
 
 
 def evidence_of(script: Script, detail: str) -> Evidence:
     """Where it shows: in a script that was played again."""
-    return Evidence(detail, script.split, script.task, script.seed, script.origin)
+    return Evidence(detail, script.split, script.task, script.seed, script.origin, script.as_json())
 
 
 async def subject_of(

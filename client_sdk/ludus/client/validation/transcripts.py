@@ -13,13 +13,11 @@ from ludus.client.episode import Episode
 from ludus.client.items import CallItem
 from ludus.client.trajectory import Trajectory
 from ludus.client.validation.checks import short
-from ludus.protocol.actions import Answer, Call
+from ludus.protocol.actions import Action, Answer, Call
 from ludus.protocol.content import Message, text_of
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import EpisodeFailed, Forbidden, InvalidParams, MethodNotFound, NotFound, Unsupported
 from ludus.protocol.rewards import Reward, total
-
-Action = Call | Answer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +31,13 @@ class Script:
     origin: str
     """Whose actions they are: `oracle`, `random`."""
 
+    def as_json(self) -> tuple[dict[str, Any], ...]:
+        """The actions as JSON values."""
+        return tuple(
+            {"tool": one.tool, "arguments": one.arguments} if isinstance(one, Call) else {"answer": one.text}
+            for one in self.actions
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
@@ -41,6 +46,11 @@ class Transcript:
     script: Script
     seed: int
     events: tuple[tuple[str, Any], ...]
+
+    @property
+    def failed(self) -> bool:
+        """Whether the environment broke."""
+        return bool(self.part("failed"))
 
     def part(self, *kinds: str) -> tuple[tuple[str, Any], ...]:
         """The pieces whose names begin with one of some words."""
@@ -138,7 +148,7 @@ class Performance:
             else:
                 graded = await self.episode.grade(action.text)
                 self._earned(graded.reward)
-                self._say("grade", _reward(graded.reward))
+                self._say("grade", reward_json(graded.reward))
                 self._say("end", str(graded.info.end_reason))
                 self.over = True
         except InvalidParams as error:
@@ -154,7 +164,7 @@ class Performance:
         if result.error is not None:
             self._say(f"error {number}", f"{result.error.code}: {result.error.message}")
         self._earned(result.reward)
-        self._say(f"reward {number}", _reward(result.reward))
+        self._say(f"reward {number}", reward_json(result.reward))
         if result.end_reason is not None:
             self._say("end", str(result.end_reason))
             self.over = True
@@ -173,7 +183,7 @@ class Performance:
             await self.episode.close()
         else:
             reward = (await self.episode.close()).reward
-        self._say("total", _reward(reward if reward is not None else total(self.rewards)))
+        self._say("total", reward_json(reward if reward is not None else total(self.rewards)))
         return Transcript(self.script, self.episode.seed, tuple(self.events))
 
     def _say(self, name: str, value: Any) -> None:
@@ -191,6 +201,22 @@ async def perform(
         return await running.finish()
 
 
+async def perform_at_once(
+    environment: RemoteEnvironment, scripts: Sequence[Script], secrets: Mapping[str, str] | None = None
+) -> list[Transcript]:
+    """Play scripts at the same time, each at its own pace: starts, actions and grades overlap."""
+
+    async def one(script: Script) -> Transcript:
+        try:
+            return await perform(environment, script, secrets)
+        except EpisodeFailed as error:
+            return Transcript(script, script.seed or 0, (("failed", type(error).__name__),))
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(script)) for script in scripts]
+    return [task.result() for task in tasks]
+
+
 async def perform_together(
     environment: RemoteEnvironment, scripts: Sequence[Script], secrets: Mapping[str, str] | None = None
 ) -> list[Transcript]:
@@ -206,7 +232,8 @@ async def perform_together(
         await asyncio.gather(*(one.episode.close() for one in running), return_exceptions=True)
 
 
-def _reward(reward: Reward | None) -> Any:
+def reward_json(reward: Reward | None) -> Any:
+    """What of a reward has to be the same each time, as a JSON value."""
     if reward is None:
         return None
     return {

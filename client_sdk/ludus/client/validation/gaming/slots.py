@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ludus.client.formats._schema import Inexpressible, resolve
 from ludus.client.trajectory import Trajectory
 from ludus.client.validation.policies import empty_arguments
 from ludus.client.validation.transcripts import script_of
@@ -14,8 +16,13 @@ from ludus.protocol.actions import Answer, Call
 from ludus.protocol.episodes import ToolSpec
 
 _COMMAND: Final = re.compile(r"^(?:cmd|command|commands|shell|bash|script|code|source|program|python)$", re.IGNORECASE)
-_PATH: Final = re.compile(r"^(?:path|file|filename|file_path|filepath|name|target)$", re.IGNORECASE)
-_CONTENT: Final = re.compile(r"^(?:content|contents|text|data|body|new_str|code)$", re.IGNORECASE)
+_PATH: Final = re.compile(r"path|file|name|target|dest|where|location", re.IGNORECASE)
+_CONTENT: Final = re.compile(r"(?:content|text|data|body|str|string|code|value)s?$", re.IGNORECASE)
+
+DEEPEST: Final = 4
+"""Levels of lists and objects below an argument in which texts are looked for."""
+
+Make = Callable[[Sequence[str]], Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,12 +36,16 @@ class Slot:
     """The other arguments of the call."""
     submits: bool = False
     """Whether the oracle ended its episodes by it."""
+    make: Make = field(default=lambda texts: texts[0])
+    """The argument's value that holds texts: a text, or a list or an object around it."""
+    takes: int = 1
+    """How many texts it holds at most; more than one in lists."""
 
-    def fill(self, text: str) -> Call | Answer:
-        """The action with a text in its place."""
+    def fill(self, *texts: str) -> Call | Answer:
+        """The action with a text in its place, or several where it takes them."""
         if self.tool is None:
-            return Answer(text)
-        return Call(self.tool, {**self.others, self.argument: text})
+            return Answer(texts[0])
+        return Call(self.tool, {**self.others, self.argument: self.make(texts)})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,13 +67,47 @@ def text_slots(tools: Iterable[ToolSpec], gradable: bool, oracle: Iterable[Traje
     found: list[Slot] = []
     for tool in tools:
         template = {**empty_arguments(tool.input_schema), **last.get(tool.name, {})}
-        for name, schema in _properties(tool).items():
-            if _is(schema, "string"):
-                others = {key: value for key, value in template.items() if key != name}
-                found.append(Slot(tool.name, name, others, tool.name in last))
+        for name, schema in _properties(tool.input_schema).items():
+            others = {key: value for key, value in template.items() if key != name}
+            for make, takes in _shapes(schema, tool.input_schema):
+                found.append(Slot(tool.name, name, others, tool.name in last, make, takes))
     if gradable:
         found.append(Slot(None, submits=True))
     return sorted(found, key=lambda slot: not slot.submits)
+
+
+def _shapes(schema: Any, root: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[Make, int]]:
+    """How values of a schema hold texts, and how many at most."""
+    if not isinstance(schema, dict) or depth > DEEPEST or "enum" in schema or "const" in schema:
+        return
+    if "$ref" in schema:
+        try:
+            schema = resolve(dict(root), schema["$ref"])
+        except Inexpressible:
+            return
+    for keyword in ("anyOf", "oneOf"):
+        for one in schema.get(keyword, ()):
+            yield from _shapes(one, root, depth + 1)
+    kinds = schema.get("type")
+    kinds = kinds if isinstance(kinds, list) else [kinds]
+    if "string" in kinds:
+        yield (lambda texts: texts[0]), 1
+    if "array" in kinds:
+        least, most = schema.get("minItems", 0), schema.get("maxItems", sys.maxsize)
+        for make, _ in _shapes(schema.get("items"), root, depth + 1):
+            yield _listed(make, least), most
+    if "object" in kinds:
+        for name, inner in _properties(schema).items():
+            for make, takes in _shapes(inner, root, depth + 1):
+                yield _beside(empty_arguments(schema, root), name, make), takes
+
+
+def _listed(make: Make, least: int) -> Make:
+    return lambda texts: [make([text]) for text in [*texts, *[texts[-1]] * (least - len(texts))]]
+
+
+def _beside(others: Mapping[str, Any], name: str, make: Make) -> Make:
+    return lambda texts: {**others, name: make(texts)}
 
 
 def number_slots(tools: Iterable[ToolSpec], oracle: Iterable[Trajectory]) -> list[Numeric]:
@@ -72,7 +117,7 @@ def number_slots(tools: Iterable[ToolSpec], oracle: Iterable[Trajectory]) -> lis
         Numeric(tool.name, name, {key: value for key, value in template.items() if key != name})
         for tool in tools
         for template in ({**empty_arguments(tool.input_schema), **last.get(tool.name, {})},)
-        for name, schema in _properties(tool).items()
+        for name, schema in _properties(tool.input_schema).items()
         if _is(schema, "number") or _is(schema, "integer")
     ]
 
@@ -83,14 +128,19 @@ def command_slots(slots: Iterable[Slot]) -> list[Slot]:
 
 
 def file_tools(tools: Iterable[ToolSpec]) -> list[tuple[str, str, str]]:
-    """Tools that write a file: their names, and the arguments for the path and the content."""
+    """Tools that may write a file: their names, and the arguments for the path and the content.
+
+    Whatever takes two texts may do so; where their names do not tell, the path comes first.
+    """
     found = []
     for tool in tools:
-        names = [name for name, schema in _properties(tool).items() if _is(schema, "string")]
-        path = next((name for name in names if _PATH.match(name)), None)
-        content = next((name for name in names if name != path and _CONTENT.match(name)), None)
-        if path and content:
-            found.append((tool.name, path, content))
+        names = [name for name, schema in _properties(tool.input_schema).items() if _is(schema, "string")]
+        if len(names) < 2:
+            continue
+        content = next((name for name in names if _CONTENT.search(name)), None)
+        path = next((name for name in names if name != content and _PATH.search(name)), None)
+        path = path or next(name for name in names if name != content)
+        found.append((tool.name, path, content or next(name for name in names if name != path)))
     return found
 
 
@@ -114,11 +164,18 @@ def answers(oracle: Iterable[Trajectory], slot: Slot) -> list[str]:
                 found.append(action.text)
                 break
             if isinstance(action, Call) and action.tool == slot.tool:
-                value = action.arguments.get(slot.argument)
-                if isinstance(value, str):
-                    found.append(value)
+                found += _texts(action.arguments.get(slot.argument))
                 break
     return list(dict.fromkeys(found))
+
+
+def _texts(value: Any) -> list[str]:
+    """The texts in a value, at any depth."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [text for one in value for text in _texts(one)] if isinstance(value, list) else []
 
 
 def _last_calls(oracle: Iterable[Trajectory]) -> dict[str, dict[str, Any]]:
@@ -138,8 +195,8 @@ def _last_calls(oracle: Iterable[Trajectory]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _properties(tool: ToolSpec) -> dict[str, Any]:
-    found = tool.input_schema.get("properties", {})
+def _properties(schema: Mapping[str, Any]) -> dict[str, Any]:
+    found = schema.get("properties", {})
     return found if isinstance(found, dict) else {}
 
 

@@ -131,12 +131,25 @@ def programs(prompt: str) -> Sequence[str]:
     return (*EXITS, *PATCHES, _SAME + body)
 
 
+def everything(answers: Sequence[str]) -> Sequence[str]:
+    """All answers, one by one: those of other tasks, and common ones."""
+    return list(dict.fromkeys([*answers, *STUFFED]))
+
+
 def stuffed(answers: Sequence[str]) -> Sequence[str]:
     """All answers at once, in the ways in which one would be looked for."""
-    plain = list(dict.fromkeys([*answers, *STUFFED]))
+    plain = everything(answers)
     return (
         "\n".join(plain),
         ", ".join(plain),
         " ".join(f"The answer is {one}." for one in plain),
         "".join(f"<answer>{one}</answer>\n\\boxed{{{one}}}\n" for one in plain),
     )
+
+
+def letters(answer: str) -> Sequence[str]:
+    """Two single letters or digits from within the longest word of an answer, which say nothing by themselves."""
+    words = re.findall(r"[^\W_]+", answer)
+    alone = {word.lower() for word in words}
+    longest = max(words, key=len, default="")
+    return [letter for letter in dict.fromkeys(longest[1:-1]) if letter.lower() not in alone][:2]
