@@ -52,6 +52,9 @@ class Environment(Generic[TaskT]):
     differ_by: ClassVar[Literal["task", "seed"]] = "task"
     """What makes two episodes different problems. With "seed" the tasks may be alike, and whoever tests what was
     learned must use seeds that training did not."""
+    to_find: ClassVar[Sequence[str]] = ()
+    """Private fields that a policy is meant to find with its tools, such as what stands in a book that it searches.
+    `ludus validate` lets observations show them; prompts, tools' descriptions, errors and public fields may not."""
     limits: ClassVar[EpisodeLimits] = EpisodeLimits()
     """Limits of this environment's episodes, beside the server's."""
     toolsets: ClassVar[Sequence[type[Toolset]]] = ()

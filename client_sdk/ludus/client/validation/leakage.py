@@ -4,6 +4,9 @@ A private value counts as leaked where it stands in what the policy reads before
 policy has said it itself. Long values are recognised by themselves. Short ones, such as a 7, stand in many texts by
 chance: they count where a task's own value stands in its texts far more often than the values of other tasks do
 (Fisher's exact test). Whoever offers choices shows the right one among them, which is no leak.
+
+What calls bring to light is often the task itself, as in a search: where observations alone show a value, that is a
+warning, and none where the class says that it is `to_find`.
 """
 
 from __future__ import annotations
@@ -36,6 +39,11 @@ CHANCE: Final = 1e-3
 CHOICES: Final = 2
 """So many values of other tasks of the split in one public field make it a list of choices."""
 
+Key = tuple[str, str]
+"""A split and a task."""
+
+_OBSERVATION: Final = "an observation"
+
 _REWARD: Final = re.compile(r"\b(?:reward|score)\b\s*(?:is|was|of|[:=])\s*[-+]?\d", re.IGNORECASE)
 
 
@@ -52,7 +60,7 @@ class _Texts:
     def places(self) -> Iterator[tuple[str, str]]:
         yield "the prompt", self.prompt
         yield "the tools", self.tools
-        yield "an observation", self.observations
+        yield _OBSERVATION, self.observations
         yield "an error", self.errors
         yield "the public fields", self.fields
 
@@ -84,29 +92,75 @@ async def clumsy(conversation: Conversation) -> PolicyResult:
 @suite.check("leakage", "No private field stands in what the policy reads", "semantic.no_solution_leakage",
              "runtime.oracle_containment")  # fmt: skip
 async def leakage(subject: Subject) -> AsyncIterator[Problem]:
-    if subject.authored is None:
+    long_secrets = {name: value for name, value in subject.settings.secrets.items() if _is_long(value)}
+    if subject.authored is None and not long_secrets:
         raise NotApplicable(subject.unauthored)
-    texts = await _gather(subject)
-    secrets: dict[str, dict[tuple[str, str], str]] = {}
+    plays = await _gather(subject)
+    texts = {key: _read(found) for key, found in plays.items()}
+    if shown := _shown(long_secrets, plays):
+        yield error("secrets of the episode are shown to the policy: keep them out of what it reads", shown)
+    if subject.authored is None:
+        return
+    private: dict[str, dict[Key, str]] = {}
     for row in subject.tasks:
         for path, value in _private(subject.task(row)):
-            secrets.setdefault(path, {})[row.split, row.id] = value
-    if not secrets:
+            private.setdefault(path, {})[row.split, row.id] = value
+    if not private and not long_secrets:
         raise NotApplicable("the tasks have no private fields")
+    sought, names = frozenset(subject.authored.cls.to_find), {name for path in private for name in _names(path)}
+    if sought - names:
+        yield error(f"`to_find` names what is no private field: {', '.join(sorted(sought - names))}")
     found: list[Evidence] = []
-    for path, values in secrets.items():
-        for place in ("the prompt", "the tools", "an observation", "an error", "the public fields"):
-            found += leaks(path, values, {key: dict(read.places())[place] for key, read in texts.items()}, place)
+    observed: list[Evidence] = []
+    for path, values in private.items():
+        for place in ("the prompt", "the tools", _OBSERVATION, "an error", "the public fields"):
+            told = {key: dict(read.places())[place] for key, read in texts.items()}
+            leaked = leaks(path, values, told, place, chance=CHANCE / len(private))
+            shown = [_played(plays, one, values[one.split or "", one.task or ""], place) for one in leaked]
+            if place != _OBSERVATION:
+                found += shown
+            elif not sought & _names(path):
+                observed += shown
     if found:
         yield error(
             "private fields are shown to the policy: keep them out of prompts, observations and messages until the "
             "episode is over",
             found,
         )
+    if observed:
+        yield warning(
+            "observations show private fields: keep them out until the episode is over; or, where to find them is the "
+            'task, say so in the class (`to_find = ("answer",)`)',
+            observed,
+        )
+
+
+def _names(path: str) -> frozenset[str]:
+    """The fields on the way to a leaf."""
+    return frozenset(re.split(r"\[\d+\]|\.", path)) - {""}
+
+
+def _shown(secrets: Mapping[str, str], plays: Mapping[Key, Sequence[Trajectory]]) -> list[Evidence]:
+    """Where the policy reads the values of secrets, once for each secret and place."""
+    found: dict[tuple[str, str], Evidence] = {}
+    for name, value in secrets.items():
+        for play in [play for those in plays.values() for play in those]:
+            for place, text in _read([play]).places():
+                if value in text:
+                    found.setdefault((name, place), evidence(play, f"the secret {name} in {place}"))
+    return list(found.values())
+
+
+def _played(plays: Mapping[Key, Sequence[Trajectory]], leak: Evidence, value: str, place: str) -> Evidence:
+    """The leak with the episode that shows it, where it takes one."""
+    for play in plays[leak.split or "", leak.task or ""]:
+        if place != "the public fields" and _stands(value, dict(_read([play]).places())[place]):
+            return evidence(play, leak.detail)
+    return leak
 
 
 def leaks(
-    path: str, values: Mapping[tuple[str, str], str], texts: Mapping[tuple[str, str], str], place: str
+    path: str, values: Mapping[Key, str], texts: Mapping[Key, str], place: str, *, chance: float = CHANCE
 ) -> list[Evidence]:
     """Where the private values under a path stand in the texts of their own tasks, and not by chance.
 
@@ -115,6 +169,7 @@ def leaks(
         values: its value by split and task.
         texts: what the policy reads, by split and task.
         place: which text it is, in words.
+        chance: how improbable so many short values in their own texts have to be.
     """
     own = [key for key, value in values.items() if key in texts and _stands(value, texts[key])]
     if not own:
@@ -136,13 +191,13 @@ def leaks(
         return clear
     tried = sum(key in texts for key in values)
     distinct = len(set(values.values()))
-    if distinct > 1 and fisher(len(own), tried, cross, total) < CHANCE:
+    if distinct > 1 and fisher(len(own), tried, cross, total) < chance:
         offered = sum(_offered(key, values, texts) for key in own)
         return [] if offered > len(own) / 2 else found
     return []
 
 
-def _offered(key: tuple[str, str], values: Mapping[tuple[str, str], str], texts: Mapping[tuple[str, str], str]) -> bool:
+def _offered(key: Key, values: Mapping[Key, str], texts: Mapping[Key, str]) -> bool:
     """Whether the text of a task offers choices: a list in which the value is one of several items of like kind."""
     value, text = values[key], texts[key]
     for match in _LIST_LINE.finditer(text):
@@ -157,6 +212,8 @@ _LIST_LINE: Final = re.compile(r"^[ \t]*(?:[-*•]|\(?[A-Za-z0-9]{1,2}[.):])[ \t
 
 
 def _stands(value: str, text: str) -> bool:
+    if value.lower() not in text.lower():  # far quicker, where tasks have thousands of private values
+        return False
     return re.search(rf"(?<![\w.]){re.escape(value)}(?![\w]|\.\d)", text, re.IGNORECASE) is not None
 
 
@@ -185,19 +242,21 @@ def fisher(own: int, tried: int, cross: int, total: int) -> float:
     )
 
 
-async def _gather(subject: Subject) -> dict[tuple[str, str], _Texts]:
-    reads: dict[tuple[str, str], _Read] = {}
-    plays = [*await subject.played("random"), *await subject.played("empty"), *await subject.play(clumsy)]
+async def _gather(subject: Subject) -> dict[Key, list[Trajectory]]:
+    """Episodes of policies that solve nothing, by task."""
+    plays: dict[Key, list[Trajectory]] = {}
+    for play in [*await subject.played("random"), *await subject.played("empty"), *await subject.play(clumsy)]:
+        plays.setdefault((play.split, play.task.id), []).append(play)
+    return plays
+
+
+def _read(plays: Sequence[Trajectory]) -> _Texts:
+    """What a policy reads in episodes of one task."""
+    read = _Read()
     for play in plays:
-        read = reads.setdefault((play.split, play.task.id), _Read())
         _note(play, read)
-    rows = {(row.split, row.id): row for row in subject.tasks}
-    return {
-        key: _Texts(read.prompt, read.tools, "\n".join(read.observations), "\n".join(read.errors),
-                    _fields(rows[key].fields))
-        for key, read in reads.items()
-        if key in rows
-    }  # fmt: skip
+    observations, errors = "\n".join(read.observations), "\n".join(read.errors)
+    return _Texts(read.prompt, read.tools, observations, errors, _fields(plays[0].task.fields))
 
 
 def _note(play: Trajectory, read: _Read) -> None:
@@ -230,9 +289,10 @@ def _private(task: Any, path: str = "") -> Iterator[tuple[str, str]]:
         if PRIVATE in known.metadata:
             yield from _leaves(path + name, value)
         else:
-            for part in value if isinstance(value, list | tuple) else (value,):
+            parts = [(f"[{at}]", part) for at, part in enumerate(value)] if isinstance(value, list | tuple) else None
+            for place, part in parts or [("", value)]:
                 if isinstance(part, BaseModel):
-                    yield from _private(part, f"{path}{name}.")
+                    yield from _private(part, f"{path}{name}{place}.")
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -246,8 +306,10 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, str]]:
         for name, part in value.items():
             yield from _leaves(f"{path}.{name}", part)
     elif isinstance(value, Iterable) and not isinstance(value, bytes):
-        for part in value:
-            yield from _leaves(f"{path}[]", part)
+        # Sets have no order, and leaves are compared with those of other tasks by their paths.
+        parts = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
+        for number, part in enumerate(parts):
+            yield from _leaves(f"{path}[{number}]", part)
     elif hasattr(value, "__dict__"):
         for name, part in vars(value).items():
             yield from _leaves(f"{path}.{name}", part)
