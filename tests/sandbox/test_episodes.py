@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -26,7 +27,7 @@ from ludus.server.principal import Principal
 from ludus.server.sandbox import Sandbox, Sandboxes, SandboxFailed, SandboxSettings, SandboxUnavailable, find_provider
 from ludus.server.sandbox.bubblewrap import Bubblewrap
 from ludus.server.sandbox.cgroups import Groups
-from ludus.server.sandbox.owner import end_left_behind, is_alive
+from ludus.server.sandbox.owner import end_left_behind, is_alive, owner_of, remove_left_behind
 from ludus.server.serve import serving
 
 ROOT = Path(__file__).parents[2]
@@ -288,6 +289,11 @@ def test_serving_ends_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
 # ── lifetime ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+NO_MORE = owner_of(999_999_999)
+"""A server that has ended."""
+ELSEWHERE = "ludus-1-999999999-1"
+"""One that this process cannot see."""
+
 SERVER = """
 import asyncio
 from ludus.server.sandbox import Sandbox, Sandboxes, SandboxFailed, SandboxSettings, SandboxUnavailable, find_provider
@@ -347,15 +353,25 @@ def test_a_killed_server_leaves_nothing_where_nothing_isolates_it() -> None:
     assert remains(owner) == []
 
 
-def test_a_container_that_outlived_its_server_is_removed(engine_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_that_outlived_its_server_is_removed_and_one_of_another_namespace_is_not(
+    engine_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     docker = pytest.importorskip("docker")
     monkeypatch.setenv("DOCKER_HOST", engine_address)
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    labels = {"dev.ludus.owner": "ludus-999999999-1", "dev.ludus.boot": boot}
     with contextlib.closing(docker.DockerClient(base_url=engine_address, timeout=20)) as client:
-        client.containers.run(IMAGE, ["sleep", "1000"], detach=True, network_mode="none", labels=labels)
-        asyncio.run(reopened("docker"))
-        assert client.containers.list(all=True, filters={"label": "dev.ludus.owner=ludus-999999999-1"}) == []
+        left, other = (
+            client.containers.run(
+                IMAGE, ["sleep", "1000"], detach=True, network_mode="none",
+                labels={"dev.ludus.owner": owner, "dev.ludus.boot": boot},
+            )
+            for owner in (NO_MORE, ELSEWHERE)
+        )  # fmt: skip
+        try:
+            asyncio.run(reopened("docker"))
+            assert [one.id for one in client.containers.list(all=True) if one.id in (left.id, other.id)] == [other.id]
+        finally:
+            other.remove(force=True)
 
 
 async def test_a_missing_engine_is_told_at_start_with_package_and_alternative(
@@ -374,7 +390,7 @@ async def reopened(name: str) -> None:
 
 
 def test_a_box_whose_server_died_while_starting_it_is_swept() -> None:
-    words = ["ludus.server.sandbox.inside", "ludus-999999999-1"]
+    words = ["ludus.server.sandbox.inside", NO_MORE]
     script = "print('up', flush=True); import time; time.sleep(1000)"
     with subprocess.Popen([sys.executable, "-c", script, *words], stdout=subprocess.PIPE) as left:
         assert left.stdout is not None
@@ -390,8 +406,47 @@ def test_groups_of_dead_servers_are_swept() -> None:
     groups = Groups.find()
     if groups is None:
         pytest.skip("this machine lets us make no control groups")
-    left = [base / "ludus-999999999-1-abc" for base in set(groups._bases.values())]
-    for place in left:
+    places = {owner: [base / f"{owner}-abc" for base in set(groups._bases.values())] for owner in (NO_MORE, ELSEWHERE)}
+    for place in (*places[NO_MORE], *places[ELSEWHERE]):
         place.mkdir()
     groups.sweep()
-    assert not any(place.exists() for place in left)
+    assert not any(place.exists() for place in places[NO_MORE])
+    for place in places[ELSEWHERE]:
+        place.rmdir()  # it is still there
+
+
+OTHERS = """
+import asyncio, sys
+from ludus.server.sandbox import SandboxSettings, find_provider
+from ludus.server.sandbox.owner import OWNER
+
+async def main():
+    provider = find_provider("bubblewrap")
+    await provider.open()
+    async with await provider.create(SandboxSettings(warm=0)) as box:
+        print(OWNER, flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        print((await box.run(["echo", "alive"])).text, end="", flush=True)
+    await provider.aclose()
+
+asyncio.run(main())
+"""
+
+
+def test_the_boxes_of_a_server_in_a_container_are_left_alone() -> None:
+    """Its processes have other numbers there; under these numbers there is nobody here, or somebody else."""
+    needs_bubblewrap()
+    apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if shutil.which(apart[0]) is None or subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine lets us make no process namespace")
+    argv = [*apart, sys.executable, "-c", OTHERS]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        owner = server.stdout.readline().strip()
+        place = Path(tempfile.mkdtemp(prefix=f"{owner}-"))
+        end_left_behind()
+        remove_left_behind()
+        assert is_alive(owner)
+        place.rmdir()
+        assert server.communicate("go on\n", timeout=30)[0] == "alive\n"

@@ -20,7 +20,7 @@ from origins import origin, silent
 from sandboxing import opened, remains
 
 from ludus.client import connect
-from ludus.server.sandbox.owner import _begun, is_alive
+from ludus.server.sandbox.owner import is_alive, owner_of
 
 WORLD = """
 import os
@@ -95,7 +95,7 @@ class Served:
     def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
         self.process = process
         self.url = url
-        self.owner = f"ludus-{process.pid}-{_begun(process.pid)}"
+        self.owner = owner_of(process.pid)
 
 
 @asynccontextmanager

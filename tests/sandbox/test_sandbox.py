@@ -13,7 +13,7 @@ import pytest
 from sandboxing import MIB, TIGHT, settings_of
 
 from ludus.server.sandbox import Limits, Sandbox, SandboxFailed, SandboxFileError, SandboxProvider, SandboxUnsupported
-from ludus.server.sandbox.owner import remove_left_behind
+from ludus.server.sandbox.owner import owner_of, remove_left_behind
 
 Backend = tuple[str, SandboxProvider]
 
@@ -135,7 +135,7 @@ async def test_a_signal_without_a_name_is_told_by_its_number(any_backend: Backen
 
 
 def test_what_a_server_left_behind_is_removed_however_deep_it_is() -> None:
-    left = Path(tempfile.mkdtemp(prefix="ludus-999999999-1-"))
+    left = Path(tempfile.mkdtemp(prefix=f"{owner_of(999999999)}-"))
     subprocess.run([sys.executable, "-c", DEEP], cwd=left, check=True)
     remove_left_behind()
     assert not left.exists()

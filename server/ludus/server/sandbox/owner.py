@@ -23,19 +23,41 @@ def _begun(pid: int) -> str | None:
         return None
 
 
-OWNER: Final = f"ludus-{os.getpid()}-{_begun(os.getpid()) or 0}"
+def _namespace() -> int:
+    """The process namespace in which this process numbers others; 0 where /proc is of another, or there is none."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino if os.readlink("/proc/self") == str(os.getpid()) else 0
+    except OSError:
+        return 0
+
+
+_NAMESPACE: Final = _namespace()
+_OWNER: Final = re.compile(r"ludus-(\d+)-(\d+)-(\d+)")
+
+
+def owner_of(pid: int) -> str:
+    """The name of a process of this namespace."""
+    return f"ludus-{_NAMESPACE}-{pid}-{_begun(pid) or 0}"
+
+
+OWNER: Final = owner_of(os.getpid())
 """This process."""
 
 
 def is_alive(owner: str) -> bool:
-    """Whether the process that `owner` names still runs."""
-    _, _, rest = owner.partition("-")
-    pid, _, began = rest.partition("-")
-    return pid.isdigit() and _begun(int(pid)) == began
+    """Whether the process that `owner` names may still run.
+
+    A server in a container, or beside one, shares an engine, control groups or directories with servers whose
+    processes it does not see or sees by other numbers. Those are taken to run.
+    """
+    parts = _OWNER.fullmatch(owner)
+    if parts is None or _NAMESPACE == 0 or int(parts[1]) != _NAMESPACE:
+        return True
+    return _begun(int(parts[2])) == parts[3]
 
 
 def end_left_behind() -> int:
-    """End the processes of boxes whose server is no more; how many there were.
+    """End the processes of boxes whose server, of this namespace, is no more; how many there were.
 
     A box ends with its server by itself. What is left over is the rare one whose server was killed in the middle of
     starting it.
@@ -50,7 +72,7 @@ def end_left_behind() -> int:
             continue
         owner = words[-1].decode("utf-8", "replace")
         ours = any(b"ludus.server.sandbox.inside" in word for word in words)
-        if ours and re.fullmatch(r"ludus-\d+-\d+", owner) and not is_alive(owner):
+        if ours and not is_alive(owner):
             try:
                 os.kill(int(entry.name), signal.SIGKILL)
                 ended += 1
@@ -61,7 +83,7 @@ def end_left_behind() -> int:
 
 def remove_left_behind() -> None:
     """Remove the temporary directories of servers that are no more; their names begin with their owner's."""
-    for left in Path(tempfile.gettempdir()).glob("ludus-*-*-*"):
+    for left in Path(tempfile.gettempdir()).glob("ludus-*-*-*-*"):
         if left.is_dir() and not left.is_symlink() and not is_alive(left.name.rpartition("-")[0]):
             try:
                 clear(str(left))
