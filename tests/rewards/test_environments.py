@@ -15,7 +15,7 @@ from ludus.protocol.methods import Scope
 from ludus.server import Environment, EpisodeHost, Private, Result, Task, tool
 from ludus.server.host import shown
 from ludus.server.principal import Principal
-from ludus.server.rewards import Attempt, FromTask, Rubric, TakenStep, Verdict, check, metric, reward
+from ludus.server.rewards import Attempt, Called, FromTask, Rubric, TakenStep, Verdict, check, metric, reward
 from ludus.server.rewards.attempt import resolve
 
 Host = Callable[[type[Environment[Any]]], Awaitable[Any]]
@@ -270,3 +270,23 @@ def test_what_is_compared_is_found_in_the_task() -> None:
     attempt = Attempt(task=Sum(id="1", question="?", answer="4"))
     assert resolve(FromTask("answer"), attempt) == "4"
     assert resolve("4", attempt) == "4"
+
+
+@pytest.mark.parametrize("order", [1, 1.0, "1", True])
+async def test_checks_of_calls_see_the_arguments_that_the_tool_got(playing: Host, order: object) -> None:
+    class Shop(Asking):
+        rubric = Rubric([
+            Called("refund", {"order": 1, "amount": 5}, at_least=0, at_most=0, name="forbidden"),
+            Called("refund", {"order": lambda order: order < 100, "notify": True}, name="wanted"),
+        ])  # fmt: skip
+
+        @tool
+        def refund(self, order: int, amount: float, notify: bool = True) -> str:
+            """Pay it back."""
+            return f"refunded {order}"
+
+    host = await playing(Shop)
+    (episode,) = await host.start()
+    assert (await host.step(episode, 1, "refund", order=order, amount="5")).error is None
+    components = (await host.grade(episode, "")).reward.components
+    assert (components["forbidden"].value, components["wanted"].value) == (0.0, 1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Final
@@ -38,7 +38,11 @@ def prepare(workers: Workers, episode: Episode, last: TakenStep | None = None) -
         last: the step that is not settled yet.
     """
     known = {} if episode.instance._facts is None else {s.number: s for s in episode.instance._facts.attempt.steps}
-    steps = [known.get(r.number) or _taken(r, r.truth or r.outcome) for r in episode.records or () if _settled(r)]
+    steps = [
+        known.get(record.number) or _taken(episode, record, record.truth or record.outcome)
+        for record in episode.records or ()
+        if _settled(record)
+    ]
     if last is not None:
         steps.append(last)
     attempt = Attempt(
@@ -60,9 +64,7 @@ async def judge_step(
     rewards = [] if reading.reward is None else [reading.reward]
     if binding is None or not (binding.step or finished):
         return reading
-    last = TakenStep(
-        record.number, record.tool or "", record.arguments, text_of(reading.content), metadata=reading.metadata
-    )
+    last = _step(episode, record, text_of(reading.content), None, reading.metadata)
     prepare(workers, episode, last)
     if binding.step is not None:
         rewards.append(await binding.step.score(instance._facts.attempt, offload=workers.run))
@@ -78,7 +80,7 @@ async def judge_turns(
     """What the turns earned that are over with a call, or with the grade, as entries of the reward log."""
     instance = episode.instance
     rubric = type(instance)._binding.turn
-    step = _taken(record, record.truth or outcome) if _reached(record) else None
+    step = _taken(episode, record, record.truth or outcome) if _reached(record) else None
     due = turns.done(episode, record, step, ended=outcome.end_reason is not None)
     if not due:
         return ()
@@ -103,10 +105,15 @@ def _reached(record: StepRecord) -> bool:
     return record.tool is not None and record.noise != "tool_error"
 
 
-def _taken(record: StepRecord, outcome: Any) -> TakenStep:
+def _taken(episode: Episode, record: StepRecord, outcome: Any) -> TakenStep:
     error = outcome.error.code if outcome.error is not None else None
-    text = text_of(outcome.content)
-    return TakenStep(record.number, record.tool or "", record.arguments, text, error, outcome.metadata)
+    return _step(episode, record, text_of(outcome.content), error, outcome.metadata)
+
+
+def _step(episode: Episode, record: StepRecord, text: str, error: str | None, metadata: Mapping[str, Any]) -> TakenStep:
+    tool = episode.tools.get(record.tool or "")
+    arguments = record.arguments if tool is None else tool.received(record.arguments)
+    return TakenStep(record.number, record.tool or "", arguments, text, error, metadata)
 
 
 async def score(

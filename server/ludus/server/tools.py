@@ -12,6 +12,7 @@ import docstring_parser
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticSerializationError
 
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import AuthoringError
@@ -147,6 +148,18 @@ class Tool:
             arguments = {name: fields[field] for field, name in self._names.items()}
         if self._injected is not None:
             arguments[self._injected] = context()
+        return arguments
+
+    def received(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments as the method got them, in JSON: converted (`"7"` may be 7), and with what was left out.
+
+        Those that do not fit stay as they were given.
+        """
+        try:
+            value = self._model.__pydantic_validator__.validate_python(given)
+            arguments: dict[str, Any] = value.model_dump(mode="json", by_alias=True, warnings=False)
+        except (ValidationError, PydanticSerializationError):
+            return given
         return arguments
 
 

@@ -20,6 +20,8 @@ class TakenStep:
     """From 1."""
     tool: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    """As the tool got them, in JSON: converted to the types it names, defaults included. Those that do not fit are as
+    they were given."""
     text: str = ""
     """The observation's text, as the tool gave it: without noise."""
     error: str | None = None

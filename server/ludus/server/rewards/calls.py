@@ -19,17 +19,29 @@ def _matches(step: TakenStep, tool: str, arguments: Mapping[str, Any]) -> bool:
         if name not in step.arguments:
             return False
         given = step.arguments[name]
-        same = wanted(given) if callable(wanted) else type(given) is type(wanted) and given == wanted
+        same = wanted(given) if callable(wanted) else _equal(given, wanted)
         if not same:
             return False
     return True
+
+
+def _equal(given: object, wanted: object) -> bool:
+    """Whether two JSON values are equal: true is not 1."""
+    if isinstance(given, bool) or isinstance(wanted, bool):
+        return given is wanted
+    if isinstance(given, Mapping) and isinstance(wanted, Mapping):
+        return given.keys() == wanted.keys() and all(_equal(given[name], wanted[name]) for name in given)
+    if isinstance(given, list | tuple) and isinstance(wanted, list | tuple):
+        return len(given) == len(wanted) and all(map(_equal, given, wanted))
+    return given == wanted
 
 
 @dataclass(frozen=True)
 class Called(Check):
     """1 when a tool was called successfully at least `at_least` and at most `at_most` times.
 
-    `arguments` narrows down which calls count: each argument equals a value, or satisfies a function of it.
+    `arguments` narrows down which calls count: each argument, as the tool got it in JSON, equals a value, or satisfies
+    a function of it.
     """
 
     tool: str

@@ -13,7 +13,7 @@ import json
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -344,7 +344,12 @@ async def _apply(host: EpisodeHost, result: Rescored) -> None:
     attempt = Attempt(
         answer=stored.answer or "",
         task=task,
-        steps=tuple(stored.calls()),
+        steps=tuple(
+            replace(call, arguments=published.tools[call.tool].received(call.arguments))
+            if call.tool in published.tools
+            else call
+            for call in stored.calls()
+        ),
         prompt="\n\n".join(
             _text(item.get("content")) for item in stored.items if item.get("role") in ("system", "user")
         ),
