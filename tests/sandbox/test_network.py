@@ -186,6 +186,7 @@ async def test_traffic_without_end_is_stopped_by_its_limit(networked: Backend) -
         assert result.limit == "traffic", result
         assert "the limit on traffic was met" in {use.refused for use in result.network}
         assert (await box.run(["true"])).ok
+        assert (await box.run(["false"])).limit is None
 
 
 @pytest.mark.parametrize("ending", ["the command ends", "the command is cancelled", "the box is closed"])

@@ -91,6 +91,7 @@ class Box(ABC):
         way_out = self._way_out
         if way_out is None or self._closing is not None:
             return await self._run(command)
+        had_room = not way_out.spent
         way_out.begin()
         used: tuple[NetworkUse, ...] = ()
         try:
@@ -100,8 +101,9 @@ class Box(ABC):
         for use in used:
             if use.refused is not None:
                 log.info("%s", use)
-        failed = result.limit is None and result.exit_code != 0 and way_out.spent
-        return replace(result, network=used, limit="traffic" if failed else result.limit)
+        failed = result.limit is None and result.exit_code != 0
+        met = failed and had_room and way_out.spent
+        return replace(result, network=used, limit="traffic" if met else result.limit)
 
     async def _in_turn(self, operation: Callable[[], Awaitable[T]]) -> T:
         """Carry an operation out when it is its turn.

@@ -160,6 +160,8 @@ class BoxProcess:
         launch = self._launch
         if launch.group is not None:
             launch.group.make(launch.config["disk"]["bytes"] + launch.config["memory"], launch.config["tasks"])
+            launch.config["meter"] = launch.group.meter()
+            launch.descriptors = (*launch.descriptors, launch.config["meter"])
         with ExitStack() as theirs:
             nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
             theirs.callback(os.close, nowhere)

@@ -8,6 +8,7 @@ is exempt from the limit on processes.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import platform
 import secrets
@@ -41,6 +42,9 @@ _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 _UNUSED_USERS: Final = 0x70000000
 """Ids that systemd's table of user ids leaves to nobody (https://systemd.io/UIDS-GIDS)."""
 _OPEN_FILES: Final = 1024
+_UNCOUNTED_FILES: Final = 256
+_LEAST_FILES: Final = 64
+_WATCHES_SHARE: Final = 16
 _THREAD_RESERVE: Final = 144 * 1024 * 1024
 
 
@@ -158,14 +162,31 @@ def _config(limits: Limits, user: int, *, counted: bool) -> dict[str, Any]:
         "memory": limits.memory,
         # One more than allowed, so that a command is seen to break the limit; and the program inside.
         "tasks": limits.processes + 2,
-        "files": _OPEN_FILES,
-        "filter": filters.assemble(counted=counted).hex(),
-        "oom": counted,
+        "files": _open_files(limits, counted=counted),
+        "filter": filters.assemble(counted=counted, own_user=os.geteuid() == 0).hex(),
+        "counted": counted,
+        "meter": -1,
         # Only a backstop: what is resident is watched. Each thread's stack and heap reserve much and use little.
         "address_space": 0 if counted else 4 * limits.memory + limits.processes * _THREAD_RESERVE,
         # A control group that counts is to be met first: it tells that it was.
         "count_tasks": limits.processes + (4 if counted else 2) if _counts_tasks_per_box() else 0,
     }
+
+
+def _open_files(limits: Limits, *, counted: bool) -> int:
+    """How many descriptors a process may have.
+
+    What the kernel holds for sockets and pipes is counted by control groups only. And of what epoll may watch a user
+    has so much, be it in a box or in this server: a process can watch half of its descriptors with the other half.
+    """
+    files = _OPEN_FILES if counted else _UNCOUNTED_FILES
+    if os.geteuid() != 0:
+        try:
+            watches = int(Path("/proc/sys/fs/epoll/max_user_watches").read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            watches = 0
+        files = min(files, 2 * math.isqrt(watches // (_WATCHES_SHARE * limits.processes)))
+    return max(_LEAST_FILES, files)
 
 
 def _counts_tasks_per_box() -> bool:

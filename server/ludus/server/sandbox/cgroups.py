@@ -1,7 +1,7 @@
 """Control groups: the kernel's own bounds on a box's memory and processes, where this process may make groups.
 
 Both versions are used as they are found. Version 2 needs a group with `memory` and `pids` handed down to its children:
-the server's own, the one above it, or the root. Version 1 needs its two controllers writable.
+the server's own, the one above it, or the root. Version 1 needs `memory`, `pids` and `cpuacct` writable.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ludus.server.sandbox.owner import OWNER, is_alive
 
 _ROOT: Final = Path("/sys/fs/cgroup")
 _NEEDED: Final = ("memory", "pids")
+_TIME: Final = "cpuacct"
 _REMOVALS: Final = 400
 
 
@@ -26,11 +27,14 @@ class Group:
 
     def __init__(self, places: dict[str, Path], version: int) -> None:
         self._memory, self._pids = places["memory"], places["pids"]
+        self._time = places.get(_TIME, self._memory)
+        """Where processor time is counted; in version 2 that is every group."""
         self._version = version
+        self._all = dict.fromkeys((self._memory, self._pids, self._time))
 
     def make(self, memory: int, processes: int) -> None:
         """Make it with its limits: bytes, and tasks."""
-        for place in {self._memory, self._pids}:
+        for place in self._all:
             place.mkdir()
         if self._version == 2:
             self._write(self._memory / "memory.max", memory)
@@ -42,8 +46,12 @@ class Group:
 
     def add(self, pid: int) -> None:
         """Put a process into it, and with it all it will start."""
-        for place in {self._memory, self._pids}:
+        for place in self._all:
             self._write(place / "cgroup.procs", pid)
+
+    def meter(self) -> int:
+        """A descriptor from which its processor time can be read: `cpu.stat` of version 2, `cpuacct.usage` of 1."""
+        return os.open(self._time / ("cpu.stat" if self._version == 2 else "cpuacct.usage"), os.O_RDONLY | os.O_CLOEXEC)
 
     def broken(self) -> tuple[int, int]:
         """How often the memory limit ended a process so far, and how often the process limit refused one."""
@@ -52,7 +60,7 @@ class Group:
 
     async def remove(self) -> None:
         """Remove it; the processes in it must have been ended."""
-        for place in {self._memory, self._pids}:
+        for place in self._all:
             for _ in range(_REMOVALS):
                 try:
                     place.rmdir()
@@ -107,16 +115,16 @@ class Meter:
         found: dict[str, Path] = {}
         for controllers, path in _memberships(str(pid)):
             for name in controllers.split(","):
-                if name in (*_NEEDED, "cpuacct"):
+                if name in (*_NEEDED, _TIME):
                     found[name] = _ROOT / name / path
             if not controllers and (_ROOT / path / "memory.current").exists():
-                return cls(dict.fromkeys((*_NEEDED, "cpuacct"), _ROOT / path), 2)
+                return cls(dict.fromkeys((*_NEEDED, _TIME), _ROOT / path), 2)
         complete = len(found) == 3 and all(place.exists() for place in found.values())
         return cls(found, 1) if complete else None
 
     def read(self) -> Usage:
         """What it uses now."""
-        cpu, memory = self._places["cpuacct"], self._places["memory"]
+        cpu, memory = self._places[_TIME], self._places["memory"]
         if self._version == 2:
             seconds = _counter(cpu / "cpu.stat", "usage_usec") / 1e6
             used = _number(memory / "memory.current") - _counter(memory / "memory.stat", "file")
@@ -182,7 +190,7 @@ class Groups:
         except OSError:
             return False
         finally:
-            for place in {group._memory, group._pids}:
+            for place in group._all:
                 try:
                     place.rmdir()
                 except OSError:
@@ -228,7 +236,7 @@ def _candidates_v1() -> Iterator[tuple[dict[str, Path], int]]:
         name: _ROOT / name / path
         for controllers, path in _memberships()
         for name in controllers.split(",")
-        if name in _NEEDED
+        if name in (*_NEEDED, _TIME)
     }
-    if set(found) == set(_NEEDED) and all(os.access(place, os.W_OK) for place in found.values()):
+    if len(found) == len(_NEEDED) + 1 and all(os.access(place, os.W_OK) for place in found.values()):
         yield found, 1

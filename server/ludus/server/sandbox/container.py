@@ -39,8 +39,9 @@ _ENVIRONMENT: Final = {
 _WAITING: Final = "N='\n'; echo; IFS= read -r line && eval \"$line\""
 _READY: Final = b"\1\0\0\0\0\0\0\1\n"
 _END_ALL: Final = "kill -9 -1"
-_IS_FULL: Final = f"{{ stat -f -c '%a %d' {HOME} /tmp | grep -qE '^0 | 0$' && printf '\\0ludus: disk full\\0' >&2; }}"
+_IS_FULL: Final = f"stat -f -c '%a %d' {HOME} /tmp | grep -qE '^0 | 0$'"
 _DISK_FULL: Final = b"\0ludus: disk full\0"
+_LARGE_FILE: Final = b"\0ludus: large file\0"
 _NO_DIRECTORY: Final = b"\0ludus: no such directory\0"
 _RENDEZVOUS_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.1
@@ -189,15 +190,18 @@ class ContainerBox(Box):
             return RunResult(b"", b"embedded null byte\n", 126, None, None, 0.0, 0.0, 0)
         words = [*(f"{name}={value}" for name, value in command.env.items()), *command.argv]
         line = (
-            f"chmod 700 {HOME}; cd -- {_quoted(command.cwd)} 2>/dev/null || "
-            "{ printf '\\0ludus: no such directory\\0' >&2; exit 125; }; "
+            f"chmod 700 {HOME}; cd -P -- {_quoted(command.cwd)} 2>/dev/null && "
+            f"case $PWD/ in {HOME}/*) ;; *) false;; esac || {{ {_say(_NO_DIRECTORY)}; exit 125; }}; "
+            f"full=; {_IS_FULL} && full=1; "
             f"({_limits(command.limits)}; "
             f"exec env -i {' '.join(map(_quoted, words))}); code=$?; "
-            f"[ $code = 0 ] || {_IS_FULL}; {_END_ALL} 2>/dev/null; exit $code"
+            f"if [ $code = {128 + signal.SIGXFSZ} ] && {_has_largest(command.limits)}; then {_say(_LARGE_FILE)}; "
+            f'elif [ $code != 0 ] && [ -z "$full" ] && {_IS_FULL}; then {_say(_DISK_FULL)}; fi; '
+            f"{_END_ALL} 2>/dev/null; exit $code"
         )
         result = await self._line(line, command.stdin, command.limits)
         if result.exit_code == 125 and result.stderr == _NO_DIRECTORY:
-            raise SandboxFileError(f"there is no directory {command.cwd!r}")
+            raise SandboxFileError(f"there is no directory {command.cwd!r} below the work directory")
         if result.stderr.endswith(_DISK_FULL):
             limit = result.limit or "disk"
             return replace(result, stderr=result.stderr.removesuffix(_DISK_FULL), limit=limit)
@@ -238,7 +242,7 @@ class ContainerBox(Box):
         if not self._lost:
             self._bury()
             self._next = asyncio.create_task(asyncio.to_thread(self._open_shell))
-        return _result(output, code, limit, took, before, usage, after)
+        return _result(output, code, limit, took, before, usage, after, allowed)
 
     async def _attend(
         self, shell: _Shell, line: str, stdin: bytes, allowed: Limits, output: _Output, before: Usage
@@ -474,16 +478,23 @@ def _met_quietly(before: tuple[int, int, int], after: tuple[int, int, int], allo
 
 def _result(
     output: _Output, code: int | None, limit: LimitName | None, took: float, before: Usage, usage: Usage,
-    after: Usage,
+    after: Usage, allowed: Limits,
 ) -> RunResult:  # fmt: skip
+    """What came of a command. Its shell tells of a signal by an exit code, which the command may have chosen itself.
+
+    So those of limits are believed only where something else speaks for them.
+    """
     number = None if code is None or not 128 < code <= 192 else code - 128
+    errors = bytes(output.parts[2])
     if code is None or limit is not None:
         number = signal.SIGKILL
-    named: dict[int, LimitName] = {signal.SIGXCPU: "cpu_seconds", signal.SIGXFSZ: "file_size"}
-    if limit is None and number is not None:
-        limit = named.get(number)
+    elif number == signal.SIGXCPU:
+        spent = after == Usage() or after.cpu - before.cpu >= allowed.cpu_seconds
+        limit, number = ("cpu_seconds", number) if spent else (None, None)
+    elif number == signal.SIGXFSZ:
+        limit, number = ("file_size", number) if errors.endswith(_LARGE_FILE) else (None, None)
     return RunResult(
-        bytes(output.parts[1]), bytes(output.parts[2]), code if number is None else None, number, limit, took,
+        bytes(output.parts[1]), errors.removesuffix(_LARGE_FILE), code if number is None else None, number, limit, took,
         max(0.0, after.cpu - before.cpu), max(usage.memory, after.memory), 1 in output.cut, 2 in output.cut,
     )  # fmt: skip
 
@@ -495,6 +506,17 @@ def _limits(allowed: Limits) -> str:
         f"ulimit -t {int(allowed.cpu_seconds) + 1}; ulimit -f {allowed.file_size // 512}; "
         f"{{ ulimit -u {processes} || ulimit -p {processes}; }} 2>/dev/null"
     )
+
+
+def _has_largest(allowed: Limits) -> str:
+    """Shell code that finds a file of the largest size that the shell's limit allows."""
+    largest = allowed.file_size // 512 * 512
+    return f"find {HOME} /tmp -type f -size +{largest - 1}c 2>/dev/null | grep -q ."
+
+
+def _say(mark: bytes) -> str:
+    """Shell code that adds a mark to the errors."""
+    return f"printf '{mark.decode().replace(chr(0), chr(92) + '0')}' >&2"
 
 
 def _quoted(word: str) -> str:

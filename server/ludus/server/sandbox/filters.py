@@ -36,12 +36,22 @@ _ABSENT: Final[dict[str, tuple[int, int]]] = {
     # Its flags lie in memory, which a filter cannot read; libraries fall back to clone.
     "clone3": (435, 435),
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    # Programs do without, and there is only so much of it for the whole machine.
+    "io_setup": (206, 0),
+    # It would outlive the command that made it.
+    "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190),
 }  # fmt: skip
 _UNCOUNTED: Final[dict[str, tuple[int, int]]] = {
     # Memory that belongs to no process's resident set, which is all that is counted where there are no cgroups.
-    "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "msgget": (68, 186),
+    "memfd_create": (319, 279), "memfd_secret": (447, 447), "vmsplice": (278, 75),
+}  # fmt: skip
+_SHARED_USER: Final[dict[str, tuple[int, int]]] = {
+    # A user has few of them, whoever's box they are in.
+    "inotify_init": (253, -1), "inotify_init1": (294, 26),
 }  # fmt: skip
 _CLONE, _IOCTL, _SOCKET, _SOCKETPAIR, _PRLIMIT = (56, 220), (16, 29), (41, 198), (53, 199), (302, 261)
+_MMAP: Final = (9, 222)
+_MAP_SHARED, _MAP_ANONYMOUS = 0x01, 0x20
 
 _NAMESPACES: Final = 0x7E020000
 """CLONE_NEW{USER,NS,PID,NET,IPC,UTS,CGROUP}."""
@@ -61,13 +71,18 @@ def supported() -> bool:
     return platform.machine() in _MACHINES
 
 
-def assemble(*, counted: bool) -> bytes:
-    """The filter as an array of `struct sock_filter`; `counted` says that a cgroup counts the box's memory."""
+def assemble(*, counted: bool, own_user: bool) -> bytes:
+    """The filter as an array of `struct sock_filter`.
+
+    Args:
+        counted: a control group counts the box's memory.
+        own_user: the box's user is nobody else on this machine.
+    """
     column, arch = _MACHINES[platform.machine()]
     program = [(_LOAD, 0, 0, _ARCH), (_JEQ, 1, 0, arch), (_RET, 0, 0, _KILL), (_LOAD, 0, 0, _NUMBER)]
     if column == 0:
         program += [(_JGE, 0, 1, _X32_BIT), (_RET, 0, 0, _KILL)]
-    absent = _ABSENT if counted else _ABSENT | _UNCOUNTED
+    absent = _ABSENT | ({} if counted else _UNCOUNTED) | ({} if own_user else _SHARED_USER)
     for calls, code in ((_CALLS, errno.EPERM), (absent, errno.ENOSYS)):
         for numbers in calls.values():
             if numbers[column] >= 0:
@@ -76,6 +91,9 @@ def assemble(*, counted: bool) -> bytes:
     program += _on(_CLONE[column], 0, [(_JSET, 0, 1, _NAMESPACES), refuse])
     program += _on(_IOCTL[column], 1, [(_JEQ, 1, 0, _TIOCSTI), (_JEQ, 0, 1, _TIOCLINUX), refuse])
     program += _on(_PRLIMIT[column], 0, [(_JEQ, 1, 0, 0), refuse])
+    if not counted:
+        # Its pages stay when they are no longer in any process: it is a file that nobody sees.
+        program += _on(_MMAP[column], 3, [(_JSET, 0, 2, _MAP_ANONYMOUS), (_JSET, 0, 1, _MAP_SHARED), refuse])
     for call in (_SOCKET, _SOCKETPAIR):
         skip = [(_JEQ, len(_FAMILIES) - at, 0, family) for at, family in enumerate(_FAMILIES)]
         program += _on(call[column], 0, [*skip, (_RET, 0, 0, _ERRNO | errno.EAFNOSUPPORT)])

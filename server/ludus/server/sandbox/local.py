@@ -51,8 +51,8 @@ class UnsafeLocal(PooledProvider):
                 raise SandboxFailed(f"a sandbox could not be started: {error}") from None
             config = {
                 "alone": False, "home": home, "user": os.geteuid(), "memory": limits.memory, "files": 1024,
-                "disk": {"bytes": limits.disk, "inodes": limits.inodes}, "tasks": limits.processes, "oom": False,
-                "address_space": 0, "count_tasks": 0, "filter": "",
+                "disk": {"bytes": limits.disk, "inodes": limits.inodes}, "tasks": limits.processes, "counted": False,
+                "meter": -1, "address_space": 0, "count_tasks": 0, "filter": "",
             }  # fmt: skip
             process = BoxProcess(Launch(inside_argv(PYTHON, theirs.fileno()), config, ()))
             await process.start(control, theirs)

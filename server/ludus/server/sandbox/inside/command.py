@@ -9,6 +9,7 @@ import sys
 import time
 
 from ludus.server.sandbox.inside import confine
+from ludus.server.sandbox.inside.messages import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,12 +25,47 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 class Tree:
     """Everything that the current command has started: counted, and ended."""
 
-    def __init__(self, alone: bool) -> None:
+    def __init__(self, alone: bool, meter: int = -1) -> None:
         self.alone = alone
         """Whether this process namespace is the box's own."""
-        self.cpu = 0.0
-        self.peak = 0
         self.status: int | None = None
+        self.peak = 0
+        self._meter = meter
+        """Where the box's control group tells its processor time; -1 without one."""
+        self._before = self._metered() if meter >= 0 else 0.0
+        self._waited = 0.0
+        """Processor time of what this process has waited for."""
+        self._seen: dict[tuple[int, int], _Usage] = {}
+        self._gone = self._passed_on = 0.0
+        """Processor time that processes had when they were last seen, and that the living took over from children."""
+
+    def _metered(self) -> float:
+        """What the control group tells, less this process's own."""
+        words = os.pread(self._meter, 256, 0).split()
+        used = int(words[1]) / 1e6 if words[0] == b"usage_usec" else int(words[0]) / 1e9
+        own = os.times()
+        return used - own.user - own.system
+
+    def cpu(self) -> float:
+        """Seconds of processor time so far.
+
+        Without a control group, what a process had used when it was last seen is kept: nobody waits for it where its
+        parent ignores SIGCHLD. What is missing in the sum of those that were waited for is what nobody waited for.
+        """
+        if self._meter >= 0:
+            return max(0.0, self._metered() - self._before)
+        living = sum(one.own + one.children for one in self._seen.values())
+        return self._waited + living + max(0.0, self._gone - self._passed_on - self._waited)
+
+    def _note(self, seen: dict[tuple[int, int], _Usage]) -> None:
+        """Keep who lives now, and the processor time of who lived a moment ago."""
+        for key, before in self._seen.items():
+            if self.alone and key not in seen:  # elsewhere, who is between two parents is overlooked
+                self._gone += before.own + before.children
+        for key, now in seen.items():
+            known = self._seen.get(key)
+            self._passed_on += now.children - (known.children if known else 0.0)
+        self._seen = seen
 
     def pids(self) -> list[int]:
         """All processes but this one."""
@@ -46,22 +82,18 @@ class Tree:
 
     def look(self, limits: dict[str, Any]) -> str | None:
         """The limit that the processes break together, if one."""
-        cpu, memory, tasks = self.cpu, 0, 0
-        pids = self.pids()
-        for pid in pids:
-            usage = _usage(pid)
-            if usage is not None:
-                cpu += usage[0]
-                tasks += usage[1]
-                memory += usage[2]
+        seen = {(pid, usage.began): usage for pid in self.pids() if (usage := _usage(pid)) is not None}
+        self._note(seen)
+        memory = sum(one.memory for one in seen.values())
         if memory > limits["memory"]:
-            memory = sum(map(_proportional, pids))  # pages that processes share were counted for each of them
+            # Pages that processes share were counted for each of them.
+            memory = sum(_proportional(pid, one) for (pid, _), one in seen.items())
         self.peak = max(self.peak, memory)
         if memory > limits["memory"]:
             return "memory"
-        if tasks > limits["processes"]:
+        if sum(one.tasks for one in seen.values()) > limits["processes"]:
             return "processes"
-        return "cpu_seconds" if cpu > limits["cpu_seconds"] else None
+        return "cpu_seconds" if self.cpu() > limits["cpu_seconds"] else None
 
     def reap(self, first: int, *, wait: bool = False) -> bool:
         """Collect ended processes; whether there are others. Notes how `first` ended."""
@@ -72,7 +104,7 @@ class Tree:
                 return False
             if pid == 0:
                 return True
-            self.cpu += usage.ru_utime + usage.ru_stime
+            self._waited += usage.ru_utime + usage.ru_stime
             self.peak = max(self.peak, usage.ru_maxrss * 1024)
             if pid == first:
                 self.status = status
@@ -86,7 +118,11 @@ class Tree:
             except ProcessLookupError:
                 pass
             self.reap(first, wait=True)
-            return
+        else:
+            self._kill_each(first)
+        self._note({})
+
+    def _kill_each(self, first: int) -> None:
         while True:
             for number in (confine.SIGSTOP, confine.SIGKILL):
                 for pid in self.pids():
@@ -103,28 +139,54 @@ def _numbers(path: str) -> list[int]:
     return [int(name) for name in os.listdir(path) if name.isdigit()]
 
 
-def _fields(pid: int) -> list[bytes] | None:
+def _fields(place: str) -> list[bytes] | None:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
+        with open(f"/proc/{place}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()
     except OSError:
         return None
 
 
 def _parent(pid: int) -> tuple[int, int]:
-    fields = _fields(pid)
+    fields = _fields(str(pid))
     return pid, 0 if fields is None else int(fields[1])
 
 
-def _usage(pid: int) -> tuple[float, int, int] | None:
-    """Processor seconds (with those of children it waited for), threads, and resident bytes."""
-    fields = _fields(pid)
+class _Usage:
+    """What one process uses."""
+
+    def __init__(self, fields: list[bytes]) -> None:
+        self.own = (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+        """Its processor seconds."""
+        self.children = (int(fields[13]) + int(fields[14])) / _TICKS_PER_SECOND
+        """Those of children that it waited for, and of theirs."""
+        self.tasks = int(fields[17])
+        self.began = int(fields[19])
+        self.memory = int(fields[21]) * _PAGE
+        """Its resident bytes."""
+
+
+def _usage(pid: int) -> _Usage | None:
+    fields = _fields(str(pid))
     if fields is None:
         return None
-    return sum(map(int, fields[11:15])) / _TICKS_PER_SECOND, int(fields[17]), int(fields[21]) * _PAGE
+    usage = _Usage(fields)
+    if fields[0] == b"Z" and usage.tasks > 1:
+        usage.memory = max((one.memory for one in _threads(pid)), default=0)
+    return usage
 
 
-def _proportional(pid: int) -> int:
+def _threads(pid: int) -> list[_Usage]:
+    """What is told of a process by each of its threads: the first tells of no memory once it has ended."""
+    try:
+        threads = _numbers(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    return [_Usage(fields) for thread in threads if (fields := _fields(f"{pid}/task/{thread}")) is not None]
+
+
+def _proportional(pid: int, usage: _Usage) -> int:
+    """The resident bytes of a process, with its share of pages that it has in common with others."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             for line in file:
@@ -132,8 +194,7 @@ def _proportional(pid: int) -> int:
                     return int(line.split()[1]) * 1024
     except OSError:
         pass
-    usage = _usage(pid)
-    return 0 if usage is None else usage[2]
+    return usage.memory
 
 
 class Command:
@@ -144,7 +205,8 @@ class Command:
         self.limits = asked["limits"]
         self.config = config
         self.control = control
-        self.tree = Tree(config["alone"])
+        self.tree = Tree(config["alone"], config["meter"])
+        self.full = self._disk_is_full()
         self.stdin = memoryview(stdin)
         self.taken: dict[int, bytearray] = {}
         self.cut: set[int] = set()
@@ -253,10 +315,14 @@ class Command:
         left = {**self.limits, "memory": sys.maxsize, "processes": self.limits["processes"] - 1}
         if self.tree.look(left) == "processes":
             self.limit = "processes"
-        elif self.config["alone"]:
-            room = os.statvfs(self.config["home"])
-            if room.f_bavail * room.f_frsize < _PAGE or room.f_ffree == 0:
-                self.limit = "disk"
+        elif self._disk_is_full() and not self.full:
+            self.limit = "disk"
+
+    def _disk_is_full(self) -> bool:
+        if not self.config["alone"]:
+            return False
+        room = os.statvfs(self.config["home"])
+        return room.f_bavail * room.f_frsize < _PAGE or room.f_ffree == 0
 
     def _result(self, took: float) -> tuple[dict[str, Any], bytes]:
         status = self.tree.status
@@ -265,7 +331,7 @@ class Command:
         described = {
             "ok": True, "out": len(out), "cut": [end in self.cut for end in self.outputs], "limit": self.limit,
             "exit_code": code if code >= 0 else None, "signal": -code if code < 0 else None, "seconds": took,
-            "cpu_seconds": self.tree.cpu, "peak_memory": self.tree.peak,
+            "cpu_seconds": self.tree.cpu(), "peak_memory": self.tree.peak,
         }  # fmt: skip
         return described, out + err
 
@@ -278,7 +344,7 @@ def _become(asked: dict[str, Any], config: dict[str, Any], stdin: int, stdout: i
         for number, end in enumerate((stdin, stdout, stderr)):
             os.dup2(end, number)
         os.closerange(3, config["files"])
-        if config["oom"]:
+        if config["counted"]:
             confine.be_the_first_to_go()
         _limit(asked["limits"], config)
         confine.default_signals(confine.SIGPIPE, confine.SIGXFSZ)
@@ -324,5 +390,13 @@ def _limit(limits: dict[str, Any], config: dict[str, Any]) -> None:
 
 
 def absolute(config: dict[str, Any], path: str) -> str:
-    """Where a command begins that was told to begin at `path`."""
-    return os.path.normpath(os.path.join(config["home"], path))
+    """Where a command begins that was told to begin at `path`.
+
+    Raises:
+        Refused: not in the work directory.
+    """
+    home = os.path.realpath(config["home"])
+    place = os.path.realpath(os.path.join(home, path))
+    if place != home and not place.startswith(home + "/"):
+        raise Refused(f"{path!r} is not a path below the work directory")
+    return place

@@ -47,6 +47,9 @@ def make_disk(config: dict[str, Any]) -> None:
             os.chown(inner, user, user)
         _mount(inner, target, None, _MS_BIND)
     _check(_LIBC.umount2(stage.encode(), _MNT_DETACH), "unmounting")
+    if not config["counted"]:
+        # Mapping /dev/zero would give memory that belongs to no process. /dev/full reads the same and cannot be mapped.
+        _mount("/dev/full", "/dev/zero", None, _MS_BIND)
 
 
 def give_up_privileges(config: dict[str, Any]) -> None:
