@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import hashlib
 import os
@@ -17,20 +18,25 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from ludus.server.rewards.attempt import Attempt, Of, resolve
-from ludus.server.rewards.boxes import fetch_database, fetch_tree, verifier_of
+from ludus.server.rewards.boxes import DEPTH, UnreadableState, fetch_database, fetch_tree, verifier_of
 from ludus.server.rewards.nodes import Begun, Check, Offload
+from ludus.server.rewards.structure import cut
 from ludus.server.rewards.text import short
 from ludus.server.rewards.verdict import Verdict
 
-Row = tuple[Any, ...]
+Cell = str | bytes
+"""A value of a row. Blobs are bytes, texts begin with a quotation mark, and numbers do not, so that none is another."""
+Row = tuple[tuple[str, ...], tuple[Cell, ...]]
+"""The columns of a row and its values."""
 Tables = Mapping[str, Counter[Row]]
-"""Each table's rows, each with how often it occurs; a row holds (column, value) pairs."""
+"""Each table's rows, each with how often it occurs."""
 
 _READ_SECONDS: Final = 10.0
-
-
-class UnreadableState(Exception):
-    """What the policy left cannot be read; the message says why. It is the policy's doing, so it is worth 0."""
+"""Of processor time, for one database."""
+_CELL_BYTES: Final = 64
+"""What a value takes beside its content."""
+_MACHINES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
+"""Errors that are this machine's; all others come of what the policy left."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,8 @@ class DatabaseState(Check):
 
     Without `initial`, 1 when every row is as expected, else 0. With it, changes are what counts: the share of the
     required ones, lowered by each that nobody asked for (found changes that are right, of all found or required). Rows
-    are compared without regard to order.
+    are compared without regard to order, and values as SQL does: 1.0 is 1, and a text is not a blob. Generated columns
+    do not count: they follow from the others.
     """
 
     blocking: ClassVar[bool] = True
@@ -56,7 +63,7 @@ class DatabaseState(Check):
     max_rows: int = 100_000
     """More rows than that in all tables are not read; the state is then worth 0."""
     max_bytes: int = 256 * 1024 * 1024
-    """Nor is a larger file."""
+    """Nor is a larger file, nor one of more values than fit into so much memory."""
     in_box: bool = False
     """Whether `database` is a path in the environment's `verifier()` box."""
 
@@ -69,17 +76,18 @@ class DatabaseState(Check):
             async with verifier_of(attempt) as box:
                 try:
                     path = await fetch_database(box, resolve(self.database, attempt), Path(folder), self.max_bytes)
-                except sqlite3.DatabaseError as error:
-                    return Verdict(0.0, str(error))
+                except UnreadableState as error:
+                    return Verdict(0.0, f"the database cannot be read: {error}")
             return await offload(replace(self, database=path).check, attempt)
 
     def check(self, attempt: Attempt) -> Verdict:
         """Read and compare."""
-        wanted = self._read(attempt, self.expected)
-        before = self._read(attempt, self.initial) if self.initial is not None else None
+        wanted = self._read(Path(resolve(self.expected, attempt)))
+        before = self._read(Path(resolve(self.initial, attempt))) if self.initial is not None else None
+        path = Path(resolve(self.database, attempt))
         try:
-            found = self._read(attempt, self.database)
-        except (UnreadableState, sqlite3.DatabaseError) as error:
+            found = self._read(path)
+        except (UnreadableState, sqlite3.Error, ValueError) as error:  # a ValueError of a name that is no UTF-8
             return Verdict(0.0, f"the database cannot be read: {error}")
         if before is None:
             wrong = _changes(wanted, found)
@@ -93,39 +101,69 @@ class DatabaseState(Check):
         told = [said, _tell(required - made, "missing: ", cells=False), _tell(made - required, "not asked for: ")]
         return Verdict(right / every, "; ".join(filter(None, told)))
 
-    def _read(self, attempt: Attempt, place: Any) -> Tables:
-        path = Path(resolve(place, attempt))
+    def _read(self, path: Path) -> Tables:
         if not stat.S_ISREG(path.lstat().st_mode if path.is_symlink() or path.exists() else 0):
             raise UnreadableState(f"{path.name} is no file")
         if path.stat().st_size > self.max_bytes:
             raise UnreadableState(f"it is larger than {self.max_bytes} bytes")
-        deadline = time.monotonic() + _READ_SECONDS
+        until = time.thread_time() + _READ_SECONDS
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         try:
             connection.execute("PRAGMA trusted_schema = OFF")
-            connection.text_factory = bytes
-            connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
+            connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(self.max_bytes, 2**31 - 1))
+            connection.set_progress_handler(lambda: time.thread_time() > until, 10_000)
             return self._tables(connection)
         finally:
             connection.close()
 
     def _tables(self, connection: sqlite3.Connection) -> Tables:
-        listed = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        names = sorted(name.decode("utf-8", "replace") for (name,) in listed)
+        room = self.max_bytes
+
+        def rows(query: str) -> Iterator[tuple[Any, ...]]:
+            nonlocal room
+            for row in connection.execute(query):
+                room -= sum(_CELL_BYTES + (len(one) if isinstance(one, str | bytes) else 0) for one in row)
+                if room < 0:
+                    raise UnreadableState(f"it holds more than {self.max_bytes} bytes")
+                yield row
+
+        names = [name for (name,) in rows("SELECT name FROM sqlite_master WHERE type = 'table'")]
         found: dict[str, Counter[Row]] = {}
         left = self.max_rows
         for name in names:
+            if not isinstance(name, str):
+                raise UnreadableState("the name of a table is no text")
             if name.startswith("sqlite_") or (self.tables is not None and name not in self.tables):
                 continue
-            cursor = connection.execute(f'SELECT * FROM "{name.replace(chr(34), chr(34) * 2)}" LIMIT {left + 1}')
-            columns = [column[0] for column in cursor.description]
-            kept = [n for n, c in enumerate(columns) if c not in self.ignore and f"{name}.{c}" not in self.ignore]
-            rows = cursor.fetchall()
-            left -= len(rows)
-            if left < 0:
-                raise UnreadableState(f"it has more than {self.max_rows} rows")
-            found[name] = Counter(tuple((columns[n], row[n]) for n in kept) for row in rows)
+            told = rows(f"PRAGMA table_xinfo({_quoted(name)})")
+            columns = tuple(
+                column for _, column, _, _, _, _, hidden in told
+                if not hidden and column not in self.ignore and f"{name}.{column}" not in self.ignore
+            )  # fmt: skip
+            what = ", ".join(map(_quoted, columns)) or "NULL"
+            kept: Counter[Row] = Counter()
+            for row in rows(f"SELECT {what} FROM {_quoted(name)} LIMIT {left + 1}"):
+                left -= 1
+                if left < 0:
+                    raise UnreadableState(f"it has more than {self.max_rows} rows")
+                kept[columns, tuple(map(_cell, row))] += 1
+            found[name] = kept
         return found
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _cell(value: Any) -> Cell:
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return f"'{value}"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return "NULL" if value is None else repr(value)
 
 
 @dataclass(frozen=True)
@@ -160,8 +198,10 @@ class FileTree(Check):
             root = Path(folder, "tree")
             async with verifier_of(attempt) as box:
                 source = str(resolve(self.directory, attempt))
-                if not await fetch_tree(box, source, root, files=self.max_files, limit=self.max_bytes):
-                    return Verdict(0.0, f"there are more than {self.max_files} files")
+                try:
+                    await fetch_tree(box, source, root, files=self.max_files, limit=self.max_bytes)
+                except UnreadableState as error:
+                    return Verdict(0.0, str(error))
             return await offload(replace(self, directory=root).check, attempt)
 
     def check(self, attempt: Attempt) -> Verdict:
@@ -171,7 +211,7 @@ class FileTree(Check):
         if isinstance(expected, str | os.PathLike):
             expected = {path: (Path(expected) / path).read_bytes() for path in self._files(Path(expected))}
         try:
-            found = set(self._files(root))
+            found = self._files(root)
         except UnreadableState as error:
             return Verdict(0.0, str(error))
         wrong = [path for path, wanted in expected.items() if not self._right(root, path, wanted, found)]
@@ -185,7 +225,7 @@ class FileTree(Check):
 
     def _right(self, root: Path, path: str, wanted: Any, found: set[str]) -> bool:
         if wanted is None:
-            return not os.path.lexists(root / path)
+            return path not in found and not os.path.lexists(root / path)
         if path not in found:
             return False
         content = _read_file(root / path, self.max_bytes)
@@ -196,25 +236,47 @@ class FileTree(Check):
         data = wanted.encode() if isinstance(wanted, str) else wanted
         return hashlib.sha256(content).digest() == hashlib.sha256(data).digest()
 
-    def _files(self, root: Path) -> Iterator[str]:
+    def _files(self, root: Path) -> set[str]:
+        found: set[str] = set()
         count = 0
-        for folder, _, names in os.walk(root, followlinks=False):
-            for name in names:
-                path = os.path.relpath(os.path.join(folder, name), root)
-                if any(fnmatch.fnmatch(path, pattern) for pattern in self.ignore):
-                    continue
-                count += 1
-                if count > self.max_files:
-                    raise UnreadableState(f"there are more than {self.max_files} files")
-                if stat.S_ISREG(os.lstat(os.path.join(folder, name)).st_mode):
-                    yield path
+        waiting = [""]
+        while waiting:
+            folder = waiting.pop()
+            if folder.count("/") > DEPTH:
+                raise UnreadableState(f"directories are nested more than {DEPTH} deep")
+            for entry in _listed(root, folder):
+                path = folder + entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(f"{path}/")
+                elif not any(fnmatch.fnmatch(path, pattern) for pattern in self.ignore):
+                    count += 1
+                    if count > self.max_files:
+                        raise UnreadableState(f"there are more than {self.max_files} files")
+                    if entry.is_file(follow_symlinks=False):
+                        found.add(path)
+        return found
+
+
+def _listed(root: Path, folder: str) -> list[os.DirEntry[str]]:
+    """What is in a directory below `root`; nothing where there is no `root`."""
+    try:
+        with os.scandir(root / folder) as entries:
+            return list(entries)
+    except OSError as error:
+        if error.errno in _MACHINES:
+            raise
+        if not folder and isinstance(error, FileNotFoundError | NotADirectoryError):
+            return []
+        raise UnreadableState(f"there is a directory that cannot be listed: {error.strerror}") from None
 
 
 def _read_file(path: Path, limit: int) -> bytes | None:
     """The content, or None: a link, something else than a file, or too large."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
+    except OSError as error:
+        if error.errno in _MACHINES:
+            raise
         return None
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)
@@ -224,12 +286,16 @@ def _read_file(path: Path, limit: int) -> bytes | None:
     return content if len(content) <= limit else None
 
 
-def _changes(before: Tables, after: Tables) -> Counter[tuple[str, str, Row]]:
+Change = tuple[str, str, Row]
+"""What is done, in which table, to which row; without columns, it is the table itself."""
+
+
+def _changes(before: Tables, after: Tables) -> Counter[Change]:
     """What has to be done to `before` to make it `after`: rows to insert and to delete, tables to make and to drop."""
-    found: Counter[tuple[str, str, Row]] = Counter()
+    found: Counter[Change] = Counter()
     for table in before.keys() | after.keys():
         if (table in before) != (table in after):
-            found["insert" if table in after else "delete", table, ("the table",)] += 1
+            found["insert" if table in after else "delete", table, ((), ())] += 1
         old, new = before.get(table, Counter()), after.get(table, Counter())
         for kind, rows in (("insert", new - old), ("delete", old - new)):
             for row, count in rows.items():
@@ -237,14 +303,16 @@ def _changes(before: Tables, after: Tables) -> Counter[tuple[str, str, Row]]:
     return found
 
 
-def _tell(changes: Mapping[tuple[str, str, Row], int], what: str, *, cells: bool = True) -> str:
+def _tell(changes: Mapping[Change, int], what: str, *, cells: bool = True) -> str:
     """Some changes in words; without `cells` where they tell of what is expected, which is private."""
     said = []
-    for kind, table, row in islice(changes, 5):
-        shown = [f"{cell[0]}={short(_text(cell[1]))}" for cell in row if isinstance(cell, tuple)] if cells else []
-        said.append(f"{what}{kind} in {table}" + (f": {', '.join(shown)}" if shown else ""))
+    for kind, table, (columns, values) in islice(changes, 5):
+        shown = [f"{cut(column)}={_text(value)}" for column, value in islice(zip(columns, values, strict=True), 20)]
+        said.append(f"{what}{kind} in {cut(table)}" + (f": {', '.join(shown)}" if cells and shown else ""))
     return "; ".join(dict.fromkeys(said))
 
 
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+def _text(value: Cell) -> str:
+    if isinstance(value, bytes):
+        return f"x'{value[:60].hex()}{'…' if len(value) > 60 else ''}'"
+    return short(value[1:]) if value.startswith("'") else value
