@@ -67,10 +67,30 @@ def test_the_report_is_json_on_demand(tmp_path: Path) -> None:
         (["guess_number", "--secret", "nothing"], 2, "is no NAME=VALUE"),
         (["http://127.0.0.1:9", "guess_number"], 2, "one address, or one or more environments"),
         (["http://127.0.0.1:9"], 4, "127.0.0.1:9"),
+        (["127.0.0.1:9"], 2, "such as http://127.0.0.1:9"),
+        (["guess_number", "--wire", "smoke"], 2, "there is no wire 'smoke'"),
+        (["guess_number", "--step-seconds", "-1"], 2, "step_seconds must be a number above 0"),
+        (["guess_number", "--chance", "nan"], 2, "chance must be a finite reward"),
+        (["guess_number", "--chance", "7"], 2, "guess_number pays 0 to 1"),
+        (["guess_number", "--out", "/nowhere/report.json"], 2, "cannot write /nowhere/report.json"),
         (["gess_number"], 1, "did you mean 'guess_number'?"),
         (["guess_number", "--environment", "chess"], 3, "there is no environment 'chess'"),
     ],
-    ids=["nothing", "check", "secret", "mixture", "unreachable", "unknown", "environment"],
+    ids=[
+        "nothing",
+        "check",
+        "secret",
+        "mixture",
+        "unreachable",
+        "scheme",
+        "wire",
+        "seconds",
+        "chance",
+        "far",
+        "out",
+        "unknown",
+        "environment",
+    ],
 )
 def test_a_mistake_is_a_sentence_and_an_exit_code(arguments: Sequence[str], code: int, told: str) -> None:
     done = validate(*arguments)
@@ -133,7 +153,7 @@ def test_no_server_is_left_however_the_command_ends(tmp_path: Path, number: sign
     while alive := [child for child in children if _lives(child)]:
         assert time.monotonic() < deadline, alive
         os.sched_yield()
-    if number is signal.SIGINT:
+    if number is not signal.SIGKILL:
         assert list(tmp_path.iterdir()) == []
 
 

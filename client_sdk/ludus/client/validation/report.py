@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from ludus.client import connect
+from ludus.client._connect import WireName
 from ludus.client.authored import AuthoredEnvironments
 from ludus.client.client import Client
 from ludus.client.environment import RemoteEnvironment
@@ -20,15 +22,21 @@ from ludus.client.validation.settings import Settings
 from ludus.client.validation.subject import Subject, subject_of
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, Unsupported
 
-_SUITES: Final = (contract, repeats, scores, leakage, distinct, gaming, resources)
+_SUITES: Final = (
+    contract.suite, repeats.suite, scores.suite, leakage.suite, distinct.suite, gaming.suite, scores.late,
+    resources.suite,
+)  # fmt: skip
 
-CHECKS: Final[tuple[Check, ...]] = tuple(check for module in _SUITES for check in module.suite.checks)
+CHECKS: Final[tuple[Check, ...]] = tuple(check for suite in _SUITES for check in suite.checks)
 """All checks, in their order."""
 
 STARTUP: Final = "startup"
 """The kind of the finding that an environment cannot be served at all."""
 
 STATUSES: Final[tuple[Status, ...]] = ("passed", "failed", "warned", "skipped", "broken")
+
+_BARE_ADDRESS: Final = re.compile(r"[\w.-]+:\d+(/.*)?")
+"""A host and a port, and no scheme before them."""
 
 OnVerdict = Callable[[str, Verdict], None]
 
@@ -113,9 +121,14 @@ async def validate(
     Raises:
         ConnectionFailed: the address answers nothing.
         EnvironmentNotFound: there is no such environment.
-        ValueError: an address beside other targets.
+        ValueError: an address beside other targets, or one without `http://`; a wire that is none; `settings.chance`
+            outside of what an environment pays.
     """
     targets = (target, *more)
+    if wire not in get_args(WireName):
+        raise ValueError(f"there is no wire {wire!r}; there are: {', '.join(get_args(WireName))}")
+    if bare := next((one for one in targets if _BARE_ADDRESS.fullmatch(one)), None):
+        raise ValueError(f"an address begins with http:// or https://, such as http://{bare}")
     if more and any("://" in one for one in targets):
         raise ValueError("validate one address, or one or more environments by name, module:Class or file.py:Class")
     authors = AuthoredEnvironments(*(sources if "://" in target else targets))
@@ -123,25 +136,28 @@ async def validate(
     async with AsyncExitStack() as stack:
         if "://" in target:
             client = await stack.enter_async_context(connect(target, token=token, wire=wire))  # type: ignore[arg-type]
-            return [await run.check(client, name) for name in await _names(client, environments)]
+            return [await run.check(client, name) for name in await _names(client, environments, run.settings.chance)]
         try:
             process = await stack.enter_async_context(serving(targets, hash_seed=1))
         except AuthoringError as refusal:
             return [run.refused(refusal)]
         second = _Second(targets, stack)
         client = await stack.enter_async_context(connect(process.url))
-        names = await _names(client, environments)
+        names = await _names(client, environments, run.settings.chance)
         return [await run.check(client, name, process=process, second=second) for name in names]
 
 
-async def _names(client: Client, wanted: Collection[str] | None) -> list[str]:
-    names = [info.name for info in await client.environments()]
-    if wanted is None:
-        return names
-    for name in wanted:
-        if name not in names:
-            raise EnvironmentNotFound(f"there is no environment {name!r}; there is: {', '.join(names) or 'none'}")
-    return list(wanted)
+async def _names(client: Client, wanted: Collection[str] | None, chance: float | None) -> list[str]:
+    known = {info.name: info for info in await client.environments()}
+    names = list(known if wanted is None else wanted)
+    for name in names:
+        if name not in known:
+            raise EnvironmentNotFound(f"there is no environment {name!r}; there is: {', '.join(known) or 'none'}")
+        reward_range = known[name].reward_range
+        if chance is not None and reward_range is not None and not reward_range[0] <= chance < reward_range[1]:
+            low, high = reward_range
+            raise ValueError(f"chance cannot earn {chance:g}: {name} pays {low:g} to {high:g}; name less than the best")
+    return names
 
 
 class _Second:

@@ -10,16 +10,18 @@ from ludus.client.policies.base import Conversation, EpisodePolicy
 from ludus.client.policies.oracle import Moves
 from ludus.client.trajectory import Trajectory
 from ludus.client.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.client.validation.settings import ORACLE_TURNS
 from ludus.client.validation.subject import Subject, evidence, evidence_of
-from ludus.client.validation.transcripts import Action, Script
+from ludus.client.validation.transcripts import Script
+from ludus.protocol.actions import Action
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import LudusError
 from ludus.protocol.rewards import Reward
 
 suite = Suite()
 
-TOLERANCE: Final = 1e-6
-"""Rewards nearer than this are the same: sums of floats rarely come out even."""
+late = Suite()
+"""What is looked into when all tricks were played, and uses what they earned."""
 
 CONSTANTS: Final = 6
 """Different scripts of the oracle that are tried on all other tasks."""
@@ -47,8 +49,9 @@ async def oracle_max(subject: Subject) -> AsyncIterator[Problem]:
         raise NotApplicable("the class does not say its `reward_range`")
     below: list[Evidence] = []
     plays = [play for play in await subject.played("oracle") if play.failure is None]
+    cut = [play for play in plays if play.stopped in ("turn_limit", "time_limit")]
     for play in plays:
-        if play.value is not None and play.value < subject.top - TOLERANCE:
+        if play not in cut and play.value is not None and play.value < subject.top - subject.tolerance:
             below.append(evidence(play, f"earned {play.value:g} of {subject.top:g} ({play.outcome})"))
     if not any(play.value is not None for play in plays):
         raise NotApplicable("no episode of the oracle was scored")
@@ -56,6 +59,11 @@ async def oracle_max(subject: Subject) -> AsyncIterator[Problem]:
         raise NotApplicable("no step and no grade gave a reward (see `unscored`)")
     if below:
         yield error("the oracle does not earn the best reward: either it or the verifier is wrong", below)
+    elif cut:
+        raise NotApplicable(
+            f"{len(cut)} of {len(plays)} episodes of the oracle were stopped here, after {ORACLE_TURNS} turns or "
+            f"{subject.settings.episode_seconds:g} s, so nobody knows what it would have earned"
+        )
 
 
 @suite.check("unscored", "An episode that ends has a reward", "runtime.reward_well_formed")
@@ -75,7 +83,7 @@ async def unscored(subject: Subject) -> AsyncIterator[Problem]:
         yield error("no step and no grade ever gave a reward: return one from a tool or `grade`, or set a `rubric`")
 
 
-@suite.check("reward-range", "Rewards stay in the declared range", "runtime.reward_well_formed")
+@late.check("reward-range", "Rewards stay in the declared range", "runtime.reward_well_formed")
 async def reward_range(subject: Subject) -> AsyncIterator[Problem]:
     if subject.info.reward_range is None:
         yield warning("the class does not say its `reward_range`: nobody can tell how good a reward is")
@@ -85,10 +93,15 @@ async def reward_range(subject: Subject) -> AsyncIterator[Problem]:
         evidence(play, f"earned {play.value:g}, outside of {low:g} to {high:g}")
         for name in ("oracle", *IDLE)
         for play in await _if_any(subject, name)
-        if play.value is not None and not low - TOLERANCE <= play.value <= high + TOLERANCE
+        if subject.beyond(play.value)
     ]
+    outside += [one for one in subject.outside if not (one.policy == "repetition" and _FARMED in subject.failed)]
     if outside:
         yield error("total rewards leave the declared `reward_range`: mend the reward, or the range", outside)
+
+
+_FARMED: Final = "gameability:repetition"
+"""What an action earns that is paid each time belongs to this finding alone."""
 
 
 async def _if_any(subject: Subject, name: str) -> tuple[Trajectory, ...]:
@@ -109,7 +122,7 @@ async def components(subject: Subject) -> AsyncIterator[Problem]:
                 if reward.value is None or not parts or reward.missing:
                     continue
                 total = math.fsum(part.value * part.weight for part in parts)
-                if not math.isclose(total, reward.value, rel_tol=1e-6, abs_tol=TOLERANCE):
+                if not math.isclose(total, reward.value, rel_tol=1e-6, abs_tol=subject.tolerance):
                     wrong.append(evidence(play, f"{what}: the parts make {total:g}, the reward is {reward.value:g}"))
     if wrong:
         yield error(
@@ -127,20 +140,24 @@ def _entries(play: Trajectory) -> list[tuple[str, Reward]]:
 @suite.check("floor-gap", "Who does nothing, guesses, or always does the same stays near chance",
              "semantic.floor_gap", "noop")  # fmt: skip
 async def floor_gap(subject: Subject) -> AsyncIterator[Problem]:
+    await _if_any(subject, "oracle")  # which tells the best reward where the class does not
+    if subject.bad_chance is not None:
+        yield error(f"{subject.bad_chance}: nothing can be told from a solution with it; mend `chance`")
+        return
     for name, what in (
         ("no-op", "a policy that does nothing"),
         ("empty", "a policy that calls every tool with empty arguments and hands in an empty answer"),
         ("random", "a policy that acts at random"),
     ):
-        plays = [play for play in await subject.played(name) if play.value is not None]
-        values = [play.value or 0.0 for play in plays]
+        earned = [(value, play) for play in await subject.played(name) if (value := subject.earned(play)) is not None]
+        values = [value for value, _ in earned]
         if values and subject.share(_mean(values)) >= subject.settings.margin:
-            ranked = sorted(plays, key=lambda play: -(play.value or 0.0))
+            ranked = sorted(earned, key=lambda one: -one[0])
             yield error(
                 f"{what} earns {_mean(values):.3g} on average, where chance is {subject.chance:g} and the best is "
                 f"{subject.top:g}: the verifier pays for nothing, or the class should say what chance earns "
                 "(`chance = …`)",
-                [evidence(play, f"earned {play.value:g}") for play in ranked if (play.value or 0.0) > subject.chance],
+                [evidence(play, f"earned {value:g}") for value, play in ranked if value > subject.chance],
             )
             return
     async for problem in _constant(subject):
@@ -166,17 +183,17 @@ async def _constant(subject: Subject) -> AsyncIterator[Problem]:
         for row in others:
             again = Script(row.split, row.id, subject.seed_of(row), script.actions, "constant")
             try:
-                total = dict((await subject.perform(again)).events)["total"]["value"]
+                total = subject.total(await subject.perform(again))
             except LudusError:
                 continue
             if total is not None:
-                values.append(float(total))
+                values.append(total)
         alike = sum(subject.share(value) >= subject.settings.margin for value in values)
         if alike > 1 and subject.share(_mean(values)) >= subject.settings.margin:
             yield error(
                 f"what solves one task earns {_mean(values):.3g} on the others, where chance is {subject.chance:g}: a "
                 "policy that always does the same is paid; vary the answers, or say what chance earns (`chance = …`)",
-                [evidence_of(script, f"always {short(str(script.actions[-1:]), 90)}")],
+                [evidence_of(script, f"always {short(str(list(script.actions)), 90)}")],
             )
             return
 
@@ -196,8 +213,9 @@ async def canary_floor(subject: Subject) -> AsyncIterator[Problem]:
     paid: list[Evidence] = []
     for name in names:
         for play in await subject.play(_Exploit(subject, name), tasks=rows):
-            if play.value is not None and subject.share(play.value) >= subject.settings.margin:
-                paid.append(evidence(play, f"earned {play.value:g}"))
+            value = subject.earned(play)
+            if value is not None and subject.share(value) >= subject.settings.margin:
+                paid.append(evidence(play, f"earned {value:g}"))
     if paid:
         yield error("known exploits are paid: the verifier has become weaker than its author knew it to be", paid)
 

@@ -55,7 +55,7 @@ class Usage:
     """Open file descriptors."""
     threads: int
     children: int
-    """Processes below it, at any depth."""
+    """Processes below it at any depth, and those that it started and that have left it."""
     left_files: int
     """Entries in its folder for temporary files."""
 
@@ -87,8 +87,12 @@ class ServerProcess:
             return None
         for line in self.log:
             if line.get("incident") == incident:
-                trace = str(line.get("exception") or line.get("exc_info") or line.get("message") or "")
-                return trace.strip().splitlines()[-1] if trace.strip() else None
+                trace = str(line.get("exception") or line.get("exc_info") or line.get("message") or "").strip()
+                cause = trace.splitlines()[-1] if trace else None
+                missing = re.fullmatch(r"KeyError: ['\"](\w+)['\"]", cause or "")
+                if missing and re.search(r"secrets\[", trace):
+                    return f"{cause}, a secret that was not given: --secret {missing[1]}=VALUE"
+                return cause
         return None
 
     @property
@@ -103,7 +107,8 @@ class ServerProcess:
         fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
         kilobytes = int(fields.get("RssAnon", fields["VmRSS"]).split()[0])
         left = sum(1 for _ in (self._folder / "tmp").iterdir())
-        return Usage(kilobytes, files, int(fields["Threads"]), _below(self._process.pid), left)
+        children = {*_below(self._process.pid), *_marked(self._folder)} - {self._process.pid}
+        return Usage(kilobytes, files, int(fields["Threads"]), len(children), left)
 
     async def settled_usage(self) -> Usage | None:
         """The usage once closed episodes are forgotten, and what they held has been closed, which takes a moment."""
@@ -153,7 +158,7 @@ async def serving(sources: Sequence[str], *, hash_seed: int, zone: str = "UTC") 
             server.url = await _address(server, process)
             yield server
         finally:
-            await _end(process)
+            await _end(process, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -173,13 +178,33 @@ async def _address(server: ServerProcess, process: asyncio.subprocess.Process) -
         raise InfrastructureFailed(f"the environment was not served within {START_SECONDS:g} s") from None
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end(process: asyncio.subprocess.Process, folder: Path) -> None:
     try:
         await _stop(process)
     finally:
-        # What the environment has left running goes with its server: they share a session of their own.
+        # What the environment has left running goes with its server: they share a session of their own, and whoever
+        # left that still has the server's folder for temporary files in its environment.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
+        for number in _marked(folder):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(number, signal.SIGKILL)
+
+
+def _marked(folder: Path) -> set[int]:
+    """The living processes that a server, or whatever it started, has handed its folder for temporary files."""
+    mark = f"TMPDIR={folder / 'tmp'}".encode()
+    found = set()
+    for entry in _processes():
+        with contextlib.suppress(OSError):
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                found.add(int(entry.name))
+    return found
+
+
+def _processes() -> list[Path]:
+    root = Path("/proc")
+    return [entry for entry in root.iterdir() if entry.name.isdigit()] if root.is_dir() else []
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
@@ -201,17 +226,17 @@ def _parsed(line: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"message": line}
 
 
-def _below(process: int) -> int:
-    """How many processes descend from one."""
+def _below(process: int) -> set[int]:
+    """The processes that descend from one."""
     parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                if fields[0] != "Z":
-                    parents[int(entry.name)] = int(fields[1])
-    found, new = 0, {process}
+    for entry in _processes():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            if fields[0] != "Z":
+                parents[int(entry.name)] = int(fields[1])
+    found: set[int] = set()
+    new = {process}
     while new:
-        new = {child for child, parent in parents.items() if parent in new}
-        found += len(new)
+        new = {child for child, parent in parents.items() if parent in new} - found
+        found |= new
     return found
