@@ -1,4 +1,4 @@
-"""Control groups of version 2, in a directory that stands for their file system: what is written, and what is read.
+"""Control groups, in a directory that stands for their file system: what is written, and what is read.
 
 What the kernel makes of it is proved by the attacks, on machines whose groups are of that version.
 """
@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from ludus.server.sandbox import cgroups
-from ludus.server.sandbox.cgroups import Groups, Meter, Usage
+from ludus.server.sandbox.cgroups import Group, Groups, Meter, Usage
+from ludus.server.sandbox.inside.command import Tree
+from ludus.server.sandbox.owner import owner_of
 
 
 @pytest.fixture
@@ -59,11 +61,46 @@ def test_broken_limits_are_read_from_the_events(root: Path) -> None:
 def test_groups_of_the_living_stay_when_those_of_the_dead_are_removed(root: Path) -> None:
     groups = Groups.find()
     assert groups is not None
-    dead, own = root / "app" / "ludus-999999999-1-abc", groups.new()
+    dead, own = root / "app" / f"{owner_of(999_999_999)}-abc", groups.new()
     dead.mkdir()
     own._memory.mkdir()
     assert groups.sweep() == 1
     assert (dead.exists(), own._memory.exists()) == (False, True)
+
+
+def test_groups_of_version_1_are_made_where_memory_tasks_and_time_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controllers = ["memory", "pids", "cpuacct"]
+    for name in controllers:
+        (tmp_path / name / "app").mkdir(parents=True)
+    monkeypatch.setattr(cgroups, "_ROOT", tmp_path)
+    monkeypatch.setattr(cgroups, "_memberships", lambda: ((name, "app") for name in controllers))
+    groups = Groups.find()
+    assert groups is not None
+    group = groups.new()
+    group.make(96 << 20, 26)
+    group.add(1234)
+    places = [place for name in controllers for place in (tmp_path / name / "app").glob(group._memory.name)]
+    assert [(place / "cgroup.procs").read_text(encoding="ascii") for place in places] == ["1234"] * 3
+    assert (places[0] / "memory.limit_in_bytes").read_text(encoding="ascii") == str(96 << 20)
+    controllers.remove("cpuacct")
+    assert Groups.find() is None
+
+
+@pytest.mark.parametrize(("version", "name", "text"), [(2, "cpu.stat", "usage_usec {0}\nuser_usec 1\n"),
+                                                       (1, "cpuacct.usage", "{0}000\n")])  # fmt: skip
+def test_the_time_of_a_command_is_what_its_group_counted_meanwhile(
+    tmp_path: Path, version: int, name: str, text: str
+) -> None:
+    group = Group({"memory": tmp_path, "pids": tmp_path, "cpuacct": tmp_path}, version)
+    (tmp_path / name).write_text(text.format(1_000_000), encoding="ascii")
+    meter = group.meter()
+    tree = Tree(alone=True, meter=meter)
+    (tmp_path / name).write_text(text.format(9_000_000), encoding="ascii")
+    used = tree.cpu()
+    os.close(meter)
+    assert 7.0 < used <= 8.0  # less what this process used in between
 
 
 def test_what_a_container_uses_is_read_where_its_own_group_is(root: Path) -> None:
