@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,7 +21,16 @@ from ludus.server.rewards.verdict import Verdict
 TEXT_CHARS: Final = 100_000
 """Longer answers are not searched: they earn 0."""
 
+_LOOP_SECONDS: Final = 0.005
+"""How long a pattern is searched for on the event loop, before a thread does it."""
+
 _ARTICLES: Final = re.compile(r"\b(a|an|the)\b")
+_SEPARATORS: Final = regex.compile(
+    r"(?:(?!(?<!\w)-(?=\d)|(?<=\d)[.,/:](?=\d)|(?<=\d)%|(?<=\p{L})\#)[\p{P}\p{C}\p{Z}])+"
+)
+"""Punctuation, control characters and white space, but for a sign, what stands between digits, 5% and C#."""
+_MARKS: Final = regex.compile(r"(\p{M}{30})\p{M}+")
+"""More marks on one letter than any language has (UAX #15, stream-safe text): sorting them takes quadratic time."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +49,10 @@ class Exact(Check):
 
 @dataclass(frozen=True)
 class Normalised(Check):
-    """1 when the answer is the expected text but for case, punctuation, articles, white space and Unicode's forms."""
+    """1 when the answer is the expected text but for case, punctuation, articles, white space and Unicode's forms.
+
+    A sign, and what stands between digits, is no punctuation: -5 is not 5, and 1/2 not 1.2.
+    """
 
     expected: Of[str | Sequence[str]]
     of: Of[str] = answer_of
@@ -78,17 +91,26 @@ class Pattern(Check):
             raise AuthoringError(f"{self.pattern!r} is no regular expression: {error}") from None
         object.__setattr__(self, "_compiled", compiled)
 
-    def check(self, attempt: Attempt) -> Verdict:
+    def check(self, attempt: Attempt) -> Verdict | Awaitable[Verdict]:
         """Search."""
         said = resolve(self.of, attempt)
         if len(said) > TEXT_CHARS:
             return Verdict(0.0, f"the answer has {len(said)} characters")
-        search = self._compiled.fullmatch if self.whole else self._compiled.search
         try:
-            found = search(said.strip() if self.whole else said, timeout=self.seconds, concurrent=True)
+            return self._search(said, min(_LOOP_SECONDS, self.seconds))
+        except TimeoutError:
+            return self._search_long(said)
+
+    def _search(self, said: str, seconds: float) -> Verdict:
+        search = self._compiled.fullmatch if self.whole else self._compiled.search
+        found = search(said.strip() if self.whole else said, timeout=seconds, concurrent=True)
+        return Verdict(float((found is not None) == self.present), f"found {short(found[0])}" if found else "not found")
+
+    async def _search_long(self, said: str) -> Verdict:
+        try:
+            return await asyncio.to_thread(self._search, said, self.seconds)
         except TimeoutError:
             return Verdict(0.0, f"the search took longer than {self.seconds:g} s")
-        return Verdict(float((found is not None) == self.present), f"found {short(found[0])}" if found else "not found")
 
 
 @dataclass(frozen=True)
@@ -146,10 +168,13 @@ class Numeric(Check):
 
 
 def normalise(text: str) -> str:
-    """Text without what people write differently: case, punctuation, English articles, white space, Unicode forms."""
-    text = unicodedata.normalize("NFKC", text).casefold()
-    text = "".join(" " if unicodedata.category(char)[0] in "PCZ" else char for char in text)
-    return " ".join(_ARTICLES.sub(" ", text).split())
+    """Text without what people write differently: case, punctuation, English articles, white space, Unicode forms.
+
+    Where nothing else is left, articles (`A` of a multiple choice), or else the punctuation, are what it is.
+    """
+    text = unicodedata.normalize("NFKC", _MARKS.sub(r"\1", text)).casefold().replace("\N{MINUS SIGN}", "-")
+    words = _SEPARATORS.sub(" ", text).strip()
+    return " ".join(_ARTICLES.sub(" ", words).split()) or words or text.strip()
 
 
 def short(text: str) -> str:
