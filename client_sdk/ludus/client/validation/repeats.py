@@ -36,6 +36,9 @@ async def _twice(subject: Subject) -> list[tuple[Script, Transcript, Transcript]
     """What comes of playing the scripts alone, twice; without those that break, of which `crash` tells."""
     if not subject.info.seedable:
         raise NotApplicable("the environment takes no seed (`seedable = False`)")
+    noise = subject.authored.cls.noise if subject.authored is not None else None
+    if noise is not None and noise.per_episode and noise.rate:
+        raise NotApplicable("its noise is another one in each episode (`per_episode`); validate it without noise, too")
 
     async def play() -> list[tuple[Script, Transcript, Transcript]]:
         found = []
