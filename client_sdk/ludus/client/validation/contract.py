@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+from ludus.client.policies import RandomPolicy
 from ludus.client.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.client.validation.subject import Subject, evidence
 from ludus.client.validation.transcripts import Script, perform, prompt_of
@@ -217,14 +218,15 @@ async def _understood(subject: Subject) -> set[str]:
 @suite.check("endless", "An episode comes to an end, whatever the policy does", "static.timeout_ceiling",
              "runtime.resource_bounds")  # fmt: skip
 async def endless(subject: Subject) -> AsyncIterator[Problem]:
-    rows = subject.few(1)
-    if not rows:
+    if not subject.tasks:
         raise NotApplicable("there are no tasks")
-    if not subject.info.tools:
+    rows = [row for row in subject.few(4) if await subject.tools_of(row)]
+    if not rows:
         raise NotApplicable("without tools, the final message ends every episode")
-    limits = (await _limits(subject, rows[0])) if rows else None
+    limits = await _limits(subject, rows[0])
     if limits is not None and limits.max_steps is None and limits.seconds is None:
-        stuck = [play for play in await subject.played("random") if play.stopped == "turn_limit"]
+        plays = await subject.play(RandomPolicy(subject.settings.seed, answers=0), tasks=rows)
+        stuck = [play for play in plays if play.stopped == "turn_limit"]
         if stuck:
             yield warning(
                 f"episodes go on after {subject.settings.turns} turns and have no limit: set "

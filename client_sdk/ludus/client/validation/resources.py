@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from itertools import pairwise
+from typing import Any, Final, TypeVar
 
-from ludus.client.policies import RandomPolicy
+from ludus.client.policies import Policy, RandomPolicy
 from ludus.client.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
-from ludus.client.validation.served import Usage
+from ludus.client.validation.policies import NoOp
+from ludus.client.validation.served import ServerProcess, Usage
 from ludus.client.validation.subject import Subject, evidence, evidence_of
-from ludus.client.validation.transcripts import Performance
+from ludus.client.validation.transcripts import Performance, Script
 from ludus.protocol.errors import LudusError
+
+T = TypeVar("T")
 
 suite = Suite()
 
 ROUNDS: Final = 30
-"""Episodes of a measurement of what is left behind; so many warm the server up before."""
+"""Episodes of each policy in a measurement of what is left behind; so many warm the server up before."""
 
 LEAK: Final = 0.5
 """So many files, processes, threads or temporary files per episode are a leak, and not a pool that fills."""
@@ -54,32 +58,45 @@ async def crash(subject: Subject) -> AsyncIterator[Problem]:
 async def blocking(subject: Subject) -> AsyncIterator[Problem]:
     held: list[Evidence] = []
     for script in await subject.scripts(each=2):
-        running = await Performance.begin(subject.environment, script, subject.settings.secrets)
-        async with running.episode:
-            going = True
-            while going and not held:
-                stall, took, going = await _watched(subject, running)
-                if took >= SLOW and stall >= 0.5 * took:
-                    held.append(evidence_of(script, f"an action of {took:.2f} s held the server up for {stall:.2f} s"))
+        # Twice: a busy machine can hold a server up once.
+        if await _stalled(subject, script) and (told := await _stalled(subject, script)):
+            held.append(evidence_of(script, told))
+            break
     if held:
         yield error(
-            "the whole server waits while a tool works: an `async def` tool must await, and a `def` tool with "
+            "the whole server waits while an episode works: an `async def` must await, and a `def` with "
             "`blocking = False` or `inline=True` must be quick; drop those, or move the work to a thread",
             held,
         )
 
 
-async def _watched(subject: Subject, running: Performance) -> tuple[float, float, bool]:
-    """The longest wait of another request while an action ran, the action's seconds, and whether more follow."""
+async def _stalled(subject: Subject, script: Script) -> str | None:
+    """What in an episode holds the server up, in words."""
+    beginning = Performance.begin(subject.environment, script, subject.settings.secrets)
+    told, running = await _watched(subject, "the start", beginning)
+    async with running.episode:
+        going = True
+        while going and told is None:
+            told, going = await _watched(subject, "an action", running.act())
+        if told is None:
+            told, _ = await _watched(subject, "the end", running.finish())
+    return told
+
+
+async def _watched(subject: Subject, what: str, work: Coroutine[Any, Any, T]) -> tuple[str | None, T]:
+    """How long another request waited while something ran, in words where that was too long; and what came of it."""
     longest = 0.0
     began = time.perf_counter()
-    action = asyncio.create_task(running.act())
-    while not action.done():
+    task = asyncio.create_task(work)
+    while not task.done():
         before = time.perf_counter()
         await subject.environment.splits()
         longest = max(longest, time.perf_counter() - before)
-        await asyncio.wait((action,), timeout=PING_SECONDS)
-    return longest, time.perf_counter() - began, await action
+        await asyncio.wait((task,), timeout=PING_SECONDS)
+    took = time.perf_counter() - began
+    held = took >= SLOW and longest >= 0.5 * took
+    told = f"{what}, of {took:.2f} s, held the server up for {longest:.2f} s" if held else None
+    return told, await task
 
 
 @suite.check("latency", "Starts and steps are quick enough to train with", "semantic.resource_envelope",
@@ -128,7 +145,7 @@ async def teardown(subject: Subject) -> AsyncIterator[Problem]:
     process = subject.process
     if process is None:
         raise NotApplicable("this needs the server's process, which is ours for names and classes, not for addresses")
-    before, after = await subject.once("usage", lambda: _measured(subject))
+    usages = await subject.once("usage", lambda: _measured(subject))
     failed = {
         str(line.get("exception", line.get("message"))).strip().splitlines()[-1]
         for line in process.log
@@ -138,16 +155,23 @@ async def teardown(subject: Subject) -> AsyncIterator[Problem]:
     }
     if failed:
         yield error("`teardown` fails: what it should have freed stays", [Evidence(short(why)) for why in failed])
-    for what, one, other in (
-        ("open files", before.files, after.files),
-        ("processes", before.children, after.children),
-        ("threads", before.threads, after.threads),
-        ("temporary files", before.left_files, after.left_files),
+    for what, counts in (
+        ("open files", [usage.files for _, usage in usages]),
+        ("processes", [usage.children for _, usage in usages]),
+        ("threads", [usage.threads for _, usage in usages]),
+        ("temporary files", [usage.left_files for _, usage in usages]),
     ):
-        if other - one >= LEAK * ROUNDS:
+        names = [name for name, _ in usages[1:]]
+        left = [
+            Evidence(f"{one} before {ROUNDS} episodes, {other} after them", policy=name)
+            for name, (one, other) in zip(names, pairwise(counts), strict=True)
+            if other - one >= LEAK * ROUNDS
+        ]
+        if left:
             yield error(
-                f"episodes leave {what} behind: free in `teardown` what `setup` and the tools take",
-                [Evidence(f"{one} before {ROUNDS} episodes, {other} after them")],
+                f"episodes leave {what} behind: free in `teardown` what `setup` and the tools take, and what `grade` "
+                "takes in the end",
+                left,
             )
 
 
@@ -155,36 +179,48 @@ async def teardown(subject: Subject) -> AsyncIterator[Problem]:
 async def memory(subject: Subject) -> AsyncIterator[Problem]:
     if subject.process is None:
         raise NotApplicable("this needs the server's process, which is ours for names and classes, not for addresses")
-    before, after = await subject.once("usage", lambda: _measured(subject))
-    each = (after.kilobytes - before.kilobytes) / ROUNDS
+    usages = await subject.once("usage", lambda: _measured(subject))
+    before, after, episodes = usages[0][1], usages[-1][1], ROUNDS * (len(usages) - 1)
+    each = (after.kilobytes - before.kilobytes) / episodes
     subject.measured["episode_kilobytes"] = round(max(0.0, each), 1)
     subject.measured["server_kilobytes"] = after.kilobytes
     if each >= subject.settings.episode_kilobytes:
         yield error(
             "episodes leave memory behind: keep what belongs to one in `self`, and no list or cache that only grows",
-            [Evidence(f"{each:.0f} KB for each of {ROUNDS} episodes; {after.kilobytes // 1024} MB in all")],
+            [Evidence(f"{each:.0f} KB for each of {episodes} episodes; {after.kilobytes // 1024} MB in all")],
         )
 
 
-async def _measured(subject: Subject) -> tuple[Usage, Usage]:
-    """What the process holds after some episodes, and after as many more."""
+async def _measured(subject: Subject) -> list[tuple[str, Usage]]:
+    """What the process holds after some episodes to warm up, and then after as many more of each policy."""
     assert subject.process is not None
-    rows = subject.few(10)
-    if not rows:
+    if not subject.few(1):
         raise NotApplicable("there are no tasks")
-    found: list[Usage] = []
-    for _ in range(2):
-        # Twice the rounds to warm up, once to measure: allocators grow in strides.
-        await _rounds(subject, rows, ROUNDS if found else 2 * ROUNDS)
-        usage = await subject.process.settled_usage()
-        if usage is None:
-            raise NotApplicable("this system does not tell what a process holds (there is no /proc)")
-        found.append(usage)
-    return found[0], found[1]
+    seed, oracle = subject.settings.seed, subject.oracle
+    policies: dict[str, Callable[[int], Policy]] = {
+        "random": lambda start: RandomPolicy(seed + start),
+        "no-op": lambda start: NoOp(),
+    }
+    if oracle is not None and subject.has_oracle:
+        policies["oracle"] = lambda start: oracle
+    # To warm up, random ones twice: allocators grow in strides.
+    for name in ("random", *policies):
+        await _rounds(subject, policies[name])
+    found = [("", await _settled(subject.process))]
+    for name, policy in policies.items():
+        await _rounds(subject, policy)
+        found.append((name, await _settled(subject.process)))
+    return found
 
 
-async def _rounds(subject: Subject, rows: Sequence[object], count: int) -> None:
-    chosen = subject.few(count)
-    for start in range(0, count, len(chosen)):
-        part = chosen[: count - start]
-        await subject.play(RandomPolicy(subject.settings.seed + start), tasks=part)
+async def _settled(process: ServerProcess) -> Usage:
+    usage = await process.settled_usage()
+    if usage is None:
+        raise NotApplicable("this system does not tell what a process holds (there is no /proc)")
+    return usage
+
+
+async def _rounds(subject: Subject, policy: Callable[[int], Policy]) -> None:
+    chosen = subject.few(10)
+    for start in range(0, ROUNDS, len(chosen)):
+        await subject.play(policy(start), tasks=chosen[: ROUNDS - start])
