@@ -113,7 +113,7 @@ class RunResult:
     """The limit that ended it, by the name it has in `Limits`."""
     seconds: float
     cpu_seconds: float
-    """Processor time of all its processes that were seen to end."""
+    """Processor time of all its processes; without control groups, as far as they were waited for or seen."""
     peak_memory: int
     """Bytes: the largest process, or the largest sum that was seen."""
     stdout_truncated: bool = False
@@ -196,7 +196,7 @@ class Sandbox(Protocol):
             What came of it. A program that cannot be started has exit code 127 or 126, as in a shell.
 
         Raises:
-            SandboxFileError: there is no directory `cwd`.
+            SandboxFileError: there is no directory `cwd`, or it is not below the work directory.
             SandboxFailed: the box is gone.
         """
         ...

@@ -43,8 +43,7 @@ class Tree:
         """What the control group tells, less this process's own."""
         words = os.pread(self._meter, 256, 0).split()
         used = int(words[1]) / 1e6 if words[0] == b"usage_usec" else int(words[0]) / 1e9
-        own = os.times()
-        return used - own.user - own.system
+        return used - time.process_time()
 
     def cpu(self) -> float:
         """Seconds of processor time so far.
