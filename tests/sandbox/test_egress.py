@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 
+import h11
 import pytest
 from origins import OK, Handle, Origin, echo, endless, origin, silent
 
@@ -316,6 +317,78 @@ async def test_a_head_that_is_too_large_is_refused() -> None:
         head = f"GET http://allowed.test:{target.port}/ HTTP/1.1\r\nHost: x\r\nX: " + "a" * 1_000_000
         assert (await asked(port, head)).startswith(b"HTTP/1.1 431 ")
         assert target.connections == 0
+
+
+async def test_a_head_of_too_many_lines_is_refused_in_both_directions() -> None:
+    lines = "".join(f"X-{number}: x\r\n" for number in range(200))
+    async with origin() as target, way_out(*lists(target)) as (_, port):
+        said = await asked(port, f"GET http://allowed.test:{target.port}/ HTTP/1.1\r\nHost: x\r\n{lines}\r\n")
+        assert said.startswith(b"HTTP/1.1 431 ")
+        assert target.connections == 0
+    async with origin(f"HTTP/1.1 200 OK\r\n{lines}\r\n".encode()) as target, way_out(*lists(target)) as (_, port):
+        said = await asked(port, f"GET http://allowed.test:{target.port}/ HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert said.startswith(b"HTTP/1.1 502 ")
+
+
+class Turns:
+    """Counts what the proxy reads in one turn of the event loop."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._now = self.all = self.most = 0
+        real = h11.Connection.next_event
+
+        def counting(connection: h11.Connection) -> object:
+            self._now += 1
+            self.all += 1
+            self.most = max(self.most, self._now)
+            return real(connection)
+
+        monkeypatch.setattr(h11.Connection, "next_event", counting)
+
+    async def watch(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            self._now = 0
+
+
+CRUMBS = b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n"
+"""A body of which every byte is a piece of its own."""
+
+
+async def crumbled(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + CRUMBS)
+    await writer.drain()
+
+
+async def gathered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Tell how much a body has, and in how many bytes it came."""
+    await reader.readuntil(b"\r\n\r\n")
+    body = b""
+    while not body.endswith(b"0\r\n\r\n"):
+        body += await reader.read(65536)
+    answer = b"%d %d" % (body.count(b"x"), len(body))
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(answer), answer))
+    await writer.drain()
+
+
+async def test_bodies_in_crumbs_arrive_in_larger_pieces_and_leave_the_event_loop_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = Turns(monkeypatch)
+    async with origin(gathered) as taker, origin(crumbled) as giver, way_out(*lists(taker), *lists(giver)) as (_, port):
+        post = f"POST http://allowed.test:{taker.port}/ HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        get = f"GET http://allowed.test:{giver.port}/ HTTP/1.1\r\nHost: x\r\n\r\n"
+        watching = asyncio.create_task(turns.watch())
+        sent = await asyncio.gather(*(asked(port, post.encode() + CRUMBS) for _ in range(4)))
+        got = await asyncio.gather(*(asked(port, get) for _ in range(4)))
+        watching.cancel()
+    for one in sent:
+        pieces, size = map(int, one.rpartition(b"\r\n\r\n")[2].split())
+        assert (pieces, size < len(CRUMBS) / 2) == (20_000, True)
+    assert [(one.count(b"x"), len(one) < len(CRUMBS) / 2) for one in got] == [(20_000, True)] * 4
+    assert turns.all > 8 * 20_000
+    assert turns.most < 2_000
 
 
 async def test_a_head_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

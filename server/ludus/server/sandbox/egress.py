@@ -9,7 +9,8 @@ Names are looked up here, checked against the list, and the address that was che
 Requests and answers are read and written anew by h11, so that both sides see the same request.
 
 What passes is bounded: connections, their number at one time, the bytes of a box (`Limits.traffic`), and the time until
-a request is complete. Connections end with the command that made them.
+a request is complete; and so is the share of the event loop's time that goes into reading it. Connections end with the
+command that made them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import asyncio
 import logging
 import re
 import socket
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -42,6 +44,9 @@ _DIAL_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.5
 _LINGER_SECONDS: Final = 1.0
 _CHUNK: Final = 64 * 1024
+_HEADERS: Final = 128
+_SLICE_SECONDS: Final = 0.001
+"""For how long requests and answers are read before others have their turn."""
 _REMEMBERED: Final = 100
 """Destinations that a result tells apart."""
 _HOP_BY_HOP: Final = frozenset({
@@ -81,6 +86,7 @@ class WayOut:
         self._allowed = allowed
         self._room = traffic
         self._resolve = resolve if resolve is not None else look_up
+        self._turns = _Turns()
         self._tasks: dict[asyncio.Task[None], socket.socket] = {}
         self._used: dict[tuple[str, str | None], int] = {}
         self._left = 0
@@ -162,7 +168,7 @@ class WayOut:
         reader, writer = await asyncio.open_connection(sock=connection)
         try:
             try:
-                await self._answer(_Peer(h11.Connection(h11.SERVER, _HEAD_BYTES), reader, writer, self._count))
+                await self._answer(self._peer(h11.Connection(h11.SERVER, _HEAD_BYTES), reader, writer))
             except _Refused as refused:
                 await _explain(reader, writer, refused)
             writer.close()
@@ -171,6 +177,9 @@ class WayOut:
             pass  # one of the two sides is gone, or talks nonsense in the middle of an answer
         finally:
             writer.transport.abort()
+
+    def _peer(self, http: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Peer:
+        return _Peer(http, reader, writer, self._count, self._turns)
 
     async def _answer(self, client: _Peer) -> None:
         if self.spent:
@@ -198,7 +207,7 @@ class WayOut:
             if path is None:
                 await self._tunnel(client, reader, writer)
             else:
-                origin = _Peer(h11.Connection(h11.CLIENT), reader, writer, self._count)
+                origin = self._peer(h11.Connection(h11.CLIENT), reader, writer)
                 await _carry_out(client, origin, _forwarded(request, wanted, path))
         finally:
             writer.transport.abort()
@@ -245,25 +254,62 @@ class WayOut:
             raise EOFError("the limit on traffic was met")
 
 
+class _Turns:
+    """In which a box's connections read what came, one at a time and with pauses.
+
+    However small the pieces are that it comes in: half of the event loop's time, at least, is left to others.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._spent = 0.0
+
+    async def take(self, read: Callable[[], Any]) -> Any:
+        """What `read` returns, when it is its turn."""
+        async with self._lock:
+            if self._spent > _SLICE_SECONDS:
+                await asyncio.sleep(self._spent)
+                self._spent = 0.0
+            began = time.perf_counter()
+            try:
+                return read()
+            finally:
+                self._spent += time.perf_counter() - began
+
+
 class _Peer:
     """One side of a connection that speaks HTTP."""
 
     def __init__(
         self, http: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
-        count: Callable[[int], None],
+        count: Callable[[int], None], turns: _Turns,
     ) -> None:  # fmt: skip
         self.http = http
         self.reader = reader
         self.writer = writer
         self._count = count
+        self._turns = turns
+        self._ahead: Any = None
+        """An event that was met while pieces of a body were joined."""
 
     async def next(self) -> Any:
-        """The next event from that side."""
-        while (event := self.http.next_event()) is h11.NEED_DATA:
-            data = await self.reader.read(_CHUNK)
-            self._count(len(data))
-            self.http.receive_data(data)
-        return event
+        """The next event from that side; the pieces of a body that have come together are one."""
+        body = bytearray()
+        while True:
+            event, self._ahead = self._ahead, None
+            if event is None:
+                event = await self._turns.take(self.http.next_event)
+            if isinstance(event, h11.Data):
+                body += event.data
+            elif body:
+                self._ahead = None if event is h11.NEED_DATA else event
+                return h11.Data(data=bytes(body))
+            elif event is h11.NEED_DATA:
+                data = await self.reader.read(_CHUNK)
+                self._count(len(data))
+                self.http.receive_data(data)
+            else:
+                return event
 
     async def send(self, event: Any) -> None:
         """Pass an event on to that side."""
@@ -275,6 +321,8 @@ def _target(request: h11.Request) -> tuple[Destination, str | None]:
     """Where a request wants to go, and what it wants there; None for a tunnel."""
     if request.http_version not in (b"1.0", b"1.1"):
         raise _Refused(505, "this is HTTP/1.1")
+    if len(request.headers) > _HEADERS:
+        raise _Refused(431, f"there are more than {_HEADERS} headers")
     target = request.target.decode("ascii")
     names = [name for name, _ in request.headers]
     if b"transfer-encoding" in names and b"content-length" in names:
@@ -349,6 +397,8 @@ async def _download(client: _Peer, origin: _Peer) -> None:
         while True:
             event = await origin.next()
             if isinstance(event, h11.Response):
+                if len(event.headers) > _HEADERS:
+                    raise _Refused(502, f"what came back has more than {_HEADERS} headers")
                 begun = True
                 headers = [*_end_to_end(event.headers), (b"connection", b"close")]
                 status, reason = event.status_code, event.reason
