@@ -110,6 +110,7 @@ def test_a_delay_stays_within_its_bounds(seed: int) -> None:
     [
         {"rate": 1.1}, {"rate": -0.1}, {"rate": float("nan")}, {"kinds": ["fire"]}, {"kinds": {}}, {"kinds": []},
         {"kinds": {"delay": -1.0}}, {"kinds": {"delay": 0.0}}, {"kinds": {"delay": float("inf")}}, {"kinds": 3},
+        {"kinds": {"delay": 1e308, "tool_error": 1e308}},
         {"delay_seconds": 0}, {"delay_seconds": 61}, {"keep": 1.0}, {"lines": 0}, {"seed": -1}, {"volume": 3},
     ],
 )  # fmt: skip

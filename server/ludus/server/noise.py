@@ -75,8 +75,8 @@ class Noise(BaseModel):
     @field_validator("kinds")
     @classmethod
     def _some(cls, value: Mapping[NoiseKind, float]) -> Mapping[NoiseKind, float]:
-        if not all(math.isfinite(weight) and weight >= 0 for weight in value.values()) or not sum(value.values()):
-            raise ValueError("weights must be finite, 0 or more, and not all 0")
+        if not all(weight >= 0 for weight in value.values()) or not 0 < sum(value.values()) < math.inf:
+            raise ValueError("weights must be 0 or more, not all 0, and finite together")
         return value
 
     def draw(self, luck: str, step: int) -> Hit | None:

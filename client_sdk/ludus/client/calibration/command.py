@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -180,6 +181,14 @@ def _check(options: Mapping[str, Any]) -> None:
         raise typer.BadParameter("--report needs the server: name its URL and the environment")
     if options["stored"] and options["out"] is not None:
         raise typer.BadParameter("--from plays nothing, so there is nothing to write --out")
+    for name in ("success_at", "price_in", "price_out"):
+        if options[name] is not None and not math.isfinite(options[name]):
+            raise typer.BadParameter(f"--{name.replace('_', '-')} must be a finite number, not {options[name]}")
+    if options["until_width"] is not None and options["max_samples"] < options["samples"]:
+        raise typer.BadParameter(
+            f"--max-samples {options['max_samples']} is less than --samples {options['samples']}: with --until-width "
+            "it says how far a task may be played beyond them"
+        )
     if (options["price_in"] is None) != (options["price_out"] is None):
         raise typer.BadParameter("--price-in and --price-out go together")
     _playing.check_out(options["out"], options["resume"], options["overwrite"])
