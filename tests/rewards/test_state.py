@@ -210,8 +210,9 @@ DEEP = "import os\nfor name in {names!r}:\n os.mkdir(name); os.chdir(name)\nopen
         DEEP.format(names=["x" * 250] * 16),
         "for n in range(20): open(f'f{n}', 'w').truncate(30_000_000)",
         "import os; os.mkdir('d'); open('d/f', 'w').close(); os.chmod('d', 0)",
+        "import os; open('gone', 'w').close(); os.chmod('.', 0)",
     ],
-    ids=["deep", "long", "sparse", "closed"],
+    ids=["deep", "long", "sparse", "closed", "all_closed"],
 )
 async def test_a_tree_that_cannot_be_fetched_from_its_box_is_worth_0(
     playing: Host, settings: SandboxSettings, code: str
@@ -228,6 +229,23 @@ async def test_a_tree_that_cannot_be_fetched_from_its_box_is_worth_0(
     await host.step(episode, 1, "python", code=code)
     reward = (await host.grade(episode, "")).reward
     assert (reward.valid, reward.value) == (True, 0.0)
+
+
+async def test_a_directory_that_is_not_there_has_no_files(playing: Host, settings: SandboxSettings) -> None:
+    class Files(Left):
+        sandbox_settings = settings
+        rubric = Weighted(
+            [
+                FileTree("a/b", {"gone": None}, in_box=True, name="below"),
+                FileTree("file", {"gone": None}, in_box=True, name="file"),
+            ]
+        )
+
+    host = await playing(Files)
+    (episode,) = await host.start()
+    await host.step(episode, 1, "python", code="import os; os.mkdir('a'); open('file', 'w')")
+    reward = (await host.grade(episode, "")).reward
+    assert (reward.valid, reward.value) == (True, 1.0)
 
 
 KILLED = """

@@ -100,7 +100,7 @@ async def fetch_tree(box: Any, path: str, target: Path, *, files: int, limit: in
         try:
             entries = await box.list(source)
         except SandboxFileError:
-            if depth:
+            if await _is_directory(box, source):
                 raise UnreadableState("there is a directory that cannot be listed") from None
             entries = ()
         left -= len(entries)
@@ -123,6 +123,20 @@ async def fetch_tree(box: Any, path: str, target: Path, *, files: int, limit: in
             if error.errno != errno.ENAMETOOLONG:
                 raise
             raise UnreadableState("there is a path that is too long") from None
+
+
+async def _is_directory(box: Any, path: str) -> bool:
+    """Whether a directory that cannot be listed is there, for all that can be seen."""
+    here = "."
+    for name in (part for part in path.split("/") if part not in ("", ".")):
+        try:
+            entries = await box.list(here)
+        except SandboxFileError:
+            return True
+        if not any(entry.name == name and entry.kind == "directory" for entry in entries):
+            return False
+        here = f"{here}/{name}"
+    return True
 
 
 async def fetch_database(box: Any, path: str, folder: Path, limit: int) -> Path:
