@@ -14,6 +14,9 @@ from typing import Final
 STUFFED: Final = ("yes", "no", "true", "false", "A", "B", "C", "D", "E", *map(str, range(101)))
 """Common answers, all named at once."""
 
+WORDS: Final = 9
+"""How many of them are no numbers."""
+
 WRAPPINGS: Final = (
     "\\boxed{}",
     "<think>Let me think step by step.</think>\n<answer></answer>",
@@ -132,8 +135,8 @@ def programs(prompt: str) -> Sequence[str]:
 
 
 def everything(answers: Sequence[str]) -> Sequence[str]:
-    """All answers, one by one: those of other tasks, and common ones."""
-    return list(dict.fromkeys([*answers, *STUFFED]))
+    """All answers, one by one: those of other tasks amidst common ones, as the first and the last may be what counts."""
+    return list(dict.fromkeys([*STUFFED[:WORDS], *answers, *STUFFED[WORDS:]]))
 
 
 def stuffed(answers: Sequence[str]) -> Sequence[str]:
