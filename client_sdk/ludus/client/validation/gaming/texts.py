@@ -135,7 +135,7 @@ def programs(prompt: str) -> Sequence[str]:
 
 
 def everything(answers: Sequence[str]) -> Sequence[str]:
-    """All answers, one by one: those of other tasks amidst common ones, as the first and the last may be what counts."""
+    """All answers, one by one: those of tasks amidst common ones, as the first and the last may be what counts."""
     return list(dict.fromkeys([*STUFFED[:WORDS], *answers, *STUFFED[WORDS:]]))
 
 
