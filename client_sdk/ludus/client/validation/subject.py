@@ -20,6 +20,7 @@ from ludus.client.validation.settings import ORACLE_TURNS, Settings
 from ludus.client.validation.transcripts import Script, Transcript, perform, script_of
 from ludus.protocol.episodes import EnvironmentInfo, SplitInfo, TaskRow, ToolSpec
 from ludus.protocol.errors import LudusError, NotFound
+from ludus.protocol.lifecycle import EndReason
 
 T = TypeVar("T")
 
@@ -28,6 +29,9 @@ TOLERANCE: Final = 1e-6
 
 ROUNDING: Final = 1e-12
 """The share of the largest reward that floats are off by."""
+
+_ASKED: Final = frozenset({EndReason.COMPLETED, EndReason.SUBMITTED})
+"""How episodes end that have shown all that they are worth."""
 
 ENDLESS_TASKS: Final = 8
 """Tasks of an endless split that are played when all are asked for."""
@@ -112,16 +116,15 @@ class Subject:
     def earned(self, play: Trajectory) -> float | None:
         """What an episode shows of the reward; None where it shows nothing, as when it failed.
 
-        Where there are penalties only, an episode that was stopped has not been asked for anything yet: its 0 is the
+        Where there are penalties only, an episode that was cut short has not been asked for everything: its 0 is the
         best reward, and nothing that the verifier paid.
         """
-        unasked = self._penalties_only and play.stopped is not None and play.grade is None
-        return None if unasked else play.value
+        return None if self._penalties_only and play.end_reason not in _ASKED else play.value
 
     def total(self, transcript: Transcript) -> float | None:
         """What a script shows of the reward, as `earned` has it of an episode."""
         total = dict(transcript.events)["total"]
-        unasked = self._penalties_only and not transcript.part("end")
+        unasked = self._penalties_only and dict(transcript.events).get("end") not in _ASKED
         return None if unasked or total is None or total["value"] is None else float(total["value"])
 
     @property
