@@ -109,7 +109,7 @@ async def test_what_nobody_may_read_or_change_is_copied_and_replaced(any_backend
 
 
 async def test_a_directory_of_too_many_entries_is_refused_rather_than_cut(any_backend: Backend) -> None:
-    box = await box_of(any_backend, TIGHT.but(disk=512 * MIB))
+    box = await box_of(any_backend, TIGHT.but(disk=512 * MIB, seconds=60.0, cpu_seconds=60.0))
     many = "import os; os.mkdir('many'); [open(f'many/{n}', 'w').close() for n in range(10_001)]"
     assert (await box.run(["python3", "-c", many])).ok
     with pytest.raises(SandboxFileError, match="more than 10,000 entries"):
@@ -134,7 +134,10 @@ async def test_a_signal_without_a_name_is_told_by_its_number(any_backend: Backen
     assert (result.signal, result.ending) == (40, "ended by signal 40")
 
 
-def test_what_a_server_left_behind_is_removed_however_deep_it_is() -> None:
+def test_what_a_server_left_behind_is_removed_however_deep_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # servers of other tests would remove it, too
     left = Path(tempfile.mkdtemp(prefix=f"{owner_of(999999999)}-"))
     subprocess.run([sys.executable, "-c", DEEP], cwd=left, check=True)
     remove_left_behind()

@@ -365,8 +365,7 @@ class RunnerBox(Box):
 
     async def _ask(self, asked: dict[str, Any], blob: bytes = b"") -> tuple[dict[str, Any], bytes]:
         reply, data = await self._in_turn(lambda: self._exchange(asked, blob))
-        if "error" in reply:
-            raise SandboxFileError(reply["error"])
+        _check(reply)
         return reply, data
 
     async def _exchange(self, asked: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
@@ -402,9 +401,16 @@ class RunnerBox(Box):
         await self._process.end()
 
 
-def _result(reply: dict[str, Any], output: bytes, before: tuple[int, int], after: tuple[int, int]) -> RunResult:
+def _check(reply: dict[str, Any]) -> None:
+    """Raise what a reply says went wrong: with the files, which is the commands' doing, or with the box."""
     if "error" in reply:
         raise SandboxFileError(reply["error"])
+    if "failed" in reply:
+        raise SandboxFailed(f"the sandbox failed: {reply['failed']}")
+
+
+def _result(reply: dict[str, Any], output: bytes, before: tuple[int, int], after: tuple[int, int]) -> RunResult:
+    _check(reply)
     limit, code = reply["limit"], reply["exit_code"]
     if limit is None and code != 0:
         if after[0] > before[0]:

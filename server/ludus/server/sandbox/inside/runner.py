@@ -6,6 +6,7 @@ so that nobody inside can look into it. When the socket closes, everything ends.
 
 from __future__ import annotations
 
+import errno
 import os
 
 from ludus.server.sandbox.inside import confine, files
@@ -15,6 +16,14 @@ from ludus.server.sandbox.inside.messages import Incoming, Outgoing, Refused, re
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+
+OF_FILES = {
+    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ENOSPC,
+    errno.EDQUOT, errno.EFBIG, errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY, errno.EXDEV, errno.EMLINK, errno.EROFS,
+    errno.ETXTBSY,
+}  # fmt: skip
+"""What commands can do to their own files. Any other error is the box's."""
 
 
 def answer(control: int, config: dict[str, Any], asked: dict[str, Any], blob: Incoming) -> None:
@@ -81,7 +90,8 @@ def main(control: int) -> None:
             except Refused as error:
                 send(control, {"error": str(error)})
             except Exception as error:
-                send(control, {"error": f"{type(error).__name__}: {error}"})
+                told = "error" if isinstance(error, OSError) and error.errno in OF_FILES else "failed"
+                send(control, {told: f"{type(error).__name__}: {error}"})
             message[1].skip()
     except (ConnectionError, BrokenPipeError):
         pass
