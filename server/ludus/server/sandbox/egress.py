@@ -294,22 +294,27 @@ class _Peer:
 
     async def next(self) -> Any:
         """The next event from that side; the pieces of a body that have come together are one."""
-        body = bytearray()
         while True:
             event, self._ahead = self._ahead, None
             if event is None:
-                event = await self._turns.take(self.http.next_event)
-            if isinstance(event, h11.Data):
-                body += event.data
-            elif body:
-                self._ahead = None if event is h11.NEED_DATA else event
-                return h11.Data(data=bytes(body))
-            elif event is h11.NEED_DATA:
-                data = await self.reader.read(_CHUNK)
-                self._count(len(data))
-                self.http.receive_data(data)
-            else:
+                event = await self._turns.take(self._read)
+            if event is not h11.NEED_DATA:
                 return event
+            data = await self.reader.read(_CHUNK)
+            self._count(len(data))
+            self.http.receive_data(data)
+
+    def _read(self) -> Any:
+        enough = time.perf_counter() + _SLICE_SECONDS
+        body = bytearray()
+        while isinstance(event := self.http.next_event(), h11.Data):
+            body += event.data
+            if time.perf_counter() > enough:
+                return h11.Data(data=bytes(body))
+        if body:
+            self._ahead = None if event is h11.NEED_DATA else event
+            return h11.Data(data=bytes(body))
+        return event
 
     async def send(self, event: Any) -> None:
         """Pass an event on to that side."""
