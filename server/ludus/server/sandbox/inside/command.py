@@ -395,7 +395,7 @@ def absolute(config: dict[str, Any], path: str) -> str:
         Refused: not in the work directory.
     """
     home = os.path.realpath(config["home"])
-    place = os.path.realpath(os.path.join(home, path))
+    place = "" if "\0" in path else os.path.realpath(os.path.join(home, path))
     if place != home and not place.startswith(home + "/"):
         raise Refused(f"{path!r} is not a path below the work directory")
     return place
