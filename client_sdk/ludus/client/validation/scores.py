@@ -95,7 +95,8 @@ async def reward_range(subject: Subject) -> AsyncIterator[Problem]:
         for play in await _if_any(subject, name)
         if subject.beyond(play.value)
     ]
-    outside += [one for one in subject.outside if not (one.policy == "repetition" and _FARMED in subject.failed)]
+    tricks = [one for one in subject.outside if not (one.policy == "repetition" and _FARMED in subject.failed)]
+    outside += {(one.split, one.task, one.policy): one for one in tricks}.values()
     if outside:
         yield error("total rewards leave the declared `reward_range`: mend the reward, or the range", outside)
 

@@ -273,7 +273,8 @@ class Subject:
             self.broken.append(evidence_of(script, f"broke at {short(str(action[0] if action else 'its start'))}"))
         total = dict(transcript.events)["total"]
         if total is not None and self.beyond(total["value"]):
-            self.outside.append(evidence_of(script, f"earned {total['value']:g}"))
+            last = short(str(script.actions[-1]), 60) if script.actions else "nothing"
+            self.outside.append(evidence_of(script, f"earned {total['value']:g} by {last}"))
         return transcript
 
     async def once(self, name: str, make: Callable[[], Awaitable[T]]) -> T:
