@@ -49,14 +49,19 @@ class Outcome:
         self.parts = parts
         """The outcomes below with the factor by which each counts here; None for a check."""
 
-    def leaves(self, factor: float = 1.0, prefix: str = "") -> Iterator[tuple[str, Outcome, float]]:
+    def leaves(self) -> list[tuple[str, Outcome, float]]:
         """The checks below by their full names, with their effective weights."""
+        found: list[tuple[str, Outcome, float]] = []
+        self._gather(found, 1.0, "")
+        return found
+
+    def _gather(self, found: list[tuple[str, Outcome, float]], factor: float, prefix: str) -> None:
         if self.parts is None:
-            yield prefix + (self.name or "value"), self, factor
+            found.append((prefix + (self.name or "value"), self, factor))
             return
         inner = f"{prefix}{self.name}/" if self.name else prefix
         for part, share in self.parts:
-            yield from part.leaves(factor * share, inner)
+            part._gather(found, factor * share, inner)
 
 
 Begun = Outcome | Coroutine[Any, Any, Outcome]

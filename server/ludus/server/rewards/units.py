@@ -158,8 +158,12 @@ class Quantity:
     text: str
 
 
-def read_quantities(text: str) -> list[Quantity]:
-    """All finite numbers of a text in order: `-1,234.5`, `6.02e23`, `1.2×10^-3`, `3/4`, each with its unit."""
+@lru_cache(maxsize=16)
+def read_quantities(text: str) -> tuple[Quantity, ...]:
+    """All finite numbers of a text in order: `-1,234.5`, `6.02e23`, `1.2×10^-3`, `3/4`, each with its unit.
+
+    The last few texts are remembered, since the checks of one rubric read the same one.
+    """
     found = []
     at = 0
     # Digits are searched first: that is several times faster than trying the whole expression at each character.
@@ -179,7 +183,7 @@ def read_quantities(text: str) -> list[Quantity]:
             shown = text[sign if sign is not None else start : at].strip()
             negative = sign is not None and text[sign] != "+"
             found.append(Quantity(-value if negative else value, unit, shown))
-    return found
+    return tuple(found)
 
 
 def _begins(text: str, at: int) -> bool:
