@@ -65,6 +65,8 @@ class _Shell:
     id: str
     stream: Any
     socket: socket.socket
+    early: bytes
+    """What it had written when the engine answered, and came in with the answer's head."""
 
     def close(self) -> None:
         """Let go of it."""
@@ -160,7 +162,10 @@ class ContainerBox(Box):
         shell = self._execute(_WAITING)
         try:
             shell.socket.settimeout(_START_SECONDS)
-            if shell.socket.recv(9, socket.MSG_WAITALL) != _READY:
+            said = shell.early
+            while len(said) < len(_READY) and (more := shell.socket.recv(len(_READY) - len(said))):
+                said += more
+            if said != _READY:
                 raise OSError("no shell starts in it: its image must have /bin/sh")
             shell.socket.setblocking(False)
         except OSError:
@@ -173,7 +178,7 @@ class ContainerBox(Box):
         stream = self._api.exec_start(made["Id"], socket=True)
         raw = getattr(stream, "_sock", stream)
         raw.setblocking(False)
-        return _Shell(made["Id"], stream, raw)
+        return _Shell(made["Id"], stream, raw, _buffered(stream))
 
     @property
     def alive(self) -> bool:
@@ -419,6 +424,14 @@ class ContainerBox(Box):
         except docker.errors.APIError as error:
             if error.status_code != 409:  # it is being removed already, by itself
                 raise
+
+
+def _buffered(stream: Any) -> bytes:
+    """What came with the head of the answer: the SDK read it into a buffer, and gave the socket below that."""
+    try:
+        return bytes(stream._response.raw._fp.fp.peek())
+    except (AttributeError, OSError):  # no such buffer (ssh), or an empty one (TLS)
+        return b""
 
 
 def _shut(stream: Any) -> None:

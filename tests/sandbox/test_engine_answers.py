@@ -1,0 +1,56 @@
+"""What an engine says at once with its answer is heard."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from sandboxing import opened, settings_of
+
+
+@asynccontextmanager
+async def together(engine: str, path: Path) -> AsyncIterator[str]:
+    """The address of a proxy that keeps the head of an answer to `exec` back until a shell's first words come, too."""
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, answers = await asyncio.open_unix_connection(engine.removeprefix("unix://"))
+        executed = False
+
+        async def ask() -> None:
+            nonlocal executed
+            while data := await reader.read(1 << 16):
+                executed = executed or (b"POST " in data and b"/exec/" in data and b"/start" in data)
+                answers.write(data)
+            answers.write_eof()
+
+        asking = asyncio.create_task(ask())
+        with suppress(ConnectionError):
+            while data := await there.read(1 << 16):
+                if executed and data.endswith(b"\r\n\r\n"):
+                    data += await there.read(1 << 16)
+                writer.write(data)
+            writer.close()
+        asking.cancel()
+        answers.close()
+        await asyncio.gather(asking, return_exceptions=True)
+
+    server = await asyncio.start_unix_server(carry, path)
+    async with server:
+        yield f"unix://{path}"
+
+
+async def test_a_shells_first_words_may_come_with_the_head_of_the_engines_answer(
+    engine_address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with together(engine_address, tmp_path / "sock") as address:
+        monkeypatch.setenv("DOCKER_HOST", address)
+        provider = await opened("docker")
+        async with asyncio.timeout(50):
+            box = await provider.create(settings_of("docker"))
+            assert (await box.run(["echo", "heard"])).text == "heard\n"
+            await box.write("file", b"x" * 100_000)
+            assert len(await box.read("file")) == 100_000
+        await provider.aclose()
