@@ -15,8 +15,13 @@ from sandboxing import opened, settings_of
 async def together(engine: str, path: Path) -> AsyncIterator[str]:
     """The address of a proxy that keeps the head of an answer to `exec` back until a shell's first words come, too."""
 
+    connections: set[asyncio.Task[None] | None] = set()
+    ends: list[asyncio.StreamWriter] = []
+
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.add(asyncio.current_task())
         there, answers = await asyncio.open_unix_connection(engine.removeprefix("unix://"))
+        ends.extend((writer, answers))
         executed = False
 
         async def ask() -> None:
@@ -32,14 +37,17 @@ async def together(engine: str, path: Path) -> AsyncIterator[str]:
                 if executed and data.endswith(b"\r\n\r\n"):
                     data += await there.read(1 << 16)
                 writer.write(data)
-            writer.close()
+        for end in (writer, answers):
+            end.transport.abort()
         asking.cancel()
-        answers.close()
         await asyncio.gather(asking, return_exceptions=True)
 
     server = await asyncio.start_unix_server(carry, path)
     async with server:
         yield f"unix://{path}"
+        for end in ends:
+            end.transport.abort()
+        await asyncio.gather(*(one for one in connections if one is not None))
 
 
 async def test_a_shells_first_words_may_come_with_the_head_of_the_engines_answer(
