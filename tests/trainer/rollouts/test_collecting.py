@@ -300,7 +300,7 @@ async def test_noise_is_no_failure_and_its_share_is_told(
     serve: Any, engine: ScriptedEngine, renderer: Renderer
 ) -> None:
     server = await serve(with_noise(Saying, Noise(rate=0.4, kinds={"tool_error": 1.0}, per_episode=True)))
-    async with playing(make_config(server.url), engine, renderer) as run:
+    async with playing(make_config(server.url, groups=8, group_size=8), engine, renderer) as run:
         run.sync(0)
         groups, metrics = await run.collector.batch()
     played = [rollout for group in groups for rollout in group.rollouts]

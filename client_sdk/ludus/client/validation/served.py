@@ -178,6 +178,10 @@ async def _address(server: ServerProcess, process: asyncio.subprocess.Process) -
         raise InfrastructureFailed(f"the environment was not served within {START_SECONDS:g} s") from None
 
 
+_SWEEPS: Final = 50
+"""How often it is looked for processes that are left: they may start others while they are being ended."""
+
+
 async def _end(process: asyncio.subprocess.Process, folder: Path) -> None:
     try:
         await _stop(process)
@@ -186,9 +190,13 @@ async def _end(process: asyncio.subprocess.Process, folder: Path) -> None:
         # left that still has the server's folder for temporary files in its environment.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        for number in _marked(folder):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(number, signal.SIGKILL)
+        for _ in range(_SWEEPS):
+            if not (left := _marked(folder)):
+                break
+            for number in left:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(number, signal.SIGKILL)
+            await asyncio.sleep(0.02)
 
 
 def _marked(folder: Path) -> set[int]:
