@@ -30,7 +30,8 @@ class Settings:
     margin: float = 0.25
     """How far above chance a policy that does not solve the task may come, as a share of the way to the best reward."""
     chance: float | None = None
-    """What guessing earns on average. None takes the class's `chance`, or a reward of 0 within the reward's range."""
+    """What guessing earns on average. None takes the class's `chance`; without one 0, or the least reward where
+    the range does not reach above 0 or begins above it."""
     turns: int = DEFAULT_TURNS
     """Turns of a policy in an episode, at most; oracles may take 10 000."""
     concurrency: int = 8

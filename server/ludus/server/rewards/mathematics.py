@@ -53,6 +53,7 @@ class MathEqual(Check):
 
     expected: Of[str]
     seconds: float = 2.0
+    """Of processor time."""
     of: Of[str] = answer_of
 
     def __post_init__(self) -> None:
@@ -186,7 +187,7 @@ class Helper:
                 assert process.stdin is not None
                 with suppress(BrokenPipeError):
                     process.stdin.close()
-            for waiting in self._waiting.values():
+            for waiting in list(self._waiting.values()):  # whoever was answered leaves it without the lock
                 waiting.put({"error": "the helper for mathematics ended"})
 
 
