@@ -30,6 +30,7 @@ def main() -> None:
         installer.create(ENVIRONMENT)
         uv = installer.uv_of(ENVIRONMENT)
         installer.say("installing Ludus and its development tools (a minute or two the first time)")
+        installer.remove_former_names(ENVIRONMENT, "ludus-rl")
         installer.install(ENVIRONMENT, ["-e", f"{installer.ROOT}[dev]", "-c", str(installer.CONSTRAINTS)], uv=uv)
     except installer.InstallError as error:
         sys.exit(f"could not set up .venv:\n{error}")

@@ -5,6 +5,7 @@ Only the standard library: it runs before anything is installed.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -75,6 +76,15 @@ def install(environment: Path, requirements: Sequence[str], *, uv: Path | None, 
             say(f"uv could not ({_last_line(error)}); trying pip")
     pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
     _run([*pip, *requirements], show=show)
+
+
+def remove_former_names(environment: Path, name: str) -> None:
+    """Uninstall this checkout where it is installed under a name other than `name`: entry points would count twice."""
+    for record in environment.glob("lib/python*/site-packages/*.dist-info/direct_url.json"):
+        former = record.parent.name.partition("-")[0]
+        if former != name.replace("-", "_") and json.loads(record.read_bytes()).get("url") == ROOT.as_uri():
+            say(f"removing {former}, the former name of {name}")
+            _run([str(interpreter(environment)), "-m", "pip", "uninstall", "--yes", former])
 
 
 def uv_of(environment: Path) -> Path | None:

@@ -22,7 +22,7 @@ Ludus = Callable[..., CompletedProcess[str]]
 def test_the_version_is_the_distributions(ludus: Ludus) -> None:
     from importlib.metadata import version
 
-    assert ludus("--version").stdout == f"ludus {version('ludus')}\n"
+    assert ludus("--version").stdout == f"ludus {version('ludus-rl')}\n"
 
 
 def test_help_lists_every_command(ludus: Ludus) -> None:

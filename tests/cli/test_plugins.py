@@ -86,12 +86,12 @@ def test_serving_without_the_servers_packages_names_the_extra(ludus: Ludus, tmp_
         (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('No module named {name}', name='{name}')")
     done = ludus("serve", "guess_number", variables={"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 6
-    assert 'install it with: pip install "ludus[server]"' in done.stderr
+    assert 'install it with: pip install "ludus-rl[server]"' in done.stderr
 
 
 def test_our_own_commands_name_their_extra() -> None:
     error = ModuleNotFoundError("no", name="fastapi.routing")
-    assert 'pip install "ludus[server]"' in advice("ludus.server.commands", error)
+    assert 'pip install "ludus-rl[server]"' in advice("ludus.server.commands", error)
     assert "pip install fastapi" in advice("somebody.elses", error)
 
 

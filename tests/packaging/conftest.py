@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -9,11 +10,17 @@ INSTALLER = Path(__file__).parents[2] / "scripts" / "installer.py"
 
 
 @pytest.fixture(scope="session")
-def installer_settings() -> dict[str, str]:
-    """What uv must be told so that it finds packages where pip finds them."""
+def installer() -> ModuleType:
+    """The scripts' own installer."""
     spec = importlib.util.spec_from_file_location("installer", INSTALLER)
     assert spec is not None
     assert spec.loader is not None
     installer = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(installer)
+    return installer
+
+
+@pytest.fixture(scope="session")
+def installer_settings(installer: ModuleType) -> dict[str, str]:
+    """The variables with which uv finds packages where pip finds them."""
     return dict(installer.uv_settings())

@@ -1,15 +1,18 @@
-"""`pip install ludus` alone: protocol and client, small, and friendly about what is not there."""
+"""`pip install ludus-rl` alone: protocol and client, small, and friendly about what is not there."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -38,15 +41,24 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory, installer_settings: dict[str, str]) -> Path:
     """The Python of a virtual environment that holds the wheel, with no extras, and nothing else."""
-    home = tmp_path_factory.mktemp("base") / "venv"
+    python = new_environment(tmp_path_factory.mktemp("base") / "venv")
+    install(python, [str(wheel)], installer_settings)
+    return python
+
+
+def new_environment(home: Path) -> Path:
+    """Make an empty virtual environment and return its Python."""
     subprocess.run([sys.executable, "-m", "venv", *(["--without-pip"] if UV.exists() else []), str(home)], check=True)
-    python = home / "bin" / "python"
+    return home / "bin" / "python"
+
+
+def install(python: Path, arguments: Sequence[str], settings: dict[str, str]) -> None:
+    """Run `pip install` with `arguments`, by uv where there is one."""
     by_uv = [str(UV), "pip", "install", "--python", str(python)]
     by_pip = [str(python), "-m", "pip", "install", "--quiet"]
-    command = [*(by_uv if UV.exists() else by_pip), str(wheel), "-c", str(ROOT / "constraints.txt")]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **installer_settings})
+    command = [*(by_uv if UV.exists() else by_pip), *arguments, "-c", str(ROOT / "constraints.txt")]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **settings})
     assert done.returncode == 0, done.stdout + done.stderr
-    return python
 
 
 def run(command: Sequence[str | Path], cwd: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -102,5 +114,41 @@ def test_a_missing_extra_answers_with_the_command_that_mends_it(
     told = done.stdout + done.stderr
     assert done.returncode != 0
     assert "pip install" in told, told
-    assert "ludus[" in told, told
+    assert "ludus-rl[" in told, told
     assert "Traceback" not in told, told
+
+
+def test_the_distribution_is_ludus_rl_and_its_version_is_found(python: Path, wheel: Path, tmp_path: Path) -> None:
+    assert wheel.name.startswith("ludus_rl-")
+    version = run([python, "-c", "import importlib.metadata as m; print(m.version('ludus-rl'))"], tmp_path).stdout
+    assert run([python.with_name("ludus"), "--version"], tmp_path).stdout == f"ludus {version}"
+
+
+def test_the_hint_of_a_missing_extra_installs_it_beside_a_wheel_that_no_index_has(
+    wheel: Path, tmp_path: Path, installer_settings: dict[str, str]
+) -> None:
+    python = new_environment(tmp_path / "venv")
+    install(python, [str(wheel)], installer_settings)
+    refused = run([python.with_name("ludus"), "serve", "guess_number"], tmp_path, check=False)
+    hint = re.search(r"install it with: pip install (.+)$", refused.stderr, re.MULTILINE)
+    assert hint is not None, refused.stderr
+    install(python, shlex.split(hint[1]), installer_settings)
+    done = run([python.with_name("ludus"), "serve", "no_such_environment"], tmp_path, check=False)
+    assert "no environment is published as 'no_such_environment'" in " ".join(done.stderr.split())
+
+
+def test_set_up_removes_what_a_checkout_installed_under_a_former_name(installer: ModuleType, tmp_path: Path) -> None:
+    """Two distributions with the same entry points would give every command and environment twice."""
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    site = next((tmp_path / "venv").glob("lib/python*/site-packages"))
+    for name, source in (("ludus", ROOT), ("ludus_rl", ROOT), ("other", tmp_path)):
+        folder = site / f"{name}-0.1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
+        (folder / "INSTALLER").write_text("pip\n")
+        (folder / "direct_url.json").write_text(json.dumps({"dir_info": {"editable": True}, "url": source.as_uri()}))
+        recorded = ("METADATA", "INSTALLER", "direct_url.json", "RECORD")
+        (folder / "RECORD").write_text("".join(f"{folder.name}/{file},,\n" for file in recorded))
+    installer.remove_former_names(tmp_path / "venv", "ludus-rl")
+    left = {path.name for path in site.glob("*-0.1.0.dist-info")}
+    assert left == {"ludus_rl-0.1.0.dist-info", "other-0.1.0.dist-info"}

@@ -19,7 +19,7 @@ def test_packages_import_only_what_their_layer_allows() -> None:
 
 
 def ours() -> list[importlib.metadata.EntryPoint]:
-    return [e for e in importlib.metadata.distribution("ludus").entry_points if e.group.startswith("ludus.")]
+    return [e for e in importlib.metadata.distribution("ludus-rl").entry_points if e.group.startswith("ludus.")]
 
 
 @pytest.mark.parametrize("entry", ours(), ids=lambda e: f"{e.group}:{e.name}")

@@ -82,13 +82,13 @@ def test_requirements_are_floors(config: dict[str, Any]) -> None:
     project = config["project"]
     extras = project["optional-dependencies"].values()
     every = [*project["dependencies"], *(requirement for extra in extras for requirement in extra)]
-    assert [r for r in every if not re.fullmatch(r"ludus\[[\w,]+\]|[\w-]+(\[\w+\])?>=[\d.]+(; .*)?", r)] == []
+    assert [r for r in every if not re.fullmatch(r"ludus-rl\[[\w,]+\]|[\w-]+(\[\w+\])?>=[\d.]+(; .*)?", r)] == []
 
 
 def test_every_requirement_has_a_tested_version(config: dict[str, Any]) -> None:
     project = config["project"]
     wanted = [*project["dependencies"], *(r for extra in project["optional-dependencies"].values() for r in extra)]
-    names = {re.split(r"[\[>]", r)[0].lower() for r in wanted} - {"ludus"}
+    names = {re.split(r"[\[>]", r)[0].lower() for r in wanted} - {"ludus-rl"}
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     tested = {line.partition("==")[0].lower() for line in lines if "==" in line}
     assert sorted(names - tested) == []
@@ -97,10 +97,27 @@ def test_every_requirement_has_a_tested_version(config: dict[str, Any]) -> None:
 def test_every_requirement_has_a_reason(config: dict[str, Any]) -> None:
     project = config["project"]
     wanted = [*project["dependencies"], *(r for extra in project["optional-dependencies"].values() for r in extra)]
-    names = {re.split(r"[\[>]", r)[0].lower() for r in wanted} - {"ludus"}
+    names = {re.split(r"[\[>]", r)[0].lower() for r in wanted} - {"ludus-rl"}
     page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8").lower()
     assert sorted(name for name in names if f"`{name}`" not in page) == []
 
 
 def test_changelog_has_a_section_for_what_is_coming() -> None:
     assert re.search(r"^## Unreleased$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+UNRELATED = re.compile(
+    rb"""(?<![\w-])(?: ludus\\?\[(?!-)             # extras of a distribution called ludus
+    | install[ ]["'`]?ludus(?![\w.-])            # pip install ludus
+    | version\(["']ludus["']\)                   # importlib.metadata
+    | pypi\.org/project/ludus(?![\w-]) )""",
+    re.VERBOSE,
+)
+
+
+def test_no_file_names_the_unrelated_distribution_ludus(files: list[Path]) -> None:
+    """What the public index has under `ludus` is another project (0.1a3, 2019): ours is `ludus-rl`."""
+    named = [f"{path.relative_to(ROOT)}: {found.group().decode()}" for path in files
+             if path != Path(__file__) and path.name != "CHANGELOG.md"
+             and (found := UNRELATED.search(path.read_bytes()))]  # fmt: skip
+    assert named == []

@@ -16,6 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ludus.protocol.distribution import installed_version
 from ludus.protocol.errors import InternalError, LudusError
 from ludus.protocol.methods import Scope as TokenScope
 from ludus.server import openapi, telemetry
@@ -90,7 +91,7 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
         title="Ludus",
         summary="Reinforcement-learning environments for language-model agents.",
         description=openapi.DESCRIPTION,
-        version=openapi.version(),
+        version=installed_version(),
         lifespan=_lifespan(context, wires, metrics, traces),
         redirect_slashes=False,
         redoc_url=None,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed_version
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -39,14 +37,6 @@ _ORS: Final[tuple[tuple[str, str, str, bool], ...]] = (
     ("get", "/{environment}/prompt", "The prompt of the session's episode", False),
     ("post", "/{environment}/call", "Call a tool; the outcome arrives as events", True),
 )
-
-
-def version() -> str:
-    """The installed version of Ludus."""
-    try:
-        return installed_version("ludus")
-    except PackageNotFoundError:
-        return "0"
 
 
 def describe(api: FastAPI, environments: list[str]) -> None:

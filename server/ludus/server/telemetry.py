@@ -44,7 +44,7 @@ def from_environment(variables: Mapping[str, str] = os.environ) -> Telemetry | N
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        _logger.warning("spans are configured but not installed: pip install 'ludus[telemetry]'")
+        _logger.warning("spans are configured but not installed: pip install 'ludus-rl[telemetry]'")
         return None
 
     provider = TracerProvider(resource=Resource.create({"service.name": variables.get("OTEL_SERVICE_NAME", "ludus")}))

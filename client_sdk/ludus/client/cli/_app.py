@@ -46,9 +46,9 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        from importlib.metadata import version
+        from ludus.protocol.distribution import installed_version
 
-        typer.echo(f"ludus {version('ludus')}")
+        typer.echo(f"ludus {installed_version()}")
         raise typer.Exit
 
 

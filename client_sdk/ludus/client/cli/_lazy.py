@@ -50,12 +50,14 @@ class Plugin:
 
 def advice(module: str, error: ModuleNotFoundError) -> str:
     """How to get the package that `module` needs and `error` says is absent."""
+    from ludus.protocol.distribution import DISTRIBUTION
+
     missing = (error.name or "").partition(".")[0]
     namespace, _, rest = module.partition(".")
     extra = EXTRAS.get(rest.partition(".")[0]) if namespace == "ludus" else None
     if missing == "ludus":
-        return f"the module {error.name} is not installed; reinstall ludus"
-    wanted = f'"ludus[{extra}]"' if extra else missing
+        return f"the module {error.name} is not installed; reinstall {DISTRIBUTION}"
+    wanted = f'"{DISTRIBUTION}[{extra}]"' if extra else missing
     return f"the package {missing!r} is missing; install it with: pip install {wanted}"
 
 

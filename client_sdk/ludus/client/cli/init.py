@@ -5,13 +5,14 @@ from __future__ import annotations
 import keyword
 import re
 import sys
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Annotated, Final
 
 import typer
+
+from ludus.protocol.distribution import installed_version
 
 COMMANDS: Final = {"init": "Make the files of a new environment."}
 
@@ -86,5 +87,5 @@ def _words(name: str) -> dict[str, str]:
         "cls": f"{cls}Environment" if cls in _TAKEN else cls,
         "title": " ".join(parts).capitalize(),
         "distribution": name.replace("_", "-").strip("-"),
-        "version": version("ludus"),
+        "version": installed_version(),
     }

@@ -11,7 +11,6 @@ import itertools
 import math
 import random
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, TypeVar
 
 import aiohttp
@@ -21,6 +20,7 @@ from pydantic_core import from_json, to_json
 from ludus.client.wires.base import WireCapabilities, error_of
 from ludus.protocol import errors
 from ludus.protocol._model import WireModel
+from ludus.protocol.distribution import installed_version
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
 from ludus.protocol.methods import METHODS, Method
 
@@ -157,15 +157,8 @@ def _meta() -> dict[str, Any]:
     return {
         "io.modelcontextprotocol/protocolVersion": REVISION,
         "io.modelcontextprotocol/clientCapabilities": {"extensions": {EXTENSION_ID: {"version": EXTENSION_VERSION}}},
-        "io.modelcontextprotocol/clientInfo": {"name": "ludus", "version": _version()},
+        "io.modelcontextprotocol/clientInfo": {"name": "ludus", "version": installed_version()},
     }
-
-
-def _version() -> str:
-    try:
-        return version("ludus")
-    except PackageNotFoundError:
-        return "0"
 
 
 def _result(method: Method[P, R], reply: Mapping[str, Any]) -> R:

@@ -59,7 +59,9 @@ class MathEqual(Check):
     def __post_init__(self) -> None:
         super().__post_init__()
         if importlib.util.find_spec("math_verify") is None:
-            raise AuthoringError("MathEqual needs the package math-verify; install it with: pip install 'ludus[math]'")
+            raise AuthoringError(
+                "MathEqual needs the package math-verify; install it with: pip install 'ludus-rl[math]'"
+            )
 
     def check(self, attempt: Attempt) -> Verdict:
         """Ask the helper."""

@@ -104,7 +104,7 @@ def _add_adapters(model: PreTrainedModel, config: LoraConfig) -> None:
         from peft import LoraConfig as PeftConfig
         from peft import inject_adapter_in_model
     except ImportError as error:
-        raise ModelError("model.lora needs peft: pip install 'ludus[lora]'") from error
+        raise ModelError("model.lora needs peft: pip install 'ludus-rl[lora]'") from error
     alpha: Any = config.alpha  # peft says int, and multiplies by what it gets
     settings = PeftConfig(r=config.rank, lora_alpha=alpha, target_modules=list(config.targets), task_type="CAUSAL_LM")
     try:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import version
 
 from pydantic_core import to_json
 
+from ludus.protocol.distribution import installed_version
 from ludus.protocol.episodes import GetTaskParams, ListSplitsParams, ListTasksParams, SplitInfo
 from ludus.protocol.errors import SplitNotFound
 from ludus.protocol.identifiers import EXTENSION_VERSION
@@ -35,7 +35,7 @@ async def show_version(ors: Ors, x: Exchange, environment: str) -> None:
 
 @cache
 def _version() -> bytes:
-    return to_json({"version": version("ludus"), "build_sha": None})
+    return to_json({"version": installed_version(), "build_sha": None})
 
 
 async def list_environments(ors: Ors, x: Exchange, environment: str) -> None:

@@ -1,0 +1,22 @@
+"""The name and version under which Ludus is installed.
+
+The distribution is `ludus-rl`, because `ludus` on the public index is another project. The import namespace `ludus`
+has no `__init__.py` (PEP 420), so there is no `ludus.__version__`: this module and `ludus --version` answer instead.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+DISTRIBUTION: Final = "ludus-rl"
+"""What pip installs."""
+
+
+def installed_version() -> str:
+    """Return the installed version of Ludus, "0" where it runs from a folder that was never installed."""
+    from importlib.metadata import PackageNotFoundError, version  # 20 ms that `import ludus.client` need not pay
+
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "0"
