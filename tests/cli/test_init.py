@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,9 +22,11 @@ def test_the_generated_project_passes_its_own_tests_and_serves(ludus: Ludus, tmp
     folder = tmp_path / "word-play"
     made = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert made == {
-        ".gitignore", "Dockerfile", "README.md", "pyproject.toml", "tests/test_word_play.py", "word_play.py",
+        ".gitignore", "Dockerfile", "README.md", "pyproject.toml", "tests/test_word_play.py",
+        "wheels/README.md", "word_play.py",
     }  # fmt: skip
-    assert not [path for path in made if "$" in (folder / path).read_text().replace("$PWD", "")]
+    shell = re.compile(r"\$(PWD|\{BASE\}|\(id -u\))")  # what stays for the shell and for Docker
+    assert not [path for path in made if "$" in shell.sub("", (folder / path).read_text())]
     tests = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"],
         cwd=folder, capture_output=True, text=True, timeout=50, check=False,
@@ -54,3 +57,9 @@ def test_a_folder_that_holds_something_is_left_alone(ludus: Ludus, tmp_path: Pat
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     assert ludus("init", "mine").returncode == 2
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_the_wheel_that_the_image_needs_is_named_with_its_source(ludus: Ludus) -> None:
+    """These tests run from a checkout, which pip recorded as the source of the installation."""
+    said = ludus("init", "word-play").stdout
+    assert f"pip wheel --no-deps --wheel-dir wheels {Path(__file__).parents[2]}" in said

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -20,22 +19,6 @@ ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).with_name("uv")
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built by way of the sdist as a release is."""
-    out = tmp_path_factory.mktemp("dist")
-    source = tmp_path_factory.mktemp("source") / "ludus"
-    shutil.copytree(
-        ROOT,
-        source,
-        ignore=shutil.ignore_patterns(".git", ".venv*", ".peers", ".*_cache", "__pycache__", "node_modules", "out"),
-    )
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return next(out.glob("*.whl"))
 
 
 @pytest.fixture(scope="module")

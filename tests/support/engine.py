@@ -124,11 +124,12 @@ def _add_python(tar: tarfile.TarFile) -> None:
     tar.add(python, str(python).lstrip("/"))
     _add_link(tar, "usr/bin/python3", str(python))
     modules = [str(path) for path in (standard / "lib-dynload").glob("*.so")]
-    for library in sorted(_libraries([str(python), *modules])):
+    for library in sorted(libraries_of([str(python), *modules])):
         tar.add(os.path.realpath(library), library.lstrip("/"))
 
 
-def _libraries(programs: list[str]) -> set[str]:
+def libraries_of(programs: list[str]) -> set[str]:
+    """The shared libraries that some programs or libraries load, by path."""
     text = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=False).stdout
     words = {word for line in text.splitlines() for word in line.split() if word.startswith("/")}
     return {word for word in words if not word.endswith(":")}

@@ -20,3 +20,18 @@ def installed_version() -> str:
         return version(DISTRIBUTION)
     except PackageNotFoundError:
         return "0"
+
+
+def install_source() -> str | None:
+    """Return the checkout or wheel that Ludus was installed from; None for an index, or where that is not known."""
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        record = distribution(DISTRIBUTION).read_text("direct_url.json")
+    except PackageNotFoundError:
+        return None
+    address = urlsplit(json.loads(record)["url"]) if record else None  # PEP 610
+    return url2pathname(address.path) if address is not None and address.scheme == "file" else None

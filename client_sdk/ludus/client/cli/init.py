@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import shlex
 import sys
 from importlib.resources import files
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
-from ludus.protocol.distribution import installed_version
+from ludus.protocol.distribution import install_source, installed_version
 
 COMMANDS: Final = {"init": "Make the files of a new environment."}
 
@@ -42,6 +43,8 @@ def init(
         f"Next:\n  cd {folder}\n  pytest\n  ludus serve {words['module']}.py:{words['cls']}\n"
         f"  ludus play http://localhost:8000 {words['name']}   (in another terminal)"
     )
+    if source := install_source():
+        typer.echo(f"Before `docker build`:\n  pip wheel --no-deps --wheel-dir wheels {shlex.quote(source)}")
 
 
 def scaffold(folder: Path) -> list[Path]:
@@ -59,6 +62,7 @@ def scaffold(folder: Path) -> list[Path]:
         "pyproject.toml": "pyproject",
         "README.md": "readme",
         "Dockerfile": "dockerfile",
+        "wheels/README.md": "wheels",
         ".gitignore": "gitignore",
     }
     templates = files("ludus.client.cli") / "templates"
