@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from ludus.client import connect
 from ludus.protocol import METHODS
 from ludus.protocol.episodes import GetEpisodeParams
+from ludus.protocol.errors import EpisodeNotFound
 from ludus.protocol.identifiers import STEP_META_KEY
-from ludus.server import Environment, Task, tool
-from ludus.server.auth import CapabilitySigner
+from ludus.server import Environment, ServerLimits, Task, tool
+from ludus.server.auth import CapabilitySigner, tokens
+from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 from ludus.server.principal import Principal
 
 MODERN, LEGACY = ERAS = ("2026-07-28", "2025-11-25")
@@ -148,18 +153,125 @@ async def test_an_expired_capability_is_refused(
     assert "expired" in response.json()["error"]["message"]
 
 
+KEY = {"LUDUS_CAPABILITY_KEY": "ab" * 32}
+DIFFERENT_KEY = {"LUDUS_CAPABILITY_KEY": "cd" * 32}
+
+
 @era
-async def test_an_episode_that_the_server_does_not_know_still_speaks_mcp(
-    era: str, serve: Any, vault: Any, post: Any
+@pytest.mark.requirement("PLAY-14")
+async def test_a_server_that_does_not_know_an_episode_says_so(
+    era: str, serve: Any, vault: Any, start_episode: Any, post: Any
 ) -> None:
-    server = await serve(vault)
-    capability, _ = server.app.context.signer.sign("e_gone", ["look"])
-    url = f"{server.url}/play/{capability}/mcp"
+    first, second = await serve(vault, variables=KEY), await serve(vault, variables=KEY)
+    episode = await start_episode(first, "vault", index=1)
+    url = second.url + episode.play.path
     assert (await post(url, era, "tools/list")).json()["result"]["tools"] == []
     called = await post(url, era, "tools/call", {"name": "look", "arguments": {}})
-    assert called.status_code == 200
+    assert (called.status_code, called.json()["result"]["isError"]) == (200, True)
+    prompt = await post(url, era, "prompts/get", {"name": "task"})
+    hello = {"protocolVersion": era, "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}}
+    opening = ("server/discover", {}) if era == MODERN else ("initialize", hello)
+    told = (await post(url, era, *opening)).json()["result"]["instructions"]
+    for said in (called.json()["result"]["content"][0]["text"], prompt.json()["error"]["message"], told):
+        assert "does not know this episode" in said
+        assert "behind a load balancer, requests must reach the server that started the episode" in said.lower()
+        assert "ended" not in said
+    assert "does not know" not in (await post(first.url + episode.play.path, era, "tools/list")).text
+
+
+@era
+async def test_a_server_with_another_key_names_the_load_balancer_too(
+    era: str, serve: Any, vault: Any, start_episode: Any, post: Any
+) -> None:
+    first, second = await serve(vault, variables=KEY), await serve(vault, variables=DIFFERENT_KEY)
+    episode = await start_episode(first, "vault", index=1)
+    refused = await post(second.url + episode.play.path, era, "tools/list")
+    assert refused.status_code == 404
+    assert "behind a load balancer" in refused.json()["error"]["message"]
+
+
+@era
+async def test_an_episode_that_the_server_has_discarded_has_ended(
+    era: str, serve: Any, vault: Any, start_episode: Any, post: Any
+) -> None:
+    server = await serve(vault, limits=ServerLimits(linger_seconds=0, grace_seconds=0.3))
+    episode = await start_episode(server, "vault", index=1)
+    url = server.url + episode.play.path
+    host = server.app.context.host
+    await host.discard(episode.episode)
+    host._register.forget(float("inf"))
+    assert (await post(url, era, "tools/list")).json()["result"]["tools"] == []
+    called = await post(url, era, "tools/call", {"name": "look", "arguments": {}})
     assert called.json()["result"]["isError"] is True
-    assert "not running" in called.json()["result"]["content"][0]["text"]
+    assert called.json()["result"]["content"][0]["text"].startswith("This episode has ended")
+
+
+@pytest.mark.parametrize("wire", ["channel", "mcp"])
+async def test_a_trainer_that_asks_the_wrong_server_learns_it(wire: Any, serve: Any, vault: Any) -> None:
+    first, second = await serve(vault), await serve(vault)
+    async with connect(first.url, wire=wire) as here, connect(second.url, wire=wire) as there:
+        episode = await here.environment("vault").start()
+        elsewhere = await there.environment("vault").start()
+        object.__setattr__(elsewhere._started, "episode", episode.id)
+        with pytest.raises(EpisodeNotFound, match="behind a load balancer, requests must reach the server"):
+            await elsewhere.call("look")
+
+
+@era
+@pytest.mark.requirement("CRED-15")
+@pytest.mark.parametrize("how", ["revoked", "narrowed", "expired"])
+async def test_a_play_address_ends_with_the_token_that_made_it(
+    how: str, era: str, serve: Any, vault: Any, post: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "RELOAD_SECONDS", 0.0)
+    secrets, records = {}, {}
+    for name in ("leaver", "stayer"):
+        secrets[name], records[name] = new_token(name, ("tasks:read", "episodes:run"))
+    file = tmp_path / "tokens.json"
+    write_token_file(file, TokenFile(tokens=tuple(records.values())))
+    server = await serve(vault, token_file=file)
+    urls = {}
+    for name, token in secrets.items():
+        async with connect(server.url, token=token) as client:
+            urls[name] = (await client.environment("vault").start()).play_url
+            assert (await post(urls[name], era, "tools/list")).status_code == 200
+
+    leaver = records.pop("leaver")
+    if how == "narrowed":
+        records["leaver"] = leaver.model_copy(update={"scopes": ("tasks:read",)})
+    if how == "expired":
+        records["leaver"] = leaver.model_copy(update={"expires": datetime.now(UTC) - timedelta(seconds=1)})
+    # The new file must not look like the old one: the store compares time, size and inode.
+    write_token_file(file, TokenFile(tokens=tuple(records.values())))
+    for method, params in (("tools/list", {}), ("tools/call", {"name": "look", "arguments": {}})):
+        refused = await post(urls["leaver"], era, method, params)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (404, 4011)
+        assert "revoked or has expired" in refused.json()["error"]["message"]
+        assert (await post(urls["stayer"], era, method, params)).status_code == 200
+
+
+async def test_a_new_token_of_the_same_name_does_not_revive_what_the_old_one_started(
+    serve: Any, vault: Any, post: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "RELOAD_SECONDS", 0.0)
+    file = tmp_path / "tokens.json"
+    token, record = new_token("trainer", ("episodes:run", "tasks:read"))
+    write_token_file(file, TokenFile(tokens=(record,)))
+    server = await serve(vault, token_file=file)
+    async with connect(server.url, token=token) as client:
+        url = (await client.environment("vault").start()).play_url
+    write_token_file(file, TokenFile(tokens=(new_token("trainer", ("episodes:run", "tasks:read"))[1],)))
+    assert (await post(url, MODERN, "tools/list")).status_code == 404
+
+
+async def test_a_play_address_is_good_no_longer_than_its_token(serve: Any, vault: Any) -> None:
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=5)
+    token, record = new_token("trainer", ("episodes:run", "tasks:read"), until)
+    server = await serve(vault, variables={"LUDUS_TOKENS": TokenFile(tokens=(record,)).model_dump_json()})
+    async with connect(server.url, token=token) as client:
+        episode = await client.environment("vault").start()
+    assert episode._started.play is not None
+    assert episode._started.play.expires_at == until.timestamp()
 
 
 @era

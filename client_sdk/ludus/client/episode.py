@@ -113,7 +113,9 @@ class Episode:
         Whoever has it can play the episode: treat it as a secret.
         """
         play = self._started.play
-        return self._client.url + play.path if play is not None else None
+        if play is None:
+            return None
+        return play.url or self._client.url + play.path
 
     @property
     def ended(self) -> bool:

@@ -229,9 +229,11 @@ class PlayAccess(WireModel):
     """Where a stock MCP client plays this one episode."""
 
     path: str = Field(repr=False)
-    """The play plane's path on this server; it holds the capability, so treat it as a secret."""
+    """The play plane's path, relative to the server's address; it holds the capability, so treat it as a secret."""
     expires_at: float
     """Unix time, seconds."""
+    url: str | None = Field(default=None, repr=False)
+    """The full URL of the same, where the server knows by which address its callers reach it; as secret as `path`."""
 
 
 class StartedEpisode(WireModel):

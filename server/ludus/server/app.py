@@ -25,6 +25,7 @@ from ludus.server.guard import Guard, error_body
 from ludus.server.host import EpisodeHost
 from ludus.server.logs import new_incident
 from ludus.server.metrics import CONTENT_TYPE, Metrics
+from ludus.server.proxies import ProxyMiddleware
 from ludus.server.settings import ServerSettings
 from ludus.server.wires import WireContext
 
@@ -43,14 +44,14 @@ class Health(BaseModel):
 
 
 class Readiness(BaseModel):
-    """Whether new episodes are welcome."""
+    """Whether new episodes are welcome. The counts are there for holders of a token, where the server has tokens."""
 
     status: Literal["ready", "full", "stopping"]
-    running: int
+    running: int | None = None
     """Episodes that hold a place."""
-    limit: int
+    limit: int | None = None
     """Places there are."""
-    queued: int
+    queued: int | None = None
     """Starts that wait."""
 
 
@@ -95,6 +96,9 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
         lifespan=_lifespan(context, wires, metrics, traces),
         redirect_slashes=False,
         redoc_url=None,
+        # Ours, in `ludus.server.openapi`, know who asks and under which prefix.
+        docs_url=None,
+        openapi_url=None,
         # FastAPI's own spans name raw paths, and a play path is a credential; ours (ludus.server.telemetry) do not.
         telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
     )
@@ -103,7 +107,7 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
         api.router.routes.extend(wire.routes)
     api.add_exception_handler(LudusError, _answer_error)
     api.add_exception_handler(Exception, _answer_fault)
-    openapi.describe(api, list(host.catalog))
+    openapi.add_documentation(api, context)
     inner: ASGIApp = _Faults(_Shortcut(api, [route for wire in wires for route in wire.routes]))
     if settings.access_log:
         inner = _AccessLog(inner)
@@ -119,6 +123,8 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
             allow_headers=["*"],
             expose_headers=["mcp-session-id", "mcp-protocol-version", "retry-after"],
         )
+    if rules := settings.proxies:
+        outermost = ProxyMiddleware(outermost, rules)
     return LudusApp(api, context, guard, outermost)
 
 
@@ -165,15 +171,21 @@ def _add_pages(api: FastAPI, context: WireContext, metrics: Metrics, *, metrics_
         return Health()
 
     @api.get(
-        "/ready", tags=["Operation"], summary="Whether new episodes are welcome", responses={503: {"model": Readiness}}
+        "/ready",
+        tags=["Operation"],
+        summary="Whether new episodes are welcome",
+        responses={503: {"model": Readiness}},
+        response_model_exclude_none=True,
     )
-    async def ready(response: Response) -> Readiness:
+    async def ready(request: Request, response: Response) -> Readiness:
         stats, limit = host.stats(), host.limits.max_episodes
         state: Literal["ready", "full", "stopping"] = "ready" if stats.running < limit else "full"
         if not host.ready:
             state = "stopping"
         if state != "ready":
             response.status_code = 503
+        if not context.identified(request.headers):
+            return Readiness(status=state)
         return Readiness(status=state, running=stats.running, limit=limit, queued=stats.queued)
 
     @api.get("/metrics", tags=["Operation"], summary="Prometheus metrics", response_class=Response)

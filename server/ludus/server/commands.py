@@ -66,6 +66,17 @@ def serve(
         Path | None, typer.Option(help="Key of play addresses (hexadecimal), shared by several servers.")
     ] = None,
     capability_seconds: Annotated[float, typer.Option(help="How long a play address is good for.")] = 3600.0,
+    public_url: Annotated[
+        str | None,
+        typer.Option(envvar="LUDUS_PUBLIC_URL", help="Address that callers use, where a proxy stands in front."),
+    ] = None,
+    root_path: Annotated[str, typer.Option(help="Path prefix under which a proxy publishes the server.")] = "",
+    trusted_proxy: Annotated[
+        list[str] | None, typer.Option(help="Address or network of a proxy to believe; repeatable.")
+    ] = None,
+    proxy_headers: Annotated[str, typer.Option(help="What those proxies set: x-forwarded or forwarded.")] = (
+        "x-forwarded"
+    ),
     allow_host: Annotated[list[str] | None, typer.Option(help="Further Host name to answer to.")] = None,
     allow_origin: Annotated[list[str] | None, typer.Option(help="Origin whose pages may use the server.")] = None,
     cors: Annotated[bool, typer.Option("--cors", help="Let those pages read the answers, too.")] = False,
@@ -114,6 +125,7 @@ def _settings(options: dict[str, Any]) -> Any:
 
     given = {name: value for name, value in options.items() if name in ServerSettings.model_fields}
     given["allow_hosts"] = tuple(options["allow_host"] or ())
+    given["trusted_proxies"] = tuple(options["trusted_proxy"] or ())
     given["difficulty"] = tuple(options["difficulty"] or ())
     given["allow_origins"] = tuple(options["allow_origin"] or ())
     given["log_level"] = options["log_level"].upper()

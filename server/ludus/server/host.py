@@ -47,7 +47,7 @@ log = logging.getLogger("ludus.server.host")
 class Signer(Protocol):
     """Makes play capabilities."""
 
-    def sign(self, episode: str, tools: Sequence[str]) -> tuple[str, float]:
+    def sign(self, episode: str, tools: Sequence[str], principal: Principal | None = None) -> tuple[str, float]:
         """A capability for the episode and exactly these tools, and when it expires (Unix time)."""
         ...
 
@@ -184,7 +184,9 @@ class EpisodeHost:
             EpisodeFailed: the author's setup failed; no episode of the group is left.
         """
         episodes = await self.begin(params, principal)
-        return e.StartResult(group=episodes[0].group, episodes=tuple(self._describe(one) for one in episodes))
+        return e.StartResult(
+            group=episodes[0].group, episodes=tuple(self._describe(one, principal) for one in episodes)
+        )
 
     async def begin(self, params: e.StartParams, principal: Principal) -> tuple[Episode, ...]:
         """`start` for a wire that shows episodes in its own way, without play capabilities."""
@@ -231,11 +233,11 @@ class EpisodeHost:
         if episode.instance is not None:
             await asyncio.shield(self._spawn(self._opener.tear_down(episode, ())))
 
-    def _describe(self, episode: Episode) -> e.StartedEpisode:
+    def _describe(self, episode: Episode, principal: Principal) -> e.StartedEpisode:
         play = None
         if self.signer is not None:
             view = episode.view()
-            capability, expires = self.signer.sign(episode.id, [tool.name for tool in view.tools])
+            capability, expires = self.signer.sign(episode.id, [tool.name for tool in view.tools], principal)
             play = e.PlayAccess(path=PLAY_PATH.replace("{capability}", capability), expires_at=expires)
         return e.StartedEpisode(
             episode=episode.id, task=episode.row, seed=episode.seed, prompt=episode.prompt, tools=episode.specs,
@@ -334,7 +336,7 @@ class EpisodeHost:
         episode = await self._forks.do(
             principal.name, params.key, params, lambda: self._fork(source, params, principal)
         )
-        return e.ForkResult(group=episode.group, episode=self._describe(episode))
+        return e.ForkResult(group=episode.group, episode=self._describe(episode, principal))
 
     async def _fork(self, source: Episode, params: e.ForkParams, principal: Principal) -> Episode:
         published = source.published

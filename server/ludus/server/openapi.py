@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
+from fastapi.openapi.docs import get_swagger_ui_html
+from starlette.responses import HTMLResponse, JSONResponse
 
 from ludus.protocol.identifiers import CONTROL_PATH, PLAY_PATH
+from ludus.server.proxies import path_prefix
+
+if TYPE_CHECKING:
+    from ludus.server.wires import WireContext
+
+DOCS_PATH: Final = "/docs"
+DOCUMENT_PATH: Final = "/openapi.json"
 
 DESCRIPTION: Final = """
 One server, one episode runtime, four ways in:
@@ -39,13 +50,28 @@ _ORS: Final[tuple[tuple[str, str, str, bool], ...]] = (
 )
 
 
-def describe(api: FastAPI, environments: list[str]) -> None:
-    """Add the wires' HTTP routes to the application's OpenAPI document, made when it is first asked for."""
-    own = api.openapi
+def add_documentation(api: FastAPI, context: WireContext) -> None:
+    """Serve `/docs` and `/openapi.json`. The names of environments are in the document only for holders of a token."""
+    named, anonymous = (_document(api, names) for names in (list(context.host.catalog), []))
 
+    @api.get(DOCUMENT_PATH, include_in_schema=False)
+    async def show_document(request: Request) -> JSONResponse:
+        document = named if context.identified(request.headers) else anonymous
+        servers = [{"url": path_prefix(request.scope) or "/"}]
+        return JSONResponse({**document(), "servers": servers}, headers={"vary": "Authorization, X-API-Key"})
+
+    @api.get(DOCS_PATH, include_in_schema=False)
+    async def show_docs(request: Request) -> HTMLResponse:
+        return get_swagger_ui_html(openapi_url=path_prefix(request.scope) + DOCUMENT_PATH, title=api.title)
+
+
+def _document(api: FastAPI, environments: list[str]) -> Callable[[], dict[str, Any]]:
+    """Return the application's OpenAPI document with the wires' HTTP routes, made when it is first asked for."""
+
+    @cache
     def complete() -> dict[str, Any]:
-        document = own()
-        paths = document.setdefault("paths", {})
+        document = dict(api.openapi())
+        paths = document["paths"] = dict(document.get("paths", {}))
         paths[CONTROL_PATH] = {"post": _operation("MCP", "Control plane: one JSON-RPC message", _JSON)}
         play = _operation("MCP", "Play plane of one episode: one JSON-RPC message", _JSON)
         play["parameters"] = [_in_path("capability", "from `episodes/start`", None)]
@@ -57,7 +83,7 @@ def describe(api: FastAPI, environments: list[str]) -> None:
             paths.setdefault(path, {})[method] = operation
         return document
 
-    api.openapi = complete  # type: ignore[method-assign]
+    return complete
 
 
 def _operation(tag: str, summary: str, content: dict[str, Any], *, body: bool = True) -> dict[str, Any]:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from ludus.protocol.errors import Forbidden
 from ludus.protocol.methods import SPLIT_SCOPE_PREFIX, Scope
+
+CREDENTIAL_BYTES: Final = 8
+"""The length of `Principal.credential`."""
+
+OPEN_CREDENTIAL: Final = bytes(CREDENTIAL_BYTES)
+"""The credential of a principal without a token, on a server that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +22,10 @@ class Principal:
     name: str
     """Episodes belong to it: another principal cannot see them."""
     scopes: frozenset[str]
+    credential: bytes = OPEN_CREDENTIAL
+    """Identifies its token, without revealing it: the first bytes of the token's hash."""
+    expires_at: float = float("inf")
+    """The Unix time at which its token expires."""
 
     def may(self, scope: str) -> bool:
         """Whether it has the scope; `admin` has all of them."""

@@ -88,6 +88,7 @@ class Register:
 def _not_found(episode: str) -> EpisodeNotFound:
     shown = episode[:64]
     return EpisodeNotFound(
-        f"there is no episode {shown!r}: it never was, was closed a while ago, or belongs to another token",
+        f"this server does not know the episode {shown!r}: it was closed a while ago, belongs to another token, or was "
+        "started on another server (behind a load balancer, requests must reach the server that started the episode)",
         episode=shown,
     )

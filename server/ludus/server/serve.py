@@ -15,10 +15,11 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import FrameType
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import uvicorn
 
@@ -31,13 +32,16 @@ from ludus.server.environment import Environment
 from ludus.server.host import EpisodeHost
 from ludus.server.http_protocol import BoundedHttpProtocol, sweep_for_ever
 from ludus.server.journal import Journal
-from ludus.server.settings import ServerSettings
+from ludus.server.settings import ServerSettings, is_loopback
 
 CAPABILITY_KEY_VARIABLE: Final = "LUDUS_CAPABILITY_KEY"
 """The environment variable that holds the capability key itself, in hexadecimal."""
 
 HEADERS: Final = [("x-content-type-options", "nosniff"), ("referrer-policy", "no-referrer")]
 """On every answer: a play address is a credential, which `Referer` must not carry elsewhere."""
+
+_FIRST_PARTS: Final = frozenset({"mcp", "play", "channel"})
+"""Paths of the server that a root path may not begin with."""
 
 _CLOSING_SECONDS: Final = 3
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
@@ -65,22 +69,42 @@ def build(
         signer = _signer(settings, variables)
     except ValueError as error:
         raise ServeError(str(error)) from None
-    if not settings.on_loopback and not tokens:
-        raise ServeError(_refusal(settings, tokens))
+    if not tokens and (where := _reachable(settings)):
+        raise ServeError(_refusal(where, settings, tokens))
     if settings.cors and not settings.allow_origins:
         raise ServeError("--cors needs to know for whom: name each origin with --allow-origin")
     host = EpisodeHost(environments, limits=settings.limits, journal=journal, capabilities=signer)
     prime(host.catalog, settings.difficulty)
+    _check_root_path(settings, host.catalog)
     return create_app(host, settings, tokens)
 
 
-def _refusal(settings: ServerSettings, tokens: TokenStore | None) -> str:
+def _check_root_path(settings: ServerSettings, names: Collection[str]) -> None:
+    """Refuse a prefix that is also the beginning of a path of the server: a request could mean either."""
+    first = settings.proxies.root_path[1:].partition("/")[0]
+    if first in names or first in _FIRST_PARTS:
+        whose = f"the environment {first!r}" if first in names else "the server itself"
+        raise ServeError(f"the root path /{first} is also a path of {whose}; publish the server under another one")
+
+
+def _reachable(settings: ServerSettings) -> str:
+    """Return by what other machines can reach the server, or nothing if they cannot."""
+    if not settings.on_loopback:
+        return f"listen on {settings.host}: others can reach that address"
+    if settings.public_url and not is_loopback(urlsplit(settings.public_url).hostname or ""):
+        return f"be published at {settings.public_url}: others can reach that address"
+    if settings.trusted_proxies and not settings.public_url:
+        return "be published by a proxy: others can reach the server through it"
+    return ""
+
+
+def _refusal(where: str, settings: ServerSettings, tokens: TokenStore | None) -> str:
     file = settings.token_file or "tokens.json"
     why = "has no tokens" if tokens is None else f"has an empty token file ({file})"
     return (
-        f"refusing to listen on {settings.host}: others can reach that address and this server {why}. "
+        f"refusing to {where} and this server {why}. "
         f"Make one with `ludus token create --name trainer --file {file}` and serve with `--token-file {file}`, "
-        "or listen on 127.0.0.1"
+        "or listen on 127.0.0.1 without a proxy"
     )
 
 
@@ -273,7 +297,8 @@ def run(environments: Sequence[type[Environment[Any]]], settings: ServerSettings
         _settle_heap()
         names = ", ".join(app.context.host.catalog)
         mode = "tokens required" if app.context.tokens is not None else "open: no tokens, this machine only"
-        sys.stdout.write(f"Serving {names} at {url} ({mode})\n")
+        public = f"; public address {settings.public_url}" if settings.public_url else ""
+        sys.stdout.write(f"Serving {names} at {url} ({mode}{public})\n")
         sys.stdout.flush()
 
     _raise_file_limit()

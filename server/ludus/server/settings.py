@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
+from typing import Annotated, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from ludus.server.guard import LOOPBACK_HOSTS, Origins
 from ludus.server.limits import ServerLimits
 from ludus.server.logs import LogFormat
+from ludus.server.proxies import ProxyHeaders, ProxyRules, parse_network, parse_public_url, parse_root_path
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a name or an address is this machine's own, which no other machine can reach."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _network(text: str) -> str:
+    return str(parse_network(text))
 
 
 class ServerSettings(BaseModel):
@@ -27,6 +44,15 @@ class ServerSettings(BaseModel):
     """The key play capabilities are signed with; `LUDUS_CAPABILITY_KEY` where this is None, else a random one."""
     capability_seconds: float = Field(default=3600.0, gt=0)
     """How long a play capability is good for."""
+    public_url: Annotated[str, AfterValidator(parse_public_url)] | None = None
+    """The address that callers use, such as `https://lab.example.org/rl`, where a proxy stands in front of the server.
+    Play URLs are then made of it and of nothing that a request says."""
+    root_path: Annotated[str, AfterValidator(parse_root_path)] = ""
+    """The path prefix under which the server is reached; the path of `public_url` where that has one."""
+    trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = ()
+    """Addresses or networks of proxies whose forwarded headers count; those of everybody else are ignored."""
+    proxy_headers: ProxyHeaders = "x-forwarded"
+    """Which headers those proxies set: `X-Forwarded-For`, `-Proto`, `-Host`, `-Port` and `-Prefix`, or `Forwarded`."""
     allow_hosts: tuple[str, ...] = ()
     """Further `Host` names to answer to, `*` for any; a server that is not on loopback answers to any by default."""
     allow_origins: tuple[str, ...] = ()
@@ -56,16 +82,27 @@ class ServerSettings(BaseModel):
     @property
     def on_loopback(self) -> bool:
         """Whether only this machine can reach the server."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
+
+    @model_validator(mode="after")
+    def _one_prefix(self) -> Self:
+        path = urlsplit(self.public_url).path if self.public_url else ""
+        if path and self.root_path and path != self.root_path:
+            raise ValueError(f"the public URL has the path {path}, the root path is {self.root_path}: leave one out")
+        return self
+
+    @property
+    def proxies(self) -> ProxyRules:
+        """What the server knows of the proxies in front of it."""
+        path = urlsplit(self.public_url).path if self.public_url else ""
+        trusted = tuple(map(parse_network, self.trusted_proxies))
+        return ProxyRules(self.public_url or "", self.root_path or path, trusted, self.proxy_headers)
 
     @property
     def origins(self) -> Origins:
         """Which `Host` and `Origin` headers are accepted."""
-        names = (*LOOPBACK_HOSTS, self.host) if self.on_loopback else ()
-        hosts = names + self.allow_hosts
+        hosts = self.allow_hosts
+        if self.on_loopback:
+            public = (urlsplit(self.public_url).hostname or "",) if self.public_url else ()
+            hosts = (*LOOPBACK_HOSTS, self.host, *public, *hosts)
         return Origins(hosts if hosts and "*" not in hosts else None, self.allow_origins)

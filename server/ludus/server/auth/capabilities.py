@@ -2,10 +2,13 @@
 
 A capability says which episode, which tool list and until when, and carries a MAC over that:
 
-    play_ base64url( expiry:uint32 | SHA-256(tools)[:16] | HMAC-SHA256[:20] | episode )
+    play_ base64url( expiry:uint32 | SHA-256(tools)[:16] | server[:4] | credential[:8] | HMAC-SHA256[:20] | episode )
 
 It is signed rather than stored, so every worker that holds the key agrees without talking to the others. The MAC's
-160 bits make it unguessable; the prefix makes it recognisable, to log filters and to secret scanners.
+160 bits make it unguessable; the prefix makes it recognizable, to log filters and to secret scanners.
+
+`server` identifies the process that started the episode, so that another one can say that it is not the right one.
+`credential` identifies the trainer token that started it, so that the capability ends with that token.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ludus.protocol.errors import CapabilityRefused
+from ludus.server.principal import CREDENTIAL_BYTES, Principal
 
 PREFIX: Final = "play_"
 """How every capability begins."""
@@ -32,11 +36,16 @@ KEY_BYTES: Final = 32
 
 _DIGEST_BYTES: Final = 16
 _MAC_BYTES: Final = 20
-_CLAIMS_START: Final = struct.Struct(f">I{_DIGEST_BYTES}s")
+_SERVER_BYTES: Final = 4
+_CLAIMS_START: Final = struct.Struct(f">I{_DIGEST_BYTES}s{_SERVER_BYTES}s{CREDENTIAL_BYTES}s")
 _EPISODE_START: Final = _CLAIMS_START.size + _MAC_BYTES
 _URL_SAFE: Final = b"-_"
 _TO_STANDARD: Final = bytes.maketrans(b"-_", b"+/")
-_REFUSAL: Final = "this play address is not valid: ask whoever started the episode for its current one"
+_LAST_SECOND: Final = 2**32 - 1
+_REFUSAL: Final = (
+    "this play address is not valid on this server: it is incomplete, or another server made it, or this one before it "
+    "was restarted. Ask for a new one; behind a load balancer, requests must reach the server that started the episode"
+)
 
 
 class Claims(NamedTuple):
@@ -46,6 +55,10 @@ class Claims(NamedTuple):
     tools_digest: bytes
     expires_at: float
     """Unix time in seconds."""
+    made_here: bool
+    """Whether the process that verified it also made it."""
+    credential: bytes
+    """`Principal.credential` of the token that started the episode."""
 
     def require(self, *, episode: str | None = None, tools: Sequence[str] | None = None) -> None:
         """Check the claims against what the bearer wants.
@@ -82,6 +95,7 @@ class CapabilitySigner:
         if ttl_seconds <= 0:
             raise ValueError(f"capabilities need a positive time to live, not {ttl_seconds} seconds")
         self._key = key
+        self._server = secrets.token_bytes(_SERVER_BYTES)
         self.ttl_seconds = ttl_seconds
 
     @classmethod
@@ -120,16 +134,27 @@ class CapabilitySigner:
             )
         return cls(key, ttl_seconds)
 
-    def sign(self, episode: str, tools: Sequence[str]) -> tuple[str, float]:
-        """A capability to play `episode` with `tools`, and the Unix time at which it expires."""
-        expires_at = int(time.time() + self.ttl_seconds)
-        claims = _CLAIMS_START.pack(expires_at, tools_digest(tuple(tools)))
+    def sign(self, episode: str, tools: Sequence[str], principal: Principal | None = None) -> tuple[str, float]:
+        """Make a capability to play an episode.
+
+        Args:
+            episode: its id.
+            tools: the names of its tools.
+            principal: who started it; the capability is good no longer than the principal's token.
+
+        Returns:
+            The capability, and the Unix time at which it expires.
+        """
+        principal = principal or Principal.open()
+        until = min(time.time() + self.ttl_seconds, principal.expires_at, _LAST_SECOND)
+        expires_at = int(max(0.0, until))
+        claims = _CLAIMS_START.pack(expires_at, tools_digest(tuple(tools)), self._server, principal.credential)
         name = episode.encode()
         token = claims + self._mac(claims, name) + name
         return PREFIX + b64encode(token, _URL_SAFE).rstrip(b"=").decode("ascii"), float(expires_at)
 
     def verify(self, capability: str) -> Claims:
-        """What `capability` says, once it has proved to be ours and still good.
+        """Return what `capability` says, once it has proved to be signed with this key and not expired.
 
         Raises:
             CapabilityRefused: it is malformed, forged, altered or expired.
@@ -142,10 +167,10 @@ class CapabilitySigner:
         )
         if not hmac.compare_digest(mac, self._mac(claims, name)):
             raise CapabilityRefused(_REFUSAL)
-        expires_at, digest = _CLAIMS_START.unpack(claims)
+        expires_at, digest, server, credential = _CLAIMS_START.unpack(claims)
         if time.time() >= expires_at:
             raise CapabilityRefused("this play address has expired: ask whoever started the episode for a new one")
-        return Claims(name.decode(), digest, float(expires_at))
+        return Claims(name.decode(), digest, float(expires_at), server == self._server, credential)
 
     def _mac(self, claims: bytes, name: bytes) -> bytes:
         return hmac.digest(self._key, claims + name, "sha256")[:_MAC_BYTES]

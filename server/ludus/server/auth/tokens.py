@@ -23,7 +23,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from ludus.protocol.errors import Unauthenticated
 from ludus.protocol.methods import SPLIT_SCOPE_PREFIX, Scope
-from ludus.server.principal import Principal
+from ludus.server.principal import CREDENTIAL_BYTES, Principal
 
 TOKEN_PREFIX: Final = "ludus_"
 """How every token begins."""
@@ -171,6 +171,7 @@ class TokenStore:
         self._path = path
         self._inline = parse_token_file(inline, TOKENS_VARIABLE).tokens if inline is not None else ()
         self._known: dict[bytes, tuple[bytes, Principal, float]] = {}
+        self._by_credential: dict[bytes, Principal] = {}
         self._stamp: tuple[int, int, int] | None = None
         self._next_look = 0.0
         if path is not None:
@@ -200,8 +201,7 @@ class TokenStore:
         Raises:
             Unauthenticated: it is unknown or expired.
         """
-        if self._path is not None and time.monotonic() >= self._next_look:
-            self._follow(self._path)
+        self._refresh()
         digest = hashlib.sha256(token.encode("utf-8", "replace")).digest()
         found = self._known.get(digest)
         # The index is over digests of the token, which a caller cannot steer byte by byte: a miss tells nothing.
@@ -210,6 +210,16 @@ class TokenStore:
         if time.time() >= found[2]:
             raise Unauthenticated(f"the token of {found[1].name!r} has expired: have a new one made")
         return found[1]
+
+    def still_may(self, credential: bytes, scope: str) -> bool:
+        """Return whether the token with this `Principal.credential` is known, has not expired and has the scope."""
+        self._refresh()
+        principal = self._by_credential.get(credential)
+        return principal is not None and time.time() < principal.expires_at and principal.may(scope)
+
+    def _refresh(self) -> None:
+        if self._path is not None and time.monotonic() >= self._next_look:
+            self._follow(self._path)
 
     def _follow(self, path: Path) -> None:
         self._next_look = time.monotonic() + RELOAD_SECONDS
@@ -225,14 +235,13 @@ class TokenStore:
             _logger.info("token file read again: %d tokens", len(self._known))
 
     def _index(self, records: Sequence[TokenRecord]) -> None:
-        self._known = {
-            record.digest: (
-                record.digest,
-                Principal(record.name, frozenset(record.scopes)),
-                record.expires.timestamp() if record.expires else float("inf"),
-            )
-            for record in (*self._inline, *records)
-        }
+        self._known = {}
+        for record in (*self._inline, *records):
+            expires_at = record.expires.timestamp() if record.expires else float("inf")
+            credential = record.digest[:CREDENTIAL_BYTES]
+            principal = Principal(record.name, frozenset(record.scopes), credential, expires_at)
+            self._known[record.digest] = (record.digest, principal, expires_at)
+        self._by_credential = {principal.credential: principal for _, principal, _ in self._known.values()}
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

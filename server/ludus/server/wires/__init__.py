@@ -48,3 +48,16 @@ class WireContext:
         if key:
             return self.tokens.authenticate(key.strip())
         raise Unauthenticated("this server needs a token: send it as `Authorization: Bearer ludus_…`")
+
+    def identified(self, headers: Mapping[str, str]) -> bool:
+        """Return whether the sender may be told what this server holds: a valid token, or a server without tokens.
+
+        Raises:
+            Unauthenticated: a credential was sent, and it is not valid.
+        """
+        if self.tokens is None:
+            return True
+        if "authorization" not in headers and "x-api-key" not in headers:
+            return False
+        self.authenticate(headers)
+        return True

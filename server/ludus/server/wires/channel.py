@@ -39,6 +39,7 @@ from ludus.protocol.methods import METHODS, STEP
 from ludus.server.dispatch import HANDLERS, dispatch
 from ludus.server.guard import refuse
 from ludus.server.host import shown
+from ludus.server.proxies import with_urls
 
 if TYPE_CHECKING:
     from ludus.protocol._model import WireModel
@@ -110,7 +111,7 @@ class Channel:
         try:
             if CHANNEL_SUBPROTOCOL not in scope.get("subprotocols", ()):
                 raise InvalidRequest(f"offer the WebSocket subprotocol {CHANNEL_SUBPROTOCOL!r}; it is the only one")
-            connection = _Connection(self, headers)
+            connection = _Connection(self, headers, scope)
         except LudusError as error:
             await refuse(scope, receive, send, error)
             return
@@ -133,9 +134,10 @@ class _Connection:
         Unauthenticated: its headers hold no good credential.
     """
 
-    def __init__(self, channel: Channel, headers: Headers) -> None:
+    def __init__(self, channel: Channel, headers: Headers, scope: Scope) -> None:
         self._channel = channel
         self._headers = headers
+        self._scope = scope
         self._host = channel.context.host
         self._principal = channel.context.authenticate(headers)
         self._entries = channel.entries_of(self._principal)
@@ -277,7 +279,7 @@ class _Connection:
         self, identifier: RequestId, entry: _Entry, params: WireModel, principal: Principal, size: int
     ) -> None:
         try:
-            result = await entry.handle(params, principal)
+            result = with_urls(await entry.handle(params, principal), self._scope)
             reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_id_json(identifier), entry.serialize(result))
         except LudusError as error:
             reply = _failure(identifier, error)
@@ -290,7 +292,7 @@ class _Connection:
     ) -> None:
         """The way of requests that are not valid: `dispatch` finds the words for why."""
         try:
-            result = await dispatch(self._host, method, params, principal)
+            result = with_urls(await dispatch(self._host, method, params, principal), self._scope)
             reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_id_json(identifier), result.model_dump_json().encode())
         except LudusError as error:
             reply = _failure(identifier, error)

@@ -12,8 +12,23 @@ from ludus.protocol.content import Content, Message, TextBlock
 from ludus.protocol.episodes import StepResult, ToolSpec
 from ludus.protocol.errors import EpisodeEnded, EpisodeFailed, EpisodeNotFound, LudusError, to_wire
 
-UNKNOWN_EPISODE: Final = "This episode is not running any more. Ask whoever started it for a new one."
-"""What a call on an episode that the server does not know is told."""
+UNKNOWN_EPISODE: Final = (
+    "This server does not know this episode: it was started on another server, or this one has been restarted or has "
+    "discarded it since. Behind a load balancer, requests must reach the server that started the episode."
+)
+"""The answer to a call on an episode that the server does not know."""
+
+DISCARDED_EPISODE: Final = "This episode has ended, and the server has discarded it."
+"""The answer to a call on an episode that this server once ran and does not hold any more."""
+
+
+def unknown_episode(ran_here: bool) -> str:
+    """Return what to say about an episode that the server does not hold.
+
+    Args:
+        ran_here: whether it is certain that this server started it.
+    """
+    return DISCARDED_EPISODE if ran_here else UNKNOWN_EPISODE
 
 
 def mcp_error(error: LudusError) -> MCPError:
@@ -66,10 +81,14 @@ def observation(result: StepResult, tool: str) -> dict[str, Any]:
     return tool_result(content, is_error=error is not None)
 
 
-def refused(error: LudusError) -> dict[str, Any]:
-    """A tool result that says why a call did not happen, or could not be finished.
+def refused(error: LudusError, *, ran_here: bool = False) -> dict[str, Any]:
+    """Return a tool result that says why a call did not happen, or could not be finished.
 
-    Its words are chosen here: the messages of the runtime are written for trainers.
+    The text is chosen here: the messages of the runtime are written for trainers.
+
+    Args:
+        error: why.
+        ran_here: whether it is certain that this server started the episode in question.
 
     Raises:
         MCPError: everything that is no matter of the episode's own state.
@@ -80,7 +99,7 @@ def refused(error: LudusError) -> dict[str, Any]:
             f"This episode is over{f' ({reason})' if reason else ''}. No tool was called.", is_error=True
         )
     if isinstance(error, EpisodeNotFound):
-        return text_result(UNKNOWN_EPISODE, is_error=True)
+        return text_result(f"{unknown_episode(ran_here)} No tool was called.", is_error=True)
     if isinstance(error, EpisodeFailed):
         incident = f" Incident {error.incident} is in the server's log." if error.incident else ""
         return text_result(f"The environment failed, so this episode is over.{incident}", is_error=True)

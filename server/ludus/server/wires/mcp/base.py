@@ -13,8 +13,9 @@ from mcp.server.models import InitializationOptions
 from pydantic import ValidationError
 
 from ludus.protocol.errors import InternalError
-from ludus.protocol.identifiers import EXTENSION_VERSION
+from ludus.protocol.identifiers import EXTENSION_ID, EXTENSION_VERSION
 from ludus.server.logs import new_incident
+from ludus.server.proxies import path_prefix
 from ludus.server.wires.mcp.answers import mcp_error
 
 _logger = logging.getLogger("ludus.server.wires.mcp")
@@ -31,6 +32,9 @@ _CACHED: Final[dict[CacheableMethod, CacheHint]] = {
     "prompts/list": _CACHE,
 }
 
+
+PATH_SETTINGS: Final = ("channel", "play")
+"""The settings of the extension that are paths; behind a prefix they are announced with it."""
 
 _OPENINGS: Final = frozenset({"initialize", "server/discover"})
 
@@ -61,8 +65,10 @@ class LudusServer(Server[Any]):
         try:
             result = await call_next(ctx)
             if ctx.method in _OPENINGS and isinstance(result, dict):
-                told = await self.instructions_for(ctx)
-                return result if told is None else {**result, "instructions": told}
+                if prefix := path_prefix(ctx.request.scope) if ctx.request is not None else "":
+                    result = _with_prefix(result, prefix)
+                instructions = await self.instructions_for(ctx)
+                return result if instructions is None else {**result, "instructions": instructions}
             return result
         except (MCPError, ValidationError):
             raise
@@ -81,6 +87,17 @@ class LudusServer(Server[Any]):
         """The SDK's own, with the extensions repeated as experimental capabilities."""
         experimental = {**self.extensions, **(experimental_capabilities or {})}
         return super().create_initialization_options(notification_options, experimental or None, extensions)
+
+
+def _with_prefix(result: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Return an answer to an opening request with the prefix in every path that the extension's settings name."""
+    capabilities = dict(result.get("capabilities") or {})
+    for era in ("extensions", "experimental"):
+        settings = (capabilities.get(era) or {}).get(EXTENSION_ID)
+        if settings:
+            paths = {name: prefix + settings[name] for name in PATH_SETTINGS if name in settings}
+            capabilities[era] = {**capabilities[era], EXTENSION_ID: {**settings, **paths}}
+    return {**result, "capabilities": capabilities}
 
 
 def _no_header_parameters(name: str) -> None:

@@ -21,6 +21,7 @@ from ludus.protocol.errors import LudusError, RequestError
 from ludus.protocol.identifiers import EXTENSION_ID
 from ludus.protocol.methods import GET_EPISODE, LIST_ENVIRONMENTS, START, Scope
 from ludus.server.dispatch import dispatch
+from ludus.server.proxies import address_seen
 from ludus.server.wires.mcp.answers import blocks, observation, refused, text_result, tool_result
 from ludus.server.wires.mcp.base import Context
 
@@ -201,4 +202,4 @@ def _signature(tool: ToolSpec) -> str:
 
 
 def _base_url(ctx: Context) -> str | None:
-    return None if ctx.request is None else str(ctx.request.base_url).rstrip("/")
+    return None if ctx.request is None else address_seen(ctx.request.scope)

@@ -13,6 +13,7 @@ from ludus.protocol.errors import LudusError
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, EXTENSION_ID, EXTENSION_VERSION, PLAY_PATH
 from ludus.protocol.methods import METHODS
 from ludus.server.dispatch import dispatch
+from ludus.server.proxies import with_urls
 from ludus.server.wires.mcp.answers import mcp_error
 from ludus.server.wires.mcp.base import Context, LudusServer
 
@@ -65,6 +66,7 @@ def _method(
             result = await dispatch(host, name, given, principal_of(ctx))
         except LudusError as error:
             raise mcp_error(error) from None
+        result = with_urls(result, ctx.request.scope if ctx.request is not None else None)
         return result.model_dump(mode="json")
 
     return handle

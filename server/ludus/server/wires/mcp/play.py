@@ -30,6 +30,7 @@ from ludus.protocol._model import WireModel
 from ludus.protocol.episodes import Key
 from ludus.protocol.errors import CapabilityRefused, EpisodeNotFound, LudusError
 from ludus.protocol.identifiers import STEP_META_KEY
+from ludus.protocol.methods import Scope as TokenScope
 from ludus.server.wires.mcp.answers import (
     mcp_error,
     observation,
@@ -37,6 +38,7 @@ from ludus.server.wires.mcp.answers import (
     prompt_text,
     refused,
     tool_list,
+    unknown_episode,
 )
 from ludus.server.wires.mcp.base import Context, LudusServer
 from ludus.server.wires.mcp.http import Endpoint, Extend
@@ -46,8 +48,8 @@ if TYPE_CHECKING:
     from ludus.server.host import EpisodeHost
     from ludus.server.wires import WireContext
 
-_EPISODE: Final = "ludus.episode"
-"""Where the ASGI scope holds the id of the episode that the capability names."""
+_CLAIMS: Final = "ludus.claims"
+"""The key of the ASGI scope under which the claims of the request's capability are stored."""
 
 _PROCESS: Final = secrets.token_hex(8)
 _calls = itertools.count()
@@ -77,15 +79,16 @@ class PlayPlane:
     def __init__(self, context: WireContext, extend: Extend | None = None, *, back_channel: bool = False) -> None:
         self._host = context.host
         self._signer = context.signer
+        self._tokens = context.tokens
         self._known: dict[str, Claims] = {}
-        server = EpisodeServer(context.host, _episode_of_request)
+        server = EpisodeServer(context.host, lambda ctx: _claims(ctx).episode, lambda ctx: _claims(ctx).made_here)
         self._endpoint = Endpoint(server, context.limits.body_bytes, extend, back_channel=back_channel)
         self.run = self._endpoint.run
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request on `PLAY_PATH`."""
         try:
-            scope[_EPISODE] = self._verified(scope["path_params"]["capability"]).episode
+            scope[_CLAIMS] = self._verified(scope["path_params"]["capability"])
         except CapabilityRefused as refusal:
             await _not_found(refusal)(scope, receive, send)
             return
@@ -101,16 +104,37 @@ class PlayPlane:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[capability] = claims
+        self._require_token(claims)
         return claims
+
+    def _require_token(self, claims: Claims) -> None:
+        """Refuse a capability whose episode was started with a token that is no longer good for starting episodes."""
+        tokens = self._tokens
+        if tokens is not None and not tokens.still_may(claims.credential, TokenScope.EPISODES_RUN):
+            raise CapabilityRefused(
+                "this play address is not valid any more: the token that started the episode was revoked or has expired"
+            )
 
 
 class EpisodeServer(LudusServer):
-    """An MCP server for episodes, each request's found by `episode_of`."""
+    """An MCP server for episodes.
 
-    def __init__(self, host: EpisodeHost, episode_of: Callable[[Context], str]) -> None:
+    Args:
+        host: the runtime.
+        episode_of: finds the id of a request's episode.
+        ran_here: whether it is certain that this process started a request's episode.
+    """
+
+    def __init__(
+        self,
+        host: EpisodeHost,
+        episode_of: Callable[[Context], str],
+        ran_here: Callable[[Context], bool] = lambda ctx: True,
+    ) -> None:
         super().__init__()
         self._host = host
         self._episode_of = episode_of
+        self._ran_here = ran_here
         self.add_request_handler("tools/list", types.PaginatedRequestParams, self._list_tools)
         self.add_request_handler("tools/call", types.CallToolRequestParams, self._call_tool)
         self.add_request_handler("prompts/list", types.PaginatedRequestParams, self._list_prompts)
@@ -121,7 +145,7 @@ class EpisodeServer(LudusServer):
         try:
             return prompt_text(self._host.view(self._episode_of(ctx)).prompt)
         except EpisodeNotFound:
-            return None
+            return unknown_episode(self._ran_here(ctx))
 
     async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
         """`tools/call`: one step."""
@@ -135,7 +159,7 @@ class EpisodeServer(LudusServer):
                 step=mark.step if mark else None,
             )
         except LudusError as error:
-            return refused(error)
+            return refused(error, ran_here=self._ran_here(ctx))
         return observation(result, params.name)
 
     async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
@@ -157,13 +181,14 @@ class EpisodeServer(LudusServer):
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name}; there is only {PROMPT_NAME!r}")
         try:
             view = self._host.view(self._episode_of(ctx))
-        except LudusError as error:
-            raise mcp_error(error) from None
+        except EpisodeNotFound as error:
+            raise mcp_error(EpisodeNotFound(unknown_episode(self._ran_here(ctx)), **error.data)) from None
         return types.GetPromptResult(messages=prompt_messages(view.prompt))
 
 
-def _episode_of_request(ctx: Context) -> str:
-    return str(cast(Request, ctx.request).scope[_EPISODE])
+def _claims(ctx: Context) -> Claims:
+    claims: Claims = cast(Request, ctx.request).scope[_CLAIMS]
+    return claims
 
 
 def _step_mark(ctx: Context) -> StepMark | None:

@@ -9,12 +9,13 @@ there too unless `play_only`.
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mcp.server.stdio import stdio_server
 
 from ludus.protocol.episodes import StartParams
 from ludus.protocol.errors import InvalidParams
+from ludus.protocol.methods import Scope
 from ludus.server.principal import Principal
 from ludus.server.wires.mcp.base import Context, LudusServer
 from ludus.server.wires.mcp.catalogue import default_split
@@ -24,6 +25,8 @@ from ludus.server.wires.mcp.play import EpisodeServer
 
 if TYPE_CHECKING:
     from ludus.server.host import EpisodeHost
+
+_AGENT: Final = Principal("agent", frozenset({Scope.TASKS_READ, Scope.EPISODES_RUN}))
 
 
 async def serve_stdio(
@@ -46,7 +49,8 @@ async def serve_stdio(
         task: the task's id.
         index: the task's place in the split.
         seed: the episode's seed.
-        play_only: leave out the extension's methods, and with them rewards.
+        play_only: leave out the extension's methods and with them rewards, and open no tasks of test splits except
+            the one that `split` names here.
 
     Raises:
         InvalidParams: an episode is meant, and it is not clear of which environment.
@@ -55,7 +59,7 @@ async def serve_stdio(
     if environment is None and any(given is not None for given in (split, task, index, seed)):
         environment = _only(host)
     if environment is None:
-        await _serve(catalogue_server(host, _owner), host, play_only)
+        await _serve(catalogue_server(host, _agent if play_only else _owner), host, play_only)
         return
     params = StartParams(
         environment=environment,
@@ -90,3 +94,8 @@ def _only(host: EpisodeHost) -> str:
 
 def _owner(ctx: Context) -> Principal:
     return Principal.open()
+
+
+def _agent(ctx: Context) -> Principal:
+    """Return who asks where only playing is allowed: no rewards, and no tasks of test splits."""
+    return _AGENT

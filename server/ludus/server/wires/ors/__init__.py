@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from starlette.routing import BaseRoute, Match, NoMatchFound
 
+from ludus.protocol.errors import EnvironmentNotFound
 from ludus.server.wires.ors import calls, discovery, lifecycle
 from ludus.server.wires.ors.exchange import Exchange, Receive, Refusal, Send
 from ludus.server.wires.ors.wire import Handler, Ors
@@ -55,6 +56,16 @@ ENVIRONMENT_ROUTES: Final[Mapping[str, tuple[str, Handler]]] = MappingProxyType(
 """Routes of an environment: `/{env}/tools`, or bare, `/tools`."""
 
 
+async def _refuse_environment(ors: Ors, x: Exchange, environment: str) -> None:
+    """Answer a request about an environment that is not served.
+
+    Raises:
+        EnvironmentNotFound: to everybody who may ask.
+    """
+    ors.principal(x)
+    raise EnvironmentNotFound(f"there is no environment {environment[:64]!r} here", environment=environment[:64])
+
+
 class OrsRoute(BaseRoute):
     """All of ORS as one route: two dictionary look-ups instead of a regular expression for each path."""
 
@@ -75,10 +86,11 @@ class OrsRoute(BaseRoute):
         first, _, second = path[1:].partition("/")
         if second:
             found = ENVIRONMENT_ROUTES.get(second)
-            environment = self.ors.environment(first) if found is not None else None
-            if found is None or environment is None:
+            if found is None:
                 return Match.NONE, {}
-            return Match.FULL, {"ors": (*found, environment)}
+            # An unknown name is refused by the handler, after the token: who has none must not learn which names exist.
+            environment = self.ors.environment(first)
+            return Match.FULL, {"ors": (*found, environment) if environment else ("", _refuse_environment, first)}
         found = ENVIRONMENT_ROUTES.get(first) or ROOT_ROUTES.get(first)
         return (Match.FULL, {"ors": (*found, "")}) if found is not None else (Match.NONE, {})
 
@@ -86,7 +98,7 @@ class OrsRoute(BaseRoute):
         """Serve a matched request."""
         method, handler, environment = scope["ors"]
         x = Exchange(scope, receive, send)
-        if scope["method"] != method:
+        if scope["method"] != method and method:
             await x.refuse(Refusal(405, "Method Not Allowed", {"Allow": method}))
             return
         await self.ors.serve(handler, x, environment or self.ors.default_environment(x))
