@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from starlette.routing import BaseRoute, Match, NoMatchFound
 
-from ludus.protocol.errors import EnvironmentNotFound
 from ludus.server.wires.ors import calls, discovery, lifecycle
 from ludus.server.wires.ors.exchange import Exchange, Receive, Refusal, Send
 from ludus.server.wires.ors.wire import Handler, Ors
@@ -60,10 +59,11 @@ async def _refuse_environment(ors: Ors, x: Exchange, environment: str) -> None:
     """Answer a request about an environment that is not served.
 
     Raises:
-        EnvironmentNotFound: to everybody who may ask.
+        Unauthenticated: the request has no valid token, and is answered as for an environment that is served.
+        Refusal: 404, as the published servers say it.
     """
     ors.principal(x)
-    raise EnvironmentNotFound(f"there is no environment {environment[:64]!r} here", environment=environment[:64])
+    raise Refusal(404, "Not Found")
 
 
 class OrsRoute(BaseRoute):
