@@ -184,9 +184,8 @@ class EpisodeHost:
             EpisodeFailed: the author's setup failed; no episode of the group is left.
         """
         episodes = await self.begin(params, principal)
-        return e.StartResult(
-            group=episodes[0].group, episodes=tuple(self._describe(one, principal) for one in episodes)
-        )
+        started = tuple(self._describe(one, principal) for one in episodes)
+        return e.StartResult(group=episodes[0].group, episodes=started)
 
     async def begin(self, params: e.StartParams, principal: Principal) -> tuple[Episode, ...]:
         """`start` for a wire that shows episodes in its own way, without play capabilities."""
@@ -234,11 +233,7 @@ class EpisodeHost:
             await asyncio.shield(self._spawn(self._opener.tear_down(episode, ())))
 
     def _describe(self, episode: Episode, principal: Principal) -> e.StartedEpisode:
-        play = None
-        if self.signer is not None:
-            view = episode.view()
-            capability, expires = self.signer.sign(episode.id, [tool.name for tool in view.tools], principal)
-            play = e.PlayAccess(path=PLAY_PATH.replace("{capability}", capability), expires_at=expires)
+        play = _play_access(self.signer, episode, principal) if self.signer is not None else None
         return e.StartedEpisode(
             episode=episode.id, task=episode.row, seed=episode.seed, prompt=episode.prompt, tools=episode.specs,
             limits=episode.limits, play=play, turns=episode.published.judges_turns,
@@ -470,6 +465,13 @@ class EpisodeHost:
             ended=dict(self._ended),
             steps=self.runner.counts,
         )
+
+
+def _play_access(signer: Signer, episode: Episode, principal: Principal) -> e.PlayAccess:
+    """Return where `episode` is played, by a capability that ends with the principal's token."""
+    tools = [tool.name for tool in episode.view().tools]
+    capability, expires = signer.sign(episode.id, tools, principal)
+    return e.PlayAccess(path=PLAY_PATH.replace("{capability}", capability), expires_at=expires)
 
 
 def shown(result: e.StepResult, principal: Principal) -> e.StepResult:
