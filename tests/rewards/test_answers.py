@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import time
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -156,10 +157,18 @@ def test_what_tells_answers_apart_is_no_punctuation(expected: str, wrong: list[s
     assert [value(Normalised(expected), answer) for answer in right] == [1] * len(right)
 
 
-def test_marks_without_end_are_normalised_in_no_time() -> None:
-    began = time.process_time()
+def test_of_endless_marks_few_are_left_to_sort(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unicode's normal forms sort the marks of one letter, which takes quadratic time."""
+    sorted_texts: list[str] = []
+    original = unicodedata.normalize
+
+    def normalize(form: Any, text: str) -> str:
+        sorted_texts.append(text)
+        return original(form, text)
+
+    monkeypatch.setattr("ludus.server.rewards.text.unicodedata.normalize", normalize)
     assert value(Normalised("x"), "x" + "\u0300\u0316" * 49_000) == 0
-    assert time.process_time() - began < 2
+    assert max(map(len, sorted_texts)) < 100
 
 
 def test_patterns_are_found_or_must_be_absent() -> None:
@@ -176,7 +185,7 @@ def test_patterns_are_found_or_must_be_absent() -> None:
 async def test_an_answer_that_a_pattern_searches_for_ever_earns_nothing_and_stalls_nobody(
     present: bool, whole: bool
 ) -> None:
-    check = Pattern(r"(\w+\s?)+\d$", present=present, whole=whole, seconds=0.5)
+    check = Pattern(r"^(a|aa)+$", present=present, whole=whole, seconds=0.5)
     ticks = 0
 
     async def tick() -> None:
@@ -186,7 +195,7 @@ async def test_an_answer_that_a_pattern_searches_for_ever_earns_nothing_and_stal
             ticks += 1
 
     other = asyncio.create_task(tick())
-    reward = await Rubric([check]).score(Attempt(answer="a" * 50_000 + "!"))
+    reward = await Rubric([check]).score(Attempt(answer="a" * 400 + "!"))
     other.cancel()
     assert reward.value == 0
     assert "longer than 0.5 s" in str(reward.components)
@@ -194,12 +203,10 @@ async def test_an_answer_that_a_pattern_searches_for_ever_earns_nothing_and_stal
 
 
 def test_a_text_that_a_schemas_pattern_searches_for_ever_is_not_accepted() -> None:
-    check = JsonSchema({"type": "string", "pattern": r"^(\w+\s?)+\d$"})
-    assert value(check, json.dumps("abc 1")) == 1
+    check = JsonSchema({"type": "string", "pattern": r"^(a|aa)+$"}, seconds=0.5)
+    assert value(check, json.dumps("aaa")) == 1
     assert value(check, json.dumps("abc")) == 0
-    began = time.monotonic()
-    assert value(check, json.dumps("a" * 5000 + "!")) == 0
-    assert time.monotonic() - began < 20
+    assert value(check, json.dumps("a" * 400 + "!")) == 0
 
 
 @pytest.mark.parametrize("check", [Normalised("x"), Numeric(1.0), Pattern("x")])
@@ -286,7 +293,6 @@ def test_what_is_read_as_json_is_json(text: str) -> None:
     json.dumps(data, allow_nan=False)
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("text", ["```x\n", "```\n{", "<think>", "1,111", "9" * 50, "[", '{"a":'])
 def test_no_text_keeps_a_check_busy_for_long(text: str) -> None:
     answer = text * (400_000 // len(text))

@@ -108,7 +108,7 @@ def turn(number: int, *, last: bool = True, text: str = "") -> TurnMark:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Give the loop turns until the condition holds, 5 seconds at most."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - the condition is in code that has no event to give
             await asyncio.sleep(0)
 

@@ -32,7 +32,7 @@ def verdict_of(name: str, kind: str, settings: Settings = QUICK) -> Verdict:
     return verdict
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", sorted({*PLANTED.values(), *SOUND.values()}))
 def test_a_check_finds_what_looks_sound_and_nothing_that_is(kind: str) -> None:
     faulty = [name for name, of in PLANTED.items() if of == kind]
@@ -43,7 +43,7 @@ def test_a_check_finds_what_looks_sound_and_nothing_that_is(kind: str) -> None:
     assert {verdict.status for name in sound for verdict in found[name].verdicts} <= {"passed"}
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_what_only_observations_show_is_a_warning_with_the_episode_that_shows_it() -> None:
     (finding,) = verdict_of("Vaults", "leakage").findings
     assert finding.severity == "warning"
@@ -53,20 +53,20 @@ def test_what_only_observations_show_is_a_warning_with_the_episode_that_shows_it
     assert {"tool": "search", "arguments": {}} in (first.actions or ())
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_a_secret_that_was_not_given_is_told_with_the_option_that_gives_it() -> None:
     (finding,) = verdict_of("WantsSecret", "crash").findings
     assert any("--secret API_KEY=VALUE" in one.detail for one in finding.evidence)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_noise_of_each_episode_is_no_fault_of_seeds() -> None:
     verdict = verdict_of("OwnNoise", "seed-control")
     assert verdict.status == "skipped"
     assert "per_episode" in verdict.detail
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_the_limit_of_turns_is_not_laid_at_the_oracles_door(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ludus.client.validation.subject.ORACLE_TURNS", 30)
     verdict = verdict_of("LongWalk", "oracle-max")
@@ -74,13 +74,13 @@ def test_the_limit_of_turns_is_not_laid_at_the_oracles_door(monkeypatch: pytest.
     assert "8 of 8 episodes of the oracle were stopped here" in verdict.detail
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_one_task_of_a_split_can_be_compared() -> None:
     assert verdict_of("Differences", "near-duplicates", replace(QUICK, scan=1)).status == "passed"
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are found in /proc")
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_processes_that_have_left_the_server_end_with_the_command() -> None:
     verdict_of("LeavesHome", "floor-gap")
     left = [entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit() and _sleeps(entry)]

@@ -19,7 +19,7 @@ LUDUS = Path(sys.executable).with_name("ludus")
 SNIPPETS = Path(__file__).parents[2] / "docs" / "snippets"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", SOUND)
 def test_nothing_is_found_where_nothing_is_wrong(name: str) -> None:
     report = reports("sound", SOUND)[name]
@@ -28,12 +28,12 @@ def test_nothing_is_found_where_nothing_is_wrong(name: str) -> None:
     assert [verdict.detail for verdict in report.verdicts if verdict.status == "broken"] == []
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", sorted(entry.name for entry in entry_points(group="ludus.environments")))
 def test_every_registered_environment_and_variant_passes_the_strict_command(name: str, tmp_path: Path) -> None:
     out = tmp_path / "report.json"
     command = [str(LUDUS), "validate", name, "--strict", "--tasks", "4", "--json", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=580, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(done.stdout)
     assert told == json.loads(out.read_text())
@@ -43,7 +43,7 @@ def test_every_registered_environment_and_variant_passes_the_strict_command(name
     assert all(one["measured"]["episode_kilobytes"] < 64 < one["measured"]["server_kilobytes"] for one in told)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_what_is_seen_from_outside_alone_finds_nothing_false(tmp_path: Path) -> None:
     from ludus.client.validation.served import serving
 
