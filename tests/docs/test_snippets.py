@@ -37,7 +37,7 @@ PROGRAMS = {
 LIBRARIES = {"arithmetic.py", "treasure.py", "shaky.py"}
 """Environments, which the server serves."""
 
-OTHERS = {"coding.py", "measured.py", "packages.py", "test_treasure.py", "plugin.toml"}
+OTHERS = {"coding.py", "graded.py", "measured.py", "packages.py", "test_treasure.py", "plugin.toml"}
 """Tested by tests of their own."""
 
 

@@ -79,6 +79,7 @@ class Done:
     stdout: bytes
     stderr: bytes
     limit: str | None = None
+    seconds: float = 0.0
 
 
 class Folder:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ludus.server.rewards.checklist import Checklist, ChecklistError, lint_checklist, load_checklist
     from ludus.server.rewards.code import FunctionTest, FunctionTests, ProgramTest, ProgramTests
     from ludus.server.rewards.evolving import Evolving, Seen
+    from ludus.server.rewards.functions import CallResult, call_function, values_equal
     from ludus.server.rewards.judges import (
         Budget,
         Endpoint,
@@ -43,6 +44,7 @@ __all__ = [
     "Box",
     "Budget",
     "CallOrder",
+    "CallResult",
     "Called",
     "Cap",
     "Check",
@@ -89,12 +91,14 @@ __all__ = [
     "Tournament",
     "Verdict",
     "Weighted",
+    "call_function",
     "check",
     "judged_by",
     "lint_checklist",
     "load_checklist",
     "metric",
     "reward",
+    "values_equal",
 ]
 
 _HOMES: Final = {
@@ -117,6 +121,9 @@ _HOMES: Final = {
     "FunctionTests": "ludus.server.rewards.code",
     "ProgramTest": "ludus.server.rewards.code",
     "ProgramTests": "ludus.server.rewards.code",
+    "CallResult": "ludus.server.rewards.functions",
+    "call_function": "ludus.server.rewards.functions",
+    "values_equal": "ludus.server.rewards.functions",
     "Evolving": "ludus.server.rewards.evolving",
     "Seen": "ludus.server.rewards.evolving",
     "Budget": "ludus.server.rewards.judges",

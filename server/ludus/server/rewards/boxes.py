@@ -49,6 +49,11 @@ class Ran(Protocol):
         """The limit that ended it, by name."""
         ...
 
+    @property
+    def seconds(self) -> float:
+        """Wall-clock seconds that it took."""
+        ...
+
 
 class Box(Protocol):
     """Where untrusted code runs: the part of a sandbox that checks of code need."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from ludus.protocol.errors import AuthoringError
 from ludus.server.rewards.attempt import Attempt, Of, resolve
-from ludus.server.rewards.boxes import Box, verifier_of
+from ludus.server.rewards.boxes import Box, Ran, verifier_of
+from ludus.server.rewards.functions import CALLS_SECONDS, CallResult, call_function, last_line
 from ludus.server.rewards.nodes import Check
-from ludus.server.rewards.structure import close, cut, fenced
+from ludus.server.rewards.structure import cut, fenced
 from ludus.server.rewards.text import short
 from ludus.server.rewards.verdict import Verdict
 from ludus.server.sandbox.errors import SandboxFileError
@@ -63,6 +63,9 @@ class _InBox(Check):
     """Opens a box for this check alone. Without either, it is the environment's `verifier()`."""
     all_or_nothing: bool = False
     """Whether only passing all tests earns anything."""
+    seconds: float = CALLS_SECONDS
+    """Wall-clock time for all runs together: tests that are left when it is used up are failed. Keep it below the
+    `tool_seconds` of the server, or a slow program could have its episode left unscored."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -118,9 +121,7 @@ class ProgramTests(_InBox):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        parts = self.path.split("/")
-        if self.path.startswith("/") or ".." in parts or parts[-1] in ("", "."):
-            raise AuthoringError(f"{self.label}: path={self.path!r} is no file below the work directory of the box")
+        _check_path(self.label, self.path)
 
     async def _run(self, attempt: Attempt, box: Box) -> Verdict:
         source = resolve(self.source, attempt)
@@ -130,16 +131,23 @@ class ProgramTests(_InBox):
         if not tests:
             return Verdict.unscored("there are no tests")
         await box.write(self.path, source.encode("utf-8", "replace"))
-        results = [(test, await self._problem(test, box)) for test in sorted(tests, key=lambda one: one.hidden)]
+        results: list[tuple[ProgramTest | FunctionTest, str]] = []
+        spent = 0.0
+        for test in sorted(tests, key=lambda one: one.hidden):
+            given = f"for {short(test.stdin)}"
+            if spent >= self.seconds:
+                results.append((test, f"{given} it was not run: the runs before took {spent:.0f} s"))
+                continue
+            ran = await box.run(self.argv, stdin=test.stdin.encode("utf-8", "replace"))
+            spent += ran.seconds
+            results.append((test, self._problem(test, ran, given)))
         return self._tally(results)
 
-    async def _problem(self, test: ProgramTest, box: Box) -> str:
-        ran = await box.run(self.argv, stdin=test.stdin.encode())
-        given = f"for {short(test.stdin)}"
+    def _problem(self, test: ProgramTest, ran: Ran, given: str) -> str:
         if ran.limit is not None:
             return f"{given} it reached its limit on {ran.limit}"
         if ran.exit_code != 0:
-            return f"{given} it ended with {ran.exit_code}: {short(_last_line(ran.stderr))}"
+            return f"{given} it ended with {ran.exit_code}: {short(last_line(ran.stderr))}"
         printed = ran.stdout.decode("utf-8", "replace")
         if self._plain(printed) != self._plain(test.stdout):
             return f"{given} it printed {short(printed)} instead of {short(test.stdout)}"
@@ -153,108 +161,55 @@ class ProgramTests(_InBox):
 class FunctionTests(_InBox):
     """The share of tests, by weight, for which the policy's Python function returns what it should.
 
-    All calls happen in one run; those of hidden tests in a second one, so that nothing of them can reach the evidence.
-    What is expected never enters the box: the results come out and are compared here, so code that patches the test
-    runner, or prints a verdict of its own, gains nothing.
+    Each test is one run, and knows the arguments of its own call only. What is expected never enters the box: values
+    come out and are compared here, so ending the process, returning an object that equals everything or patching what
+    could be a test gains nothing. See `call_function`, which does this for graders of your own.
     """
 
     function: str = ""
     tests: Of[Sequence[FunctionTest]] = ()
     python: str = "python3"
+    path: str = "solution.py"
+    """Where the program is, below the work directory of the box."""
+    source: Of[str] | None = code_of
+    """What is written there; None where the policy left the file itself."""
     relative: float = 1e-9
     """Tolerance of floats."""
-    source: Of[str] = code_of
+    exact_types: bool = True
+    """Whether 1 is another value than 1.0; true is never 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.function.isidentifier():
             raise AuthoringError(f"{self.label}: function={self.function!r} is no name of a Python function")
+        _check_path(self.label, self.path)
 
     async def _run(self, attempt: Attempt, box: Box) -> Verdict:
-        source = resolve(self.source, attempt)
-        if len(source) > CODE_CHARS or not source.strip():
-            return Verdict(0.0, f"the program has {len(source)} characters")
         tests: Sequence[FunctionTest] = resolve(self.tests, attempt)
         if not tests:
             return Verdict.unscored("there are no tests")
-        await box.write("solution.py", source.encode("utf-8", "replace"))
-        await box.write("call_solution.py", _CALLER.encode())
-        groups = [group for hidden in (False, True) if (group := [test for test in tests if test.hidden == hidden])]
-        return self._tally([result for group in groups for result in await self._call(group, box)])
+        if self.source is not None:
+            source = resolve(self.source, attempt)
+            if len(source) > CODE_CHARS or not source.strip():
+                return Verdict(0.0, f"the program has {len(source)} characters")
+            await box.write(self.path, source.encode("utf-8", "replace"))
+        ordered = sorted(tests, key=lambda one: one.hidden)
+        results = await call_function(
+            box, self.path, self.function, [test.arguments for test in ordered],
+            python=self.python, seconds=self.seconds,
+        )  # fmt: skip
+        return self._tally([(test, self._problem(test, one)) for test, one in zip(ordered, results, strict=True)])
 
-    async def _call(self, tests: Sequence[FunctionTest], box: Box) -> list[tuple[FunctionTest, str]]:
-        """Each test with why it failed, from one run."""
-        calls = {"function": self.function, "calls": [list(test.arguments) for test in tests]}
-        ran = await box.run((self.python, "call_solution.py"), stdin=json.dumps(calls).encode())
-        said = _results(ran.stdout)
-        ending = f"the run reached its limit on {ran.limit}" if ran.limit else f"ended with {ran.exit_code}"
-        missing = {"error": f"no result; {ending}: {_last_line(ran.stderr)}"}
-        return [(test, self._problem(test, said.get(n, missing))) for n, test in enumerate(tests)]
-
-    def _problem(self, test: FunctionTest, said: Mapping[str, Any]) -> str:
+    def _problem(self, test: FunctionTest, result: CallResult) -> str:
         call = f"{self.function}({', '.join(short(repr(one)) for one in test.arguments)})"
-        if "error" in said:
-            return f"{call}: {str(said['error'])[:300]}"
-        if not same_json(said.get("value"), json.loads(json.dumps(test.returns)), self.relative):
-            return f"{call} returned {short(repr(said.get('value')))} instead of {short(repr(test.returns))}"
+        if result.error is not None:
+            return f"{call}: {result.error}"
+        if not result.equals(test.returns, relative=self.relative, exact_types=self.exact_types):
+            return f"{call} returned {short(repr(result.value))} instead of {short(repr(test.returns))}"
         return ""
 
 
-def same_json(found: Any, wanted: Any, relative: float) -> bool:
-    """Whether two JSON values are equal, floats within a relative tolerance; true is not 1."""
-    if isinstance(found, bool) or isinstance(wanted, bool):
-        return found is wanted
-    if isinstance(found, int | float) and isinstance(wanted, int | float):
-        return close(found, wanted, relative)
-    if isinstance(found, list) and isinstance(wanted, list):
-        return len(found) == len(wanted) and all(same_json(a, b, relative) for a, b in zip(found, wanted, strict=True))
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        return found.keys() == wanted.keys() and all(same_json(found[key], wanted[key], relative) for key in wanted)
-    return type(found) is type(wanted) and bool(found == wanted)
-
-
-def _results(stdout: bytes) -> dict[int, Mapping[str, Any]]:
-    results: dict[int, Mapping[str, Any]] = {}
-    for line in stdout.split(b"\n"):
-        try:
-            said = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(said, dict) and isinstance(said.get("call"), int):
-            results[said["call"]] = said
-    return results
-
-
-def _last_line(stderr: bytes) -> str:
-    lines = stderr.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1][:200] if lines else ""
-
-
-_CALLER: Final = """\
-import json, os, sys
-asked = json.load(sys.stdin)
-out = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)
-def say(**reply):
-    try:
-        line = json.dumps(reply)
-    except Exception as error:
-        line = json.dumps({"call": reply["call"], "error": "the result is no JSON: " + type(error).__name__})
-    out.write(line + "\\n")
-    out.flush()
-try:
-    import solution
-    function = getattr(solution, asked["function"])
-except BaseException as error:
-    for number in range(len(asked["calls"])):
-        say(call=number, error="importing it raised %s: %s" % (type(error).__name__, str(error)[:200]))
-    sys.exit(0)
-for number, arguments in enumerate(asked["calls"]):
-    try:
-        value = function(*arguments)
-    except BaseException as error:
-        say(call=number, error="it raised %s: %s" % (type(error).__name__, str(error)[:200]))
-    else:
-        say(call=number, value=value)
-"""
-"""Runs in the box. It knows the arguments and nothing of what is expected."""
+def _check_path(label: str, path: str) -> None:
+    parts = path.split("/")
+    if path.startswith("/") or ".." in parts or parts[-1] in ("", "."):
+        raise AuthoringError(f"{label}: path={path!r} is no file below the work directory of the box")

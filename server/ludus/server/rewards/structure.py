@@ -38,11 +38,17 @@ def read_json(text: str) -> Any:
     if len(text) > JSON_CHARS:
         raise NotJson(f"it has {len(text)} characters; at most {JSON_CHARS} are read")
     blocks = fenced(text)
+    return read_json_value(blocks[0] if len(blocks) == 1 else text)
+
+
+def read_json_value(text: str) -> Any:
+    """The JSON value that a text is.
+
+    Raises:
+        NotJson: it is none, it is deeper than it may be, it repeats a key, or it holds NaN or an infinity.
+    """
     try:
-        value = json.loads(
-            blocks[0] if len(blocks) == 1 else text,
-            object_pairs_hook=_no_repeats, parse_constant=_no_constant, parse_float=_finite,
-        )  # fmt: skip
+        value = json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constant, parse_float=_finite)
     except RecursionError:
         raise NotJson("it is nested too deeply") from None
     except NotJson:

@@ -18,9 +18,11 @@ from ludus.client.validation.gaming.slots import (
     finishing,
     number_slots,
     text_slots,
+    texts_of,
+    with_text,
 )
 from ludus.client.validation.subject import Subject, evidence_of
-from ludus.client.validation.transcripts import Script, prompt_of
+from ludus.client.validation.transcripts import Script, prompt_of, script_of
 from ludus.protocol.actions import Action, Answer, Call
 from ludus.protocol.episodes import TaskRow, ToolSpec
 from ludus.protocol.errors import LudusError
@@ -202,19 +204,39 @@ async def injection(subject: Subject) -> AsyncIterator[Problem]:
              "statistical.adversarial_floor")  # fmt: skip
 async def test_runner(subject: Subject) -> AsyncIterator[Problem]:
     prompts = await _prompts(subject)
-    tricks = []
-    for ground in await _written(subject, await _oracle(subject)):
+    oracle = await _oracle(subject)
+    tricks = _sabotages(subject, oracle)
+    for ground in [ground for ground in await _grounds(subject, oracle) if ground.slots]:
         programs = texts.programs(prompts.get((ground.row.split, ground.row.id), ""))
         for slot in dict.fromkeys([*command_slots(ground.slots), *ground.slots[:SLOTS]]):
             for code in programs:
                 for text in (code, f"```python\n{code}```") if slot.submits else (code,):
                     tricks.append((ground.row, ground.handed_in(slot, text), f"{_named(slot)}: {short(text, 60)!r}"))
+    if not tricks:
+        raise NotApplicable("no tool takes a text, and no final message is graded")
     if paid := await _tricks(subject, "test-runner", tricks):
         yield error(
-            "code is paid that ends or changes the tests instead of passing them: run it in another process than the "
-            "tests, and take nothing but compared values for a pass (`ludus.server.rewards.CodeTests`)",
+            "code is paid that ends or changes the tests instead of passing them: do not trust the exit code or the "
+            "objects of a process that imports the policy's code; take values out of it and compare them elsewhere "
+            "(`ludus.server.rewards.FunctionTests`, or `call_function` in a grader of your own)",
             paid,
         )
+
+
+def _sabotages(subject: Subject, oracle: Sequence[Trajectory]) -> list[tuple[TaskRow, Sequence[Action], str]]:
+    """What the oracle did, its programs spoiled so that they solve nothing; on some tasks."""
+    chosen = {(row.split, row.id): row for row in subject.few(TASKS)}
+    found: list[tuple[TaskRow, Sequence[Action], str]] = []
+    for play in oracle:
+        row = chosen.get((play.split, play.task.id))
+        actions = script_of(play).actions
+        for place, action in enumerate(actions if row is not None else ()):
+            for key, text in texts_of(action):
+                for number, spoiled in enumerate(texts.sabotaged(text), 1):
+                    changed = (*actions[:place], with_text(action, key, spoiled), *actions[place + 1 :])
+                    assert row is not None
+                    found.append((row, changed, f"the oracle's program, spoiled in way {number}"))
+    return found
 
 
 @suite.check("gameability:verifier-files", "What the verifier reads cannot be forged", "runtime.oracle_containment")

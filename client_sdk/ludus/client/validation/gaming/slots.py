@@ -178,6 +178,20 @@ def _texts(value: Any) -> list[str]:
     return [text for one in value for text in _texts(one)] if isinstance(value, list) else []
 
 
+def texts_of(action: Call | Answer) -> list[tuple[str | None, str]]:
+    """The texts of an action: each with the argument that it is, or None for a final message."""
+    if isinstance(action, Answer):
+        return [(None, action.text)]
+    return [(name, value) for name, value in action.arguments.items() if isinstance(value, str)]
+
+
+def with_text(action: Call | Answer, name: str | None, text: str) -> Call | Answer:
+    """The same action with another text."""
+    if isinstance(action, Answer) or name is None:
+        return Answer(text)
+    return Call(action.tool, {**action.arguments, name: text})
+
+
 def _last_calls(oracle: Iterable[Trajectory]) -> dict[str, dict[str, Any]]:
     """The tools by which the oracle's episodes ended, with those arguments that were the same for every task."""
     found: dict[str, list[dict[str, Any]]] = {}

@@ -134,6 +134,34 @@ def programs(prompt: str) -> Sequence[str]:
     return (*EXITS, *PATCHES, _SAME + body)
 
 
+_FUNCTION: Final = re.compile(r"^def[ \t]+([A-Za-z_]\w*)[ \t]*\(", re.MULTILINE)
+
+_SAME_IN_SHORT: Final = _SAME.replace('    """Equal to everything, and greater and smaller, too."""\n', "")
+"""Without quotation marks, so that it fits into the arguments of a shell."""
+
+
+def sabotaged(text: str) -> Sequence[str]:
+    """What is left of a right program when it solves nothing: the same text with its functions spoiled.
+
+    Each variant is one that a grader may take for a pass: its process ends with exit code 0 before or in the first
+    call, or what it returns is equal to everything. Empty where the text defines no function at the top level.
+    """
+    first = _FUNCTION.search(text)
+    if first is None:
+        return ()
+    names = dict.fromkeys(match[1] for match in _FUNCTION.finditer(text))
+    renamed = _FUNCTION.sub(r"def _\1(", text)
+    at = first.start()
+    same = _SAME_IN_SHORT + "".join(f"{name} = Same()\n" for name in names)
+    ends = "import os\n" + "".join(f"{name} = lambda *a, **k: os._exit(0)\n" for name in names)
+    return (
+        f"{text[:at]}import os\nos._exit(0)\n{text[at:]}",
+        f"{text[:at]}raise SystemExit(0)\n{text[at:]}",
+        f"{renamed[:at]}{ends}{renamed[at:]}",
+        f"{renamed[:at]}{same}{renamed[at:]}",
+    )
+
+
 def everything(answers: Sequence[str]) -> Sequence[str]:
     """All answers, one by one: those of tasks amidst common ones, as the first and the last may be what counts."""
     return list(dict.fromkeys([*STUFFED[:WORDS], *answers, *STUFFED[WORDS:]]))

@@ -1,0 +1,221 @@
+"""`call_function`: call a policy's Python function in a sandbox, one run for each call, and return what it returned.
+
+How this works: each call is one command in the box. Its process, the parent, never imports the policy's code. Before it
+reads anything it makes itself unreadable to its children (`PR_SET_DUMPABLE`) and forks the child that will; the child
+gets the arguments of this one call over a pipe, and its result comes back over another. The parent ends the child,
+checks that the result is one JSON value, and prints it after a random number that only the parent has read.
+
+What is expected never enters the box: `values_equal` compares plain JSON values outside. So an exit code, an object
+that equals everything, a patched library or a forged line says at most "this is what I returned", and that is compared.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ludus.protocol.errors import AuthoringError
+from ludus.server.rewards.boxes import Box, Ran
+from ludus.server.rewards.structure import close, read_json_value
+from ludus.server.rewards.text import short
+
+CALLS_SECONDS: Final = 40.0
+"""Wall-clock seconds that the calls of one grader may take together. A grade has 60 s by default; without this bound, a
+slow program would run into that limit, and its episode would be unscored."""
+
+_RESULT_BYTES: Final = 200_000
+"""A longer result is an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """The outcome of one call: a plain JSON value, or an error."""
+
+    value: Any = None
+    """As JSON has it: tuples are lists, and the keys of objects are strings."""
+    error: str | None = None
+    """Why there is no value, in the policy's words or ours; None where there is one."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the call returned a value."""
+        return self.error is None
+
+    def equals(self, expected: Any, *, relative: float = 1e-9, exact_types: bool = True) -> bool:
+        """Return whether the call returned what was expected; see `values_equal`."""
+        return self.ok and values_equal(self.value, expected, relative=relative, exact_types=exact_types)
+
+
+async def call_function(
+    box: Box,
+    path: str,
+    function: str,
+    calls: Iterable[Sequence[Any]],
+    *,
+    python: str = "python3",
+    seconds: float = CALLS_SECONDS,
+) -> list[CallResult]:
+    """Call a function of a policy's Python file, each time in a fresh process of the box.
+
+    Args:
+        box: where the file is, such as the environment's `verifier()`.
+        path: the file, below the box's work directory.
+        function: its name in the file.
+        calls: the arguments of each call, JSON-ready. What is expected stays outside.
+        python: the interpreter in the box.
+        seconds: wall-clock time for all calls together. Calls that are left when it is used up are errors.
+
+    Returns:
+        One result for each call, in their order. Nothing that the policy's code does raises an error here.
+
+    Raises:
+        AuthoringError: `function` is not a name, or the arguments are not JSON-ready.
+        SandboxFailed: the box is gone.
+    """
+    if not function.isidentifier():
+        raise AuthoringError(f"function={function!r} is not the name of a Python function")
+    results: list[CallResult] = []
+    spent = 0.0
+    for arguments in calls:
+        if spent >= seconds:
+            results.append(CallResult(error=f"not called: the calls before it took {spent:.0f} s of {seconds:g} s"))
+            continue
+        token = secrets.token_hex(16)
+        request = {"token": token, "path": path, "function": function, "arguments": _json_ready(arguments)}
+        ran = await box.run((python, "-I", "-c", _PARENT), stdin=json.dumps(request).encode())
+        spent += ran.seconds
+        results.append(_read_result(ran, token))
+    return results
+
+
+def values_equal(found: Any, expected: Any, *, relative: float = 1e-9, exact_types: bool = True) -> bool:
+    """Return whether two values are equal as JSON, type by type: true is not 1, 1 is not 1.0, and "1" is neither.
+
+    Neither value's own idea of equality is asked: what is not plain JSON (an object, NaN) equals nothing.
+
+    Args:
+        found: what the policy's code returned.
+        expected: what it should have returned; tuples are lists.
+        relative: tolerance of floats.
+        exact_types: False lets 1 equal 1.0.
+    """
+    kinds = (type(found), type(expected))
+    if kinds == (float, float):
+        return math.isfinite(found) and math.isfinite(expected) and close(found, expected, relative)
+    if set(kinds) <= {list, tuple}:
+        return len(found) == len(expected) and all(
+            values_equal(one, other, relative=relative, exact_types=exact_types)
+            for one, other in zip(found, expected, strict=True)
+        )
+    if kinds == (dict, dict):
+        return (
+            all(type(key) is str for key in (*found, *expected))
+            and found.keys() == expected.keys()
+            and all(
+                values_equal(found[key], expected[key], relative=relative, exact_types=exact_types) for key in expected
+            )
+        )
+    if not exact_types and set(kinds) == {int, float}:
+        return close(found, expected, relative)
+    return kinds[0] is kinds[1] and kinds[0] in (str, int, bool, type(None)) and bool(found == expected)
+
+
+def _json_ready(arguments: Sequence[Any]) -> list[Any]:
+    try:
+        made: list[Any] = json.loads(json.dumps(list(arguments), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise AuthoringError(f"the arguments {short(repr(arguments))} are not JSON-ready: {error}") from None
+    return made
+
+
+def _read_result(ran: Ran, token: str) -> CallResult:
+    """The result in what the parent printed; everything else that may stand there is ignored."""
+    prefix = f"{token} ".encode()
+    line = next((line for line in ran.stdout.split(b"\n") if line.startswith(prefix)), None)
+    if line is None:
+        ending = f"the call reached its limit on {ran.limit}" if ran.limit else f"it ended with {ran.exit_code}"
+        return CallResult(error=f"no result; {ending}: {last_line(ran.stderr)}")
+    try:
+        said = read_json_value(line.removeprefix(prefix).decode())
+    except ValueError as error:
+        return CallResult(error=f"the result is not JSON: {error}")
+    if type(said) is dict and set(said) == {"value"}:
+        return CallResult(value=said["value"])
+    told = said.get("error") if type(said) is dict else None
+    return CallResult(error=str(told)[:300] if told else "no result")
+
+
+def last_line(stderr: bytes) -> str:
+    """The last line of what a command complained of, cut."""
+    lines = stderr.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1][:200] if lines else ""
+
+
+_PARENT: Final = f"""\
+import json, os, signal, sys
+try:
+    import ctypes
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+except Exception:
+    pass
+given, give = os.pipe()
+taken, take = os.pipe()
+child = os.fork()
+if child == 0:
+    os.setsid()
+    for handle in (0, 1, give, taken):
+        os.close(handle)
+    os.open(os.devnull, os.O_RDONLY)
+    os.dup2(2, 1)
+    with os.fdopen(given, encoding="utf-8") as file:
+        asked = json.load(file)
+    def say(**reply):
+        data = (json.dumps(reply, allow_nan=False) + "\\n").encode()
+        while data:
+            data = data[os.write(take, data):]
+    what = "importing it"
+    try:
+        import importlib.util
+        sys.path.insert(0, os.path.abspath(os.path.dirname(asked["path"])))
+        spec = importlib.util.spec_from_file_location("solution", asked["path"])
+        module = sys.modules["solution"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        what = "it"
+        value = getattr(module, asked["function"])(*asked["arguments"])
+        what = "making JSON of its result"
+        text = json.dumps(value, allow_nan=False)
+        say(value=json.loads(text))
+    except BaseException as error:
+        try:
+            say(error="%s raised %s: %s" % (what, type(error).__name__, str(error)[:200]))
+        except BaseException:
+            pass
+    os._exit(0)
+os.close(given)
+os.close(take)
+request = json.load(sys.stdin)
+token = request.pop("token")
+try:
+    with os.fdopen(give, "w", encoding="utf-8") as file:
+        json.dump(request, file)
+except BrokenPipeError:
+    pass
+said = b""
+while b"\\n" not in said and len(said) <= {_RESULT_BYTES} and (more := os.read(taken, 65536)):
+    said += more
+said = said.partition(b"\\n")[0]
+os.kill(child, signal.SIGKILL)
+try:
+    if len(said) > {_RESULT_BYTES}:
+        raise ValueError("it is longer than {_RESULT_BYTES} bytes")
+    reply = json.loads(said) if said else {{"error": "it ended its process instead of returning"}}
+except (ValueError, RecursionError) as error:
+    reply = {{"error": "the result is not JSON: " + str(error)[:100]}}
+print(token, json.dumps(reply), sep=" ", flush=True)
+os._exit(0)
+"""
+"""Runs in the box. It knows the arguments of one call, and nothing of what is expected or of other calls."""
