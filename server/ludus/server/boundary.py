@@ -16,7 +16,7 @@ from typing import Any
 
 from ludus.protocol.errors import EnvironmentFailed, EpisodeFailed, InfrastructureFailed
 from ludus.server.results import ToolError
-from ludus.server.workers import Workers
+from ludus.server.workers import Threads
 
 log = logging.getLogger("ludus.server.episodes")
 
@@ -29,7 +29,7 @@ class AuthorRaised(Exception):
         self.cause = cause
 
 
-async def run(workers: Workers, offload: bool, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+async def run(workers: Threads, offload: bool, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call the author's `function`: awaited if it is asynchronous, in a thread if `offload`, else right here.
 
     Raises:

@@ -10,7 +10,16 @@ from functools import partial
 from typing import Any
 
 from ludus.protocol.content import Message
-from ludus.protocol.episodes import EpisodeInfo, EpisodeLimits, NoiseKind, StepResult, TaskRow, ToolSpec, TurnMark
+from ludus.protocol.episodes import (
+    EpisodeInfo,
+    EpisodeLimits,
+    NoiseKind,
+    StepError,
+    StepResult,
+    TaskRow,
+    ToolSpec,
+    TurnMark,
+)
 from ludus.protocol.errors import EpisodeEnded, LudusError
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, Event, advance
 from ludus.protocol.rewards import Reward, RewardEntry, total
@@ -31,8 +40,8 @@ class StepRecord:
     """One accepted step, or the grade (`tool` is None): what was asked and what came of it."""
 
     __slots__ = (
-        "_callbacks", "arguments", "key", "noise", "number", "outcome", "task", "tool", "truth", "turn", "turned",
-        "watchdog",
+        "_callbacks", "arguments", "digest", "key", "noise", "number", "outcome", "refused", "size", "task", "tool",
+        "truth", "turn", "turned", "watchdog",
     )  # fmt: skip
 
     def __init__(
@@ -43,6 +52,12 @@ class StepRecord:
         self.tool = tool
         self.arguments = arguments
         self.turn = turn
+        self.digest: bytes | None = None
+        """What is left of the arguments of a refused call that were large; `arguments` is then empty."""
+        self.refused: StepError | None = None
+        """Why the call is refused without a look at its arguments."""
+        self.size = 0
+        """What the record takes in memory, in bytes."""
         self.outcome: StepResult | LudusError | None = None
         self.truth: StepResult | None = None
         """What the tool gave, where noise changed what was told of it."""
@@ -114,8 +129,9 @@ class Episode:
     """One run of one task."""
 
     __slots__ = (
-        "active", "asked", "began", "end_reason", "entries", "graded", "group", "id", "incident",
-        "instance", "keys", "limits", "origin", "owner", "prompt", "published", "queue", "records", "retired", "row",
+        "active", "asked", "began", "end_reason", "entries", "graded", "group", "held", "id", "incident",
+        "instance", "keys", "limits", "origin", "owner", "pending", "pending_bytes", "prompt",
+        "published", "queue", "records", "retired", "row",
         "secrets", "seed", "sharing", "shown_chars", "specs", "status", "task", "tools", "toolsets", "turns", "used",
     )  # fmt: skip
 
@@ -149,6 +165,12 @@ class Episode:
         self.queue: deque[StepRecord] | None = None
         self.active: list[StepRecord] | None = None
         """Records whose tools run now."""
+        self.pending = 0
+        """Calls that are not settled, repeats that wait included."""
+        self.pending_bytes = 0
+        """What their arguments take in memory."""
+        self.held = 0
+        """What settled calls and their outcomes take in memory, in bytes."""
         self.sharing = False
         """Whether what runs now may overlap."""
         self.shown_chars = 0

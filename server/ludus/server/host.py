@@ -96,7 +96,7 @@ class EpisodeHost:
         self.journal = journal
         self.signer = capabilities
         self.ready = False
-        self._workers = Workers(self.limits.threads)
+        self._workers = Workers(self.limits.threads, self.catalog)
         self._library = Library(self.catalog, self._workers)
         self.sandboxes = Sandboxes()
         self._opener = Opener(self._workers, self.sandboxes, self.limits.setup_seconds, self.limits.grace_seconds)
@@ -109,7 +109,7 @@ class EpisodeHost:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         await self.sandboxes.open(one.cls.sandbox_settings for one in self.catalog.values())
-        self.runner = StepRunner(self._workers, self.journal, self._end)
+        self.runner = StepRunner(self._workers, self.journal, self._end, self.limits)
         linger = self.limits.linger_seconds
         self._register = Register(self.journal, linger)
         self._starts = Once[tuple[Episode, ...]](self._spawn, linger, lambda g: any(e.id in self._register for e in g))
@@ -384,7 +384,7 @@ class EpisodeHost:
         if not published.group_scoring:
             raise Unsupported(f"environment {published.name!r} does not score groups", environment=published.name)
         _, task = await self._library.at(published, found.row.split, found.row.index)
-        return await score(self._workers, published, task, candidates, self.limits.tool_seconds)
+        return await score(self._workers.share(published.name), published, task, candidates, self.limits.tool_seconds)
 
     # ── ends ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -171,7 +171,7 @@ class Library:
 
     async def _run(self, published: Published, function: Any, *args: Any) -> Any:
         try:
-            return await boundary.run(self._workers, True, function, *args)
+            return await boundary.run(self._workers.share(published.name), True, function, *args)
         except boundary.AuthorRaised as error:
             if isinstance(error.cause, KeyError):
                 raise error.cause from None

@@ -25,6 +25,17 @@ class ServerLimits(BaseModel):
     """How long a start waits before it is refused."""
     body_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
     """The largest request body or channel frame."""
+    episode_bytes: int = Field(default=128 * 1024 * 1024, ge=64 * 1024)
+    """What one episode may hold of its calls, their arguments and observations, in memory."""
+    queue_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
+    """The arguments of calls of one episode that run or wait; one call always may."""
+    queue_calls: int = Field(default=1024, ge=1)
+    """Calls of one episode that run or wait."""
+    max_connections: int = Field(default=10_000, ge=1)
+    """Connections at one time; then those that wait for the rest of a request the longest are closed first."""
+    arriving_bytes: int = Field(default=64 * 1024 * 1024, ge=64 * 1024)
+    """Heads and bodies of requests that have not arrived whole, all connections together. A larger body waits for
+    room; one sender has a quarter of it at most."""
     setup_seconds: float = Field(default=60.0, gt=0)
     """One episode's setup, prompt included; teardown has the same."""
     tool_seconds: float = Field(default=60.0, gt=0)
@@ -38,7 +49,7 @@ class ServerLimits(BaseModel):
     """One observation; more is cut off with a visible marker."""
     total_observation_chars: int | None = Field(default=None, ge=100)
     threads: int = Field(default=64, ge=1)
-    """Blocking environment code that runs at one time."""
+    """Blocking environment code that runs at one time. Beyond these, each environment has a few threads to itself."""
     linger_seconds: float = Field(default=60.0, ge=0)
     """How long the outcomes of a closed episode stay to answer repeated requests."""
     grace_seconds: float = Field(default=5.0, ge=0)

@@ -12,6 +12,7 @@ from ludus.protocol.content import Message
 from ludus.protocol.errors import AuthoringError, EpisodeFailed, InvalidParams
 from ludus.protocol.lifecycle import Event
 from ludus.server import boundary
+from ludus.server.clock import time_limit
 from ludus.server.episode import Episode
 from ludus.server.logs import episode_secrets
 from ludus.server.results import ToolError, read_messages
@@ -51,7 +52,7 @@ class Opener:
             episode.toolsets = tuple(toolset(instance) for toolset in published.cls.toolsets)
         what = "the sandbox"
         try:
-            async with asyncio.timeout(self._setup_seconds):
+            async with time_limit(self._setup_seconds):
                 if published.cls.sandbox_settings is not None:
                     instance._sandboxes = await self._sandboxes.lease(published.cls.sandbox_settings)
                 what = "setup"
@@ -89,7 +90,7 @@ class Opener:
                 _break(task)
         if episode.published.has_teardown and episode.instance is not None:
             try:
-                async with asyncio.timeout(self._setup_seconds):
+                async with time_limit(self._setup_seconds):
                     await self._run(episode, episode.instance.teardown)
             except TimeoutError:
                 self._failure("teardown", episode, f"it took longer than {self._setup_seconds:g} s")
@@ -102,7 +103,7 @@ class Opener:
 
     async def _run(self, episode: Episode, method: Any) -> Any:
         offload = episode.published.cls.blocking and not inspect.iscoroutinefunction(method)
-        return await boundary.run(self._workers, offload, method)
+        return await boundary.run(self._workers.share(episode.published.name), offload, method)
 
     def _shared(self, prompt: object) -> tuple[Message, ...]:
         """The prompt's messages; equal text gives the same object, since thousands of episodes may hold it."""

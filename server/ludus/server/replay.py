@@ -18,7 +18,9 @@ async def repeat(runner: StepRunner, source: Episode, episode: Episode, upto: in
     for record in (source.records or ())[:upto]:
         assert record.tool is not None
         key = f"fork/{record.number}"
-        again = runner.accept(episode, record.number, key, record.tool, record.arguments, record.turn)
+        # Of a refused call with large arguments there is a digest only; no tool saw it, so its refusal is its repeat.
+        refused = record.outcome.error if record.digest is not None and isinstance(record.outcome, StepResult) else None
+        again = runner.accept(episode, record.number, key, record.tool, record.arguments, record.turn, refused=refused)
         outcome = await again.wait()
         if not isinstance(record.outcome, StepResult) or outcome.content != record.outcome.content:
             name = episode.published.name

@@ -7,6 +7,7 @@ import inspect
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -17,12 +18,16 @@ from ludus.protocol.errors import EpisodeFailed, InvalidParams, KeyConflict, Lud
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import RewardEntry, total
 from ludus.server import boundary, scoring, turns
+from ludus.server.bounds import digest_of, same_json
+from ludus.server.clock import CLOCK, Clock
 from ludus.server.episode import Episode, StepRecord
+from ludus.server.holding import TOOL_NAME_CHARS, Holding
 from ludus.server.journal import Asked, Journal, Settled
+from ludus.server.limits import ServerLimits
 from ludus.server.noise import Hit, Noise
 from ludus.server.results import Reading, ToolError, cut, read, read_reward
 from ludus.server.tools import InvalidArguments, StepContext, Tool
-from ludus.server.workers import Workers
+from ludus.server.workers import Share, Threads, Workers
 
 
 class OnEnd(Protocol):
@@ -50,8 +55,9 @@ class StepCounts:
 class StepRunner:
     """Executes what episodes are asked, in tasks of its own, so that no waiter's fate touches a step."""
 
-    def __init__(self, workers: Workers, journal: Journal | None, on_end: OnEnd) -> None:
+    def __init__(self, workers: Workers, journal: Journal | None, on_end: OnEnd, limits: ServerLimits) -> None:
         self._workers = workers
+        self._holding = Holding(limits)
         self._journal = journal
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
@@ -63,7 +69,7 @@ class StepRunner:
 
     def accept(
         self, episode: Episode, number: int | None, key: str, tool: str | None, arguments: dict[str, Any],
-        turn: TurnMark | None = None,
+        turn: TurnMark | None = None, *, refused: StepError | None = None,
     ) -> StepRecord:  # fmt: skip
         """The record of what is asked: the earlier one for a repeated key, else a new one that begins to run.
 
@@ -74,16 +80,22 @@ class StepRunner:
             tool: the tool; None for the grade.
             arguments: the tool's arguments; `{"answer": …}` for the grade.
             turn: the turn that it belongs to, where the client says so.
+            refused: why the call is refused, where that is known.
 
         Raises:
+            CapacityError: too many calls of the episode run or wait.
             KeyConflict: the key was used for something else.
             StepConflict: the number is not the next one.
             InvalidParams: the turn was over before.
             EpisodeEnded: the episode is over.
         """
+        if tool is not None and len(tool) > TOOL_NAME_CHARS:
+            tool = tool[:TOOL_NAME_CHARS]
         earlier = episode.keys.get(key) if episode.keys is not None else None
         if earlier is not None:
-            self._check_same(earlier, number, tool, arguments, turn)
+            _check_same(earlier, number, tool, arguments, turn)
+            if earlier.outcome is None:
+                self._holding.await_repeat(episode, earlier, arguments)
             return earlier
         if episode.end_reason is not None:
             raise episode.ended_error()
@@ -98,7 +110,11 @@ class StepRunner:
             )
         if turn is not None:
             _check_turn(episode, turn)
+        size, too_large = self._holding.admit(episode, arguments, turn.text if turn is not None else "", final=grade)
         record = StepRecord(due, key, tool, arguments, turn)
+        record.size, record.refused = size, refused or too_large
+        if record.refused is not None:
+            record.digest, record.arguments = digest_of(arguments), {}
         episode.asked = due
         if episode.keys is None or episode.records is None:
             episode.keys, episode.records = {}, []
@@ -108,24 +124,11 @@ class StepRunner:
         else:
             episode.records.append(record)
         if self._journal is not None:
-            self._journal.append(Asked(episode.id, due, key, tool, arguments, turn))
+            self._journal.append(Asked(episode.id, due, key, tool, record.arguments, turn))
         if episode.published.judges_turns:
             turns.asked(episode, record)
         self._launch(episode, record)
         return record
-
-    def _check_same(
-        self, earlier: StepRecord, number: int | None, tool: str | None, arguments: dict[str, Any],
-        turn: TurnMark | None,
-    ) -> None:  # fmt: skip
-        same = earlier.tool == tool and earlier.arguments == arguments and earlier.turn == turn
-        if same and number in (None, earlier.number):
-            return
-        asked = "a grade" if earlier.tool is None else f"step {earlier.number} ({earlier.tool})"
-        raise KeyConflict(
-            f"the key {earlier.key!r} already stands for {asked} with other content; use a new key for a new request",
-            key=earlier.key,
-        )
 
     def _launch(self, episode: Episode, record: StepRecord) -> None:
         tool = episode.tools.get(record.tool) if record.tool is not None else None
@@ -148,17 +151,27 @@ class StepRunner:
         else:
             episode.active.append(record)
         record.watchdog = self._loop.call_later(allowed, self._overdue, episode, record)
-        record.task = self._loop.create_task(self._run(episode, record, tool, now, now + allowed))
+        clock = Clock(now + allowed, partial(self._arm, episode, record))
+        record.task = self._loop.create_task(self._run(episode, record, tool, now, clock))
+
+    def _arm(self, episode: Episode, record: StepRecord, deadline: float | None, waited: float) -> None:
+        """Set a record's watchdog; what a call waited for a thread is no time of its episode's either."""
+        if record.watchdog is not None:
+            record.watchdog.cancel()
+            record.watchdog = None
+        if record.outcome is None:
+            episode.began += waited
+            if deadline is not None:
+                record.watchdog = self._loop.call_at(deadline, self._overdue, episode, record)
 
     # ── running ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _run(
-        self, episode: Episode, record: StepRecord, tool: Tool | None, began: float, deadline: float
-    ) -> None:
+    async def _run(self, episode: Episode, record: StepRecord, tool: Tool | None, began: float, clock: Clock) -> None:
+        CLOCK.set(clock)
         try:
-            outcome = await self._outcome(episode, record, tool, deadline)
+            outcome = await self._outcome(episode, record, tool, clock)
             if episode.published.judges_turns and record.outcome is None and isinstance(outcome, StepResult):
-                record.turned = await scoring.judge_turns(self._workers, episode, record, outcome)
+                record.turned = await scoring.judge_turns(self._threads(episode), episode, record, outcome)
             if record.outcome is None:
                 took = self._loop.time() - began
                 self.counts.seconds += took
@@ -170,10 +183,10 @@ class StepRunner:
             record.task = None
 
     async def _outcome(
-        self, episode: Episode, record: StepRecord, tool: Tool | None, deadline: float
+        self, episode: Episode, record: StepRecord, tool: Tool | None, clock: Clock
     ) -> StepResult | LudusError:
         try:
-            return await self._execute(episode, record, tool, deadline)
+            return await self._execute(episode, record, tool, clock)
         except ToolError as error:
             return self._refusal(record, "refused", str(error) or "the tool refused")
         except InvalidArguments as error:
@@ -182,9 +195,11 @@ class StepRunner:
             return boundary.failure(_what(record), episode.id, episode.published.name, error)
 
     async def _execute(
-        self, episode: Episode, record: StepRecord, tool: Tool | None, deadline: float
+        self, episode: Episode, record: StepRecord, tool: Tool | None, clock: Clock
     ) -> StepResult | LudusError:
         instance = episode.instance
+        if record.refused is not None:
+            return self._refusal(record, record.refused.code, record.refused.message)
         if record.tool is None:
             return await self._grade(episode, record)
         if tool is None:
@@ -192,34 +207,40 @@ class StepRunner:
             return self._refusal(record, "unknown_tool", f"There is no tool {record.tool!r}. Tools: {have}.")
         hit = None if (noise := episode.published.cls.noise) is None else _hit(noise, episode, record)
         if hit is not None and hit.kind == "delay":
-            deadline = await self._delay(episode, record, hit.seconds(), deadline)
-        arguments = tool.arguments(
-            record.arguments, lambda: StepContext(step=record.number, deadline=deadline, rng=instance.rng)
-        )
+            await self._delay(episode, record, hit.seconds(), clock)
+
+        def context() -> StepContext:
+            return StepContext(step=record.number, deadline=clock.deadline, rng=instance.rng)
+
+        arguments = tool.arguments(record.arguments, context)
         if hit is not None and hit.kind == "tool_error":
             record.noise = hit.kind
             return hit.instead(record.number)
         target = instance if tool.owner is None else episode.toolsets[tool.owner]
         method = tool.function if tool.function is not None else getattr(target, tool.attribute)
-        reading = read(await boundary.run(self._workers, tool.offload, method, **arguments))
+        threads: Threads = self._threads(episode)
+        if tool.offload:
+            threads = await self._threads(episode).enter()
+            tool.renew(arguments, context)
+        reading = read(await boundary.run(threads, tool.offload, method, **arguments))
         finished = reading.finished or tool.ends
         if episode.published.cls._binding is not None:
-            reading = await scoring.judge_step(self._workers, episode, record, reading, finished=finished)
+            reading = await scoring.judge_step(self._threads(episode), episode, record, reading, finished=finished)
         result = self._result(episode, record, reading, finished=finished)
         if hit is None or finished or (told := hit.after(result)) is result:
             return result
         record.noise, record.truth = hit.kind, result
         return told
 
-    async def _delay(self, episode: Episode, record: StepRecord, seconds: float, deadline: float) -> float:
-        """Wait before a call, and give its new deadline: later by as much, but not later than the episode's."""
+    async def _delay(self, episode: Episode, record: StepRecord, seconds: float, clock: Clock) -> None:
+        """Wait before a call, and move its deadline on by as much, but not beyond the episode's."""
         record.noise = "delay"
-        later = deadline + seconds if episode.deadline is None else min(deadline + seconds, episode.deadline)
-        if record.watchdog is not None:
-            record.watchdog.cancel()
-        record.watchdog = self._loop.call_at(later, self._overdue, episode, record)
+        later = clock.deadline + seconds
+        clock.move(later if episode.deadline is None else min(later, episode.deadline))
         await asyncio.sleep(seconds)
-        return later
+
+    def _threads(self, episode: Episode) -> Share:
+        return self._workers.share(episode.published.name)
 
     async def _grade(self, episode: Episode, record: StepRecord) -> StepResult:
         reading = Reading((TextBlock(text="Your answer was handed in. The episode is over."),))
@@ -227,8 +248,10 @@ class StepRunner:
             cls = episode.published.cls
             offload = cls.blocking and not inspect.iscoroutinefunction(cls.grade)
             if cls._binding is not None:
-                scoring.prepare(self._workers, episode)
-            value = await boundary.run(self._workers, offload, episode.instance.grade, record.arguments["answer"])
+                scoring.prepare(self._threads(episode), episode)
+            value = await boundary.run(
+                self._threads(episode), offload, episode.instance.grade, record.arguments["answer"]
+            )
             reading = Reading(reading.content, read_reward(value))
         return self._result(episode, record, reading, finished=True)
 
@@ -281,6 +304,7 @@ class StepRunner:
         elif isinstance(outcome, EpisodeFailed):
             failure, reason = outcome, EndReason(outcome.data["endReason"])
         self.counts.settled += 1
+        self._holding.settle(episode, record, outcome)
         episode.used = self._loop.time()
         if episode.active is not None and record in episode.active:
             episode.active.remove(record)
@@ -303,7 +327,10 @@ class StepRunner:
         episode.active = episode.queue = None
         for record in waiting:
             if record.outcome is None:
-                record.settle(episode.ended_error())
+                error = episode.ended_error()
+                self._holding.settle(episode, record, error)
+                self._holding.drop(record)
+                record.settle(error)
                 if self._journal is not None:
                     self._journal.append(Settled(episode.id, record.key, record.outcome))
                 if record.task is not None and record.task is not asyncio.current_task():
@@ -330,7 +357,7 @@ class StepRunner:
             allowed = limits.total_observation_chars
             if limits.max_steps is not None and record.number >= limits.max_steps:
                 reason = EndReason.STEP_LIMIT
-            elif allowed is not None and episode.shown_chars >= allowed:
+            elif self._holding.is_full(episode) or (allowed is not None and episode.shown_chars >= allowed):
                 reason = EndReason.OBSERVATION_LIMIT
         return result, reason
 
@@ -364,6 +391,24 @@ def _check_turn(episode: Episode, turn: TurnMark) -> None:
         raise InvalidParams(
             f"turn {turn.number} of episode {episode.id} is over; the next call belongs to a turn after {over}"
         )
+
+
+def _check_same(
+    earlier: StepRecord, number: int | None, tool: str | None, arguments: dict[str, Any], turn: TurnMark | None
+) -> None:
+    """Refuse a key that stands for another call. Arguments are compared with their types: `true` is not `1`."""
+    if earlier.tool == tool and earlier.turn == turn and number in (None, earlier.number):
+        if earlier.digest is not None:
+            same = earlier.digest == digest_of(arguments)
+        else:
+            same = same_json(earlier.arguments, arguments)
+        if same:
+            return
+    asked = "a grade" if earlier.tool is None else f"step {earlier.number} ({earlier.tool})"
+    raise KeyConflict(
+        f"the key {earlier.key!r} already stands for {asked} with other content; use a new key for a new request",
+        key=earlier.key,
+    )
 
 
 def _what(record: StepRecord) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import os
 from collections.abc import Mapping, Sequence
@@ -15,12 +14,13 @@ from ludus.protocol.episodes import Candidate, StepResult
 from ludus.protocol.rewards import Reward, RewardEntry, total
 from ludus.server import boundary, turns
 from ludus.server.catalog import Published
+from ludus.server.clock import time_limit
 from ludus.server.environment import Environment
 from ludus.server.episode import Episode, StepRecord
 from ludus.server.results import Reading, read_reward
 from ludus.server.rewards.attempt import Attempt, TakenStep
 from ludus.server.rewards.binding import Facts
-from ludus.server.workers import Workers
+from ludus.server.workers import Threads
 
 POLICY_VARIABLE: Final = "LUDUS_POLICY_MODEL"
 """The environment variable that tells judges which model plays, so that none judges its own family."""
@@ -29,7 +29,7 @@ POLICY: Final[ContextVar[str | None]] = ContextVar("ludus_policy", default=None)
 """The same for one caller of the host, which knows better."""
 
 
-def prepare(workers: Workers, episode: Episode, last: TakenStep | None = None) -> None:
+def prepare(workers: Threads, episode: Episode, last: TakenStep | None = None) -> None:
     """Tell the instance of an episode what its rubric may look at.
 
     Args:
@@ -56,7 +56,7 @@ def prepare(workers: Workers, episode: Episode, last: TakenStep | None = None) -
 
 
 async def judge_step(
-    workers: Workers, episode: Episode, record: StepRecord, reading: Reading, *, finished: bool
+    workers: Threads, episode: Episode, record: StepRecord, reading: Reading, *, finished: bool
 ) -> Reading:
     """A tool's reading with what the environment's `@reward` methods and, at the end, its rubric add to its reward."""
     instance = episode.instance
@@ -75,7 +75,7 @@ async def judge_step(
 
 
 async def judge_turns(
-    workers: Workers, episode: Episode, record: StepRecord, outcome: StepResult
+    workers: Threads, episode: Episode, record: StepRecord, outcome: StepResult
 ) -> tuple[RewardEntry, ...]:
     """What the turns earned that are over with a call, or with the grade, as entries of the reward log."""
     instance = episode.instance
@@ -117,7 +117,7 @@ def _step(episode: Episode, record: StepRecord, text: str, error: str | None, me
 
 
 async def score(
-    workers: Workers, published: Published, task: Any, candidates: Sequence[Candidate], seconds: float
+    workers: Threads, published: Published, task: Any, candidates: Sequence[Candidate], seconds: float
 ) -> list[Reward]:
     """One reward for each candidate, in their order.
 
@@ -127,7 +127,7 @@ async def score(
     function = published.cls.score_group
     offload = not inspect.iscoroutinefunction(function)
     try:
-        async with asyncio.timeout(seconds):
+        async with time_limit(seconds):
             scores = await boundary.run(workers, offload, function, task, candidates)
         rewards = [reward for one in scores if (reward := read_reward(one)) is not None]
         if len(rewards) != len(candidates):

@@ -150,6 +150,11 @@ class Tool:
             arguments[self._injected] = context()
         return arguments
 
+    def renew(self, arguments: dict[str, Any], context: Callable[[], StepContext]) -> None:
+        """Give arguments a new context, where the method takes one: the call waited since they were read."""
+        if self._injected is not None:
+            arguments[self._injected] = context()
+
     def received(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments as the method got them, in JSON: converted (`"7"` may be 7), and with what was left out.
 

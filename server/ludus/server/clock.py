@@ -1,0 +1,91 @@
+"""The time that environment code has, from when it runs: waiting for a thread is the server's time, not the code's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Final
+
+
+class Clock:
+    """A deadline that moves on by as long as everything under it waits for a thread.
+
+    It goes on as soon as one call under it runs, so a check that hangs is ended although its siblings still wait.
+
+    Args:
+        deadline: when the time ends, on the event loop's clock.
+        schedule: called with the new deadline, or None while the clock stands still, and with the seconds waited.
+    """
+
+    __slots__ = ("_loop", "_running", "_schedule", "_stopped", "_waiting", "deadline")
+
+    def __init__(self, deadline: float, schedule: Callable[[float | None, float], None]) -> None:
+        self.deadline = deadline
+        self._loop = asyncio.get_running_loop()
+        self._schedule = schedule
+        self._waiting = 0
+        self._running = 0
+        self._stopped: float | None = None
+        """Since when it stands still."""
+
+    def wait(self) -> None:
+        """A call under this clock begins to wait for a thread."""
+        self._waiting += 1
+        self._turn()
+
+    def go_on(self) -> None:
+        """A call under this clock waits no longer."""
+        self._waiting -= 1
+        self._turn()
+
+    def work(self) -> None:
+        """A call under this clock has its thread."""
+        self._running += 1
+        self._turn()
+
+    def rest(self) -> None:
+        """A call under this clock has ended."""
+        self._running -= 1
+        self._turn()
+
+    def move(self, deadline: float) -> None:
+        """Set another deadline."""
+        self.deadline = deadline
+        if self._stopped is None:
+            self._schedule(deadline, 0.0)
+
+    def _turn(self) -> None:
+        stop = self._waiting > 0 and not self._running
+        if stop == (self._stopped is not None):
+            return
+        now = self._loop.time()
+        if stop:
+            self._stopped = now
+            self._schedule(None, 0.0)
+        elif self._stopped is not None:
+            waited = now - self._stopped
+            self._stopped = None
+            self.deadline += waited
+            self._schedule(self.deadline, waited)
+
+
+CLOCK: Final[ContextVar[Clock | None]] = ContextVar("ludus_clock", default=None)
+"""The clock of the environment code that the current task runs."""
+
+
+@asynccontextmanager
+async def time_limit(seconds: float) -> AsyncIterator[None]:
+    """Raise `TimeoutError` when the body takes longer than `seconds`, without the time it waits for threads."""
+    async with asyncio.timeout(seconds) as timeout:
+
+        def schedule(when: float | None, waited: float) -> None:
+            if not timeout.expired():
+                timeout.reschedule(when)
+
+        token = CLOCK.set(Clock(asyncio.get_running_loop().time() + seconds, schedule))
+        try:
+            yield
+        finally:
+            CLOCK.reset(token)
