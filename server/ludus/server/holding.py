@@ -66,11 +66,8 @@ class Holding:
             refused = _too_large(str(error))
         else:
             left = self._limits.episode_bytes - episode.held - episode.pending_bytes
-            if size > left and size > KEPT_REFUSED_BYTES:
-                maximum = self._limits.episode_bytes
-                refused = _too_large(
-                    f"this episode's calls may take {maximum} bytes (episode_bytes), which are used up"
-                )
+            if size > left and size > KEPT_REFUSED_BYTES and not final:
+                refused = _too_large(f"episode_bytes, {self._limits.episode_bytes} for all calls, are used up")
         if refused is not None:
             size = RECORD_BYTES
         self._reserve(episode, size)
