@@ -115,7 +115,7 @@ async def test_arguments_of_too_many_values_are_a_refused_step(
         deep = [deep]
     running = await host(Desk)
     episode = await start(running)
-    result = await step(running, episode, "keep", **({"text": deep} if arguments is None else arguments))
+    result = await running.play(episode.id, "keep", {"text": deep} if arguments is None else arguments, key=key())
     assert result.error is not None
     assert result.error.code == "invalid_arguments"
     assert why in result.error.message

@@ -20,9 +20,11 @@ from ludus.protocol.distribution import installed_version
 from ludus.protocol.errors import InternalError, LudusError
 from ludus.protocol.methods import Scope as TokenScope
 from ludus.server import openapi, telemetry
+from ludus.server.arrivals import Arrivals
 from ludus.server.auth import CapabilitySigner, TokenStore
 from ludus.server.guard import Guard, error_body
 from ludus.server.host import EpisodeHost
+from ludus.server.http_protocol import ConnectionLimits
 from ludus.server.logs import new_incident
 from ludus.server.metrics import CONTENT_TYPE, Metrics
 from ludus.server.proxies import ProxyMiddleware
@@ -67,6 +69,8 @@ class LudusApp:
         self.api = api
         self.context = context
         self.guard = guard
+        self.connection_limits = ConnectionLimits(context.limits.max_connections, guard.arrivals)
+        """What the HTTP protocol holds connections to."""
         self._outermost = outermost
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,7 +117,8 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
         inner = _AccessLog(inner)
     if traces is not None:
         inner = traces.wrap(inner)
-    guard = metrics.guard = Guard(inner, settings.origins, host.limits.body_bytes)
+    arrivals = Arrivals(host.limits.arriving_bytes, host.limits.body_bytes)
+    guard = metrics.guard = Guard(inner, settings.origins, host.limits.body_bytes, arrivals)
     outermost: ASGIApp = guard
     if settings.cors:
         outermost = CORSMiddleware(

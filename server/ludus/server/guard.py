@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ludus.protocol.errors import Forbidden, InvalidRequest, LudusError, PayloadTooLarge, to_wire
+from ludus.protocol.errors import CapacityError, Forbidden, InvalidRequest, LudusError, PayloadTooLarge, to_wire
 from ludus.protocol.identifiers import CHANNEL_PATH, CONTROL_PATH
+from ludus.server.arrivals import Arrivals
+from ludus.server.bounds import check_json
 
 LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 """The names of this machine to itself."""
@@ -29,6 +31,9 @@ _PLAY_PREFIX: Final = "/play/"
 _REMEMBERED: Final = 1024
 _LONG_NAME: Final = 512
 _LONG_NUMBER: Final = 18
+_SMALL_BODY: Final = 64 * 1024
+_SMALL_DIGITS: Final = 5
+"""A length with fewer digits is small."""
 
 
 @dataclass(frozen=True)
@@ -116,14 +121,16 @@ def _matches(pattern: str, name: str, port: int | None) -> bool:
 class Guard:
     """ASGI middleware: hosts, origins, body sizes; counts what passes and what does not.
 
-    A body whose length is announced costs nothing here, as the HTTP parser holds it to its word; a chunked one is read
-    before the application starts, so that no handler can mistake the refusal for an error of its own.
+    Nothing of a body is read before a wire asks for it, and wires authenticate by the head first. A small body with an
+    announced length costs nothing here, as the HTTP parser holds it to its word. A large or chunked one is read whole
+    when it is first asked for, as soon as there is room, and refused when it holds more than a request may.
     """
 
-    def __init__(self, app: ASGIApp, origins: Origins, body_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, origins: Origins, body_bytes: int, arrivals: Arrivals) -> None:
         self._app = app
         self._origins = origins
         self._body_bytes = body_bytes
+        self.arrivals = arrivals
         self.requests: Counter[str] = Counter()
         """Requests let through, by wire."""
         self.refused: Counter[str] = Counter()
@@ -139,35 +146,45 @@ class Guard:
         error = self._origins.refusal(headers.get(b"host"), headers.get(b"origin"))
         if error is None and length is not None and not self._fits(length):
             error = self._too_large()
-        if error is None and b"transfer-encoding" in headers and scope["type"] == "http":
-            try:
-                receive = await self._read_whole(receive)
-            except PayloadTooLarge as too_large:
-                error = too_large
         if error is not None:
             self.refused[type(error).__name__.lstrip("_")] += 1
             await refuse(scope, receive, send, error)
             return
+        if scope["type"] == "http":
+            if b"transfer-encoding" in headers:
+                receive = _Reading(self, scope, headers, receive, self._body_bytes)
+            elif length is not None and len(length) >= _SMALL_DIGITS and (size := int(length)) > _SMALL_BODY:
+                receive = _Reading(self, scope, headers, receive, size)
         self.requests[wire_of(scope["path"])] += 1
         await self._app(scope, receive, send)
 
     def _fits(self, length: bytes) -> bool:
         return len(length) <= _LONG_NUMBER and length.isdigit() and int(length) <= self._body_bytes
 
-    async def _read_whole(self, receive: Receive) -> Receive:
-        chunks: list[bytes] = []
-        size = 0
-        more = True
-        while more:
-            message = await receive()
-            if message["type"] != "http.request":
-                return _replaying([message], receive)
-            chunks.append(message.get("body", b""))
-            size += len(chunks[-1])
-            more = message.get("more_body", False)
-            if size > self._body_bytes:
-                raise self._too_large()
-        return _replaying([{"type": "http.request", "body": b"".join(chunks), "more_body": False}], receive)
+    async def read(self, sender: object, receive: Receive, size: int) -> Message:
+        """Read a whole body of at most `size` bytes: the one message that it makes, or that its sender is gone.
+
+        Raises:
+            PayloadTooLarge: it is larger, or holds too many JSON values.
+            CapacityError: there is no room for it.
+        """
+        try:
+            async with self.arrivals.room(sender, size):
+                body = bytearray()
+                more = True
+                while more:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        return message
+                    body += message.get("body", b"")
+                    more = message.get("more_body", False)
+                    if len(body) > size:
+                        raise self._too_large()
+                check_json(whole := bytes(body))
+                return {"type": "http.request", "body": whole, "more_body": False}
+        except (PayloadTooLarge, CapacityError) as error:
+            self.refused[type(error).__name__] += 1
+            raise
 
     def _too_large(self) -> PayloadTooLarge:
         return PayloadTooLarge(
@@ -177,22 +194,37 @@ class Guard:
         )
 
 
-def _replaying(messages: Iterable[Message], receive: Receive) -> Receive:
-    waiting = iter(messages)
+class _Reading:
+    """The `receive` of a request whose body is read whole at the first call."""
 
-    async def replay() -> Message:
-        for message in waiting:
-            return message
-        return await receive()
+    __slots__ = ("_guard", "_read", "_receive", "_sender", "_size")
 
-    return replay
+    def __init__(self, guard: Guard, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive, size: int) -> None:
+        self._guard = guard
+        self._receive = receive
+        self._size = size
+        self._read = False
+        self._sender = _sender(scope, headers)
+
+    async def __call__(self) -> Message:
+        if self._read:
+            return await self._receive()
+        self._read = True
+        return await self._guard.read(self._sender, self._receive, self._size)
+
+
+def _sender(scope: Scope, headers: Mapping[bytes, bytes]) -> object:
+    """Who sends a request: its credential, which was checked before its body is read, else its address."""
+    if scope["path"].startswith(_PLAY_PREFIX):
+        return scope["path"]
+    return headers.get(b"authorization") or headers.get(b"x-api-key") or (scope.get("client") or ("",))[0]
 
 
 def wire_of(path: str) -> str:
     """The wire that serves `path`, for counting."""
     if path == CHANNEL_PATH:
         return "channel"
-    if path == CONTROL_PATH:
+    if path == CONTROL_PATH or path == CONTROL_PATH + "/":
         return "mcp"
     if path.startswith(_PLAY_PREFIX):
         return "play"

@@ -37,10 +37,11 @@ class McpWire:
         self._methods = ["POST", "GET", "DELETE"] if back_channel else ["POST"]
 
     def routes(self) -> list[BaseRoute]:
-        """The routes of both planes."""
+        """The routes of both planes, with and without a slash at the end: clients and proxies add one."""
         return [
-            Route(CONTROL_PATH, self.control, methods=self._methods),
-            Route(PLAY_PATH, self.play, methods=self._methods),
+            Route(path + slash, plane, methods=self._methods)
+            for path, plane in ((CONTROL_PATH, self.control), (PLAY_PATH, self.play))
+            for slash in ("", "/")
         ]
 
     @asynccontextmanager
