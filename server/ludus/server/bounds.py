@@ -89,8 +89,12 @@ def _has_more(text: str | bytes, maximum: int) -> bool:
     return False
 
 
-def footprint(arguments: Mapping[str, Any]) -> int:
+def footprint(arguments: Mapping[str, Any], maximum: int = MAX_CALL_VALUES) -> int:
     """Return the bytes that arguments take in memory.
+
+    Args:
+        arguments: what is counted.
+        maximum: how many values they may hold.
 
     Raises:
         TooComplex: they hold too many values, or nest too deep.
@@ -100,8 +104,8 @@ def footprint(arguments: Mapping[str, Any]) -> int:
     while level:
         depth += 1
         values += len(level)
-        if values > MAX_CALL_VALUES + 1:
-            raise TooComplex(f"they hold more than {MAX_CALL_VALUES} values")
+        if values > maximum + 1:
+            raise TooComplex(f"they hold more than {maximum} values")
         if depth > MAX_DEPTH:
             raise TooComplex(f"they nest deeper than {MAX_DEPTH} levels")
         deeper: list[Any] = []
@@ -112,8 +116,8 @@ def footprint(arguments: Mapping[str, Any]) -> int:
                 deeper.extend(one.values())
             elif isinstance(one, list | tuple):
                 deeper.extend(one)
-            if len(deeper) > MAX_CALL_VALUES:
-                raise TooComplex(f"they hold more than {MAX_CALL_VALUES} values")
+            if len(deeper) > maximum:
+                raise TooComplex(f"they hold more than {maximum} values")
         level = deeper
     return size
 

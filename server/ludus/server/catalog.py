@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from ludus.protocol.episodes import EnvironmentInfo, SplitInfo, SplitType, TaskRow, ToolSpec
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, SplitNotFound
@@ -123,6 +123,9 @@ class Published:
         return tuple(infos)
 
 
+_SHOWN_NAME: Final = 200
+
+
 class Catalog(Mapping[str, Published]):
     """The environments of a server by name."""
 
@@ -157,6 +160,7 @@ class Catalog(Mapping[str, Published]):
         try:
             return self._published[name]
         except KeyError:
+            name = name[:_SHOWN_NAME]  # whatever its length, looking for its nearest takes little
             near = difflib.get_close_matches(name, self._published, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"this server has {_list(self._published)}"
             raise EnvironmentNotFound(f"there is no environment {name!r}; {hint}", environment=name) from None

@@ -72,4 +72,6 @@ def read_params(entry: m.Method[Any, Any], params: Mapping[str, Any]) -> Any:
     try:
         return entry.params.model_validate(params)
     except ValidationError as error:
-        raise InvalidParams(f"wrong params for {entry.name}: {explain(error)}", method=entry.name) from None
+        raise InvalidParams(
+            f"wrong params for {entry.name}: {explain(error, entry.params.model_validate, params)}", method=entry.name
+        ) from None

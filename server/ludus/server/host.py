@@ -366,8 +366,8 @@ class EpisodeHost:
         members = [self._register.owned(episode, principal) for episode in params.candidates]
         if not members or any(member.group != params.group for member in members):
             raise GroupNotFound(
-                f"there is no group {params.group!r} with the episodes {', '.join(params.candidates) or '(none)'}",
-                group=params.group,
+                f"there is no group {params.group[:64]!r} with the {len(params.candidates)} episodes that were named",
+                group=params.group[:64],
             )
         rewards = await self.score_candidates(members[0].id, list(params.candidates.values()))
         return e.ScoreGroupResult(rewards=dict(zip(params.candidates, rewards, strict=True)))

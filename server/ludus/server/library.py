@@ -100,7 +100,8 @@ class Library:
         except ValueError:
             start = -1
         if start < 0:
-            raise InvalidParams(f"cursor {params.cursor!r} is not one this server gave; begin again without a cursor")
+            cursor = (params.cursor or "")[:64]
+            raise InvalidParams(f"cursor {cursor!r} is not one this server gave; begin again without a cursor")
         end = start + params.limit
         if split.count is not None:
             end = min(end, split.count)

@@ -12,6 +12,7 @@ from ludus.protocol.content import Message
 from ludus.protocol.errors import AuthoringError, EpisodeFailed, InvalidParams
 from ludus.protocol.lifecycle import Event
 from ludus.server import boundary
+from ludus.server.bounds import SHOWN_COMPLAINTS
 from ludus.server.clock import time_limit
 from ludus.server.episode import Episode
 from ludus.server.logs import episode_secrets
@@ -134,10 +135,10 @@ class Opener:
     def _restrict(self, episode: Episode, allowed: Sequence[str]) -> None:
         unknown = [name for name in allowed if name not in episode.tools]
         if unknown:
-            raise InvalidParams(
-                f"`tools` names {', '.join(map(repr, unknown))}; this task has {', '.join(map(repr, episode.tools))}"
-            )
-        episode.tools = {name: tool for name, tool in episode.tools.items() if name in allowed}
+            named = ", ".join(map(repr, unknown[:SHOWN_COMPLAINTS]))
+            raise InvalidParams(f"`tools` names {named}; this task has {', '.join(map(repr, episode.tools))}")
+        chosen = set(allowed)
+        episode.tools = {name: tool for name, tool in episode.tools.items() if name in chosen}
         episode.specs = tuple(tool.spec for tool in episode.tools.values())
 
     def _failure(self, what: str, episode: Episode, cause: BaseException | str) -> EpisodeFailed:

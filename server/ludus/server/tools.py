@@ -17,11 +17,13 @@ from pydantic_core import PydanticSerializationError
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.identifiers import RESERVED_TOOL_NAMES
+from ludus.server.bounds import first_errors, short
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK: Final = "__ludus_tool__"
 _NAME_LIMIT: Final = 64
 """OpenAI's and Anthropic's limit for tool names."""
+_MESSAGE_LIMIT: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +139,11 @@ class Tool:
         Raises:
             InvalidArguments: they do not fit.
         """
+        validate = self._model.__pydantic_validator__.validate_python
         try:
-            value = self._model.__pydantic_validator__.validate_python(given)
+            value = validate(given)
         except ValidationError as error:
-            raise InvalidArguments(explain(error)) from None
+            raise InvalidArguments(explain(error, validate, given)) from None
         if self._whole is not None:
             arguments = {self._whole: value}
         else:
@@ -186,11 +189,17 @@ def collect(source: type, *, owner: int | None, blocking: bool) -> list[Tool]:
     return found
 
 
-def explain(error: ValidationError) -> str:
-    """A validation error in words that an agent can act on, without echoing large inputs."""
+def explain(error: ValidationError, validate: Callable[[Any], object], given: Any) -> str:
+    """Describe a validation's first errors in words that an agent can act on, without echoing large inputs.
+
+    Args:
+        error: what the validation raised.
+        validate: validates again.
+        given: the input.
+    """
     lines = []
-    for item in error.errors(include_url=False, include_context=False, include_input=True)[:10]:
-        where = ".".join(str(part) for part in item["loc"]) or "arguments"
+    for item in first_errors(error, validate, given):
+        where = ".".join(str(part)[:_NAME_LIMIT] for part in item["loc"]) or "arguments"
         if item["type"] == "missing":
             lines.append(f"{where}: this argument is required")
         elif item["type"] == "extra_forbidden":
@@ -198,8 +207,9 @@ def explain(error: ValidationError) -> str:
         elif "secrets" in item["loc"]:  # of a start: what they hold may stand in no message
             lines.append(f"{where}: {item['msg']}")
         else:
-            shown = repr(item["input"])
-            lines.append(f"{where}: {item['msg']}, not {shown if len(shown) <= 80 else shown[:77] + '…'}")
+            lines.append(f"{where}: {item['msg'][:_MESSAGE_LIMIT]}, not {short(item['input'])}")
+    if (more := error.error_count() - len(lines)) > 0:
+        lines.append(f"and {more} more errors")
     return "; ".join(lines)
 
 

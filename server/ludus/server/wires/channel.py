@@ -12,6 +12,7 @@ with 64 requests in flight those costs are shared by tens of steps.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
@@ -36,6 +37,7 @@ from ludus.protocol.errors import (
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER
 from ludus.protocol.jsonrpc import RequestId
 from ludus.protocol.methods import METHODS, STEP
+from ludus.server.bounds import MAX_FRAME_VALUES, SHOWN_COMPLAINTS, check_json, short
 from ludus.server.dispatch import HANDLERS, dispatch
 from ludus.server.guard import refuse
 from ludus.server.host import shown
@@ -204,7 +206,11 @@ class _Connection:
             self._reply(_failure(None, _too_large(self._max_bytes)))
             return
         try:
+            check_json(text, MAX_FRAME_VALUES)
             frame = from_json(text, allow_inf_nan=False)
+        except PayloadTooLarge as error:
+            self._reply(_failure(None, error))
+            return
         except ValueError as error:
             self._reply(_failure(None, ParseError(f"the frame is not JSON: {error}")))
             return
@@ -213,6 +219,10 @@ class _Connection:
             return
         if not frame:
             self._reply(_failure(None, InvalidRequest("an empty array; a batch holds at least one request")))
+            return
+        if len(frame) > MAX_IN_FLIGHT:
+            too_many = f"the array has {len(frame)} requests; send at most {MAX_IN_FLIGHT} in one frame"
+            self._reply(_failure(None, PayloadTooLarge(too_many, limit=MAX_IN_FLIGHT)))
             return
         share = len(text) // len(frame)
         for first in range(0, len(frame), HANDFUL):
@@ -361,8 +371,8 @@ def _envelope(item: Any) -> tuple[RequestId, str, dict[str, Any]]:
             raise InvalidRequest(f"`params` must be an object, not {_json_name(params)}")
         params = {}
     if not _ENVELOPE.issuperset(item):
-        unknown = ", ".join(sorted(repr(name) for name in item.keys() - _ENVELOPE))
-        raise InvalidRequest(f"a request has no field {unknown}")
+        unknown = heapq.nsmallest(SHOWN_COMPLAINTS, item.keys() - _ENVELOPE)
+        raise InvalidRequest(f"a request has no field {', '.join(map(short, unknown))}")
     return identifier, method, params
 
 

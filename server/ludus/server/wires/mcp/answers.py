@@ -72,7 +72,7 @@ def observation(result: StepResult, tool: str) -> dict[str, Any]:
     """
     error = result.error
     if error is not None and error.code == "unknown_tool":
-        raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {tool}")
+        raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {tool[:200]}")
     content = blocks(result.content)
     if not content and error is not None:
         content.append({"type": "text", "text": error.message})

@@ -112,7 +112,7 @@ class Catalogue:
         """`tools/call`."""
         tool = self._tools.get(params.name)
         if tool is None:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
         try:
             return await tool(ctx, params.arguments or {})
         except RequestError as error:
@@ -164,7 +164,7 @@ def _only(arguments: Mapping[str, Any], name: str) -> None:
     known = tool.input_schema["properties"]
     for argument in arguments:
         if argument not in known:
-            raise RequestError(f"{name} has no argument {argument!r}; it has {', '.join(known) or 'none'}")
+            raise RequestError(f"{name} has no argument {argument[:200]!r}; it has {', '.join(known) or 'none'}")
     for argument in tool.input_schema.get("required", ()):
         if argument not in arguments:
             raise RequestError(f"{name} needs the argument {argument!r}")

@@ -31,6 +31,7 @@ from ludus.protocol.episodes import Key
 from ludus.protocol.errors import CapabilityRefused, EpisodeNotFound, LudusError
 from ludus.protocol.identifiers import STEP_META_KEY
 from ludus.protocol.methods import Scope as TokenScope
+from ludus.server.bounds import first_errors
 from ludus.server.wires.mcp.answers import (
     mcp_error,
     observation,
@@ -178,7 +179,7 @@ class EpisodeServer(LudusServer):
     async def _get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         """`prompts/get`: what the policy is told at the beginning."""
         if params.name != PROMPT_NAME:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name}; there is only {PROMPT_NAME!r}")
+            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}; there is only {PROMPT_NAME!r}")
         try:
             view = self._host.view(self._episode_of(ctx))
         except EpisodeNotFound as error:
@@ -199,7 +200,8 @@ def _step_mark(ctx: Context) -> StepMark | None:
     try:
         return StepMark.model_validate(given)
     except ValidationError as error:
-        where = ", ".join(".".join(map(str, item["loc"])) or STEP_META_KEY for item in error.errors())
+        errors = first_errors(error, StepMark.model_validate, given)
+        where = ", ".join(".".join(map(str, item["loc"]))[:100] or STEP_META_KEY for item in errors)
         raise MCPError(types.INVALID_PARAMS, f"_meta[{STEP_META_KEY!r}] must be {{step?, key}}: see {where}") from None
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping
-from typing import Any, Literal, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import from_json, to_jsonable_python
+from pydantic_core import ErrorDetails, from_json, to_jsonable_python
 
+from ludus.server.bounds import TooComplex, first_errors, footprint, short
 from ludus.server.wires.ors.exchange import Refusal
+
+_SHOWN_VALUES: Final = 1024
+"""An input of more values is shown by its first ones."""
 
 BodyT = TypeVar("BodyT", bound=BaseModel)
 
@@ -123,7 +127,7 @@ def read(model: type[BodyT], body: bytes) -> BodyT:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise Refusal(422, _details(error, value)) from None
+        raise Refusal(422, _details(first_errors(error, model.model_validate, value), value)) from None
 
 
 def read_create(body: bytes) -> CreateBody:
@@ -220,9 +224,9 @@ def _no_constant(name: str) -> None:
     raise json.JSONDecodeError(f"{name} is not JSON", name, 0)
 
 
-def _details(error: ValidationError, value: Any) -> list[Mapping[str, Any]]:
+def _details(errors: Sequence[ErrorDetails], value: Any) -> list[Mapping[str, Any]]:
     details: list[Mapping[str, Any]] = []
-    for item in error.errors(include_url=False, include_context=False, include_input=False):
+    for item in errors:
         location = item["loc"]
         detail: dict[str, Any] = {"type": item["type"], "loc": ["body", *location], "msg": item["msg"]}
         if "secrets" not in location:
@@ -246,5 +250,9 @@ def _shown(value: Any) -> Any:
     """The input as it was, but for secrets and for what is too long to send back."""
     if isinstance(value, dict) and "secrets" in value:
         value = {**value, "secrets": "**********"}
+    try:
+        footprint({"": value}, _SHOWN_VALUES)
+    except TooComplex:
+        return short(value, 2048)
     text = json.dumps(value)
     return to_jsonable_python(value, inf_nan_mode="constants") if len(text) <= 2048 else f"{text[:2048]}…"
