@@ -11,8 +11,6 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from mcp.server.stdio import stdio_server
-
 from ludus.protocol.episodes import StartParams
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.methods import Scope
@@ -21,6 +19,7 @@ from ludus.server.wires.mcp.base import Context, LudusServer
 from ludus.server.wires.mcp.catalogue import default_split
 from ludus.server.wires.mcp.control import catalogue_server
 from ludus.server.wires.mcp.extension import STDIO_SETTINGS, add_extension
+from ludus.server.wires.mcp.lines import bounded_stdio
 from ludus.server.wires.mcp.play import EpisodeServer
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ async def serve_stdio(
 async def _serve(server: LudusServer, host: EpisodeHost, play_only: bool) -> None:
     if not play_only:
         add_extension(server, host, _owner, STDIO_SETTINGS)
-    async with stdio_server() as (incoming, outgoing):
+    async with bounded_stdio(host.limits.body_bytes) as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 

@@ -1,0 +1,70 @@
+"""Lines on stdin that are no messages are answered, and none of them fills the memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ludus.server.bounds import MAX_BODY_VALUES
+from ludus.server.limits import ServerLimits
+
+WORLDS = Path(__file__).parents[1] / "support" / "worlds.py"
+HANGS = 60
+LINE_BYTES: int = ServerLimits().body_bytes
+
+
+async def test_a_line_that_is_no_message_is_answered_with_a_null_id() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "ludus.client.cli", "serve", f"{WORLDS}:Playground", "--stdio"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=2**24,
+    )
+    stdin, stdout = process.stdin, process.stdout
+    assert stdin is not None
+    assert stdout is not None
+
+    async def ask(line: bytes) -> Any:
+        stdin.write(line + b"\n")
+        await stdin.drain()
+        return json.loads(await asyncio.wait_for(stdout.readline(), HANGS))
+
+    try:
+        for line, code in (
+            (b"this is no JSON", -32700),
+            (b'{"jsonrpc": "2.0", "id": 1', -32700),
+            (b"\xff\xfe", -32700),
+            (b"[1, 2]", -32600),
+            (b'{"a": 1}', -32600),
+            (b"7", -32600),
+            (b"[" + b"[]," * MAX_BODY_VALUES + b"[]]", 4130),
+            (b'"' + b"x" * (LINE_BYTES + 10) + b'"', 4130),
+        ):
+            answer = await ask(line)
+            assert (answer["id"], answer["error"]["code"]) == (None, code), line[:40]
+        hello = {
+            "jsonrpc": "2.0", "id": 7, "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"},
+            },
+        }  # fmt: skip
+        assert (await ask(b"\n  \n" + json.dumps(hello).encode()))["id"] == 7
+    finally:
+        stdin.close()
+        assert await asyncio.wait_for(process.wait(), HANGS) == 0
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_the_longest_line_is_read(extra: int) -> None:
+    from io import BytesIO
+
+    from ludus.server.wires.mcp.lines import _Lines
+
+    lines = _Lines(BytesIO(b'"' + b"x" * (8 + extra) + b'"\nnext\n'), 10)
+    assert lines.readline() == ('"xxxxxxxx"\n' if not extra else "refused: is longer than 10 bytes\n")
+    assert [lines.readline(), lines.readline()] == ["next\n", ""]
