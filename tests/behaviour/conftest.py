@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -13,7 +14,6 @@ from typing import Any, Protocol
 
 import mcp.types as mcp_types
 import pytest
-import worlds
 from mcp import Client as McpClient
 from mcp import MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
@@ -185,7 +185,7 @@ async def sit(request: pytest.FixtureRequest, serve: Any) -> AsyncIterator[Sit]:
         async def take(environment: Any, *, split: str = "train", index: int = 0, seed: int = 7) -> Seat:
             name = environment.__name__.lower()
             if wire == "stdio":
-                where = f"{Path(worlds.__file__)}:{environment.__name__}"
+                where = f"{Path(inspect.getfile(environment))}:{environment.__name__}"
                 task = ["--environment", name, "--split", split, "--index", str(index), "--seed", str(seed)]
                 command = ["-m", "ludus.client.cli", "serve", where, "--stdio", *task]
                 parameters = StdioServerParameters(command=sys.executable, args=command)

@@ -215,6 +215,16 @@ class Troublesome(Environment[Riddle]):
         """Metadata that JSON cannot hold."""
         return Result("x", metadata={"what": object()})
 
+    @tool
+    def metadata_without_number(self) -> Result:
+        """Metadata with NaN deep inside, and a reward that must not count."""
+        return Result("x", reward=1.0, metadata={"scores": [{"mean": float("nan")}]})
+
+    @tool
+    def infinite_metadata(self) -> Result:
+        """Metadata with an infinity."""
+        return Result("x", reward=1.0, metadata={"size": float("inf")})
+
 
 FAULTS = tuple(
     name for name in vars(Troublesome) if getattr(vars(Troublesome)[name], "__ludus_tool__", None) is not None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from ludus.protocol._model import WireModel
 from ludus.protocol.errors import InvalidParams
+from ludus.protocol.text import json_problem
 
 P = TypeVar("P", bound=WireModel)
 
@@ -17,30 +17,26 @@ def make(model: type[P], /, **fields: Any) -> P:
     """A model of these fields.
 
     Raises:
-        InvalidParams: they do not fit; the message says which and why.
+        InvalidParams: they do not fit, or JSON cannot carry them; the message says which and why.
     """
+    for name, value in fields.items():
+        check_json(value, name)
     try:
         return model(**fields)
     except ValidationError as error:
         raise wrong(error) from None
 
 
-def check_finite(value: Any, name: str) -> None:
-    """Refuse numbers that JSON does not have, which serialisation would turn into null.
+def check_json(value: Any, name: str) -> None:
+    """Refuse what no JSON text can carry.
 
     Raises:
-        InvalidParams: there is a NaN or an infinity somewhere in `value`.
+        InvalidParams: there is a NaN, an infinity or a lone surrogate somewhere in `value`.
     """
-    kind = type(value)
-    if kind is float:
-        if not math.isfinite(value):
-            raise InvalidParams(f"{name} is {value}, which JSON cannot hold; pass a finite number")
-    elif kind is dict:
-        for key, inner in value.items():
-            check_finite(inner, f"{name}.{key}")
-    elif kind is list or kind is tuple:
-        for inner in value:
-            check_finite(inner, name)
+    if type(value) is str and value.isascii():
+        return
+    if (problem := json_problem(value, name)) is not None:
+        raise InvalidParams(f"{problem}; JSON cannot carry it")
 
 
 def wrong(error: ValidationError) -> InvalidParams:

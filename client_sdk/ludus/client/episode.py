@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import ValidationError
 
-from ludus.client._params import check_finite, make, wrong
+from ludus.client._params import check_json, make, wrong
 from ludus.protocol import errors
 from ludus.protocol.actions import Call
 from ludus.protocol.episodes import (
@@ -30,6 +30,7 @@ from ludus.protocol.episodes import (
     TurnMark,
 )
 from ludus.protocol.methods import CLOSE, GET_EPISODE, GRADE, REWARDS, STEP
+from ludus.protocol.text import replace_surrogates
 
 if TYPE_CHECKING:
     from ludus.client.client import Client
@@ -170,7 +171,7 @@ class Episode:
             EpisodeEnded: the episode was over before.
             EpisodeFailed: the environment broke; the episode is unscored.
         """
-        params = make(GradeParams, episode=self.id, answer=answer, key=f"{self._key}.grade")
+        params = make(GradeParams, episode=self.id, answer=replace_surrogates(answer), key=f"{self._key}.grade")
         result = await self._wire.request(GRADE, params)
         self._note(result.info)
         return result
@@ -237,8 +238,7 @@ class Episode:
             await self._resolve()
         number = self._next
         for name, value in arguments.items():
-            if type(value) is not str:
-                check_finite(value, name)
+            check_json(value, name)
         try:
             params = StepParams(
                 episode=self._started.episode, step=number, tool=tool, arguments=arguments, turn=turn,

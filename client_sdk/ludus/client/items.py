@@ -16,6 +16,7 @@ from typing import Any
 from ludus.protocol.actions import Call
 from ludus.protocol.content import Content, ImageBlock, Message, TextBlock
 from ludus.protocol.errors import ParseError
+from ludus.protocol.text import replace_surrogates
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ Item = Message | CallItem | OutputItem
 
 
 def text_message(role: str, text: str) -> Message:
-    """A message of one text block. Lone surrogates, which no wire can carry, become question marks."""
-    return Message.model_validate({"role": role, "content": [{"type": "text", "text": _sendable(text)}]})
+    """A message of one text block. Lone surrogates, which no wire can carry, become U+FFFD."""
+    return Message.model_validate({"role": role, "content": [{"type": "text", "text": replace_surrogates(text)}]})
 
 
 def parse_arguments(tool: str, arguments: object) -> Call | MalformedCall:
@@ -61,12 +62,12 @@ def parse_arguments(tool: str, arguments: object) -> Call | MalformedCall:
 
     An empty text means no arguments. Numbers that JSON does not have (NaN, Infinity) are malformed.
     """
-    tool = _sendable(tool)
+    tool = replace_surrogates(tool)
     if arguments is None or arguments == "":
         return Call(tool)
     if isinstance(arguments, Mapping):
         return checked(Call(tool, dict(arguments)))
-    text = _sendable(str(arguments))
+    text = replace_surrogates(str(arguments))
     try:
         value = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -81,7 +82,7 @@ def checked(call: Call) -> Call | MalformedCall:
     try:
         json.dumps(call.arguments, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, TypeError, RecursionError) as error:
-        return MalformedCall(call.tool, _sendable(str(call.arguments)), f"the arguments are no JSON: {error}")
+        return MalformedCall(call.tool, replace_surrogates(str(call.arguments)), f"the arguments are no JSON: {error}")
     return call
 
 
@@ -168,10 +169,6 @@ def _block_from_json(block: Mapping[str, Any]) -> Content:
             return TextBlock(text=f"[image: {block['image_url']}]")
         return ImageBlock(mime_type=match[1], data=match[2])
     return TextBlock(text=block["text"] if "text" in block else block["refusal"])
-
-
-def _sendable(text: str) -> str:
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _no_constant(name: str) -> float:

@@ -35,6 +35,7 @@ from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import TURN_TEXT_CHARS, EpisodeInfo, GradeResult, StepError, StepResult, TurnMark
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
 from ludus.protocol.rewards import Reward, total
+from ludus.protocol.text import replace_surrogates
 
 LOST: Final = (e.EpisodeNotFound, e.EpisodeEnded, e.StepConflict, e.KeyConflict, e.GroupNotFound)
 """Refusals that tell of an episode lost on the way, not of a wrong request."""
@@ -265,7 +266,7 @@ class _Run:
         sent = [at for at, item in enumerate(calls) if isinstance(item.call, Call)]
         if not self.episode.judges_turns or not sent:
             return [None] * len(calls)
-        said = text[:TURN_TEXT_CHARS].encode("utf-8", "replace").decode()
+        said = replace_surrogates(text[:TURN_TEXT_CHARS])
         return [TurnMark(number=number, last=at == sent[-1], text=said * (at == sent[0])) for at in range(len(calls))]
 
     async def _call_all(self, calls: Sequence[CallItem], marks: Sequence[TurnMark | None]) -> None:

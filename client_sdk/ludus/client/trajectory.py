@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import to_json
 
 from ludus.client.items import Item, from_json
 from ludus.protocol.episodes import NoiseKind, TaskRow
 from ludus.protocol.errors import ParseError
 from ludus.protocol.lifecycle import EndReason, EpisodeStatus
 from ludus.protocol.rewards import Reward
+from ludus.protocol.text import replace_surrogates
 
 FailureKind = Literal["environment", "infrastructure", "policy"]
 """What broke: the environment's own code; something below or between; the policy's own code."""
@@ -187,7 +189,10 @@ class TrajectoryWriter:
 
     def write(self, trajectory: Trajectory) -> None:
         """Append one line."""
-        line = trajectory.model_dump_json().encode() + b"\n"
+        try:
+            line = trajectory.model_dump_json().encode() + b"\n"
+        except ValueError:  # a policy, or a server of another kind, gave text that UTF-8 does not have
+            line = to_json(replace_surrogates(trajectory.model_dump())) + b"\n"
         with self._lock:
             while line:
                 line = line[os.write(self._file, line) :]

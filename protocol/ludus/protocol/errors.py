@@ -46,6 +46,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from ludus.protocol._model import WireModel
+from ludus.protocol.text import replace_surrogates
 
 
 class ErrorObject(WireModel):
@@ -285,7 +286,8 @@ class AuthoringError(LudusError):
 
 def to_wire(error: LudusError) -> ErrorObject:
     """The error object that tells a peer of `error`."""
-    return ErrorObject(code=error.code or InternalError.code, message=error.message, data=error.data)
+    message, data = replace_surrogates(error.message), replace_surrogates(error.data)
+    return ErrorObject(code=error.code or InternalError.code, message=message, data=data)
 
 
 def from_wire(code: int, message: str, data: Mapping[str, Any] | None = None) -> LudusError:

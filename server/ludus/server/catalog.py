@@ -9,9 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pydantic_core import to_jsonable_python
+
 from ludus.protocol.episodes import EnvironmentInfo, SplitInfo, SplitType, TaskRow, ToolSpec
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, SplitNotFound
 from ludus.protocol.identifiers import SUBMIT_TOOL
+from ludus.protocol.tasks import Task
+from ludus.protocol.text import is_unicode, json_problem, replace_surrogates
 from ludus.server import boundary
 from ludus.server.curriculum import Curriculum
 from ludus.server.difficulty import check_narrowed
@@ -88,7 +92,7 @@ class Published:
         row = self.rows.get((split, index))
         if row is None:
             try:
-                fields = {} if self.splits[split].type == "test" else task.public()
+                fields = {} if self.splits[split].type == "test" else _public(task)
             except Exception as error:
                 raise boundary.failure("the public part of a task", None, self.name, error) from None
             row = TaskRow(id=task.id, split=split, index=index, fields=fields)
@@ -103,8 +107,8 @@ class Published:
         cls = self.cls
         return EnvironmentInfo(
             name=self.name,
-            description=inspect.cleandoc(cls.__doc__ or ""),
-            version=cls.version,
+            description=replace_surrogates(inspect.cleandoc(cls.__doc__ or "")),
+            version=replace_surrogates(cls.version),
             splits=self.split_infos(),
             tools=self.specs,
             seedable=cls.seedable,
@@ -202,6 +206,24 @@ def publish(name: str, cls: type[Environment[Any]]) -> Published:
     return published
 
 
+def _public(task: Any) -> dict[str, Any]:
+    """Return a task's public fields, with lone surrogates replaced.
+
+    Raises:
+        ValueError: a number in them is not finite, which pydantic would write as null.
+    """
+    if type(task).public is Task.public:
+        fields = task.model_dump(exclude={"id"})
+        if json_problem(fields, "the task") is None:
+            return task.public()  # type: ignore[no-any-return]
+        fields = to_jsonable_python(replace_surrogates(fields))
+    else:
+        fields = replace_surrogates(task.public())
+    if (problem := json_problem(fields, "the task")) is not None:
+        raise ValueError(problem)
+    return fields  # type: ignore[no-any-return]
+
+
 def snake_case(name: str) -> str:
     """`GuessNumber` → `guess_number`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
@@ -267,6 +289,8 @@ def _splits(cls: type[Environment[Any]], where: str) -> dict[str, Split[Any]]:
         raise AuthoringError(f'{where} has no splits; set `splits = {{"train": [Task(…), …]}}`')
     splits: dict[str, Split[Any]] = {}
     for name, given in cls.splits.items():
+        if not is_unicode(name):
+            raise AuthoringError(f"{where}: the split name {name!r} holds what is not a character; choose another")
         split = given if isinstance(given, Split) else Split(given)
         kind = split.type or _TYPE_OF_NAME.get(name)
         if kind is None or kind not in SPLIT_TYPES:

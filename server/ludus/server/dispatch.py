@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from ludus.protocol import methods as m
 from ludus.protocol._model import WireModel
 from ludus.protocol.errors import InvalidParams, MethodNotFound
+from ludus.protocol.text import json_problem
 from ludus.server.host import EpisodeHost
 from ludus.server.principal import Principal
 from ludus.server.tools import explain
@@ -32,6 +33,9 @@ HANDLERS: Mapping[str, str] = {
     m.REPORT_OUTCOMES.name: "report_outcomes",
 }
 """Which coroutine of the host answers which method."""
+
+
+_OF_THE_CALL = frozenset({"tool", "arguments"})
 
 
 async def dispatch(host: EpisodeHost, method: str, params: Mapping[str, Any], principal: Principal) -> WireModel:
@@ -69,9 +73,21 @@ def read_params(entry: m.Method[Any, Any], params: Mapping[str, Any]) -> Any:
     Raises:
         InvalidParams: they do not fit.
     """
+    check_params(entry.name, params)
     try:
         return entry.params.model_validate(params)
     except ValidationError as error:
         raise InvalidParams(
             f"wrong params for {entry.name}: {explain(error, entry.params.model_validate, params)}", method=entry.name
         ) from None
+
+
+def check_params(method: str, params: Mapping[str, Any]) -> None:
+    """Refuse numbers that are not finite and lone surrogates; those of a step's call are for its tool to refuse.
+
+    Raises:
+        InvalidParams: there is one of them; the message says where.
+    """
+    given = {name: value for name, value in params.items() if not (method == m.STEP.name and name in _OF_THE_CALL)}
+    if (problem := json_problem(given, "params")) is not None:
+        raise InvalidParams(f"wrong params for {method}: {problem}", method=method)

@@ -25,6 +25,7 @@ from ludus.protocol.identifiers import PLAY_PATH, SUBMIT_TOOL
 from ludus.protocol.lifecycle import EndReason, EpisodeStatus
 from ludus.protocol.methods import Scope
 from ludus.protocol.rewards import Reward
+from ludus.protocol.text import is_unicode
 from ludus.server.catalog import Catalog
 from ludus.server.environment import Environment
 from ludus.server.episode import Episode, EpisodeView, StepRecord
@@ -268,10 +269,10 @@ class EpisodeHost:
         key = key or f"play/{found.asked + 1}/{secrets.token_hex(4)}"
         if tool == SUBMIT_TOOL and found.published.gradable:
             answer = arguments.get("answer")
-            if not isinstance(answer, str) or len(arguments) != 1:
+            if not isinstance(answer, str) or len(arguments) != 1 or not is_unicode(answer):
                 if found.end_reason is not None:
                     raise found.ended_error()
-                message = f"Wrong arguments for {SUBMIT_TOOL}: give exactly `answer`, a string."
+                message = f"Wrong arguments for {SUBMIT_TOOL}: give exactly `answer`, a string of characters."
                 error = e.StepError(code="invalid_arguments", message=message)
                 return e.StepResult(step=found.asked, content=(TextBlock(text=message),), error=error)
             return await self.runner.accept(found, None, key, None, {"answer": answer}).wait()

@@ -20,6 +20,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import IO, Any, Final, Literal
 
+from ludus.protocol.text import replace_surrogates
+
 LogFormat = Literal["console", "json"]
 """How lines look: for a person, or one JSON object each."""
 
@@ -77,8 +79,8 @@ episode_secrets: Final = SecretRegistry()
 
 
 def redact(text: str) -> str:
-    """`text` without tokens, capabilities, credentials in headers, or episodes' secrets."""
-    return episode_secrets.redact(_CREDENTIALS.sub(_stand_in, text))
+    """Return `text` without tokens, capabilities, credentials in headers, episodes' secrets, or lone surrogates."""
+    return replace_surrogates(episode_secrets.redact(_CREDENTIALS.sub(_stand_in, text)))
 
 
 def _stand_in(match: re.Match[str]) -> str:
@@ -125,7 +127,7 @@ def _cleaned(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, Mapping):
-        return {str(name): _cleaned(item) for name, item in value.items()}
+        return {redact(str(name)): _cleaned(item) for name, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_cleaned(item) for item in value]
     return redact(str(value))

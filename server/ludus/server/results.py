@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
 from ludus.protocol.content import Content, ImageBlock, Message, TextBlock
 from ludus.protocol.rewards import Component, Reward
+from ludus.protocol.text import is_unicode, json_problem, replace_surrogates
 
 Observation = str | Content | Sequence[str | Content]
 """What an agent is shown: text, a block, or several of either."""
@@ -33,7 +36,7 @@ class Result:
     finished: bool = False
     """Whether the task ends with this step."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """Remarks for the trainer, JSON-ready; the agent never sees them."""
+    """Remarks for the trainer, JSON-ready and with finite numbers; the agent never sees them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +57,11 @@ def read(returned: object) -> Reading:
         ValueError: a reward that is not finite.
     """
     if type(returned) is str:
-        return Reading((TextBlock(text=returned),))
+        return Reading((TextBlock(text=replace_surrogates(returned)),))
     if isinstance(returned, Result):
         reward = read_reward(returned.reward, returned.components)
-        return Reading(read_content(returned.content), reward, returned.finished, returned.metadata)
+        metadata = read_metadata(returned.metadata) if returned.metadata else {}
+        return Reading(read_content(returned.content), reward, returned.finished, metadata)
     if isinstance(returned, Reward):
         raise TypeError(
             "a tool returned a bare Reward; return Result(observation, reward=…) so that the agent sees something"
@@ -66,11 +70,17 @@ def read(returned: object) -> Reading:
 
 
 def read_content(value: object) -> tuple[Content, ...]:
-    """Blocks from text, a block, or a sequence of them."""
+    """Blocks from text, a block, or a sequence of them, with lone surrogates replaced."""
     if isinstance(value, str):
-        return (TextBlock(text=value),)
-    if isinstance(value, TextBlock | ImageBlock):
-        return (value,)
+        return (TextBlock(text=replace_surrogates(value)),)
+    if isinstance(value, TextBlock):
+        return (value if is_unicode(value.text) else TextBlock(text=replace_surrogates(value.text)),)
+    if isinstance(value, ImageBlock):
+        return (
+            value
+            if is_unicode(value.mime_type)
+            else ImageBlock(data=value.data, mime_type=replace_surrogates(value.mime_type)),
+        )
     if isinstance(value, list | tuple):
         return tuple(block for item in value for block in _one(item))
     if inspect.iscoroutine(value):
@@ -85,14 +95,14 @@ def read_content(value: object) -> tuple[Content, ...]:
 def read_messages(value: object) -> tuple[Message, ...]:
     """A prompt: ready messages, or content that becomes one user message."""
     if isinstance(value, list | tuple) and value and all(isinstance(item, Message) for item in value):
-        return tuple(value)
+        return tuple(_message(item) for item in value)
     if isinstance(value, Message):
-        return (value,)
+        return (_message(value),)
     return (Message(role="user", content=read_content(value)),)
 
 
 def read_reward(value: object, components: Mapping[str, float | Component] | None = None) -> Reward | None:
-    """A reward from a number, a Reward, or None."""
+    """A reward from a number, a Reward, or None, with lone surrogates in its words replaced."""
     if value is None:
         if components:
             raise TypeError("components were given without a reward; give the reward's value too")
@@ -100,10 +110,31 @@ def read_reward(value: object, components: Mapping[str, float | Component] | Non
     if isinstance(value, Reward):
         if components:
             raise TypeError("components belong inside the Reward: Reward.of(value, {…})")
-        return value
+        return _sendable_reward(value)
     if isinstance(value, bool | int | float):
-        return Reward.of(float(value), components)
+        return _sendable_reward(Reward.of(float(value), components))
     raise TypeError(f"a reward must be a number, a Reward or None, not {type(value).__name__}")
+
+
+def read_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an author's remarks as JSON has them, with lone surrogates replaced.
+
+    Raises:
+        TypeError: they hold what JSON cannot, or are no mapping.
+        ValueError: they hold a number that is not finite.
+    """
+    try:
+        try:
+            remarks = to_jsonable_python(dict(metadata))
+        except UnicodeEncodeError:  # in a name; those in values pass, and are replaced below
+            remarks = to_jsonable_python(replace_surrogates(dict(metadata)))
+    except (PydanticSerializationError, UnicodeError) as error:
+        raise TypeError(f"metadata must be JSON-ready: {error}") from None
+    if json_problem(remarks, "metadata") is not None:
+        remarks = replace_surrogates(remarks)
+        if (problem := json_problem(remarks, "metadata")) is not None:
+            raise ValueError(problem)
+    return remarks  # type: ignore[no-any-return]
 
 
 def cut(content: tuple[Content, ...], limit: int | None) -> tuple[tuple[Content, ...], int]:
@@ -128,6 +159,22 @@ def cut(content: tuple[Content, ...], limit: int | None) -> tuple[tuple[Content,
     shown = sum(len(b.text) if isinstance(b, TextBlock) else len(b.data) for b in kept)
     kept.append(TextBlock(text=f"[observation cut: {shown} of {size} characters shown]"))
     return tuple(kept), shown
+
+
+def _message(message: Message) -> Message:
+    content = read_content(message.content)
+    same = all(old is new for old, new in zip(message.content, content, strict=True))
+    return message if same else Message(role=message.role, content=content)
+
+
+def _sendable_reward(reward: Reward) -> Reward:
+    if not (reward.components or reward.missing or reward.reason or reward.rubric):
+        return reward
+    said = [reward.reason, reward.rubric, *reward.components, *reward.missing, *reward.missing.values()]
+    said += [part.evidence for part in reward.components.values()]
+    if all(text is None or is_unicode(text) for text in said):
+        return reward
+    return Reward.model_validate(replace_surrogates(reward.model_dump()))
 
 
 def _one(item: object) -> tuple[Content, ...]:

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from pydantic_core import PydanticSerializationError, to_jsonable_python
-
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import NoiseKind, StepError, StepErrorCode, StepResult, TurnMark
 from ludus.protocol.errors import EpisodeFailed, InvalidParams, KeyConflict, LudusError, StepConflict
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import RewardEntry, total
+from ludus.protocol.text import replace_surrogates
 from ludus.server import boundary, scoring, turns
 from ludus.server.bounds import digest_of, same_json
 from ludus.server.clock import CLOCK, Clock
@@ -257,23 +256,19 @@ class StepRunner:
 
     def _refusal(self, record: StepRecord, code: StepErrorCode, message: str) -> StepResult:
         self.counts.tool_errors += 1
+        message = replace_surrogates(message)
         return StepResult(
             step=record.number, content=(TextBlock(text=message),), error=StepError(code=code, message=message)
         )
 
     def _result(self, episode: Episode, record: StepRecord, reading: Reading, *, finished: bool) -> StepResult:
-        metadata: dict[str, Any] = {}
-        if reading.metadata:
-            try:
-                metadata = to_jsonable_python(dict(reading.metadata))
-            except PydanticSerializationError as error:
-                raise TypeError(f"metadata must be JSON-ready: {error}") from None
         reason = None
         if finished:
             reason = EndReason.SUBMITTED if record.tool is None else EndReason.COMPLETED
         return StepResult(
-            step=record.number, content=reading.content, reward=reading.reward, metadata=metadata, end_reason=reason
-        )
+            step=record.number, content=reading.content, reward=reading.reward, metadata=dict(reading.metadata),
+            end_reason=reason,
+        )  # fmt: skip
 
     def _overdue(self, episode: Episode, record: StepRecord) -> None:
         if record.outcome is not None:

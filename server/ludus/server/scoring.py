@@ -67,10 +67,9 @@ async def judge_step(
     last = _step(episode, record, text_of(reading.content), None, reading.metadata)
     prepare(workers, episode, last)
     if binding.step is not None:
-        rewards.append(await binding.step.score(instance._facts.attempt, offload=workers.run))
+        rewards += _read(await binding.step.score(instance._facts.attempt, offload=workers.run))
     if finished and type(instance).grade is Environment.apply_rubric:
-        reward = await instance.apply_rubric("")
-        rewards += [] if reward is None else [reward]
+        rewards += _read(await instance.apply_rubric(""))
     return replace(reading, reward=total(rewards)) if rewards else reading
 
 
@@ -91,9 +90,14 @@ async def judge_turns(
         # Calls that overlap may be done and not settled yet: the turn knows them all.
         known = {one.number: one for one in (*whole.steps, *turn.steps) if one.number <= turn.last}
         attempt = replace(whole, steps=tuple(known[number] for number in sorted(known)), turn=turn.taken())
-        reward = await rubric.score(attempt, offload=workers.run)
-        entries.append(RewardEntry(step=turn.last, source="turn", reward=reward, turn=turn.number))
+        for reward in _read(await rubric.score(attempt, offload=workers.run)):
+            entries.append(RewardEntry(step=turn.last, source="turn", reward=reward, turn=turn.number))
     return tuple(entries)
+
+
+def _read(reward: object) -> list[Reward]:
+    found = read_reward(reward)
+    return [] if found is None else [found]
 
 
 def _settled(record: StepRecord) -> bool:

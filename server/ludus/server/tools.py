@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +18,13 @@ from pydantic_core import PydanticSerializationError
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.identifiers import RESERVED_TOOL_NAMES
+from ludus.protocol.text import json_problem, replace_surrogates
 from ludus.server.bounds import first_errors, short
+from ludus.server.finite import allows_non_finite, find_non_finite, may_hold_floats
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK: Final = "__ludus_tool__"
+_PLAIN: Final = frozenset({int, bool, type(None)})
 _NAME_LIMIT: Final = 64
 """OpenAI's and Anthropic's limit for tool names."""
 _MESSAGE_LIMIT: Final = 500
@@ -98,8 +102,8 @@ class Tool:
     """A tool ready to be called: its specification, its validator and how to run it."""
 
     __slots__ = (
-        "_injected", "_model", "_names", "_whole", "attribute", "concurrent", "ends", "function", "is_async", "name",
-        "offload", "owner", "spec",
+        "_injected", "_model", "_names", "_searched", "_takes_any_number", "_whole", "attribute", "concurrent", "ends",
+        "function", "is_async", "name", "offload", "owner", "spec",
     )  # fmt: skip
 
     def __init__(
@@ -131,7 +135,13 @@ class Tool:
         else:
             self._names = {f"a{number}": name for number, name in enumerate(visible)}
             self._model = _arguments_model(self.name, visible, self._names, hints, parameter_docs)
-        self.spec = ToolSpec(name=self.name, description=description, input_schema=schema_of(self._model, self.name))
+        self._searched = tuple(
+            name for name in visible if may_hold_floats(hints[name]) and not allows_non_finite(hints[name])
+        )
+        """Parameters whose values may hold numbers that are not finite, and must not."""
+        self._takes_any_number = len(self._searched) < sum(may_hold_floats(hints[name]) for name in visible)
+        schema = replace_surrogates(_without_non_finite(schema_of(self._model, self.name)))
+        self.spec = ToolSpec(name=self.name, description=replace_surrogates(description), input_schema=schema)
 
     def arguments(self, given: Mapping[str, Any], context: Callable[[], StepContext]) -> dict[str, Any]:
         """Keyword arguments for the method.
@@ -139,6 +149,10 @@ class Tool:
         Raises:
             InvalidArguments: they do not fit.
         """
+        if not all(map(_is_plain, given.values())) or not all(map(str.isascii, given)):
+            problem = json_problem(given, "arguments", finite=not self._takes_any_number)
+            if problem is not None:
+                raise InvalidArguments(problem.removeprefix("arguments."))
         validate = self._model.__pydantic_validator__.validate_python
         try:
             value = validate(given)
@@ -149,6 +163,11 @@ class Tool:
         else:
             fields = value.__dict__
             arguments = {name: fields[field] for field, name in self._names.items()}
+        for name in self._searched:
+            if name not in given and self._whole is None:
+                continue  # the author's default, which may be an infinity
+            if (where := find_non_finite(arguments[name], name)) is not None:
+                raise InvalidArguments(f"{where}: a number must be finite, not NaN or an infinity")
         if self._injected is not None:
             arguments[self._injected] = context()
         return arguments
@@ -241,6 +260,19 @@ def schema_of(model: type[BaseModel], name: str) -> dict[str, Any]:
     return schema
 
 
+def _is_plain(value: object) -> bool:
+    """Return whether a value can travel as JSON without a closer look."""
+    return value.isascii() if type(value) is str else type(value) in _PLAIN
+
+
+def _without_non_finite(schema: Any) -> Any:
+    """Return a schema without limits and defaults that are not finite: JSON cannot say them, and none is as good."""
+    if isinstance(schema, dict):
+        items = schema.items()
+        return {k: _without_non_finite(v) for k, v in items if not (isinstance(v, float) and not math.isfinite(v))}
+    return [_without_non_finite(item) for item in schema] if isinstance(schema, list) else schema
+
+
 def _check_name(name: str) -> None:
     if name in RESERVED_TOOL_NAMES:
         raise AuthoringError(f"the tool name {name!r} is taken by Ludus itself; choose another with @tool(name=…)")
@@ -296,7 +328,7 @@ def _arguments_model(
             Field(default, alias=parameter_name, description=docs.get(parameter_name)),
         )
     try:
-        return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+        return create_model(name, __config__=ConfigDict(extra="forbid", allow_inf_nan=False), **fields)
     except (PydanticUserError, TypeError) as error:
         raise AuthoringError(f"its parameters cannot be read as JSON: {str(error).splitlines()[0]}") from None
 

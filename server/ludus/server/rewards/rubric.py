@@ -12,7 +12,7 @@ from ludus.protocol.errors import AuthoringError
 from ludus.protocol.rewards import Reward
 from ludus.server.rewards.attempt import Attempt
 from ludus.server.rewards.nodes import Node, Offload, Outcome, Weighted, settle
-from ludus.server.rewards.verdict import sendable
+from ludus.server.rewards.verdict import shorten_evidence
 
 
 class Rubric:
@@ -75,7 +75,7 @@ def reward_of(outcome: Outcome, rubric: str | None = None) -> Reward:
             components[name] = {"value": leaf.value, "weight": weight, "evidence": leaf.evidence or None}
     reason = outcome.evidence or None
     if outcome.value is None:
-        reason = sendable(outcome.evidence or "it could not be judged")
+        reason = shorten_evidence(outcome.evidence or "it could not be judged")
     # One call that validates everything is quicker than a call for each component.
     return Reward.model_validate(
         {

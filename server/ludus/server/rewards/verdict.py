@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
+from ludus.protocol.text import replace_surrogates
+
 EVIDENCE_CHARS: Final = 2_000
 """More is cut off: evidence travels with every reward."""
 
@@ -49,11 +51,11 @@ def read_verdict(found: object) -> Verdict:
             return Verdict.unscored(f"the check returned {value}, which is no finite number")
     elif not evidence:
         evidence = "the check gave no reason"
-    return Verdict(value, sendable(evidence) if evidence else "")
+    return Verdict(value, shorten_evidence(evidence) if evidence else "")
 
 
-def sendable(evidence: str) -> str:
-    """Evidence that can travel: of bounded length, without lone surrogates."""
+def shorten_evidence(evidence: str) -> str:
+    """Return evidence that can travel: of bounded length, without lone surrogates."""
     if len(evidence) > EVIDENCE_CHARS:
         evidence = f"{evidence[:EVIDENCE_CHARS]} [{len(evidence)} characters]"
-    return evidence if evidence.isascii() else evidence.encode("utf-8", "replace").decode("utf-8")
+    return replace_surrogates(evidence)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import json
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
@@ -27,6 +28,7 @@ from starlette.types import Receive, Scope, Send
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import (
     InternalError,
+    InvalidParams,
     InvalidRequest,
     LudusError,
     ParseError,
@@ -37,8 +39,9 @@ from ludus.protocol.errors import (
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER
 from ludus.protocol.jsonrpc import RequestId
 from ludus.protocol.methods import METHODS, STEP
+from ludus.protocol.text import is_unicode
 from ludus.server.bounds import MAX_FRAME_VALUES, SHOWN_COMPLAINTS, check_json, short
-from ludus.server.dispatch import HANDLERS, dispatch
+from ludus.server.dispatch import HANDLERS, check_params, dispatch
 from ludus.server.guard import refuse
 from ludus.server.host import shown
 from ludus.server.proxies import with_urls
@@ -207,7 +210,7 @@ class _Connection:
             return
         try:
             check_json(text, MAX_FRAME_VALUES)
-            frame = from_json(text, allow_inf_nan=False)
+            frame = _parse(text)
         except PayloadTooLarge as error:
             self._reply(_failure(None, error))
             return
@@ -243,7 +246,9 @@ class _Connection:
             if entry is None:
                 raise LookupError
             valid = entry.validate(params)
-        except (ValidationError, LookupError):
+            if method != STEP.name:
+                check_params(method, params)
+        except (ValidationError, LookupError, InvalidParams):
             serving = self._serve_checked(identifier, method, params, self._principal, size)
         else:
             if method == STEP.name:
@@ -354,6 +359,28 @@ def _table(host: EpisodeHost) -> dict[str, _Entry]:
     return table
 
 
+def _parse(text: str) -> Any:
+    """The value of a frame's JSON text.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError:
+        # One request with half a surrogate pair must not cost the others of its batch their replies.
+        if "\\u" not in text:
+            raise
+        try:
+            return json.loads(text, parse_constant=_no_constant)
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
 def _envelope(item: Any) -> tuple[RequestId, str, dict[str, Any]]:
     if type(item) is not dict:
         raise InvalidRequest(f"a request is a JSON object, not {_json_name(item)}")
@@ -384,7 +411,7 @@ def _readable_id(item: Any) -> RequestId | None:
 def _is_id(value: Any) -> TypeGuard[RequestId]:
     if type(value) is int:
         return -(2**63) <= value < 2**63
-    return type(value) is str and len(value) <= MAX_ID_CHARS
+    return type(value) is str and len(value) <= MAX_ID_CHARS and is_unicode(value)
 
 
 def _json_name(value: Any) -> str:

@@ -37,15 +37,10 @@ def mcp_error(error: LudusError) -> MCPError:
     return MCPError(wire.code, wire.message, wire.data)
 
 
-def sound(text: str) -> str:
-    """Text that UTF-8 can carry: an environment may show half a surrogate pair, which becomes a question mark."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
 def blocks(content: Sequence[Content]) -> list[dict[str, Any]]:
     """Content blocks as MCP writes them."""
     return [
-        {"type": "text", "text": sound(block.text)}
+        {"type": "text", "text": block.text}
         if isinstance(block, TextBlock)
         else {"type": "image", "data": block.data, "mimeType": block.mime_type}
         for block in content
@@ -125,7 +120,7 @@ def prompt_messages(prompt: Sequence[Message]) -> list[types.PromptMessage]:
 def prompt_text(prompt: Sequence[Message]) -> str:
     """A prompt as plain text."""
     return "\n\n".join(
-        sound(block.text) if isinstance(block, TextBlock) else f"[image: {block.mime_type}]"
+        block.text if isinstance(block, TextBlock) else f"[image: {block.mime_type}]"
         for message in prompt
         for block in message.content
     )

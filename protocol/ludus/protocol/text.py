@@ -1,0 +1,99 @@
+"""Values that every wire can carry: text that has a UTF-8 form, and numbers that JSON has.
+
+Python's strings may hold *lone surrogates*: half of a pair, as `bytes.decode(errors="surrogateescape")` makes them of
+bytes that are no text. They have no UTF-8 form, so no wire, log or file can carry them. One rule holds everywhere:
+
+* What an environment shows, says or remarks has each of them replaced by U+FFFD, as a tool's result is read.
+* What comes in is never changed: a call whose arguments hold one is refused.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from decimal import Decimal
+from itertools import islice
+from typing import Final, TypeVar
+
+from pydantic_core import to_json
+
+T = TypeVar("T")
+
+REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
+"""Stands where a lone surrogate was."""
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_SEARCHED: Final = 10_000
+"""Values that are searched for the place of a fault; a name for the place is not worth more."""
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether `text` has a UTF-8 form, as any text without lone surrogates has."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def replace_surrogates(value: T) -> T:
+    """Return `value` with every lone surrogate replaced by U+FFFD.
+
+    Args:
+        value: text, or a value as JSON has it: the keys and values of dicts and the items of lists and tuples are
+            searched too. Anything else is returned as it is, and so is the same object where nothing was replaced.
+    """
+    if isinstance(value, str):
+        return value if value.isascii() else _SURROGATE.sub(REPLACEMENT, value)  # type: ignore[return-value]
+    if isinstance(value, dict):
+        pairs = {replace_surrogates(key): replace_surrogates(item) for key, item in value.items()}
+        same = all(old is new for old, new in zip(value.values(), pairs.values(), strict=False))
+        return value if same and pairs.keys() == value.keys() else pairs  # type: ignore[return-value]
+    if isinstance(value, list | tuple):
+        items = [replace_surrogates(item) for item in value]
+        if all(old is new for old, new in zip(value, items, strict=True)):
+            return value
+        return items if isinstance(value, list) else tuple(items)  # type: ignore[return-value]
+    return value
+
+
+def json_problem(value: object, name: str, *, finite: bool = True) -> str | None:
+    """Return what in a value no JSON text can carry, such as `score.mean is nan, …`; None when there is nothing.
+
+    Args:
+        value: a value as JSON has it; objects of other types are not looked into.
+        name: what the value is called.
+        finite: whether numbers must be finite, which JSON's are.
+    """
+    # pydantic writes a value ten times as fast as Python walks through it, so only what is faulty is walked through.
+    try:
+        text = to_json(value, inf_nan_mode="constants")
+        if not finite or not (b"NaN" in text or b"Infinity" in text) or text == to_json(value, inf_nan_mode="null"):
+            return None
+    except ValueError:
+        pass
+    return _find_problem(value, name, finite)
+
+
+def _find_problem(value: object, name: str, finite: bool) -> str | None:
+    waiting: deque[tuple[object, str]] = deque([(value, name)])
+    for _ in range(_SEARCHED):
+        if not waiting:
+            return None
+        item, where = waiting.popleft()
+        if isinstance(item, str):
+            if not is_unicode(item):
+                return f"{where} holds a lone surrogate, which is not a character"
+        elif isinstance(item, float | Decimal):
+            if finite and not math.isfinite(item):
+                return f"{where} is {item}, which is not a finite number"
+        elif isinstance(item, dict):
+            if any(isinstance(key, str) and not is_unicode(key) for key in item):
+                return f"{where} has a name that holds a lone surrogate, which is not a character"
+            waiting.extend((inner, f"{where}.{key}") for key, inner in islice(item.items(), _SEARCHED))
+        elif isinstance(item, list | tuple):
+            waiting.extend((inner, f"{where}.{at}") for at, inner in enumerate(islice(item, _SEARCHED)))
+    return f"{name} holds a lone surrogate or a number that is not finite, or is nested too deeply"
