@@ -107,7 +107,7 @@ async def test_what_is_no_request_is_told_so_and_the_connection_goes_on(
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "nonsense", '{"jsonrpc":"2.0"', "[1,]", "NaN", '{"id":Infinity}', "[" * 100_000, '"\\ud800"', "\x00"],
+    ["", "{", "nonsense", '{"jsonrpc":"2.0"', "[1,]", "NaN", '{"id":Infinity}', "[" * 100_000, "\x00"],
 )
 async def test_what_is_no_json_is_a_parse_error_and_the_connection_goes_on(talk: Any, text: str) -> None:
     await talk.send(text)

@@ -160,14 +160,25 @@ def a_second_answer_is_taken_after_the_end(app: LudusApp) -> None:
 # ── rewards ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@faults.caught_by("channel/unscored", "mcp/unscored")
-def a_closed_episode_is_scored_0(app: LudusApp) -> None:
+@faults.caught_by("channel/closed", "mcp/closed")
+def a_closed_episode_loses_what_it_earned(app: LudusApp) -> None:
     def change(params: Any, result: Any) -> Any:
         if result.info.end_reason != "closed" or result.info.reward is None:
             return result
+        return result.model_copy(update={"info": result.info.model_copy(update={"reward": lost})})
+
+    lost = Reward.unscored("it was closed")
+    on_result(app, "close", change)
+
+
+@faults.caught_by("channel/time_limits")
+def an_expired_episode_is_scored_0(app: LudusApp) -> None:
+    def change(params: Any, result: Any) -> Any:
+        if result.info.end_reason != "expired" or result.info.reward is None:
+            return result
         return result.model_copy(update={"info": result.info.model_copy(update={"reward": Reward.of(0.0)})})
 
-    on_result(app, "close", change)
+    on_result(app, "get_episode", change)
 
 
 def _total(app: LudusApp, change: Callable[[Reward], Reward]) -> None:

@@ -20,8 +20,8 @@ Connect = Callable[..., Peer]
 Serve = Callable[..., Awaitable[LudusServer]]
 STATUS_OF = {
     "completed": "completed", "submitted": "completed", "step_limit": "truncated", "time_limit": "truncated",
-    "observation_limit": "truncated", "expired": "closed", "closed": "closed", "environment_error": "failed",
-    "infrastructure_error": "failed",
+    "observation_limit": "truncated", "truncated": "truncated", "closed": "truncated", "expired": "closed",
+    "server_stopped": "closed", "environment_error": "failed", "infrastructure_error": "failed",
 }  # fmt: skip
 
 
@@ -175,9 +175,9 @@ async def test_teardown_runs_once_however_the_episode_ended(peer: Peer, server: 
     await until(lambda: world.RUNS["teardown"] == 1)
 
 
-@pytest.mark.requirement("LIFE-11")
+@pytest.mark.requirement("LIFE-11", "REW-3")
 async def test_a_server_that_stops_tears_every_episode_down() -> None:
-    from ludus.protocol.episodes import StartParams, StepParams
+    from ludus.protocol.episodes import GetEpisodeParams, StartParams, StepParams
 
     async with asyncio.timeout(10):
         async with EpisodeHost(world.WORLD, limits=ServerLimits(grace_seconds=0.2)) as host:
@@ -187,7 +187,10 @@ async def test_a_server_that_stops_tears_every_episode_down() -> None:
             waiting = asyncio.create_task(host.step(step, Principal.open()))
             await until(lambda: world.RUNS["begin never"] == 1)
         await asyncio.gather(waiting, return_exceptions=True)
+        infos = [await host.get_episode(GetEpisodeParams(episode=one.episode), Principal.open()) for one in episodes]
     assert world.RUNS["teardown"] == 5
+    assert {(one.info.status, one.info.end_reason) for one in infos} == {("closed", "server_stopped")}
+    assert not any(one.info.reward is None or one.info.reward.valid for one in infos)
 
 
 # ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────────

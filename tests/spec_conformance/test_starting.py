@@ -240,13 +240,27 @@ async def test_closing_ends_a_running_step_and_tears_down_once(peer: Peer) -> No
     waiting = asyncio.create_task(peer.step(episode, 1, "wait", arguments={"gate": "never"}))
     await until(lambda: world.RUNS["begin never"] == 1)
     info = (await peer.call("episodes/close", episode=episode))["info"]
-    assert (info["status"], info["endReason"]) == ("closed", "closed")
-    assert not info["reward"]["valid"]
+    assert (info["status"], info["endReason"]) == ("truncated", "closed")
+    assert (info["reward"]["value"], info["reward"]["valid"]) == (0.0, True)
     with pytest.raises(RpcError) as caught:
         await waiting
     assert caught.value.code == 4093
     assert world.RUNS["end never"] == 0
     assert world.RUNS["teardown"] == 1
+
+
+@pytest.mark.requirement("CLOSE-3")
+async def test_what_was_earned_before_a_close_stands(peer: Peer) -> None:
+    episode = (await peer.start())["episode"]
+    await peer.step(episode, 1, "earn")
+    waiting = asyncio.create_task(peer.step(episode, 2, "wait", arguments={"gate": "never"}))
+    await until(lambda: world.RUNS["begin never"] == 1)
+    before = (await peer.rewards(episode))["total"]
+    info = (await peer.call("episodes/close", episode=episode))["info"]
+    assert (info["status"], info["endReason"], info["reward"]) == ("truncated", "closed", before)
+    assert before["value"] == 1.0
+    assert (await peer.rewards(episode))["total"] == before
+    await asyncio.gather(waiting, return_exceptions=True)
 
 
 @pytest.mark.requirement("CLOSE-2", "LIFE-2", "LIFE-10")

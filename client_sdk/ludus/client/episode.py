@@ -164,10 +164,12 @@ class Episode:
             return await self._step(tool, arguments, turn)
 
     async def grade(self, answer: str) -> GradeResult:
-        """Hand in the policy's final message: the environment grades it and the episode ends.
+        """Submit the policy's final message: the environment grades it and the episode ends.
+
+        Where the environment grades nothing, the episode ends as submitted all the same, and keeps what it earned; the
+        result's own `reward` is then None.
 
         Raises:
-            Unsupported: the environment does not grade answers.
             EpisodeEnded: the episode was over before.
             EpisodeFailed: the environment broke; the episode is unscored.
         """
@@ -201,7 +203,7 @@ class Episode:
         return branch
 
     async def close(self) -> EpisodeInfo:
-        """End the episode and free what it holds. Closing twice is no error.
+        """End the episode and free what it holds. What it has earned stands. Closing twice is no error.
 
         Returns:
             Where it stood at the end.

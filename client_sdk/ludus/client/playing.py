@@ -342,18 +342,11 @@ class _Run:
 
     async def _settle(self) -> Reward | None:
         """Close the episode and say what it earned in total."""
-        reward: Reward | None = None
-        if self.stopped is not None:
-            # A closed episode is unscored; what it had earned must be read while it runs.
-            reward = await self._optional(self._total())
         info = await self._optional(self.episode.close())
-        if info is not None:
-            self.end = info
-            reward = reward if self.stopped is not None else info.reward
-        return reward if reward is not None else self._own_total()
-
-    async def _total(self) -> Reward:
-        return (await self.episode.rewards()).total
+        if info is None:
+            return self._own_total()
+        self.end = info
+        return info.reward if info.reward is not None else self._own_total()
 
     async def _optional(self, request: Awaitable[Any]) -> Any:
         """The answer, or None where the wire or the credential does not allow the question, or it is too late."""

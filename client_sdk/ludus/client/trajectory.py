@@ -109,7 +109,7 @@ class Trajectory(_Record):
     """Null when no episode was started, or the connection was lost before its end was known."""
     end_reason: EndReason | None = None
     stopped: Stop | None = None
-    """Why the harness closed an episode that still ran. Its reward is then what it had earned."""
+    """Why the harness closed an episode that still ran: it is truncated, and its reward is what it had earned."""
     reward: Reward | None = None
     """The total. Null when there is none: the episode failed, or the credential may not read rewards."""
     grade: Reward | None = None

@@ -326,7 +326,7 @@ class StepResult(WireModel):
 
     @property
     def truncated(self) -> bool:
-        """Whether a limit ended the episode with this step."""
+        """Whether the episode was cut short with this step."""
         return is_truncated(self.end_reason)
 
     @property
@@ -357,7 +357,7 @@ class EpisodeInfo(WireModel):
     """Steps asked for so far."""
     reward: Reward | None
     """The total so far; null when the credential may not read rewards. Unscored for episodes that failed, expired
-    or were closed."""
+    or lost their server."""
     incident: str | None = None
     """The id under which the server logged why it failed."""
 
@@ -368,7 +368,7 @@ class EpisodeInfo(WireModel):
 
     @property
     def truncated(self) -> bool:
-        """Whether a limit ended the episode."""
+        """Whether the episode was cut short: by a limit, by its environment or by a close."""
         return is_truncated(self.end_reason)
 
 

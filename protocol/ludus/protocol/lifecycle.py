@@ -18,11 +18,11 @@ class EpisodeStatus(StrEnum):
     COMPLETED = "completed"
     """The task came to its own end."""
     TRUNCATED = "truncated"
-    """A limit ended it; what was rewarded until then stands."""
+    """A limit, a close or its environment cut it short; what was rewarded until then stands."""
     FAILED = "failed"
     """The environment or what it runs on broke; its reward is unscored."""
     CLOSED = "closed"
-    """Somebody, or idleness, ended it before its task did."""
+    """Idleness or the end of its server ended it before its task did; its reward is unscored."""
 
 
 class EndReason(StrEnum):
@@ -38,10 +38,14 @@ class EndReason(StrEnum):
     """The episode's wall-clock limit passed."""
     OBSERVATION_LIMIT = "observation_limit"
     """The episode's observations outgrew their allowance."""
+    TRUNCATED = "truncated"
+    """The environment cut it short."""
     EXPIRED = "expired"
     """Nobody used it for longer than its idle limit."""
     CLOSED = "closed"
-    """It was closed while it ran."""
+    """The trainer or the agent closed it while it ran."""
+    SERVER_STOPPED = "server_stopped"
+    """Its server stopped while it ran."""
     ENVIRONMENT_ERROR = "environment_error"
     """The environment's own code raised, hung or returned what it may not."""
     INFRASTRUCTURE_ERROR = "infrastructure_error"
@@ -78,8 +82,10 @@ EVENT_OF_REASON: Final[Mapping[EndReason, Event]] = MappingProxyType(
         EndReason.STEP_LIMIT: Event.LIMIT,
         EndReason.TIME_LIMIT: Event.LIMIT,
         EndReason.OBSERVATION_LIMIT: Event.LIMIT,
+        EndReason.TRUNCATED: Event.LIMIT,
+        EndReason.CLOSED: Event.LIMIT,
         EndReason.EXPIRED: Event.CLOSE,
-        EndReason.CLOSED: Event.CLOSE,
+        EndReason.SERVER_STOPPED: Event.CLOSE,
         EndReason.ENVIRONMENT_ERROR: Event.FAIL,
         EndReason.INFRASTRUCTURE_ERROR: Event.FAIL,
     }
@@ -108,7 +114,7 @@ def is_terminated(reason: EndReason | None) -> bool:
 
 
 def is_truncated(reason: EndReason | None) -> bool:
-    """Whether a limit cut the episode short (Gymnasium's `truncated`)."""
+    """Return whether the episode was cut short and what it earned stands (Gymnasium's `truncated`)."""
     return reason is not None and EVENT_OF_REASON[reason] is Event.LIMIT
 
 

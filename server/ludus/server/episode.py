@@ -32,7 +32,7 @@ _UNSCORED = {
     EndReason.ENVIRONMENT_ERROR: "the environment failed",
     EndReason.INFRASTRUCTURE_ERROR: "the infrastructure failed",
     EndReason.EXPIRED: "the episode expired before its end",
-    EndReason.CLOSED: "the episode was closed before its end",
+    EndReason.SERVER_STOPPED: "the server stopped before the episode's end",
 }
 
 
@@ -212,7 +212,7 @@ class Episode:
 
     @property
     def reward(self) -> Reward:
-        """The total; unscored when the episode did not come to an end of its own."""
+        """The total; unscored when the platform ended the episode, or its environment failed."""
         why = _UNSCORED.get(self.end_reason) if self.end_reason is not None else None
         if why is not None:
             return Reward.unscored(why if self.incident is None else f"{why} (incident {self.incident})")

@@ -128,7 +128,7 @@ class EpisodeHost:
         self._capacity.refuse_waiting()
         for episode in self._register:
             if episode.status is EpisodeStatus.RUNNING:
-                self._end(episode, EndReason.CLOSED, None)
+                self._end(episode, EndReason.SERVER_STOPPED, None)
         retiring = [episode.retired for episode in self._register if episode.retired is not None]
         if retiring:
             await asyncio.wait(retiring, timeout=self.limits.grace_seconds + self.limits.setup_seconds)
@@ -301,7 +301,7 @@ class EpisodeHost:
         return e.GetEpisodeResult(info=episode.info(rewards=principal.may(Scope.REWARDS_READ)))
 
     async def close(self, params: e.CloseParams, principal: Principal) -> e.CloseResult:
-        """End an episode and free what it holds; repeats are harmless."""
+        """End an episode and free what it holds; what it has earned stands. Repeats are harmless."""
         episode = self._register.owned(params.episode, principal)
         await self._close(episode)
         return e.CloseResult(info=episode.info(rewards=principal.may(Scope.REWARDS_READ)))

@@ -35,6 +35,9 @@ class Result:
     """Named parts of a plain-number reward."""
     finished: bool = False
     """Whether the task ends with this step."""
+    truncated: bool = False
+    """Whether the environment cuts the episode short here, as when a budget of its own is used up: what was earned
+    until now stands, and nothing is graded any more. `finished` goes before it."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Remarks for the trainer, JSON-ready and with finite numbers; the agent never sees them."""
 
@@ -46,6 +49,7 @@ class Reading:
     content: tuple[Content, ...]
     reward: Reward | None = None
     finished: bool = False
+    truncated: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -61,7 +65,8 @@ def read(returned: object) -> Reading:
     if isinstance(returned, Result):
         reward = read_reward(returned.reward, returned.components)
         metadata = read_metadata(returned.metadata) if returned.metadata else {}
-        return Reading(read_content(returned.content), reward, returned.finished, metadata)
+        content = read_content(returned.content)
+        return Reading(content, reward, bool(returned.finished), bool(returned.truncated), metadata)
     if isinstance(returned, Reward):
         raise TypeError(
             "a tool returned a bare Reward; return Result(observation, reward=…) so that the agent sees something"

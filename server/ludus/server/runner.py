@@ -226,7 +226,7 @@ class StepRunner:
         if episode.published.cls._binding is not None:
             reading = await scoring.judge_step(self._threads(episode), episode, record, reading, finished=finished)
         result = self._result(episode, record, reading, finished=finished)
-        if hit is None or finished or (told := hit.after(result)) is result:
+        if hit is None or result.ended or (told := hit.after(result)) is result:
             return result
         record.noise, record.truth = hit.kind, result
         return told
@@ -265,6 +265,8 @@ class StepRunner:
         reason = None
         if finished:
             reason = EndReason.SUBMITTED if record.tool is None else EndReason.COMPLETED
+        elif reading.truncated:
+            reason = EndReason.TRUNCATED
         return StepResult(
             step=record.number, content=reading.content, reward=reading.reward, metadata=dict(reading.metadata),
             end_reason=reason,

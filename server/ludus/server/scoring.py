@@ -80,7 +80,7 @@ async def judge_turns(
     instance = episode.instance
     rubric = type(instance)._binding.turn
     step = _taken(episode, record, record.truth or outcome) if _reached(record) else None
-    due = turns.done(episode, record, step, ended=outcome.end_reason is not None)
+    due = turns.done(episode, record, step, ended=outcome.terminated)
     if not due:
         return ()
     prepare(workers, episode, step)

@@ -188,9 +188,9 @@ async def closing(bench: Bench) -> None:
     started = await bench.start()
     one = await bench.must("episodes/close", episode=started["episode"])
     info = read("episodes/close", one).info
-    expect_equal((info.status, info.end_reason), ("closed", "closed"), "the end")
+    expect_equal((info.status, info.end_reason), ("truncated", "closed"), "the end")
     again = (await bench.must("episodes/close", episode=started["episode"]))["info"]
-    expect_equal((again["status"], again["endReason"]), ("closed", "closed"), "the end, closed again")
+    expect_equal((again["status"], again["endReason"]), ("truncated", "closed"), "the end, closed again")
     reply = await bench.step(started["episode"], 1, bench.some_call(started))
     expect(reply.code in (4093, 4044), f"a step after the close was answered with {reply.code or 'a result'}")
 
@@ -224,7 +224,7 @@ async def step_limit(bench: Bench) -> None:
     expect_equal((step.status, step.end_reason), ("truncated", "step_limit"), "after the last step")
 
 
-@suite.check("an episode ends when its time has passed, and when nobody uses it", "LIM-2", "LIM-6")
+@suite.check("an episode ends when its time has passed, and unscored when nobody uses it", "LIM-2", "LIM-6", "REW-3")
 async def time_limits(bench: Bench) -> None:
     timed, idle = await bench.start(limits={"seconds": 0.2}), await bench.start(limits={"idleSeconds": 0.2})
     # Looking at an episode is use of it, so the pauses for the idle one are longer than its limit, and grow.
@@ -244,6 +244,9 @@ async def _comes_to(bench: Bench, episode: str, end: tuple[str, str], pauses: tu
         info = (reply.result or {}).get("info", {})
         found = (info.get("status"), info.get("endReason"))
         if found == end:
+            reward = info.get("reward")
+            if reward is not None and end[1] == "expired":
+                expect_equal(reward["value"], None, "the reward of an episode that expired")
             return
     expect_equal(found, end, f"the end of an episode with a limit of 0.2 s, {sum(pauses):g} s later")
 

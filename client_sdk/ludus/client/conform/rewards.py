@@ -99,15 +99,18 @@ async def nothing_earned(bench: Bench) -> None:
     expect(found.get("reason"), "a total without any entry gives no reason")
 
 
-@suite.check("an episode closed before its end is unscored, not 0", "REW-3", negative=True)
-async def unscored(bench: Bench) -> None:
+@suite.check("an episode closed before its end keeps what it earned", "CLOSE-3")
+async def closed(bench: Bench) -> None:
     started = await bench.start()
+    await bench.step(started["episode"], 1, bench.some_call(started))
+    before = await bench.must("episodes/rewards", episode=started["episode"])
+    if before["endReason"] is not None:
+        return
     info = (await bench.must("episodes/close", episode=started["episode"]))["info"]
     log = await bench.ask("episodes/rewards", episode=started["episode"])
-    totals = [info["reward"], (log.result or {}).get("total")]
-    for reward in totals:
+    for reward in (info["reward"], (log.result or {}).get("total")):
         if reward is not None:
-            expect(reward["value"] is None, f"the reward of an episode closed before its end is {reward['value']}")
+            expect_equal(reward["value"], before["total"]["value"], "the reward of an episode after its close")
             _well_formed(reward)
 
 

@@ -155,7 +155,7 @@ async def _play(ors: Ors, x: Exchange, episode: str, name: str, arguments: dict[
         result = await ors.host.play(episode, name, arguments, key=task_id)
     except EpisodeEnded as error:
         reason = EndReason(error.data["endReason"])
-        if reason in (EndReason.EXPIRED, EndReason.CLOSED):
+        if reason in (EndReason.EXPIRED, EndReason.CLOSED, EndReason.SERVER_STOPPED):
             raise Refusal(404, NOT_FOUND, error=error) from None
         if EVENT_OF_REASON[reason] is Event.FAIL:
             return _failure(x, error)

@@ -25,7 +25,7 @@ SWEEP_SECONDS: Final = 30.0
 CALLS_KEPT: Final = 1024
 """The latest calls of a session, by task id, that can be taken up again. Their outcomes are the host's."""
 
-_GONE: Final = (EndReason.EXPIRED, EndReason.CLOSED)
+_GONE: Final = (EndReason.EXPIRED, EndReason.CLOSED, EndReason.SERVER_STOPPED)
 
 
 class Session:
