@@ -127,8 +127,11 @@ async def test_a_stock_client_starts_and_plays_an_episode(server: LudusServer, c
     listed = await peer.mcp("tools/list")
     assert "start_episode" in [tool["name"] for tool in listed["tools"]]
     begun = await peer.tool("start_episode", {"environment": "workshop", "split": "train", "index": 3})
-    text = "\n".join(block["text"] for block in begun["content"])
+    (block,) = begun["content"]
+    text = block["text"]
     assert "Question 3?" in text
+    assert "- say: " in text
+    assert "Episode e_" in text
     path = re.search(r"/play/play_[\w-]+/mcp", text)
     assert path
     player: McpPeer = connect("mcp", server, path=path[0], revision=revision)

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 import mcp_types as types
 from mcp import MCPError
 
+from ludus.protocol.content import ImageBlock
 from ludus.protocol.episodes import EnvironmentInfo, ListEnvironmentsResult, StartedEpisode, StartResult, ToolSpec
 from ludus.protocol.errors import LudusError, RequestError
 from ludus.protocol.identifiers import EXTENSION_ID
 from ludus.protocol.methods import GET_EPISODE, LIST_ENVIRONMENTS, START, Scope
 from ludus.server.dispatch import dispatch
 from ludus.server.proxies import address_seen
-from ludus.server.wires.mcp.answers import blocks, observation, refused, text_result, tool_result
+from ludus.server.wires.mcp.answers import blocks, observation, prompt_text, refused, text_result, tool_result
 from ludus.server.wires.mcp.base import Context
 
 if TYPE_CHECKING:
@@ -133,10 +134,15 @@ class Catalogue:
         result = await dispatch(self._host, START.name, params, self._principal_of(ctx))
         assert isinstance(result, StartResult)
         (episode,) = result.episodes
-        head = {"type": "text", "text": f"Episode {episode.episode} of {arguments['environment']} has begun."}
-        task = [block for message in episode.prompt for block in blocks(message.content)]
-        how = {"type": "text", "text": _how_to_play(episode, _base_url(ctx))}
-        return tool_result([head, *task, how])
+        # Some clients keep only the first block of a result, so that one holds everything; images follow it.
+        parts = [
+            f"Episode {episode.episode} of {arguments['environment']} has begun.",
+            f"The task:\n{prompt_text(episode.prompt)}",
+            _how_to_play(episode, _base_url(ctx)),
+        ]
+        shown = [block for message in episode.prompt for block in message.content]
+        images = blocks([block for block in shown if isinstance(block, ImageBlock)])
+        return tool_result([{"type": "text", "text": "\n\n".join(parts)}, *images])
 
     async def _call_tool(self, ctx: Context, arguments: Mapping[str, Any]) -> dict[str, Any]:
         _only(arguments, "call_tool")
