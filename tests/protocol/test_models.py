@@ -254,7 +254,8 @@ def test_what_a_step_says_of_its_end_derives_from_the_end_reason(reason: EndReas
     assert result.ended == (reason is not None)
     assert not (result.terminated and result.truncated)
     assert result.terminated == (reason in {EndReason.COMPLETED, EndReason.SUBMITTED})
-    assert result.truncated == (reason in {EndReason.STEP_LIMIT, EndReason.TIME_LIMIT, EndReason.OBSERVATION_LIMIT})
+    limits = {EndReason.STEP_LIMIT, EndReason.TIME_LIMIT, EndReason.OBSERVATION_LIMIT}
+    assert result.truncated == (reason in {*limits, EndReason.TRUNCATED, EndReason.CLOSED})
 
 
 def test_enumerations_are_plain_strings_on_the_wire() -> None:

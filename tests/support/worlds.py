@@ -131,6 +131,15 @@ class Crash(Exception):
     """What bad code raises."""
 
 
+class Unspeakable(BaseException):
+    """An exception that exits when it is shown."""
+
+    def __str__(self) -> str:
+        raise SystemExit(4)
+
+    __repr__ = __str__
+
+
 class Troublesome(Environment[Riddle]):
     """Everything that environment code can do wrong."""
 
@@ -169,6 +178,32 @@ class Troublesome(Environment[Riddle]):
     def cancel_in_thread(self) -> str:
         """Raise CancelledError in a thread."""
         raise asyncio.CancelledError
+
+    @tool
+    def generator_exit(self) -> str:
+        """Raise GeneratorExit in a thread."""
+        raise GeneratorExit
+
+    @tool
+    async def generator_exit_here(self) -> str:
+        """Raise GeneratorExit on the loop."""
+        raise GeneratorExit
+
+    @tool(inline=True)
+    def base_exception(self) -> str:
+        """Raise what is no Exception, on the loop."""
+        raise Unspeakable
+
+    @tool
+    def unspeakable_refusal(self) -> Result:
+        """Fail with an error whose text exits, for all that is known of it."""
+        raise Unspeakable(1)
+
+    @tool
+    async def awaited_base_exception(self) -> str:
+        """Raise what is no Exception, after a wait."""
+        await asyncio.sleep(0)
+        raise Unspeakable
 
     @tool
     def block(self) -> str:

@@ -97,13 +97,17 @@ def total(rewards: Iterable[Reward], default_reason: str = "no reward was given"
     if len(entries) == 1:
         return entries[0]
     components: dict[str, Component] = {}
-    for entry in entries:
-        for name, part in entry.components.items():
-            earlier = components.get(name)
-            value = part.value if earlier is None else earlier.value + part.value
-            components[name] = Component(value=value, weight=part.weight, evidence=part.evidence)
+    try:
+        for entry in entries:
+            for name, part in entry.components.items():
+                earlier = components.get(name)
+                value = part.value if earlier is None else earlier.value + part.value
+                components[name] = Component(value=value, weight=part.weight, evidence=part.evidence)
+        value = math.fsum(entry.value or 0.0 for entry in entries)
+    except (OverflowError, ValueError):
+        return Reward.unscored("the sum of the rewards is too large for a number")
     return Reward(
-        value=math.fsum(entry.value or 0.0 for entry in entries),
+        value=value,
         components=components,
         missing={name: why for entry in entries for name, why in entry.missing.items()},
         rubric=next((entry.rubric for entry in reversed(entries) if entry.rubric is not None), None),

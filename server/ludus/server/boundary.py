@@ -1,7 +1,7 @@
 """The one place where the environment's code is run and its faults are attributed.
 
-Authors raise plain Python. Whatever comes out, `SystemExit` and a stray `CancelledError` included, becomes
-`AuthorRaised` here; only `ToolError` (meant for the agent) and a cancellation by the host itself pass through.
+Authors raise plain Python. Whatever comes out, `SystemExit`, `GeneratorExit` and a stray `CancelledError` included,
+becomes `AuthorRaised` here; only `ToolError` (meant for the agent) and a cancellation by the host itself pass through.
 `failure` turns it into the error that ends the episode, logged under an incident id.
 """
 
@@ -25,7 +25,8 @@ class AuthorRaised(Exception):
     """Environment code raised; `cause` is what."""
 
     def __init__(self, cause: BaseException) -> None:
-        super().__init__(repr(cause))
+        # Not its text: `__str__` and `__repr__` are the author's code too.
+        super().__init__(type(cause).__name__)
         self.cause = cause
 
 
@@ -36,6 +37,7 @@ async def run(workers: Threads, offload: bool, function: Callable[..., Any], *ar
         AuthorRaised: it raised anything but `ToolError`.
         ToolError: it said no to the agent.
     """
+    own = asyncio.current_task()
     try:
         if offload:
             value = await workers.run(function, *args, **kwargs)
@@ -44,13 +46,48 @@ async def run(workers: Threads, offload: bool, function: Callable[..., Any], *ar
         return await value if inspect.isawaitable(value) else value
     except ToolError:
         raise
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
+    except BaseException as error:
+        if from_host(error, own):
             raise
         raise AuthorRaised(error) from error
-    except (Exception, SystemExit, KeyboardInterrupt) as error:
+
+
+def call(function: Callable[..., Any], *args: Any) -> Any:
+    """Call the author's `function` right here; one that neither waits nor blocks.
+
+    Raises:
+        AuthorRaised: it raised anything.
+    """
+    try:
+        return function(*args)
+    except BaseException as error:
         raise AuthorRaised(error) from error
+
+
+def from_host(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
+    """Return whether the host itself ends a task by an exception, rather than the code that runs in it.
+
+    Args:
+        error: what was raised.
+        task: the task in which it was.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        return task is not None and task.cancelling() > 0
+    if isinstance(error, GeneratorExit):  # closing a coroutine raises it inside, in the task that closes it
+        try:
+            return asyncio.current_task() is not task
+        except RuntimeError:
+            return True
+    return False
+
+
+def message_of(error: BaseException, otherwise: str) -> str:
+    """Return the text of an error of the author's, or other words where it has none or cannot say it."""
+    try:
+        return str(error) or otherwise
+    except BaseException:
+        log.warning("an exception of type %s has no text: its __str__ failed", type(error).__name__)
+        return otherwise
 
 
 def failure(what: str, episode: str | None, environment: str, cause: BaseException | str) -> EpisodeFailed:

@@ -93,7 +93,7 @@ class Published:
         if row is None:
             try:
                 fields = {} if self.splits[split].type == "test" else _public(task)
-            except Exception as error:
+            except BaseException as error:
                 raise boundary.failure("the public part of a task", None, self.name, error) from None
             row = TaskRow(id=task.id, split=split, index=index, fields=fields)
             if len(self.rows) >= _ROWS_KEPT:

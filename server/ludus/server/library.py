@@ -13,6 +13,7 @@ from ludus.protocol.methods import SPLIT_SCOPE_PREFIX
 from ludus.server import boundary
 from ludus.server.catalog import Catalog, Published
 from ludus.server.principal import Principal
+from ludus.server.results import ToolError
 from ludus.server.splits import ENDLESS_INDEX_LIMIT, Split
 from ludus.server.workers import Workers
 
@@ -65,17 +66,13 @@ class Library:
             )  # fmt: skip
         if index >= ENDLESS_INDEX_LIMIT:
             raise TaskNotFound(f"indices end at {ENDLESS_INDEX_LIMIT - 1}; {index} is beyond", split=split, index=index)
-        if found.immediate:
-            return index, found.get(index)
-        return index, await self._run(published, found.get, index)
+        return index, await self._run(published, found.get, index, here=found.immediate)
 
     async def by_id(self, published: Published, split: str, task: str) -> tuple[int, Any]:
         """The task of an id, with its index."""
         found = published.split(split)
         try:
-            if found.immediate:
-                return found.find(task)
-            return await self._run(published, found.find, task)  # type: ignore[no-any-return]
+            return await self._run(published, found.find, task, here=found.immediate)  # type: ignore[no-any-return]
         except KeyError:
             raise TaskNotFound(
                 f"split {split!r} of {published.name!r} has no task {task!r}; tasks/list names them",
@@ -170,10 +167,19 @@ class Library:
         _, task = await self.at(published, split, index)
         return published.row(split, index, task)
 
-    async def _run(self, published: Published, function: Any, *args: Any) -> Any:
+    async def _run(self, published: Published, function: Any, *args: Any, here: bool = False) -> Any:
+        """Call what reads tasks.
+
+        Raises:
+            KeyError: there is no task of the id that was asked for.
+            EnvironmentFailed: it raised anything else.
+        """
         try:
+            if here:
+                return boundary.call(function, *args)
             return await boundary.run(self._workers.share(published.name), True, function, *args)
-        except boundary.AuthorRaised as error:
-            if isinstance(error.cause, KeyError):
-                raise error.cause from None
+        except (boundary.AuthorRaised, ToolError) as error:
+            cause = error.cause if isinstance(error, boundary.AuthorRaised) else error
+            if args and isinstance(cause, KeyError) and cause.args == args:
+                raise cause from None
             raise boundary.failure("reading tasks", None, published.name, error) from None

@@ -96,7 +96,9 @@ class Once(Generic[T]):
             self._slots.pop(name, None)
         except asyncio.CancelledError:
             slot.error = ShuttingDown("the server stopped before it was done; ask again elsewhere, or when it is back")
-        except Exception as error:
+        except GeneratorExit:
+            raise
+        except BaseException as error:
             incident = secrets.token_hex(6)
             log.exception("a request failed inside the server (incident %s)", incident)
             slot.error = InternalError(f"the server itself failed ({type(error).__name__})", incident=incident)

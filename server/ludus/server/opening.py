@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ludus.protocol.content import Message
-from ludus.protocol.errors import AuthoringError, EpisodeFailed, InvalidParams
+from ludus.protocol.errors import AuthoringError, EpisodeFailed, InvalidParams, LudusError
 from ludus.protocol.lifecycle import Event
 from ludus.server import boundary
 from ludus.server.bounds import SHOWN_COMPLAINTS
@@ -17,7 +17,7 @@ from ludus.server.clock import time_limit
 from ludus.server.episode import Episode
 from ludus.server.logs import episode_secrets
 from ludus.server.results import ToolError, read_messages
-from ludus.server.sandbox import Sandboxes, SandboxFailed
+from ludus.server.sandbox import Sandboxes
 from ludus.server.tools import Tool, options_of
 from ludus.server.workers import Workers
 
@@ -44,16 +44,17 @@ class Opener:
             InvalidParams: `allowed` names a tool that the task does not have.
         """
         published = episode.published
-        instance = published.cls()
-        instance.task, instance.seed, instance.secrets = episode.task, episode.seed, episode.secrets or {}
-        episode.instance = instance
         if episode.secrets:
             episode_secrets.add(episode.secrets.values())
-        if published.cls.toolsets:
-            episode.toolsets = tuple(toolset(instance) for toolset in published.cls.toolsets)
-        what = "the sandbox"
+        what = "the constructor"
+        own = asyncio.current_task()
         try:
             async with time_limit(self._setup_seconds):
+                instance = episode.instance = boundary.call(published.cls)
+                instance.task, instance.seed, instance.secrets = episode.task, episode.seed, episode.secrets or {}
+                if published.cls.toolsets:
+                    episode.toolsets = tuple(boundary.call(one, instance) for one in published.cls.toolsets)
+                what = "the sandbox"
                 if published.cls.sandbox_settings is not None:
                     instance._sandboxes = await self._sandboxes.lease(published.cls.sandbox_settings)
                 what = "setup"
@@ -66,7 +67,10 @@ class Opener:
                     self._add_task_tools(episode, await self._run(episode, instance.task_tools))
         except TimeoutError:
             raise self._failure(what, episode, f"it took longer than {self._setup_seconds:g} s") from None
-        except (boundary.AuthorRaised, ToolError, AuthoringError, SandboxFailed, TypeError, ValueError) as error:
+        except BaseException as error:
+            ours = isinstance(error, LudusError) and not isinstance(error, AuthoringError | EpisodeFailed)
+            if ours or boundary.from_host(error, own):
+                raise
             raise self._failure(what, episode, error) from None
         if allowed is not None:
             self._restrict(episode, allowed)

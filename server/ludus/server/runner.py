@@ -170,7 +170,7 @@ class StepRunner:
         try:
             outcome = await self._outcome(episode, record, tool, clock)
             if episode.published.judges_turns and record.outcome is None and isinstance(outcome, StepResult):
-                record.turned = await scoring.judge_turns(self._threads(episode), episode, record, outcome)
+                outcome = await self._judge_turns(episode, record, outcome)
             if record.outcome is None:
                 took = self._loop.time() - began
                 self.counts.seconds += took
@@ -184,14 +184,27 @@ class StepRunner:
     async def _outcome(
         self, episode: Episode, record: StepRecord, tool: Tool | None, clock: Clock
     ) -> StepResult | LudusError:
+        own = asyncio.current_task()
         try:
             return await self._execute(episode, record, tool, clock)
         except ToolError as error:
-            return self._refusal(record, "refused", str(error) or "the tool refused")
+            return self._refusal(record, "refused", boundary.message_of(error, "the tool refused"))
         except InvalidArguments as error:
             return self._refusal(record, "invalid_arguments", f"Wrong arguments for {record.tool}: {error}")
-        except Exception as error:
+        except BaseException as error:
+            if boundary.from_host(error, own):
+                raise
             return boundary.failure(_what(record), episode.id, episode.published.name, error)
+
+    async def _judge_turns(self, episode: Episode, record: StepRecord, outcome: StepResult) -> StepResult | LudusError:
+        own = asyncio.current_task()
+        try:
+            record.turned = await scoring.judge_turns(self._threads(episode), episode, record, outcome)
+        except BaseException as error:
+            if boundary.from_host(error, own):
+                raise
+            return boundary.failure("judging a turn", episode.id, episode.published.name, error)
+        return outcome
 
     async def _execute(
         self, episode: Episode, record: StepRecord, tool: Tool | None, clock: Clock
@@ -251,6 +264,8 @@ class StepRunner:
             value = await boundary.run(
                 self._threads(episode), offload, episode.instance.grade, record.arguments["answer"]
             )
+            if value is None and not scoring.may_grade_nothing(episode):
+                raise TypeError("grade returned None; return a number or a Reward, 0.0 for an answer worth nothing")
             reading = Reading(reading.content, read_reward(value))
         return self._result(episode, record, reading, finished=True)
 

@@ -95,6 +95,12 @@ async def judge_turns(
     return tuple(entries)
 
 
+def may_grade_nothing(episode: Episode) -> bool:
+    """Return whether a grade may be None: where the class declares rewards, but none for the end of an episode."""
+    binding = episode.published.cls._binding
+    return binding is not None and binding.end(episode.group) is None
+
+
 def _read(reward: object) -> list[Reward]:
     found = read_reward(reward)
     return [] if found is None else [found]
@@ -130,12 +136,15 @@ async def score(
     """
     function = published.cls.score_group
     offload = not inspect.iscoroutinefunction(function)
+    own = asyncio.current_task()
     try:
         async with time_limit(seconds):
             scores = await boundary.run(workers, offload, function, task, candidates)
         rewards = [reward for one in scores if (reward := read_reward(one)) is not None]
         if len(rewards) != len(candidates):
             raise TypeError(f"score_group must return one reward for each of {len(candidates)} candidates")
-    except (boundary.AuthorRaised, TypeError, ValueError, TimeoutError) as error:
+    except BaseException as error:
+        if boundary.from_host(error, own):
+            raise
         raise boundary.failure("score_group", None, published.name, error) from None
     return rewards

@@ -2,7 +2,7 @@
 
 A capability says which episode, which tool list and until when, and carries a MAC over that:
 
-    play_ base64url( expiry:uint32 | SHA-256(tools)[:16] | server[:4] | credential[:8] | HMAC-SHA256[:20] | episode )
+    play_ base64url( expiry:uint64 | SHA-256(tools)[:16] | server[:4] | credential[:8] | HMAC-SHA256[:20] | episode )
 
 It is signed rather than stored, so every worker that holds the key agrees without talking to the others. The MAC's
 160 bits make it unguessable; the prefix makes it recognizable, to log filters and to secret scanners.
@@ -37,11 +37,12 @@ KEY_BYTES: Final = 32
 _DIGEST_BYTES: Final = 16
 _MAC_BYTES: Final = 20
 _SERVER_BYTES: Final = 4
-_CLAIMS_START: Final = struct.Struct(f">I{_DIGEST_BYTES}s{_SERVER_BYTES}s{CREDENTIAL_BYTES}s")
+_CLAIMS_START: Final = struct.Struct(f">Q{_DIGEST_BYTES}s{_SERVER_BYTES}s{CREDENTIAL_BYTES}s")
 _EPISODE_START: Final = _CLAIMS_START.size + _MAC_BYTES
 _URL_SAFE: Final = b"-_"
 _TO_STANDARD: Final = bytes.maketrans(b"-_", b"+/")
-_LAST_SECOND: Final = 2**32 - 1
+_LAST_SECOND: Final = 253_402_300_799
+"""The end of the year 9999, the last one that dates can show."""
 _REFUSAL: Final = (
     "this play address is not valid on this server: it is incomplete, or another server made it, or this one before it "
     "was restarted. Ask for a new one; behind a load balancer, requests must reach the server that started the episode"
