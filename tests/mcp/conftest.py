@@ -19,6 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 NODE_MODULES = ROOT / ".peers" / "node" / "node_modules"
 
+PATIENCE = 150
+"""Seconds after which a peer that says nothing hangs."""
+
 Run = Callable[..., Awaitable[tuple[int, str]]]
 
 
@@ -110,6 +113,12 @@ async def conformance() -> AsyncIterator[Callable[..., Awaitable[dict[str, str]]
         yield start
 
 
+@pytest.fixture(scope="session")
+def run_player() -> Callable[..., Any]:
+    """`async with run_player(python, script, …) as player`: a program that reads calls and prints what it saw."""
+    return _player
+
+
 class Player:
     """A peer's client in a process of its own, told one call after the other.
 
@@ -126,7 +135,7 @@ class Player:
     async def listen(self) -> dict[str, Any]:
         """The next thing it says."""
         assert self._process.stdout is not None
-        line = await asyncio.wait_for(self._process.stdout.readline(), 40)
+        line = await asyncio.wait_for(self._process.stdout.readline(), PATIENCE)
         assert line, "the peer's client ended; its standard error says why"
         self.said.append(line.decode())
         heard: dict[str, Any] = json.loads(line)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -192,3 +194,94 @@ async def test_the_inspector_plays_the_built_in_environments(
 
     await play_oracle(cls, host.catalog.find(name).split("train").get(3), call)
     assert host.view(episode.episode).end_reason is EndReason.COMPLETED
+
+
+# ── agent frameworks ───────────────────────────────────────────────────────────────────────────────────────────────
+
+FRAMEWORKS = ("langchain", "openai-agents", "pydantic-ai", "google-adk", "smolagents", "inspect-ai")
+framework = pytest.mark.parametrize("framework", FRAMEWORKS)
+
+
+@pytest.fixture
+async def agent(peer: Any, run_player: Any) -> Any:
+    """`agent = await agent("langchain", "http", url)`: the framework's own MCP client, in a process of its own."""
+    async with AsyncExitStack() as stack:
+        python = peer("agents")
+
+        async def start(framework: str, *where: str) -> Any:
+            script = HERE / "peers" / "agents_client.py"
+            return await stack.enter_async_context(run_player(python, script, framework, *where))
+
+        yield start
+
+
+def framework_seen(result: Any) -> Any:
+    """What a framework gave its agent, as the step's result would have it."""
+    over = any("This episode is over" in text for text in result["texts"])
+    content = tuple(TextBlock(text=text) for text in result["texts"])
+    return StepResult(step=1, content=content, end_reason=EndReason.COMPLETED if over else None)
+
+
+async def win(cls: Any, task: Any, call: Any) -> str:
+    """Let the oracle play through a framework, and return all that the framework was shown at the end."""
+    actions = cls.oracle(task)
+    action = next(actions)
+    while True:
+        result = await call(action.tool, action.arguments)
+        try:
+            action = actions.send(framework_seen(result))
+        except StopIteration:
+            return " ".join(result["texts"])
+
+
+@framework
+@pytest.mark.timeout(300)
+async def test_a_framework_plays_an_episode_at_its_play_url(
+    framework: str, agent: Any, serve: Any, start_episode: Any
+) -> None:
+    cls = built_in("guess_number")
+    server = await serve(cls)
+    episode = await start_episode(server, "guess_number", index=3)
+    player = await agent(framework, "http", server.url + episode.play.path)
+    assert player.hello["tools"] == ["guess"]
+    refused = await player.call("guess", {"number": 0})
+    assert "Guess a whole number" in " ".join(refused["texts"])
+    host = server.app.context.host
+    assert "This episode is over" in await win(
+        cls, host.catalog.find("guess_number").split("train").get(3), player.call
+    )
+    assert host.view(episode.episode).end_reason is EndReason.COMPLETED
+
+
+@framework
+@pytest.mark.timeout(300)
+async def test_a_framework_starts_an_episode_at_the_control_endpoint(framework: str, agent: Any, serve: Any) -> None:
+    cls = built_in("guess_number")
+    server = await serve(cls)
+    starter = await agent(framework, "http", server.url + "/mcp")
+    assert sorted(starter.hello["tools"]) == ["call_tool", "list_environments", "start_episode"]
+    assert "guess_number" in " ".join((await starter.call("list_environments", {}))["texts"])
+    begun = " ".join((await starter.call("start_episode", {"environment": "guess_number", "index": 3}))["texts"])
+    url = re.search(rf"{re.escape(server.url)}/play/\S+/mcp", begun)
+    episode = re.search(r"e_[\w-]+", begun)
+    assert url is not None
+    assert episode is not None
+
+    async def through_call_tool(tool: str, arguments: Any) -> Any:
+        return await starter.call("call_tool", {"episode": episode[0], "tool": tool, "arguments": arguments})
+
+    host = server.app.context.host
+    task = host.catalog.find("guess_number").split("train").get(3)
+    assert "This episode is over" in await win(cls, task, through_call_tool)
+    assert host.view(episode[0]).end_reason is EndReason.COMPLETED
+
+
+@framework
+@pytest.mark.timeout(300)
+async def test_a_framework_plays_an_episode_over_stdio(framework: str, agent: Any) -> None:
+    cls = built_in("guess_number")
+    ludus = Path(sys.executable).with_name("ludus")
+    options = ("serve", "guess_number", "--stdio", "--index", "3", "--play-only")
+    player = await agent(framework, "stdio", str(ludus), *options)
+    assert player.hello["tools"] == ["guess"]
+    assert "This episode is over" in await win(cls, cls.splits["train"].get(3), player.call)

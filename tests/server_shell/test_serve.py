@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gzip
 import json
 import os
@@ -252,6 +253,37 @@ def test_unusable_credentials_are_refused_at_start(tmp_path: Path) -> None:
         with pytest.raises(ServeError, match=says) as refused:
             build([], settings, variables)
         assert "pasted" not in str(refused.value)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+async def test_a_full_disk_at_startup_is_one_clear_line(yard_file: Path) -> None:
+    command = (sys.executable, "-m", "ludus.client.cli", "serve", str(yard_file), "--port", "0")
+    with Path("/dev/full").open("wb") as full:  # noqa: ASYNC230
+        process = await asyncio.create_subprocess_exec(*command, stdout=full, stderr=asyncio.subprocess.PIPE)
+    _, errors = await asyncio.wait_for(process.communicate(), 50)
+    assert process.returncode == 3
+    said = "cannot write to standard output: No space left on device. Free some space, or send the output elsewhere"
+    assert errors.decode().splitlines() == [f"ludus: {said}"]
+
+
+@pytest.mark.parametrize("command", [("create", "--name", "x"), ("revoke", "trainer")])
+def test_a_token_file_that_cannot_be_written_is_named(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "tokens.json"
+    write_token_file(file, TokenFile(tokens=(new_token("trainer", ("tasks:read",))[1],)))
+    before = file.read_text()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fdopen", full)
+    monkeypatch.setattr(sys, "argv", ["ludus", "token", *command, "--file", str(file)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 3
+    assert capsys.readouterr().err.strip() == f"ludus: cannot write {file}: No space left on device"
+    assert [file.read_text(), list(tmp_path.iterdir())] == [before, [file]]
 
 
 async def test_a_taken_port_is_a_failure_with_a_reason(yard_file: Path) -> None:

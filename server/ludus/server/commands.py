@@ -189,8 +189,10 @@ def create(
         if name in {other.name for other in known}:
             raise TokenFileError(f"{file} has a token named {name!r} already: use another name, or remove it first")
         write_token_file(file, TokenFile(tokens=(*known, record)))
-    except (TokenFileError, OSError) as error:
+    except TokenFileError as error:
         raise AuthoringError(str(error)) from None
+    except OSError as error:
+        raise AuthoringError(f"cannot write {file}: {error.strerror or error}") from None
     typer.echo(secret)
     until = f"until {record.expires:%Y-%m-%d %H:%M} UTC" if record.expires else "for ever"
     typer.echo(
@@ -228,6 +230,8 @@ def revoke(
         write_token_file(file, TokenFile(tokens=left))
     except TokenFileError as error:
         raise AuthoringError(str(error)) from None
+    except OSError as error:
+        raise AuthoringError(f"cannot write {file}: {error.strerror or error}") from None
 
 
 def _expiry(text: str) -> datetime:

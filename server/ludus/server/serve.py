@@ -293,13 +293,19 @@ def run(environments: Sequence[type[Environment[Any]]], settings: ServerSettings
     logs.configure(settings.log_format, settings.log_level)
     app = build(environments, settings)
 
+    unwritten: list[OSError] = []
+
     def announce(url: str) -> None:
         _settle_heap()
         names = ", ".join(app.context.host.catalog)
         mode = "tokens required" if app.context.tokens is not None else "open: no tokens, this machine only"
         public = f"; public address {settings.public_url}" if settings.public_url else ""
-        sys.stdout.write(f"Serving {names} at {url} ({mode}{public})\n")
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(f"Serving {names} at {url} ({mode}{public})\n")
+            sys.stdout.flush()
+        except OSError as error:
+            unwritten.append(error)
+            server.should_exit = True
 
     _raise_file_limit()
     server = LudusServer(app, settings, signals=True, on_start=announce)
@@ -307,7 +313,19 @@ def run(environments: Sequence[type[Environment[Any]]], settings: ServerSettings
         server.run()
     finally:
         logs.flush()
+    if unwritten:
+        _give_up_output()
+        raise ServeError(
+            f"cannot write to standard output: {unwritten[0].strerror}. Free some space, or send the output elsewhere"
+        )
     return 0 if server.started else 1
+
+
+def _give_up_output() -> None:
+    """Point standard output at nothing: what it could not write would be tried again, with a traceback, at exit."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)
 
 
 def _raise_file_limit() -> None:
