@@ -12,7 +12,7 @@ import pytest
 from ludus.client.trajectory import Trajectory
 from ludus.protocol.episodes import TaskRow
 from ludus.trainer.config import TrainConfig
-from ludus.trainer.learning.batch import make_batch, split_minibatches
+from ludus.trainer.learning.batch import informative, make_batch, split_minibatches
 from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus, Sample, TrainBatch, TrainSample
 
 TRAJECTORY = Trajectory(
@@ -241,3 +241,61 @@ def test_there_are_no_more_minibatches_than_groups_with_tokens() -> None:
     assert len(split_minibatches(make_batch(groups, config), config)) == 2
     lone = TrainBatch(make_batch(groups, config).samples)
     assert split_minibatches(lone, config) == [lone]
+
+
+STEP = {"advantages": {"credit": "step"}}
+
+
+@pytest.mark.parametrize(
+    ("turns", "learned"),
+    [
+        ([(0.0,), (0.0, 0.0)], False),  # different lengths, nothing earned
+        ([(0.0,), (0.0, 0.0), (0.0, 0.0, 0.0)], False),
+        ([(0.5, 0.5), (0.5, 0.5, 0.0)], False),
+        ([(1.0,), (0.0, 1.0)], False),  # the same from each turn on, as far as both got
+        ([(0.1, 0.2, 0.3), (0.3, 0.2, 0.1)], True),
+        ([(0.1, 0.2), (0.2, 0.1)], True),
+        ([(1.0,), (1.0, 1.0)], True),
+    ],
+)
+def test_with_step_credit_returns_decide_whether_a_group_can_be_learned_from(
+    turns: list[tuple[float, ...]], learned: bool
+) -> None:
+    rollouts = [rollout(sum(earned), sample(*[2] * len(earned)), turn_rewards=earned) for earned in turns]
+    config = configuration(**STEP)
+    assert informative(group(*rollouts), config) is learned
+    items = make_batch([group(*rollouts)], config).samples
+    assert any(a for item in items for a, w in zip(item.advantages, item.weights, strict=True) if w) is learned
+
+
+def test_a_difference_of_rounding_is_none() -> None:
+    close = [rollout(0.1 + 0.2, sample(2)), rollout(0.3, sample(2))]
+    assert close[0].reward != close[1].reward
+    assert not informative(group(*close), configuration())
+    tiny = [rollout(1e-6, sample(2)), rollout(0.0, sample(2))]
+    assert informative(group(*tiny), configuration())
+
+
+def test_a_difference_in_tokens_that_do_not_count_is_none() -> None:
+    config = configuration(loss={"truncated": "mask"})
+    cut = [rollout(reward, sample(2), status=TRUNCATED) for reward in (1.0, 0.0)]
+    assert not informative(group(*cut), config)
+    assert informative(group(*cut), configuration())
+    assert informative(group(rollout(1.0, sample(2)), cut[1]), config)
+    unknown = [rollout(reward, sample(2, logprob=-math.inf)) for reward in (1.0, 0.0)]
+    assert not informative(group(*unknown), configuration())
+
+
+def test_a_penalty_for_length_is_a_difference() -> None:
+    config = configuration(loss={"overlong": 10}, rollouts={"context": 12})
+    equal = [rollout(1.0, sample(2)), rollout(1.0, sample(8))]
+    assert informative(group(*equal), config)
+    assert not informative(group(*equal), configuration())
+
+
+@pytest.mark.parametrize("baseline", ["mean", "leave_one_out", "none"])
+@pytest.mark.parametrize("scale", ["none", "group", "batch", "mean"])
+def test_constant_groups_are_constant_whatever_the_advantages(baseline: str, scale: str) -> None:
+    config = configuration(advantages={"baseline": baseline, "scale": scale})
+    assert not informative(group(rollout(1.0, sample(2)), rollout(1.0, sample(3))), config)
+    assert informative(group(rollout(1.0, sample(2)), rollout(0.0, sample(3))), config)

@@ -16,7 +16,8 @@ from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import EngineError, RolloutError
 from ludus.trainer.learning.batch import make_batch
 from ludus.trainer.rollouts.episodes import turn_rewards
-from ludus.trainer.samples import RolloutGroup, RolloutStatus
+from ludus.trainer.rollouts.summary import TaskSolved
+from ludus.trainer.samples import RolloutGroup, RolloutStatus, scored_rewards
 from ludus.trainer.tokens.renderer import Renderer
 
 
@@ -40,7 +41,7 @@ async def test_a_group_is_one_task_with_one_seed_and_its_own_randomness_for_each
         assert {rollout.trajectory.task.id for rollout in group.rollouts} == {group.task}
         assert len({rollout.trajectory.seed for rollout in group.rollouts}) == 1
         assert [rollout.trajectory.sample for rollout in group.rollouts] == [0, 1, 2, 3]
-        assert not group.constant
+        assert len(set(scored_rewards(group.rollouts))) > 1
         for rollout in group.rollouts:
             assert rollout.status is RolloutStatus.COMPLETED
             (sample,) = rollout.samples
@@ -193,7 +194,7 @@ async def test_constant_groups_are_dropped_and_others_played_in_their_place(
             run.sync(version)
             groups, metrics = await run.collector.batch()
             assert len(groups) == 2
-            assert not any(group.constant for group in groups)
+            assert all(len(set(scored_rewards(group.rollouts))) > 1 for group in groups)
             seen += [group.number for group in groups]
             dropped = metrics["rollout/dropped_constant"]
             kept = sum(r.reward for g in groups for r in g.rollouts if r.reward is not None)
@@ -247,8 +248,93 @@ async def test_step_credit_keeps_groups_whose_equal_totals_were_earned_in_differ
     config = make_config(server.url, groups=1, group_size=8, advantages={"credit": "step"})
     async with playing(config, engine, renderer) as run:
         ((group,),) = await collect(run, 1)
-    assert group.constant
+    assert len(set(scored_rewards(group.rollouts))) == 1
     assert len({rollout.turn_rewards for rollout in group.rollouts}) > 1
+
+
+@pytest.mark.parametrize("credit", ["episode", "step"])
+async def test_equal_returns_in_episodes_of_different_length_are_dropped(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer, credit: str
+) -> None:
+    server = await serve(Saying)
+
+    def script(prompt: str, rng: random.Random) -> str:
+        return call("nothing") if rng.random() < 0.5 else call("say", number=99)
+
+    engine.script = script
+    config = make_config(server.url, patience=3, max_turns=4, advantages={"credit": credit})
+    async with playing(config, engine, renderer) as run:
+        run.sync(0)
+        with pytest.raises(RolloutError, match="3 groups whose episodes all earned the same"):
+            await run.collector.batch()
+
+
+async def test_winning_every_episode_ends_the_collection_as_solved(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer
+) -> None:
+    server = await serve(Saying)
+
+    def win(prompt: str, rng: random.Random) -> str:
+        return call("say", number=int(prompt.split("number is ")[1][0]))
+
+    engine.script = win
+    async with playing(make_config(server.url, patience=6), engine, renderer) as run:
+        run.sync(0)
+        with pytest.raises(TaskSolved, match=r"last 6 groups earned the most .*saying: 6 × reward 1"):
+            await run.collector.batch()
+    assert server.app.context.host.stats().running == 0
+
+
+async def test_a_declared_greatest_reward_decides_what_is_solved(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer
+) -> None:
+    class More(Saying):
+        reward_range = (0.0, 2.0)
+
+    server = await serve(More)
+    engine.script = lambda prompt, rng: call("say", number=int(prompt.split("number is ")[1][0]))
+    async with playing(make_config(server.url, patience=3), engine, renderer) as run:
+        run.sync(0)
+        with pytest.raises(RolloutError, match="3 × reward 1"):
+            await run.collector.batch()
+
+
+async def test_what_is_solved_in_one_environment_only_is_not_solved(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer
+) -> None:
+    class Never(Saying):
+        """Earns nothing."""
+
+        def prompt(self) -> str:
+            return "The number is secret."
+
+    server = await serve(Saying, Never)
+
+    def script(prompt: str, rng: random.Random) -> str:
+        told = prompt.split("number is ")[1][0]
+        return call("say", number=int(told) if told.isdigit() else 99)
+
+    engine.script = script
+    entries = [{"url": server.url, "name": name} for name in ("saying", "never")]
+    async with playing(make_config(environments=entries, patience=12), engine, renderer) as run:
+        run.sync(0)
+        with pytest.raises(RolloutError, match="last 12 groups were all dropped"):
+            await run.collector.batch()
+
+
+async def test_an_early_stage_that_is_solved_leads_to_the_next(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer
+) -> None:
+    server = await serve(Saying)
+    engine.script = lambda prompt, rng: call("say", number=int(prompt.split("number is ")[1][0]))
+    stages = [{"split": "train", "until": 0.9, "window": 40}, {"split": "hard"}]
+    config = make_config(environments=[{"url": server.url, "stages": stages}], patience=3)
+    async with playing(config, engine, renderer) as run:
+        run.sync(0)
+        with pytest.raises(TaskSolved):
+            await run.collector.batch()
+        assert run.source.state()["stages"] == {"saying": 1}
+    assert any(task.startswith("h-") for task, _ in Saying.started)
 
 
 async def test_an_environment_that_fails_for_every_task_stops_the_run(

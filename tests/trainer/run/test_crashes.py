@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -37,23 +38,42 @@ async def finish(child: asyncio.subprocess.Process) -> tuple[int, str]:
     return child.returncode, output.decode()
 
 
-async def test_sigterm_saves_and_the_same_command_goes_on(
-    serve: Serve, tiny: Path, tmp_path: Path, launch: Launch
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+async def test_a_signal_saves_and_the_same_command_goes_on(
+    serve: Serve, tiny: Path, tmp_path: Path, launch: Launch, number: signal.Signals, code: int
 ) -> None:
     server = await serve(Even)
     config = run_config(tmp_path / "run", tiny, server.url, steps=10_000, checkpoints={"every": 0})
     child = await launch(config)
     await until(lambda: steps_of(config.output) >= 3, child)
-    child.send_signal(signal.SIGTERM)
-    code, output = await finish(child)
-    assert code == 143, output
-    assert "stopped by a signal after step" in output
-    assert "Traceback" not in output
+    child.send_signal(number)
+    found, output = await finish(child)
     done = steps_of(config.output)
+    assert found == code, output
+    assert f"stopped by {number.name}" in output
+    assert f"step {done} is saved" in output
+    assert "Traceback" not in output
     assert [path.name for path in (config.output / "checkpoints").iterdir()] == [f"step-{done:08d}"]
-    code, output = await finish(await launch(config.model_copy(update={"steps": done + 2})))
-    assert code == 0, output
+    found, output = await finish(await launch(config.model_copy(update={"steps": done + 2})))
+    assert found == 0, output
     assert [line["step"] for line in metrics_of(config.output)] == list(range(1, done + 3))
+
+
+async def test_ctrl_c_under_torchrun_reaches_every_rank_and_saves_all_the_same(
+    serve: Serve, tiny: Path, tmp_path: Path, launch: Launch
+) -> None:
+    server = await serve(Even)
+    config = run_config(tmp_path / "run", tiny, server.url, steps=10_000, checkpoints={"every": 0})
+    child = await launch(config, *TORCHRUN)
+    await until(lambda: steps_of(config.output) >= 2, child)
+    os.killpg(child.pid, signal.SIGINT)  # as a terminal does
+    _, output = await finish(child)
+    done = steps_of(config.output)
+    assert f"step {done} is saved" in output, output
+    assert [path.name for path in (config.output / "checkpoints").iterdir()] == [f"step-{done:08d}"]
 
 
 async def test_after_kill_9_nothing_is_trained_twice(serve: Serve, tiny: Path, tmp_path: Path, launch: Launch) -> None:
@@ -75,8 +95,7 @@ async def test_after_kill_9_nothing_is_trained_twice(serve: Serve, tiny: Path, t
 async def test_two_ranks_train_as_one_does(serve: Serve, tiny: Path, tmp_path: Path, launch: Launch) -> None:
     server = await serve(Even)
     one, two = (run_config(tmp_path / name, tiny, server.url, steps=3) for name in ("one", "two"))
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    for config, prefix in ((one, []), (two, torchrun)):
+    for config, prefix in ((one, []), (two, TORCHRUN)):
         code, output = await finish(await launch(config, *prefix))
         assert code == 0, output
     for a, b in zip(metrics_of(one.output), metrics_of(two.output), strict=True):

@@ -1,8 +1,9 @@
 """Checkpoints: a folder per step, written aside and renamed when it is whole, with torch.distributed.checkpoint.
 
-`step-00000050/` holds the tensors (each rank writes its shards; a checkpoint of two ranks can be read by one) and
-`checkpoint.json`: the plain state, and the sizes of all files, by which a torn copy is told from a whole one. With
-several ranks the folder must be one that all of them see, and every method but the constructor is called by all alike.
+`step-00000050/`, or `warm-up-00000050/` before the first step, holds the tensors (each rank writes its shards; a
+checkpoint of two ranks can be read by one) and `checkpoint.json`: the plain state, and the sizes of all files, which
+show whether a copy is whole. With several ranks the folder must be one that all of them see, and all of them call every
+method but the constructor alike.
 """
 
 from __future__ import annotations
@@ -38,18 +39,19 @@ class Checkpoints:
         self.folder = folder
         self._keep = keep
 
-    def save(self, step: int, state: dict[str, Any], tensors: dict[str, Any]) -> Path:
+    def save(self, step: int, state: dict[str, Any], tensors: dict[str, Any], *, warm_up: bool = False) -> Path:
         """Write a checkpoint, then remove the oldest. A step that has one already is not written again.
 
         Args:
             step: how many steps were made; the checkpoint's name.
             state: what JSON can hold: counters, curriculum, numbers of groups.
             tensors: a tree of dicts and lists of tensors, sharded ones too, and what pickles.
+            warm_up: whether these are steps of the warm-up, which are older than all others.
 
         Raises:
             CheckpointError: it cannot be written, for want of space or otherwise. Earlier ones are as they were.
         """
-        final = self.folder / f"step-{step:08d}"
+        final = self.folder / f"{'warm-up' if warm_up else 'step'}-{step:08d}"
         aside = self.folder / f".writing-{final.name}"
         if _on_first(lambda: _whole(final)):
             return final
@@ -123,7 +125,7 @@ class Checkpoints:
                 _remove(path)
 
     def _paths(self) -> list[Path]:
-        return sorted(self.folder.glob("step-*"))
+        return [*sorted(self.folder.glob("warm-up-*")), *sorted(self.folder.glob("step-*"))]
 
     @contextmanager
     def _failures(self, step: int, tensors: dict[str, Any]) -> Iterator[None]:

@@ -49,8 +49,12 @@ def train(
             raise
         # Under torchrun every rank finds the same mistake in the configuration.
         if not isinstance(error, ConfigError) or os.environ.get("RANK", "0") == "0":
-            typer.echo(f"ludus: {printable(str(error))}", err=True)
+            for text in (f"ludus: {error}", *getattr(error, "__notes__", ())):
+                typer.echo(printable(text), err=True)
         raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:  # before the run could take care of it, or a second one
+        typer.echo("ludus: stopped by SIGINT; what was not saved before is lost", err=True)
+        raise typer.Exit(130) from None
 
 
 def _train(arguments: list[str], print_config: bool) -> None:

@@ -7,20 +7,19 @@
     ├── EngineError            the inference engine refused, died or took too long
     │   └── CanaryError        engine and learner give different probabilities to the same tokens
     ├── LearningError          the loss or the gradient is not finite
-    └── CheckpointError        a checkpoint cannot be written or read
+    ├── CheckpointError        a checkpoint cannot be written or read
+    └── Interrupted            SIGTERM or Ctrl-C
 
 Each message says what happened, to which input, and what to do. `ludus train` prints it and exits with `exit_code`.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 
 class TrainerError(Exception):
     """Anything that ends a run on purpose."""
 
-    exit_code: ClassVar[int] = 1
+    exit_code: int = 1
 
 
 class ConfigError(TrainerError):
@@ -51,3 +50,16 @@ class LearningError(TrainerError):
 
 class CheckpointError(TrainerError):
     """A checkpoint cannot be written or read."""
+
+
+class Interrupted(TrainerError):
+    """SIGTERM or Ctrl-C asked the run to stop; its exit code is 143 or 130.
+
+    Args:
+        message: what to print.
+        number: the signal.
+    """
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + number

@@ -42,6 +42,7 @@ SHOWN: Final = {
     "loss/mismatch_k3": "k3(μ‖π)",
     "loss/entropy": "entropy",
     "loss/gradient_norm": "gradient",
+    "loss/zero_gradient": "learned nothing",
     "throughput/trained_tokens": "tokens/s",
     "time/step": "seconds",
 }
@@ -77,6 +78,8 @@ class RunLog:
         write_config(config)
         self._sinks = _open_sinks(config, resumed)
         self._metrics = JsonLines(config.output / "metrics.jsonl", resumed)
+        self.evaluated = -1 if resumed is None else _last_evaluation(self._metrics.path)
+        """The step of the last evaluation on record, which a resumed run need not make again; -1 for none."""
         self._rollouts = JsonLines(config.output / "rollouts.jsonl", resumed)
         self._terminal = Terminal(config.output, config.steps) if config.logging.console else None
 
@@ -199,6 +202,12 @@ def _copy_until(source: Path, target: Path, step: int) -> None:
             if number and int(number[1]) <= step and line.endswith(b"\n"):
                 kept.write(line)
     temporary.replace(target)
+
+
+def _last_evaluation(path: Path) -> int:
+    with path.open("rb") as lines:
+        steps = (json.loads(line)["step"] for line in lines if b'"evaluation/' in line)
+        return max(steps, default=-1)
 
 
 def plain_name(name: str) -> str:

@@ -96,11 +96,6 @@ class RolloutGroup:
         """The rollouts that count."""
         return tuple(rollout for rollout in self.rollouts if rollout.status is not RolloutStatus.FAILED)
 
-    @property
-    def constant(self) -> bool:
-        """Whether all rewards that count are the same, so that nothing can be learned from comparing them."""
-        return len({rollout.reward for rollout in self.scored}) <= 1
-
 
 @dataclass(frozen=True, slots=True)
 class TrainSample:

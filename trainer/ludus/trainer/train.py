@@ -6,12 +6,11 @@ import asyncio
 import functools
 import gc
 import shutil
-import signal
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any
 
 import torch
 from transformers.utils.logging import disable_progress_bar
@@ -19,63 +18,42 @@ from transformers.utils.logging import disable_progress_bar
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.engines import canary
 from ludus.trainer.engines.base import Engine, WeightUpdate
-from ludus.trainer.errors import TrainerError
+from ludus.trainer.errors import Interrupted, LearningError, TrainerError
 from ludus.trainer.evaluation import evaluate
 from ludus.trainer.learning.batch import make_batch
-from ludus.trainer.learning.dpo import preference_pairs
+from ludus.trainer.learning.idle import IdleSteps
 from ludus.trainer.learning.model import load_model, model_folder
 from ludus.trainer.learning.parallel import Parallel
-from ludus.trainer.learning.sft import demonstrations, own_episodes, sft_batches
 from ludus.trainer.logs import RunLog
 from ludus.trainer.rollouts.collector import Collector
 from ludus.trainer.rollouts.episodes import Player, single_error
 from ludus.trainer.rollouts.source import TaskSource, open_source
+from ludus.trainer.rollouts.summary import TaskSolved
 from ludus.trainer.samples import RolloutGroup
+from ludus.trainer.stopping import StopRequest, stop_requests
 from ludus.trainer.tokens.renderer import Renderer
+from ludus.trainer.warm_up import WarmUp
 from ludus.trainer.worker import Team, Worker, follow
-
-T = TypeVar("T")
-
-
-class Interrupted(TrainerError):
-    """SIGTERM or Ctrl-C: what was learned is saved."""
-
-    exit_code: ClassVar[int] = 143
 
 
 async def train(config: TrainConfig, parallel: Parallel) -> None:
-    """Run a configuration to its end, on the first rank.
+    """Run a configuration to its end, on the first rank: after its steps, or when the task is solved before.
 
     Raises:
-        TrainerError: see `ludus.trainer.errors`. The newest checkpoint is as it was.
-        Interrupted: a signal came; a checkpoint of the last whole step is saved.
+        TrainerError: see `ludus.trainer.errors`. What was learned is saved first, unless it is broken
+            (`LearningError`); a note on the error says so.
     """
     async with open_run(config, parallel) as run:
-        if run.resumed is None:
-            await run.warm_up()
-        await run.sync()  # before the first wait: rollouts must never be of other weights than the learner's
-        if run.resumed is None and config.evaluation.first:
-            await run.evaluate()
-        async with Collector(config, run.engine, run.renderer, run.source) as collector:
-            if run.resumed:
-                collector.load_state(run.resumed["collector"])
-            collector.synced(run.step)
-            while run.step < config.steps:
-                clock = time.perf_counter()
-                groups, metrics = await run.batch(collector)
-                waited = time.perf_counter() - clock
-                metrics |= await run.learn(groups)
-                metrics |= await run.sync()
-                collector.synced(run.step)
-                metrics |= run.rates(waited, time.perf_counter() - clock, collector.sampled)
-                run.log.rollouts(run.step, groups)
-                run.log.metrics(run.step, metrics)
-                if run.due(config.evaluation.every):
-                    await run.evaluate()
-                if run.due(config.checkpoints.every):
-                    await run.save(collector)
-            await run.save(collector)
-        await run.finish()
+        try:
+            await run.warm_up.run(run)
+            await run.sync()  # before the first wait: rollouts must never be of other weights than the learner's
+            async with run.collector:
+                run.collector.synced(run.step)
+                await run.steps()
+            await run.finish()
+        except Exception as error:
+            await run.rescue(error)
+            raise
 
 
 def run(config: TrainConfig) -> None:
@@ -108,43 +86,53 @@ class Run:
     renderer: Renderer
     source: TaskSource
     log: RunLog
-    stop: asyncio.Event
-    """Set when a signal came."""
-    resumed: dict[str, Any] | None
-    """The plain state of the checkpoint that this run goes on from."""
+    collector: Collector
+    stop: StopRequest
+    warm_up: WarmUp
+    idle: IdleSteps
     step: int = 0
     """Batches learned from, which is the version of the learner's weights."""
     evaluated: int = -1
     """The step of the last evaluation."""
-    saved: int = -1
-    """The step of the last checkpoint."""
+    saved: tuple[int, int] | None = None
+    """The progress at the last checkpoint."""
     sampled: int = 0
     """Tokens that the collector had sampled at the last step."""
 
-    async def warm_up(self) -> None:
-        """Supervised and preference learning before the first rollout, where configured."""
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Batches learned from, in the warm-up and after it."""
+        return self.warm_up.steps, self.step
+
+    async def steps(self) -> None:
+        """Learn batch after batch, until the last step or until the task is solved."""
         config = self.config
-        if (sft := config.sft) is not None:
-            episodes = demonstrations(sft, self.renderer, context=config.rollouts.context)
-            if sft.own_groups:
-                episodes += own_episodes(await self.own_groups(sft.own_groups), sft.reward)
-            losses = []
-            for number, batch in enumerate(sft_batches(episodes, sft, seed=config.seed)):
-                rate = sft.learning_rate * (1 - number / sft.steps)
-                losses.append((await self.do("imitate", batch, rate))["loss/total"])
-            self.log.note(
-                f"warm-up: {len(losses)} batches of {len(episodes)} episodes, "
-                f"loss {losses[0]:.3f} → {losses[-1]:.3f} nats per token"
-            )
-        if (dpo := config.dpo) is not None:
-            pairs = preference_pairs(dpo, self.renderer, context=config.rollouts.context)
-            await self.do("take_pairs", pairs)
-            metrics: dict[str, float] = {}
-            for _ in range(dpo.steps):
-                metrics = await self.do("prefer")
-            self.log.note(
-                f"preferences: {dpo.steps} batches of {len(pairs)} pairs, accuracy {metrics['dpo/accuracy']:.2f}"
-            )
+        if self.evaluation_due():
+            await self.evaluate()
+        while self.step < config.steps:
+            try:
+                await self.one_step()
+            except TaskSolved as solved:
+                self.note(f"{solved}. The run ends after step {self.step} of {config.steps}")
+                break
+            if self.due(config.checkpoints.every):
+                await self.save()
+            if self.evaluation_due():
+                await self.evaluate()
+        await self.save()
+
+    async def one_step(self) -> None:
+        """Learn from the next batch, and give the engine what came of it."""
+        clock = time.perf_counter()
+        async with self.stop.interruptible():
+            groups, metrics = await self.collector.batch()
+        waited = time.perf_counter() - clock
+        metrics |= await self.learn(groups)
+        metrics |= await self.sync()
+        self.collector.synced(self.step)
+        metrics |= self.rates(waited, time.perf_counter() - clock, self.collector.sampled)
+        self.log.rollouts(self.step, groups)
+        self.log.metrics(self.step, metrics)
 
     async def own_groups(self, count: int) -> list[RolloutGroup]:
         """Groups played with the policy as it is."""
@@ -157,18 +145,10 @@ class Run:
             return RolloutGroup(number, draw.environment.label, draw.task.id, rollouts, self.step)
 
         with single_error():
-            async with asyncio.TaskGroup() as tasks:
+            async with self.stop.interruptible(), asyncio.TaskGroup() as tasks:
                 # Numbers from the other end, so that no group of the run has the same task and seeds.
                 running = [tasks.create_task(play(-1 - number)) for number in range(count)]
         return [task.result() for task in running]
-
-    async def batch(self, collector: Collector) -> tuple[list[RolloutGroup], dict[str, float]]:
-        """The next groups to learn from. When a signal comes first, what was learned is saved."""
-        try:
-            return await self.unless_stopped(collector.batch())
-        except Interrupted:
-            await self.save(collector)
-            raise
 
     async def learn(self, groups: Sequence[RolloutGroup]) -> dict[str, float]:
         """One batch. Afterwards the learner is one version ahead of the engine."""
@@ -176,8 +156,11 @@ class Run:
         batch = await asyncio.to_thread(make_batch, groups, self.config)
         metrics: dict[str, float] = await self.team.do("learn", batch)
         self.step += 1
+        if (remark := self.idle.check(self.step, batch, metrics)) is not None:
+            self.note(remark)
         seconds = time.perf_counter() - clock
         tokens = metrics.pop("loss/tokens", 0.0)
+        metrics["loss/zero_gradient"] = float(metrics.get("loss/gradient_norm", 0.0) == 0)
         return {**metrics, "time/update": seconds, "throughput/trained_tokens": tokens / seconds}
 
     async def sync(self) -> dict[str, float]:
@@ -206,20 +189,49 @@ class Run:
         )
         return {"time/sync": time.perf_counter() - clock, "canary/difference": difference}
 
+    def evaluation_due(self) -> bool:
+        """Return whether to evaluate before the next step. An evaluation that was interrupted is due again."""
+        if self.evaluated == self.step:
+            return False
+        return self.config.evaluation.first if self.step == 0 else self.due(self.config.evaluation.every)
+
     async def evaluate(self) -> None:
         """Play the held-out tasks, once per step at most."""
         if self.evaluated != self.step:
             clock = time.perf_counter()
-            metrics, groups = await self.unless_stopped(evaluate(self.engine, self.renderer, self.source, self.config))
+            async with self.stop.interruptible():
+                metrics, groups = await evaluate(self.engine, self.renderer, self.source, self.config)
             self.evaluated = self.step
             self.log.rollouts(self.step, groups, held_out=True)
             self.log.metrics(self.step, {**metrics, "time/evaluation": time.perf_counter() - clock})
 
-    async def save(self, collector: Collector) -> None:
-        """Write a checkpoint of the last step, unless there is one."""
-        if self.saved != self.step:
-            await self.team.do("save", self.step, {"step": self.step, "collector": collector.state()})
-            self.saved = self.step
+    async def save(self) -> None:
+        """Write a checkpoint of the last whole batch, unless there is one."""
+        if self.saved != self.progress:
+            collected = self.collector.state(self.step)
+            state = {"step": self.step, "collector": collected, "warm_up": self.warm_up.state()}
+            warming = self.warm_up.unfinished(self.config)
+            await self.team.do("save", self.warm_up.steps if warming else self.step, state, warming)
+            self.saved = self.progress
+
+    async def rescue(self, error: Exception) -> None:
+        """Save what was learned before an error ends the run, and say so in a note on the error."""
+        await self.team.take_back()
+        if isinstance(error, LearningError) or not self.team.can_save:
+            outcome = "nothing more is saved; the newest checkpoint is as it was"
+        elif self.progress == (0, 0) and not isinstance(error, Interrupted):
+            outcome = "nothing had been learned yet, so nothing is saved"
+        else:
+            try:
+                await self.save()
+                warming = self.warm_up.unfinished(self.config)
+                place = f"warm-up step {self.warm_up.steps}" if warming else f"step {self.step}"
+                outcome = f"{place} is saved in {self.config.output}; the same command goes on from there"
+            except Exception as failure:
+                outcome = f"what was learned since the newest checkpoint is lost: {failure}"
+        error.add_note(outcome)
+        with suppress(TrainerError):  # a full disk, which may be the error itself
+            self.note(f"{str(error) or type(error).__name__}: {outcome}")
 
     async def finish(self) -> None:
         """The last evaluation, and the policy in Hugging Face format."""
@@ -227,7 +239,13 @@ class Run:
         if self.config.checkpoints.export:
             folder = self.config.output / "model"
             await self.team.do("export", folder)
-            self.log.note(f"the trained policy is in {folder}")
+            self.note(f"the trained policy is in {folder}")
+        if (remark := self.idle.summary()) is not None:
+            self.note(remark)
+
+    def note(self, text: str) -> None:
+        """Record a remark, and show it."""
+        self.log.note(text)
 
     def due(self, every: int) -> bool:
         """Whether something that happens every so many steps happens now."""
@@ -239,47 +257,46 @@ class Run:
         return {"time/wait": waited, "time/step": seconds, "throughput/sampled_tokens": fresh / seconds}
 
     async def do(self, order: str, *arguments: Any) -> Any:
-        """An order to all ranks, unless a signal came."""
-        if self.stop.is_set():
-            raise Interrupted("stopped by a signal during the warm-up; nothing is saved")
+        """Run a method of `Worker` on every rank, unless a signal came."""
+        self.stop.check()
         return await self.team.do(order, *arguments)
-
-    async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` returns; cancelled when a signal comes first.
-
-        Raises:
-            Interrupted: a signal came.
-        """
-        task = asyncio.ensure_future(work)
-        stopped = asyncio.ensure_future(self.stop.wait())
-        try:
-            await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if task.done() and not self.stop.is_set():
-                return task.result()
-        finally:
-            task.cancel()
-            stopped.cancel()
-            await asyncio.gather(task, stopped, return_exceptions=True)
-        raise Interrupted(f"stopped by a signal after step {self.step}")
 
 
 @asynccontextmanager
 async def open_run(config: TrainConfig, parallel: Parallel) -> AsyncIterator[Run]:
     """Everything a run needs, checked in the order in which mistakes are cheap to find: environments, model, engine."""
     async with AsyncExitStack() as stack:
-        source = await stack.enter_async_context(open_source(config))
-        worker = await asyncio.to_thread(Worker, config, parallel)
-        team = Team(worker)
-        stack.push_async_callback(team.dismiss)
-        renderer = Renderer(worker.tokenizer, tool_calls=config.rollouts.tool_calls)
-        resumed = await resume(team, config)
-        step = 0 if resumed is None else int(resumed["step"])
-        log = RunLog(config, worker.tokenizer, resumed=None if resumed is None else step)
-        stack.callback(log.close)
-        engine = await open_engine(config, parallel.device)
-        stack.push_async_callback(engine.aclose)
-        stop = stack.enter_context(signals())
-        yield Run(config, team, engine, renderer, source, log, stop, resumed, step, saved=step if resumed else -1)
+        stop = stack.enter_context(stop_requests())
+        try:
+            async with stop.interruptible():
+                run = await _open(config, parallel, stack, stop)
+        except Interrupted as error:
+            error.add_note("the run had not begun yet, so there was nothing to save")
+            raise
+        yield run
+
+
+async def _open(config: TrainConfig, parallel: Parallel, stack: AsyncExitStack, stop: StopRequest) -> Run:
+    source = await stack.enter_async_context(open_source(config))
+    worker = await asyncio.to_thread(Worker, config, parallel)
+    team = Team(worker)
+    stack.push_async_callback(team.dismiss)
+    renderer = Renderer(worker.tokenizer, tool_calls=config.rollouts.tool_calls)
+    resumed = await resume(team, config)
+    step = 0 if resumed is None else int(resumed["step"])
+    log = RunLog(config, worker.tokenizer, resumed=None if resumed is None else step)
+    stack.callback(log.close)
+    engine = await open_engine(config, parallel.device)
+    stack.push_async_callback(engine.aclose)
+    collector = Collector(config, engine, renderer, source)
+    warm_up = WarmUp()
+    if resumed is not None:
+        collector.load_state(resumed["collector"])
+        warm_up = WarmUp(**resumed["warm_up"])
+    run = Run(config, team, engine, renderer, source, log, collector, stop, warm_up, IdleSteps(config), step)
+    run.evaluated = log.evaluated
+    run.saved = None if resumed is None else run.progress
+    return run
 
 
 async def resume(team: Team, config: TrainConfig) -> dict[str, Any] | None:
@@ -313,23 +330,3 @@ async def open_engine(config: TrainConfig, device: torch.device) -> Engine:
         device=device,
         lora=config.model.lora,
     )
-
-
-@contextmanager
-def signals() -> Iterator[asyncio.Event]:
-    """Set when SIGTERM or SIGINT comes; a second one ends the process in the usual way."""
-    loop, event = asyncio.get_running_loop(), asyncio.Event()
-    chosen = (signal.SIGTERM, signal.SIGINT)
-
-    def stop() -> None:
-        event.set()
-        for number in chosen:
-            loop.remove_signal_handler(number)
-
-    for number in chosen:
-        loop.add_signal_handler(number, stop)
-    try:
-        yield event
-    finally:
-        for number in chosen:
-            loop.remove_signal_handler(number)

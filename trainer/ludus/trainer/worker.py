@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +22,13 @@ from transformers import PreTrainedTokenizerBase
 
 from ludus.trainer.checkpoints import Checkpoints
 from ludus.trainer.config import TrainConfig
-from ludus.trainer.learning.dpo import Pair, train_dpo
+from ludus.trainer.learning.dpo import Pair, reference_sums, train_dpo
 from ludus.trainer.learning.learner import Learner
 from ludus.trainer.learning.losses import linear_objective, policy_objective
 from ludus.trainer.learning.model import load_model, load_tokenizer
 from ludus.trainer.learning.parallel import Parallel
 from ludus.trainer.samples import TrainBatch
+from ludus.trainer.stopping import leave_signals_to_the_first_rank
 
 
 class Worker:
@@ -49,10 +52,13 @@ class Worker:
         """One batch of the supervised warm-up."""
         return self.learner.step(batch, linear_objective, learning_rate=learning_rate)
 
-    def take_pairs(self, pairs: Sequence[Pair]) -> None:
-        """Get ready for the preference warm-up."""
-        assert self.config.dpo is not None
-        self._preferences = train_dpo(self.learner, pairs, self.config.dpo, seed=self.config.seed)
+    def take_pairs(self, pairs: Sequence[Pair], done: int, reference: Sequence[float] | None) -> list[float]:
+        """Get ready for the preference warm-up from batch `done` on; returns its reference, for a later resume."""
+        config = self.config
+        assert config.dpo is not None
+        known = list(reference) if reference is not None else reference_sums(self.learner, pairs)
+        self._preferences = train_dpo(self.learner, pairs, config.dpo, seed=config.seed, before=known, done=done)
+        return known
 
     def prefer(self) -> dict[str, float]:
         """One batch of the preference warm-up."""
@@ -75,9 +81,15 @@ class Worker:
         """Write the LoRA adapter."""
         self.learner.save_adapter(folder)
 
-    def save(self, step: int, state: dict[str, Any]) -> Path:
-        """Write a checkpoint."""
-        return self.checkpoints.save(step, state, self._tensors())
+    def save(self, step: int, state: dict[str, Any], warm_up: bool) -> Path:
+        """Write a checkpoint.
+
+        Raises:
+            CheckpointError: it cannot be written.
+            LearningError: the weights are not finite.
+        """
+        self.learner.require_finite()
+        return self.checkpoints.save(step, state, self._tensors(), warm_up=warm_up)
 
     def load(self, path: Path) -> dict[str, Any]:
         """Read one; its plain state."""
@@ -111,6 +123,13 @@ class Team:
         self._thread = ThreadPoolExecutor(1, "ludus-learner")
         self._together = True
         """Whether all ranks wait for an order. When one failed half way they never will again."""
+        self._handed: Iterator[tuple[str, Tensor]] = iter(())
+        """What `weights` returned last."""
+
+    @property
+    def can_save(self) -> bool:
+        """Whether the learner is between two updates, and every rank waits for an order."""
+        return self.worker.learner.whole and (self._together or self.worker.parallel.world == 1)
 
     async def do(self, order: str, *arguments: Any) -> Any:
         """Run a method of `Worker` on every rank; what it returns on this one."""
@@ -139,7 +158,13 @@ class Team:
             yield from tensors
             self._together = True
 
-        return until_the_end()
+        self._handed = until_the_end()
+        return self._handed
+
+    async def take_back(self) -> None:
+        """Gather the rest of the weights when whoever asked for them failed, so that the ranks are together again."""
+        with suppress(ValueError):  # a thread that never comes back is still reading
+            await asyncio.get_running_loop().run_in_executor(self._thread, deque, self._handed, 0)
 
     async def dismiss(self) -> None:
         """Tell the other ranks that there is nothing more to do. After a failure torchrun ends them instead."""
@@ -150,6 +175,7 @@ class Team:
 
 def follow(worker: Worker) -> None:
     """What every rank but the first does: orders, until there are no more."""
+    leave_signals_to_the_first_rank()
     nothing: tuple[str, tuple[Any, ...]] | None = None
     while (order := worker.parallel.broadcast(nothing)) is not None:
         name, arguments = order

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import torch
 
@@ -13,6 +14,9 @@ from ludus.trainer.config import AdvantageConfig, TrainConfig
 from ludus.trainer.learning.advantages import group_advantages, overlong_penalty, step_advantages, whiten
 from ludus.trainer.learning.losses import aggregation_weights
 from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus, Sample, TrainBatch, TrainSample, scored_rewards
+
+ROUNDING: Final = 1e-9
+"""Differences of returns, relative to the greatest reward, below which they are taken for equal."""
 
 
 @dataclass(slots=True)
@@ -76,6 +80,20 @@ def split_minibatches(batch: TrainBatch, config: TrainConfig) -> list[TrainBatch
         if samples:
             minibatches.append(TrainBatch(tuple(samples), tuple(groups)))
     return minibatches
+
+
+def informative(group: RolloutGroup, config: TrainConfig) -> bool:
+    """Return whether comparing the group's episodes moves the policy: a token that counts in the loss belongs to an
+    episode, or with `advantages.credit = "step"` to a turn, whose return differs from those it is compared with.
+
+    Returns are compared, not records of rewards: episodes of different length that earned the same, or the same from
+    each turn on, have advantages of 0. So does a difference that is only rounding.
+    """
+    plain = config.advantages.model_copy(update={"baseline": "mean", "scale": "none"})
+    episodes = _compare(group, config.model_copy(update={"advantages": plain}))
+    scale = max((abs(reward) for reward in scored_rewards(group.rollouts)), default=0.0)
+    rounding = ROUNDING * max(1.0, scale)
+    return any(abs(e.credit[turn]) > rounding for e in episodes for turn, count in e.counts.items() if count)
 
 
 def _compare(group: RolloutGroup, config: TrainConfig) -> list[_Episode]:

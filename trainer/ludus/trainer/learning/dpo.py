@@ -61,17 +61,35 @@ def preference_pairs(config: DpoConfig, renderer: Renderer, *, context: int) -> 
     return pairs
 
 
-def train_dpo(learner: Learner, pairs: Sequence[Pair], config: DpoConfig, *, seed: int) -> Iterator[dict[str, float]]:
-    """`steps` updates; yields the metrics of each: those of the learner, and `dpo/…`."""
+def reference_sums(learner: Learner, pairs: Sequence[Pair]) -> list[float]:
+    """[2 B] log-probabilities of each pair's preferred and rejected episode under the policy as it is now."""
+    samples = [sample for pair in pairs for sample in (pair.preferred, pair.rejected)]
+    return [float(logprobs.double().sum()) for logprobs in learner.logprobs(samples)]
 
-    def sums(batch: Sequence[Pair]) -> list[float]:
-        samples = [sample for pair in batch for sample in (pair.preferred, pair.rejected)]
-        return [float(logprobs.double().sum()) for logprobs in learner.logprobs(samples)]
 
-    before = sums(pairs)  # π_ref is the policy as it is before the first update
-    for chosen in islice(shuffled(len(pairs), config.batch, seed), config.steps):
+def train_dpo(
+    learner: Learner,
+    pairs: Sequence[Pair],
+    config: DpoConfig,
+    *,
+    seed: int,
+    before: Sequence[float] | None = None,
+    done: int = 0,
+) -> Iterator[dict[str, float]]:
+    """`steps` updates; yields the metrics of each: those of the learner, and `dpo/…`.
+
+    Args:
+        learner: learns.
+        pairs: B of them.
+        config: β, batches and learning rate.
+        seed: of the order.
+        before: [2 B], `reference_sums` before the first update: π_ref. Computed now when left out.
+        done: updates that were made already.
+    """
+    before = reference_sums(learner, pairs) if before is None else before
+    for chosen in islice(shuffled(len(pairs), config.batch, seed), done, config.steps):
         batch = [pairs[index] for index in chosen]
-        policy = sums(batch)
+        policy = reference_sums(learner, batch)
         reference = [before[2 * index + part] for index in chosen for part in (0, 1)]
         train_batch, metrics = preference_batch(batch, policy, reference, beta=config.beta)
         yield learner.step(train_batch, linear_objective, learning_rate=config.learning_rate) | metrics

@@ -33,7 +33,16 @@ from ludus.trainer.learning.logprobs import token_logprobs
 from ludus.trainer.learning.losses import Objective, Tokens, linear_objective
 from ludus.trainer.learning.model import export, save_adapter, without_adapters
 from ludus.trainer.learning.packing import MicroBatch, pack
-from ludus.trainer.learning.parallel import Parallel, by_mesh, clip_gradient, gradient_norm, prepare, reshard, whole
+from ludus.trainer.learning.parallel import (
+    Parallel,
+    by_mesh,
+    clip_gradient,
+    gradient_norm,
+    local,
+    prepare,
+    reshard,
+    whole,
+)
 from ludus.trainer.samples import Sample, TrainBatch, TrainSample
 
 BUCKET_BYTES = 512 * 2**20
@@ -122,6 +131,9 @@ class Learner:
         self.dtype: torch.dtype = getattr(torch, config.model.dtype)
         self.batches = 0
         """How many batches it has learned from on the schedule of learning rates."""
+        self.whole = True
+        """Whether the weights are those after a whole number of batches; False for good once a batch failed after it
+        had begun to change them."""
         copied = config.model.lora is None and config.loss.kl != "none"
         reference = copy.deepcopy(model).requires_grad_(False) if copied else None
         self.policy = self._wrap(model)
@@ -163,6 +175,7 @@ class Learner:
             for _ in range(settings.epochs if planned else 1)
             for piece, works in prepared
         ]
+        self.whole = True
         self.batches += planned
         return {**_summary(outcomes), "loss/learning_rate": rate}
 
@@ -207,6 +220,7 @@ class Learner:
             self.optimizer.zero_grad()
             raise LearningError(_blame(self.batches, batch, culprits, outcome))
         clip_gradient(self.parameters, self.config.optimizer.clip_gradient, outcome.norm)
+        self.whole = False
         self.optimizer.step()
         self.optimizer.zero_grad()
         return outcome
@@ -319,6 +333,15 @@ class Learner:
             "optimizer": get_optimizer_state_dict(self.policy, self.optimizer, options=options),
             "batches": self.batches,
         }
+
+    def require_finite(self) -> None:
+        """Raise LearningError if a trained weight is not finite, on every rank alike."""
+        own = [bool(part.detach().isfinite().all()) for part in map(local, self.parameters)]
+        if not all(map(all, self.parallel.gather(own))):
+            raise LearningError(
+                "weights are not finite any more, so they are not saved; the newest checkpoint is from before. Lower "
+                "optimizer.learning_rate and start the same command again"
+            )
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from `state`, in the form that `state()` gives."""

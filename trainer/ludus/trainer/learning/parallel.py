@@ -199,6 +199,11 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
+def local(tensor: Tensor) -> Tensor:
+    """This rank's part of a parameter or gradient."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
 def by_mesh(tensors: Iterable[V]) -> list[list[V]]:
     """Tensors in lists of those that are spread over the same ranks: torch's ops on lists take no others together."""
     lists: dict[Any, list[V]] = {}

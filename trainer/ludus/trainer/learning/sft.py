@@ -52,8 +52,11 @@ def own_episodes(groups: Iterable[RolloutGroup], reward: float | None) -> list[E
     ]
 
 
-def sft_batches(episodes: Sequence[EpisodeSamples], config: SftConfig, *, seed: int) -> Iterator[TrainBatch]:
-    """`steps` batches for `linear_objective`, which is then the mean negative log-likelihood of a batch's tokens.
+def sft_batches(
+    episodes: Sequence[EpisodeSamples], config: SftConfig, *, seed: int, done: int = 0
+) -> Iterator[TrainBatch]:
+    """`steps` batches for `linear_objective`, which is then the mean negative log-likelihood of a batch's tokens; those
+    after the first `done` of them.
 
     Raises:
         ConfigError: no episodes.
@@ -63,7 +66,7 @@ def sft_batches(episodes: Sequence[EpisodeSamples], config: SftConfig, *, seed: 
             f"sft: no episode to learn from: none of the policy's own reached sft.reward ({config.reward}). Lower it, "
             f"play more with sft.own_groups, or give sft.demonstrations"
         )
-    for chosen in islice(shuffled(len(episodes), config.batch, seed), config.steps):
+    for chosen in islice(shuffled(len(episodes), config.batch, seed), done, config.steps):
         samples = [(number, sample) for number, index in enumerate(chosen) for sample in episodes[index]]
         counts = [sum(sample.sampled for sample in episodes[index]) for index in chosen]
         weights = aggregation_weights(counts, "token")

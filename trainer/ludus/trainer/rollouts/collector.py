@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Self
 from ludus.protocol.episodes import TaskRow
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import RolloutError
+from ludus.trainer.learning.batch import informative
 from ludus.trainer.rollouts.buffer import StalenessWindow
 from ludus.trainer.rollouts.episodes import Player, single_error
 from ludus.trainer.rollouts.source import Draw, TaskSource
-from ludus.trainer.rollouts.summary import nothing_to_learn, rollout_metrics
+from ludus.trainer.rollouts.summary import TaskSolved, nothing_left, nothing_to_learn, rollout_metrics
 from ludus.trainer.samples import RolloutGroup
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Collector:
         """Groups to be played again after a resume."""
         self._draws: dict[int, Draw | None] = {}
         """What the groups play that were neither handed out nor dropped; None while the task is being drawn."""
+        self._handed_out: dict[int, Draw | None] = {}
+        """What the groups of the last batch play."""
         self._dropped: list[RolloutGroup] = []
         """Since the last batch."""
         self._in_a_row: list[RolloutGroup] = []
@@ -87,6 +90,7 @@ class Collector:
         Raises:
             RolloutError: groups cannot be had: a server is gone or refuses, every episode failed, every group was
                 constant.
+            TaskSolved: every group was constant at the greatest reward.
             EngineError: the engine failed, again and again.
         """
         if self._task is None or self._window.version < 0:
@@ -99,19 +103,26 @@ class Collector:
                 break
             await self._changed.wait()
         # No wait from here on: whoever cancels this gets the groups, or they are still there.
+        self._handed_out = {group.number: self._draws.pop(group.number) for group in groups}
         for group in groups:
-            del self._draws[group.number]
             self._source.report(group)
         dropped, self._dropped = self._dropped, []
         return groups, rollout_metrics(groups, dropped, self._window.batches - 1, self._minimum)
 
-    def state(self) -> dict[str, Any]:
-        """What `load_state` needs to go on, JSON-ready. Groups not handed out will be played again then, on the same
-        tasks, with the same numbers and seeds."""
+    def state(self, learned: int | None = None) -> dict[str, Any]:
+        """What `load_state` needs to go on, JSON-ready. Groups not learned from will be played again then, on the same
+        tasks, with the same numbers and seeds.
+
+        Args:
+            learned: batches learned from: all that were handed out when left out, or one fewer.
+        """
         pending = {**dict(self._again), **self._draws}
+        batches = self._window.batches
+        if learned is not None and learned < batches:
+            pending, batches = {**pending, **self._handed_out}, learned
         return {
             "next": self._next,
-            "batches": self._window.batches,
+            "batches": batches,
             "pending": [[number, draw and _described(draw)] for number, draw in sorted(pending.items())],
             "source": self._source.state(),
         }
@@ -153,26 +164,36 @@ class Collector:
         failed = len(group.scored) < self._minimum
         failures = self._failures.setdefault(group.environment, [])
         failures.append(group) if failed else failures.clear()
-        if not failed and self._informative(group):
+        if not failed and (not self._config.rollouts.drop_constant or informative(group, self._config)):
             self._in_a_row.clear()
             self._window.finish(group)
         else:
             self._dropped.append(group)
             self._in_a_row.append(group)
-            for lost in (failures, self._in_a_row):
-                if len(lost) >= self._config.rollouts.patience:
-                    raise RolloutError(nothing_to_learn(lost, self._minimum))
+            self._judge(failures)
             self._source.report(group)
             del self._draws[number]
             self._window.drop(number)
         self._notify()
 
-    def _informative(self, group: RolloutGroup) -> bool:
-        if not (self._config.rollouts.drop_constant and group.constant):
-            return True
-        # Equal totals can still be earned in different turns.
-        by_turn = {rollout.turn_rewards for rollout in group.scored}
-        return self._config.advantages.credit == "step" and len(by_turn) > 1
+    def _judge(self, failures: list[RolloutGroup]) -> None:
+        """Stop when too many groups were dropped in a row: successfully where they earned all there is to earn.
+
+        Raises:
+            RolloutError: there is nothing to learn from.
+            TaskSolved: there is nothing left to learn.
+        """
+        patience = self._config.rollouts.patience
+        if len(failures) >= patience:
+            raise RolloutError(nothing_to_learn(failures, self._minimum))
+        if len(self._in_a_row) < patience:
+            return
+        constant = [group for group in self._in_a_row if len(group.scored) >= self._minimum]
+        if 2 * len(constant) <= patience or not all(map(self._source.solved, constant)):
+            raise RolloutError(nothing_to_learn(self._in_a_row, self._minimum))
+        if all(self._source.at_last_stage(group.environment) for group in constant):
+            raise TaskSolved(nothing_left(constant))
+        self._in_a_row.clear()  # a later stage comes
 
     def _notify(self) -> None:
         """Wake whoever waits for a change; each then waits for the next one."""

@@ -174,6 +174,21 @@ class TaskSource:
         """The split that is learned from now."""
         return environment.splits[self._stages[environment.label]]
 
+    def solved(self, group: RolloutGroup) -> bool:
+        """Return whether every scored episode of the group earned the greatest reward that the environment declares, or
+        what counts as success (`evaluation.threshold`) where it declares none."""
+        greatest = self._greatest(group.environment)
+        return all(reward >= greatest for reward in scored_rewards(group.rollouts))
+
+    def at_last_stage(self, label: str) -> bool:
+        """Return whether no later stage of the environment comes, even if this one is won every time."""
+        stages, stage = self.find(label).entry.stages, self._stages[label]
+        return stage + 1 >= len(stages) or stages[stage].until > self._greatest(label)
+
+    def _greatest(self, label: str) -> float:
+        declared = self.find(label).info.reward_range
+        return self._success if declared is None else declared[1] - SUCCESS_TOLERANCE
+
     async def draw(self, number: int) -> Draw:
         """What group `number` plays.
 

@@ -6,6 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from ludus.trainer.learning.batch import ROUNDING
 from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus, scored_rewards
 
 
@@ -51,15 +52,29 @@ def rollout_metrics(
     return metrics | {"rollout/staleness_mean": _mean(ages), "rollout/staleness_max": float(max(ages, default=0))}
 
 
+class TaskSolved(Exception):
+    """Every episode of the last groups earned all there is to earn. This ends a run well; the message says so."""
+
+
+def nothing_left(constant: Sequence[RolloutGroup]) -> str:
+    """Return the message of a `TaskSolved`."""
+    earned = Counter((group.environment, earned_by(group)) for group in constant)
+    kinds = ", ".join(f"{label}: {count} × {what}" for (label, what), count in sorted(earned.items()))
+    return (
+        f"the task is solved: every episode of the last {len(constant)} groups earned the most there is to earn "
+        f"({kinds}), so nothing is left to learn from comparing them"
+    )
+
+
 def nothing_to_learn(dropped: Sequence[RolloutGroup], minimum: int) -> str:
     """Why groups were dropped and what to do about it: the message of a `RolloutError`."""
     lines = [f"the last {len(dropped)} groups were all dropped, so there is nothing to learn from."]
     constant = [group for group in dropped if len(group.scored) >= minimum]
     failed = [group for group in dropped if len(group.scored) < minimum]
     for label in sorted({group.environment for group in dropped}):
-        rewards = Counter(f"{scored_rewards(group.rollouts)[0]:g}" for group in constant if group.environment == label)
+        rewards = Counter(earned_by(group) for group in constant if group.environment == label)
         if rewards:
-            kinds = ", ".join(f"{count} × reward {reward}" for reward, count in rewards.most_common(5))
+            kinds = ", ".join(f"{count} × {reward}" for reward, count in rewards.most_common(5))
             lines.append(f"{label}: {rewards.total()} groups whose episodes all earned the same ({kinds}).")
         broken = [r for group in failed if group.environment == label for r in group.rollouts if r.reward is None]
         if broken:
@@ -80,6 +95,15 @@ def nothing_to_learn(dropped: Sequence[RolloutGroup], minimum: int) -> str:
         if incidents := [incident for incident in told if incident]:
             lines.append(f"An environment's failure stands in its server's log, such as incident {incidents[-1]}.")
     return "\n".join(lines)
+
+
+def earned_by(group: RolloutGroup) -> str:
+    """Return what the episodes of a group without differences earned, for messages."""
+    rewards = scored_rewards(group.rollouts)
+    low, high = min(rewards), max(rewards)
+    if high - low <= ROUNDING * max(1.0, abs(high)):
+        return f"reward {high:g}"
+    return f"rewards from {low:g} to {high:g} without a difference in any turn that counts"
 
 
 def _failure(rollout: Rollout) -> str:
