@@ -14,6 +14,7 @@ from typing import Any
 
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
+from ludus.trainer.engines.clock import PlayClock
 from ludus.trainer.errors import EngineError
 from ludus.trainer.rollouts.collector import Collector
 from ludus.trainer.rollouts.source import TaskSource, open_source
@@ -48,6 +49,7 @@ class ScriptedEngine:
     forgotten: Counter[str] = field(default_factory=Counter)
     temperatures: set[float] = field(default_factory=set)
     broken: bool = False
+    clock: PlayClock = field(default_factory=PlayClock)
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, *, seed: int, session: str) -> Generation:
         self.seeds[seed] += 1

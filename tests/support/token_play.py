@@ -11,6 +11,7 @@ from ludus.client.policies.base import Conversation, Turn
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import TaskRow, ToolSpec
 from ludus.trainer.engines.base import Finish, Generation, Sampling, WeightUpdate
+from ludus.trainer.engines.clock import PlayClock
 from ludus.trainer.tokens.policy import TokenPolicy
 
 ADD = ToolSpec(
@@ -39,6 +40,7 @@ class ScriptedEngine:
     requests: list[Request] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
     sampled: int = 0
+    clock: PlayClock = field(default_factory=PlayClock)
 
     def __post_init__(self) -> None:
         self._turns = iter(self.turns)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ludus.client.episode import Episode
 from ludus.client.items import CallItem, Item, MalformedCall, OutputItem, checked, to_json
@@ -51,9 +52,14 @@ class Harness:
     max_turns: int = 200
     """Turns of the policy. An environment's own step limit usually ends an episode before."""
     turn_seconds: float | None = None
-    """One turn of the policy; a longer one is an infrastructure failure."""
+    """One turn of the policy; a longer one is an infrastructure failure, or as `slow_turn` says."""
     episode_seconds: float | None = None
     """The whole episode; afterwards it is stopped with what it has earned."""
+    slow_turn: Literal["fail", "truncate"] = "fail"
+    """What a turn over `turn_seconds` does: `truncate` stops the episode with what it has earned, which is right where
+    the policy itself is slow and not an endpoint."""
+    limit: Callable[[float | None], AbstractAsyncContextManager[asyncio.Timeout]] = asyncio.timeout
+    """Makes the time limits. A trainer gives one that does not count the pauses of its engine."""
 
 
 class PolicyFailed(Exception):
@@ -153,12 +159,12 @@ class _Run:
                 return
 
     async def _bounded(self) -> None:
-        limit = asyncio.timeout(self.harness.episode_seconds)
+        limit: asyncio.Timeout | None = None
         try:
-            async with limit:
+            async with self.harness.limit(self.harness.episode_seconds) as limit:
                 await self._loop()
         except TimeoutError:
-            if not limit.expired():
+            if limit is None or not limit.expired():
                 raise
             self.stopped = "time_limit"
 
@@ -202,9 +208,9 @@ class _Run:
         return last
 
     async def _choose(self, choose: EpisodePolicy, conversation: Conversation) -> Turn:
-        limit = asyncio.timeout(self.harness.turn_seconds)
+        limit: asyncio.Timeout | None = None
         try:
-            async with limit:
+            async with self.harness.limit(self.harness.turn_seconds) as limit:
                 result = await choose(conversation)
             return as_turn(result, self.ids)
         except e.LudusError:
@@ -216,7 +222,9 @@ class _Run:
             # Nobody cancelled this task: the policy raised it, perhaps from a task of its own that was cancelled.
             raise PolicyFailed from error
         except Exception as error:
-            if isinstance(error, TimeoutError) and limit.expired():
+            if isinstance(error, TimeoutError) and limit is not None and limit.expired():
+                if self.harness.slow_turn == "truncate":
+                    return Turn((), stopped="time_limit")
                 raise e.DeadlineExceeded(
                     f"the policy took longer than {self.harness.turn_seconds:g} s for turn {conversation.turn}"
                 ) from None

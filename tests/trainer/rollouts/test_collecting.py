@@ -15,7 +15,9 @@ from ludus.server import Noise, with_noise
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import EngineError, RolloutError
 from ludus.trainer.learning.batch import make_batch
+from ludus.trainer.rollouts import stragglers
 from ludus.trainer.rollouts.episodes import turn_rewards
+from ludus.trainer.rollouts.source import ConnectedEnvironment
 from ludus.trainer.rollouts.summary import TaskSolved
 from ludus.trainer.samples import RolloutGroup, RolloutStatus, scored_rewards
 from ludus.trainer.tokens.renderer import Renderer
@@ -153,8 +155,9 @@ async def test_limits_of_turns_and_context_truncate_and_keep_what_was_earned(
     assert all(r.reward == sum(r.turn_rewards) > 0 for r in group.rollouts)
 
 
-async def test_an_episode_that_takes_too_long_is_truncated_and_a_turn_that_does_fails(
-    serve: Any, engine: ScriptedEngine, renderer: Renderer
+@pytest.mark.parametrize("limit", [{"episode_seconds": 0.5}, {"turn_seconds": 0.5}])
+async def test_an_episode_or_a_turn_that_takes_too_long_is_truncated_with_what_it_earned(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer, limit: dict[str, Any]
 ) -> None:
     server = await serve(Saying)
     never = asyncio.Event()
@@ -164,17 +167,101 @@ async def test_an_episode_that_takes_too_long_is_truncated_and_a_turn_that_does_
         return ""
 
     engine.script = lambda prompt, rng: call("warm") if "warmer" not in prompt else wait()
-    config = make_config(server.url, episode_seconds=0.5, drop_constant=False, groups=1)
+    config = make_config(server.url, drop_constant=False, groups=1, retries=2, **limit)
     async with playing(config, engine, renderer) as run:
         ((group,),) = await collect(run, 1)
-    assert {(r.status, r.reward, r.trajectory.stopped) for r in group.rollouts} == {
-        (RolloutStatus.TRUNCATED, 0.25, "time_limit")
+    assert {(r.status, r.reward, r.trajectory.stopped, r.trajectory.attempts) for r in group.rollouts} == {
+        (RolloutStatus.TRUNCATED, 0.25, "time_limit", 1)
     }
-    config = make_config(server.url, turn_seconds=0.2, patience=2)
-    async with playing(config, engine, renderer) as run:
-        with pytest.raises(RolloutError, match="took longer than 0.2 s"):
-            await collect(run, 1)
+    assert len(group.rollouts) == 4
     assert server.app.context.host.stats().running == 0
+
+
+async def test_time_limits_do_not_count_while_the_engine_takes_new_weights(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer
+) -> None:
+    server = await serve(Saying)
+    sampling, go_on = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> str:
+        sampling.set()
+        await go_on.wait()
+        return call("say", number=0)
+
+    engine.script = lambda prompt, rng: wait()
+    config = make_config(
+        server.url, drop_constant=False, groups=1, turn_seconds=0.5, episode_seconds=0.5, straggler_seconds=0.5
+    )
+    async with playing(config, engine, renderer) as run:
+        with engine.clock.paused():
+            run.sync(0)
+            await sampling.wait()
+            with pytest.raises(TimeoutError):  # far longer than any of the limits
+                async with asyncio.timeout(1.5):
+                    await go_on.wait()
+            go_on.set()
+            (group,), _ = await run.collector.batch()
+    assert {r.status for r in group.rollouts} == {RolloutStatus.COMPLETED}
+
+
+async def test_a_straggler_that_still_plays_is_truncated_and_the_group_goes_on(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer
+) -> None:
+    server = await serve(Saying)
+    never = asyncio.Event()
+
+    async def wait() -> str:
+        await never.wait()
+        return ""
+
+    def script(prompt: str, rng: random.Random) -> Any:
+        if "warmer" in prompt:
+            return wait()
+        return call("warm") if len(engine.sessions) == 1 else call("say", number=0)
+
+    engine.script = script
+    config = make_config(server.url, drop_constant=False, groups=1, straggler_seconds=0.2)
+    async with playing(config, engine, renderer) as run:
+        ((group,),) = await collect(run, 1)
+    ends = sorted((r.status, r.trajectory.stopped) for r in group.rollouts if r.trajectory.stopped)
+    assert ends == [(RolloutStatus.TRUNCATED, "time_limit")]
+    assert len(group.scored) == 4
+    assert server.app.context.host.stats().running == 0
+
+
+async def test_a_straggler_that_cannot_be_closed_is_left_out_and_the_minimum_decides(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never_starts(*_: Any, **__: Any) -> Any:
+        await asyncio.Event().wait()
+
+    honest = ConnectedEnvironment.start
+    starts: list[int] = []
+
+    async def start(self: ConnectedEnvironment, *given: Any) -> Any:
+        starts.append(1)
+        return await (never_starts() if len(starts) % 4 == 0 else honest(self, *given))
+
+    monkeypatch.setattr(stragglers, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(ConnectedEnvironment, "start", start)
+    server = await serve(Saying)
+    for minimum in (3, 4):
+        starts.clear()
+        config = make_config(
+            server.url, drop_constant=False, groups=1, straggler_seconds=0.2, minimum_group=minimum, patience=2
+        )
+        async with playing(config, engine, renderer) as run:
+            run.sync(0)
+            if minimum == 3:
+                (group,), metrics = await run.collector.batch()
+                assert (len(group.scored), len(group.rollouts)) == (3, 4)
+                assert metrics["rollout/failed"] == 0.25
+                assert "waited for it too long" in str(
+                    [r.trajectory.failure.message for r in group.rollouts if r.trajectory.failure]
+                )
+            else:
+                with pytest.raises(RolloutError, match="fewer than 4 scored .*waited for it too long"):
+                    await run.collector.batch()
 
 
 async def test_constant_groups_are_dropped_and_others_played_in_their_place(

@@ -142,9 +142,12 @@ async def test_a_warm_up_that_was_stopped_goes_on_as_if_it_had_not(
     assert saved(halves) == [f"warm-up-{done:08d}"]
     seen.clear()
     with monkeypatch.context() as patch:
-        patch.setattr(
-            Worker, "imitate", lambda self, *arguments: (seen.append(arguments), imitate(self, *arguments))[1]
-        )
+
+        def record(self: Worker, *given: Any) -> dict[str, float]:
+            seen.append(given)
+            return imitate(self, *given)
+
+        patch.setattr(Worker, "imitate", record)
         await run(halves)
     assert len(seen) == 5 - done
     one, other = (metrics_of(config.output)[0] for config in (whole, halves))

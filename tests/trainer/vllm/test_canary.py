@@ -8,7 +8,7 @@ from aiohttp import web
 from stub_vllm import StubVllm
 
 from ludus.trainer.config import CanaryConfig
-from ludus.trainer.engines import canary
+from ludus.trainer.engines.canary import Canary
 from ludus.trainer.engines.vllm import VllmEngine
 from ludus.trainer.errors import CanaryError
 
@@ -24,26 +24,55 @@ def off_by(difference: float) -> Callable[[Sequence[int]], Awaitable[list[float]
     return learner
 
 
-async def check(engine: VllmEngine, difference: float, **settings: Any) -> float:
-    dtype = settings.pop("dtype", "float32")
+def canary(engine: VllmEngine, *, dtype: str = "float32", measured: float | None = None, **settings: Any) -> Canary:
     config = CanaryConfig(tokens=16, **settings)
-    return await canary.check(engine, off_by(difference), config, vocabulary=50, dtype=dtype, seed=3)
+    return Canary(engine, config, dtype=dtype, ids=[7, 8, 9, 10, 11], measured=measured)
 
 
-async def test_it_returns_the_mean_difference_and_stops_above_the_tolerance(connect: Connect) -> None:
+async def test_the_first_check_measures_what_the_later_ones_allow(connect: Connect) -> None:
+    checks = canary(await connect(StubVllm()), dtype="bfloat16")
+    assert checks.tolerance == 0.1
+    assert await checks.check(off_by(2e-2)) == pytest.approx(2e-2)
+    assert checks.tolerance == pytest.approx(8e-2)
+    assert await checks.check(off_by(5e-2)) == pytest.approx(5e-2)
+    assert checks.tolerance == pytest.approx(8e-2)  # only the first one counts
+    with pytest.raises(CanaryError, match=r"0\.09 nats .*the first check found 0\.02"):
+        await checks.check(off_by(9e-2))
+
+
+async def test_a_first_check_that_is_far_off_stops_the_run(connect: Connect) -> None:
     engine = await connect(StubVllm())
-    assert await check(engine, 5e-4) == pytest.approx(5e-4)
-    with pytest.raises(CanaryError, match=r"0\.002 nats"):
-        await check(engine, 2e-3)
-    assert await check(engine, 2e-3, dtype="bfloat16") == pytest.approx(2e-3)
+    with pytest.raises(CanaryError, match=r"0\.002 nats .*for the first check"):
+        await canary(engine).check(off_by(2e-3))
+    with pytest.raises(CanaryError, match=r"0\.2 nats"):
+        await canary(engine, dtype="bfloat16").check(off_by(0.2))
+
+
+async def test_what_is_exact_at_first_need_not_stay_exact_to_the_last_bit(connect: Connect) -> None:
+    checks = canary(await connect(StubVllm()))
+    assert await checks.check(off_by(0.0)) == 0
+    assert await checks.check(off_by(9e-5)) == pytest.approx(9e-5)
     with pytest.raises(CanaryError):
-        await check(engine, 5e-4, tolerance=1e-4)
+        await checks.check(off_by(2e-4))
+
+
+async def test_a_resumed_run_allows_what_its_first_check_found(connect: Connect) -> None:
+    engine = await connect(StubVllm())
+    with pytest.raises(CanaryError):
+        await canary(engine, measured=1e-5).check(off_by(5e-4))
+
+
+async def test_a_configured_tolerance_is_the_tolerance(connect: Connect) -> None:
+    engine = await connect(StubVllm())
+    assert await canary(engine, tolerance=0.5).check(off_by(0.4)) == pytest.approx(0.4)
+    with pytest.raises(CanaryError, match=r"engine\.canary\.tolerance\)"):
+        await canary(engine, tolerance=1e-4).check(off_by(5e-4))
 
 
 async def test_a_difference_that_is_not_a_number_stops_the_run(connect: Connect) -> None:
     engine = await connect(StubVllm())
     with pytest.raises(CanaryError, match="nan"):
-        await check(engine, float("nan"))
+        await canary(engine).check(off_by(float("nan")))
 
 
 async def test_one_wrong_server_of_several_is_found_and_named(connect: Connect) -> None:
@@ -56,17 +85,15 @@ async def test_one_wrong_server_of_several_is_found_and_named(connect: Connect) 
 
     wrong.on["/inference/v1/generate"] = stale
     with pytest.raises(CanaryError) as found:
-        await check(engine, 0.0)
+        await canary(engine).check(off_by(0.0))
     assert wrong.url in str(found.value)
     assert right.url not in str(found.value)
 
 
-async def test_the_probe_is_the_same_at_every_check(connect: Connect) -> None:
+async def test_the_probe_is_the_same_text_at_every_check(connect: Connect) -> None:
     stub = StubVllm()
-    engine = await connect(stub)
-    await check(engine, 0.0)
-    await check(engine, 0.0)
+    checks = canary(await connect(stub))
+    await checks.check(off_by(0.0))
+    await checks.check(off_by(0.0))
     first, second = stub.bodies("/inference/v1/generate")
-    assert first["token_ids"] == second["token_ids"]
-    assert len(set(first["token_ids"])) > 4
-    assert max(first["token_ids"]) < 50
+    assert first["token_ids"] == second["token_ids"] == ([7, 8, 9, 10, 11] * 4)[:16]

@@ -15,8 +15,8 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from ludus.trainer.config import CanaryConfig, LoraConfig, VllmEngineConfig
-from ludus.trainer.engines import canary
 from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
+from ludus.trainer.engines.canary import TEXT, Canary
 from ludus.trainer.engines.vllm import VllmEngine
 from ludus.trainer.errors import CanaryError, EngineError
 from ludus.trainer.tiny import make_tiny_model
@@ -121,7 +121,8 @@ def child(pid: int) -> int:
 
 
 async def check(engine: VllmEngine, learner: Learner) -> float:
-    return await canary.check(engine, learner.expected, CanaryConfig(), vocabulary=256, dtype="float32", seed=1)
+    canary = Canary(engine, CanaryConfig(), dtype="float32", ids=list(TEXT.encode()))
+    return await canary.check(learner.expected)
 
 
 async def test_sampled_tokens_have_the_probabilities_that_transformers_computes(

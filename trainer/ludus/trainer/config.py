@@ -134,9 +134,13 @@ class RolloutConfig(Section):
     """`stop` ends the episode as truncated. `keep_recent` drops the oldest turns, `summarise` lets the policy write a
     summary of them first; both go on in a new training sample, so every token is trained on as it was sampled."""
     turn_seconds: Seconds = 300.0
-    """Longest time for one turn of the policy; a longer one fails the episode."""
+    """Longest time for one turn of the policy; a longer one truncates the episode. Weight updates do not count."""
     episode_seconds: Seconds = 1800.0
-    """Longest time for an episode; afterwards it is truncated."""
+    """Longest time for an episode; afterwards it is truncated. Weight updates do not count."""
+    straggler_seconds: Seconds = 60.0
+    """How long a group waits for its last episodes once half of them are over, or twice as long as that half took if
+    that is more. Those that are still played then are truncated; those that cannot be closed are left out, and
+    `minimum_group` decides whether the group is used."""
     retries: Count = 2
     """Further episodes in the place of one that failed."""
     drop_constant: bool = True
@@ -203,7 +207,8 @@ class CanaryConfig(Section):
     tokens: Annotated[int, Field(ge=2)] = 64
     """Length of the probe."""
     tolerance: Rate | None = None
-    """Greatest mean difference of log-probabilities, in nats: 1e-3 for float32 and 5e-2 for bfloat16 when left out."""
+    """Greatest mean difference of log-probabilities, in nats. When left out it is four times what the first check of
+    the run finds (at least 1e-4 for float32 and 1e-2 for bfloat16), and that may be 1e-3 and 0.1 at most."""
 
 
 class EngineConfig(Section):

@@ -37,7 +37,7 @@ async def evaluate(engine: Engine, renderer: Renderer, source: TaskSource, confi
         TrainerError: a server is gone or refuses, or the engine fails.
     """
     chosen = config.evaluation
-    player = Player(engine, renderer, config.rollouts, source.places, temperature=chosen.temperature)
+    player = Player(engine, renderer, config.rollouts, source.places, temperature=chosen.temperature, wait_for_all=True)
     draws = [draw for environment in source.environments for draw in held_out(environment, chosen.split, chosen.tasks)]
 
     async def play(draw: Draw) -> RolloutGroup:

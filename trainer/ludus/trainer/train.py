@@ -16,8 +16,8 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from ludus.trainer.config import TrainConfig
-from ludus.trainer.engines import canary
 from ludus.trainer.engines.base import Engine, WeightUpdate
+from ludus.trainer.engines.canary import TEXT, Canary
 from ludus.trainer.errors import Interrupted, LearningError, TrainerError
 from ludus.trainer.evaluation import evaluate
 from ludus.trainer.learning.batch import make_batch
@@ -90,6 +90,7 @@ class Run:
     stop: StopRequest
     warm_up: WarmUp
     idle: IdleSteps
+    canary: Canary
     step: int = 0
     """Batches learned from, which is the version of the learner's weights."""
     evaluated: int = -1
@@ -179,14 +180,7 @@ class Run:
             shutil.rmtree(adapters / f"v{self.step - config.rollouts.staleness - 2}", ignore_errors=True)
         else:
             await self.engine.update_weights(WeightUpdate(self.step, await self.team.weights()))
-        difference = await canary.check(
-            self.engine,
-            functools.partial(self.team.do, "logprobs"),
-            config.engine.canary,
-            vocabulary=len(self.renderer.tokenizer),
-            dtype=config.model.dtype,
-            seed=config.seed,
-        )
+        difference = await self.canary.check(functools.partial(self.team.do, "logprobs"))
         return {"time/sync": time.perf_counter() - clock, "canary/difference": difference}
 
     def evaluation_due(self) -> bool:
@@ -209,7 +203,8 @@ class Run:
         """Write a checkpoint of the last whole batch, unless there is one."""
         if self.saved != self.progress:
             collected = self.collector.state(self.step)
-            state = {"step": self.step, "collector": collected, "warm_up": self.warm_up.state()}
+            canary = [self.config.engine.kind, self.config.model.dtype, self.canary.measured]
+            state = {"step": self.step, "collector": collected, "warm_up": self.warm_up.state(), "canary": canary}
             warming = self.warm_up.unfinished(self.config)
             await self.team.do("save", self.warm_up.steps if warming else self.step, state, warming)
             self.saved = self.progress
@@ -289,11 +284,16 @@ async def _open(config: TrainConfig, parallel: Parallel, stack: AsyncExitStack, 
     engine = await open_engine(config, parallel.device)
     stack.push_async_callback(engine.aclose)
     collector = Collector(config, engine, renderer, source)
-    warm_up = WarmUp()
+    warm_up, measured = WarmUp(), None
     if resumed is not None:
         collector.load_state(resumed["collector"])
         warm_up = WarmUp(**resumed["warm_up"])
-    run = Run(config, team, engine, renderer, source, log, collector, stop, warm_up, IdleSteps(config), step)
+        *how, measured = resumed["canary"]
+        measured = measured if how == [config.engine.kind, config.model.dtype] else None
+    canary = Canary(
+        engine, config.engine.canary, dtype=config.model.dtype, ids=renderer.encode(TEXT), measured=measured
+    )
+    run = Run(config, team, engine, renderer, source, log, collector, stop, warm_up, IdleSteps(config), canary, step)
     run.evaluated = log.evaluated
     run.saved = None if resumed is None else run.progress
     return run

@@ -22,10 +22,11 @@ from transformers import PreTrainedTokenizerBase
 
 from ludus.trainer.checkpoints import Checkpoints
 from ludus.trainer.config import TrainConfig
+from ludus.trainer.learning.checkpoint_names import require_checkpoint_names
 from ludus.trainer.learning.dpo import Pair, reference_sums, train_dpo
 from ludus.trainer.learning.learner import Learner
 from ludus.trainer.learning.losses import linear_objective, policy_objective
-from ludus.trainer.learning.model import load_model, load_tokenizer
+from ludus.trainer.learning.model import load_model, load_tokenizer, model_folder
 from ludus.trainer.learning.parallel import Parallel
 from ludus.trainer.samples import TrainBatch
 from ludus.trainer.stopping import leave_signals_to_the_first_rank
@@ -39,7 +40,10 @@ class Worker:
         random.seed(config.seed)
         self.config, self.parallel = config, parallel
         self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(config.model)
-        self.learner = Learner(config, load_model(config.model, parallel.device), parallel)
+        model = load_model(config.model, parallel.device)
+        if config.engine.kind == "vllm" and config.model.lora is None:
+            require_checkpoint_names(model, model_folder(config.model.path))
+        self.learner = Learner(config, model, parallel)
         self.checkpoints = Checkpoints(config.output / "checkpoints", config.checkpoints.keep)
         self._objective = policy_objective(config.loss)
         self._preferences: Iterator[dict[str, float]] = iter(())
@@ -70,7 +74,7 @@ class Worker:
 
     def weights(self) -> Iterator[tuple[str, Tensor]] | None:
         """The first rank gets an iterator, which it must exhaust; the others send their parts."""
-        tensors = self.learner.weights(self.learner.dtype)
+        tensors = self.learner.weights(self.learner.dtype, as_checkpoint=self.config.engine.kind == "vllm")
         if self.parallel.first:
             return tensors
         for _ in tensors:

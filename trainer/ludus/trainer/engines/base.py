@@ -9,6 +9,8 @@ from typing import Literal, Protocol
 
 import torch
 
+from ludus.trainer.engines.clock import PlayClock
+
 Finish = Literal["stop", "length"]
 """Why generation ended: the model gave a stop token (which is the last of the ids), or `max_tokens` was reached."""
 
@@ -43,7 +45,8 @@ class WeightUpdate:
 
     version: int
     tensors: Iterable[tuple[str, torch.Tensor]]
-    """Whole tensors under the names of the Hugging Face checkpoint, in the engine's dtype, adapters merged. When
+    """Whole tensors in the engine's dtype, adapters merged, under the names that the engine knows: the checkpoint's for
+    a server, those of transformers' model for one in this process. When
     `adapter` is set they are the adapter's own, for engines that can serve it."""
     adapter: Path | None = None
     """A folder with the LoRA adapter in PEFT's format, already written."""
@@ -55,6 +58,11 @@ class Engine(Protocol):
     @property
     def version(self) -> int:
         """The version of the weights it holds; -1 before the first `update_weights`."""
+        ...
+
+    @property
+    def clock(self) -> PlayClock:
+        """Stands still during `update_weights`, so that limits of time on what is sampled do not count it."""
         ...
 
     @property

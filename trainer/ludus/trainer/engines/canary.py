@@ -2,20 +2,44 @@
 
 Weights that did not arrive (a tied head left stale, an adapter not reloaded, a cache kept) show in no other way: the
 run goes on, and learns from the wrong ratios.
+
+How much two right ones differ depends on model, kernels and dtype, so it is measured: the first check of a run, where
+engine and learner hold the same loaded weights, must pass a generous limit, and the later ones a multiple of what it
+found. The tokens are ordinary text: on random ones every probability is tiny, and rounding hides what is looked for.
 """
 
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from itertools import cycle, islice
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from ludus.trainer.config import CanaryConfig
 from ludus.trainer.engines.base import Engine
 from ludus.trainer.errors import CanaryError
 
-TOLERANCES: Mapping[str, float] = {"float32": 1e-3, "bfloat16": 5e-2}
+TEXT: Final = """\
+A canary is a small bird. Miners took canaries down into the mine, because gas that a man does not smell makes a bird
+fall from its perch long before it harms him. As long as the bird sang, the air was good; when it fell silent, everybody
+left at once, and nobody asked first how much gas there was. The number 42 is 2 * 3 * 7, and
+{"name": "guess", "arguments": {"number": 21}} is half of it. So a test that runs after every change, and that fails
+loudly before anything else does, is called a canary as well.
+"""
+FACTOR: Final = 4.0
+"""How many times the difference of the first check later ones may be."""
+
+
+class Limits(NamedTuple):
+    """Mean differences of log-probabilities, in nats."""
+
+    first: float
+    """Allowed at the first check."""
+    least: float
+    """Allowed at every check, whatever the first one found."""
+
+
+LIMITS: Final[Mapping[str, Limits]] = {"float32": Limits(1e-3, 1e-4), "bfloat16": Limits(0.1, 1e-2)}
 
 
 @runtime_checkable
@@ -27,49 +51,71 @@ class ReplicatedEngine(Protocol):
         ...
 
 
-async def check(
-    engine: Engine,
-    expected: Callable[[Sequence[int]], Awaitable[list[float]]],
-    config: CanaryConfig,
-    *,
-    vocabulary: int,
-    dtype: str,
-    seed: int,
-) -> float:
-    """Compare the log-probabilities of one fixed random sequence.
+class Canary:
+    """The checks of a run.
 
     Args:
         engine: asked for all its replicas, if it has several.
-        expected: the learner's own log-probabilities of `ids[1:]`.
-        config: the length and the tolerance.
-        vocabulary: token ids are drawn from `range(vocabulary)`.
-        dtype: what the engine computes in; decides the tolerance where `config` does not.
-        seed: of the sequence: the same one at every check of a run.
-
-    Returns:
-        The mean absolute difference in nats, of the replica that is furthest off.
-
-    Raises:
-        CanaryError: the difference is greater than the tolerance, or not a number.
-        EngineError: the engine did not answer.
+        config: how many tokens, and the tolerance where it is not to be measured.
+        dtype: what the engine computes in.
+        ids: tokens of ordinary text (`TEXT`), at least two; repeated or cut to the configured number.
+        measured: the difference that the first check of the run found; None for a new run.
     """
-    draw = random.Random(seed)
-    ids = [draw.randrange(vocabulary) for _ in range(config.tokens)]
-    wanted = await expected(ids)
-    if isinstance(engine, ReplicatedEngine):
-        answers = await engine.replica_logprobs(ids)
-    else:
-        answers = {"the engine": await engine.logprobs(ids)}
-    tolerance = config.tolerance or TOLERANCES[dtype]
-    worst = 0.0
-    for name, logprobs in answers.items():
-        distance = sum(abs(a - b) for a, b in zip(logprobs, wanted, strict=True)) / len(wanted)
-        if not math.isfinite(distance) or distance > tolerance:
-            raise CanaryError(
-                f"after the update to version {engine.version}, {name} and the learner give the same "
-                f"{len(wanted)} tokens log-probabilities that differ by {distance:.3g} nats on average "
-                f"(allowed: {tolerance:.3g}, engine.canary.tolerance). The weights did not arrive as they were sent: "
-                f"tied embeddings, another dtype, an adapter not merged, or another model are the usual causes"
-            )
-        worst = max(worst, distance)
-    return worst
+
+    def __init__(
+        self, engine: Engine, config: CanaryConfig, *, dtype: str, ids: Sequence[int], measured: float | None = None
+    ) -> None:
+        self._engine = engine
+        self._config = config
+        self._limits = LIMITS[dtype]
+        self._ids = list(islice(cycle(ids), min(config.tokens, engine.context)))
+        self.measured = measured
+        """See the arguments; set by the first check."""
+
+    @property
+    def tolerance(self) -> float:
+        """The greatest mean difference that the next check allows."""
+        if self._config.tolerance is not None:
+            return self._config.tolerance
+        return self._limits.first if self.measured is None else max(self._limits.least, FACTOR * self.measured)
+
+    async def check(self, expected: Callable[[Sequence[int]], Awaitable[list[float]]]) -> float:
+        """Compare the log-probabilities that engine and learner give the text.
+
+        Args:
+            expected: the learner's own log-probabilities of `ids[1:]`.
+
+        Returns:
+            The mean absolute difference in nats, of the replica that is furthest off.
+
+        Raises:
+            CanaryError: the difference is greater than the tolerance, or not a number.
+            EngineError: the engine did not answer.
+        """
+        engine, wanted = self._engine, await expected(self._ids)
+        if isinstance(engine, ReplicatedEngine):
+            answers = await engine.replica_logprobs(self._ids)
+        else:
+            answers = {"the engine": await engine.logprobs(self._ids)}
+        worst = 0.0
+        for name, logprobs in answers.items():
+            distance = sum(abs(a - b) for a, b in zip(logprobs, wanted, strict=True)) / len(wanted)
+            if not math.isfinite(distance) or distance > self.tolerance:
+                raise CanaryError(self._blame(name, distance, len(wanted)))
+            worst = max(worst, distance)
+        self.measured = worst if self.measured is None else self.measured
+        return worst
+
+    def _blame(self, name: str, distance: float, tokens: int) -> str:
+        if self._config.tolerance is not None:
+            allowed = "engine.canary.tolerance"
+        elif self.measured is None:
+            allowed = "for the first check"
+        else:
+            allowed = f"after the first check found {self.measured:.3g}"
+        return (
+            f"after the update to version {self._engine.version}, {name} and the learner give the same {tokens} tokens "
+            f"log-probabilities that differ by {distance:.3g} nats on average (allowed: {self.tolerance:.3g}, {allowed})"
+            ". The weights did not arrive as they were sent: tied embeddings, another dtype, an adapter not merged, or "
+            "another model are the usual causes. If both are right, set engine.canary.tolerance"
+        )

@@ -27,14 +27,15 @@ from transformers.initialization import no_init_weights
 
 from ludus.trainer.config import TorchEngineConfig
 from ludus.trainer.engines.attention import NAME
-from ludus.trainer.engines.base import Engine, Generation, Sampling, WeightUpdate
+from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.batch import Answer, Batch, Ints, Request
+from ludus.trainer.engines.clock import PlayClock
 from ludus.trainer.errors import ConfigError, EngineError, ModelError
 
 _CLOSING_SECONDS: Final = 30.0
 
 
-class TorchEngine(Engine):
+class TorchEngine:
     """Samples in this process, in a thread of its own.
 
     Args:
@@ -67,6 +68,8 @@ class TorchEngine(Engine):
         self._batch = Batch(self._model, config, context)
         self._weights: dict[str, Tensor] = self._model.state_dict()  # Where the decoder has moved them.
         self._context = context
+        self.clock = PlayClock()
+        """See `Engine`."""
         self._inbox: deque[tuple[Callable[[], Any], asyncio.Future[Any] | None]] = deque()
         self._wake = threading.Event()
         self._closing = False
@@ -109,7 +112,8 @@ class TorchEngine(Engine):
 
     async def update_weights(self, update: WeightUpdate) -> None:
         """See `Engine`. `update.tensors` is read in the engine's thread."""
-        await self._call(lambda: self._load(update))
+        with self.clock.paused():
+            await self._call(lambda: self._load(update))
 
     async def forget(self, session: str) -> None:
         """See `Engine`."""

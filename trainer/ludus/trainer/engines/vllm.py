@@ -16,6 +16,7 @@ import torch
 
 from ludus.trainer.config import LoraConfig, VllmEngineConfig
 from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
+from ludus.trainer.engines.clock import PlayClock
 from ludus.trainer.engines.vllm_server import VllmProcess, VllmServer, free_port
 from ludus.trainer.engines.vllm_weights import (
     FileTransfer,
@@ -78,6 +79,8 @@ class VllmEngine:
         self._weights = weights
         self._context = context
         self._version = -1
+        self.clock = PlayClock()
+        """See `Engine.clock`."""
         self._homes: dict[str, Replica] = {}
         self._updating = asyncio.Lock()
         self._calls: set[asyncio.Future[Any]] = set()
@@ -183,8 +186,9 @@ class VllmEngine:
         async with self._updating:
             self._check()
             try:
-                async with asyncio.timeout(self._config.sync_seconds):
-                    await self._send(update)
+                with self.clock.paused():
+                    async with asyncio.timeout(self._config.sync_seconds):
+                        await self._send(update)
             except TimeoutError:
                 seconds = f"{self._config.sync_seconds:g} s (engine.vllm.sync_seconds)"
                 self._fail(f"the update to version {update.version} did not end within {seconds}")
@@ -227,9 +231,13 @@ class VllmEngine:
             "cache_salt": f"v{self._version}",
             **({"model": adapter} if adapter else {}),
         }
-        seconds = self._config.request_seconds
         posting = replica.server.post(
-            "/inference/v1/generate", body, seconds=seconds, headers=replica.headers, attempts=2
+            "/inference/v1/generate",
+            body,
+            seconds=self._config.request_seconds,
+            headers=replica.headers,
+            attempts=2,
+            limit=self.clock.limit,
         )
         answer: dict[str, Any] = await self._until_failure(posting)
         return answer

@@ -10,8 +10,8 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -28,6 +28,7 @@ trap 'wait $child' TERM
 wait $child
 """
 Headers = Mapping[str, str] | None
+Limit = Callable[[float | None], AbstractAsyncContextManager[asyncio.Timeout]]
 _STOP_SECONDS: Final = 20.0
 _LAST_WORDS: Final = 262_144
 _ERROR: Final = re.compile(r"(^|\] )[\w.]*(Error|Exception)\b")  # at the beginning of a line, or of what is logged
@@ -142,13 +143,15 @@ class VllmServer:
         seconds: float,
         headers: Headers = None,
         attempts: int = 1,
+        limit: Limit = asyncio.timeout,
     ) -> Any:
-        """The answer, decoded. With two `attempts` it is sent again when its connection was lost.
+        """The answer, decoded. With two `attempts` it is sent again when its connection was lost; `limit` makes the
+        time limit.
 
         Raises:
             EngineError: refused, gone, or not in time.
         """
-        return await self._decoded(path, await self._send("POST", path, seconds, body, headers, attempts))
+        return await self._decoded(path, await self._send("POST", path, seconds, body, headers, attempts, limit))
 
     async def has(self, path: str, *, seconds: float) -> bool:
         """Whether the POST route exists."""
@@ -194,9 +197,10 @@ class VllmServer:
         body: Any = None,
         headers: Headers = None,
         attempts: int = 1,
+        limit: Limit = asyncio.timeout,
     ) -> tuple[int, str]:
         try:
-            async with asyncio.timeout(seconds):
+            async with limit(seconds):
                 while True:
                     attempts -= 1
                     try:

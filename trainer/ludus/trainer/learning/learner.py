@@ -29,6 +29,7 @@ from ludus.trainer.config import OptimizerConfig, TrainConfig
 from ludus.trainer.errors import LearningError
 from ludus.trainer.learning.attention import Kind, Layout, choose
 from ludus.trainer.learning.batch import split_minibatches
+from ludus.trainer.learning.checkpoint_names import checkpoint_tensors
 from ludus.trainer.learning.logprobs import token_logprobs
 from ludus.trainer.learning.losses import Objective, Tokens, linear_objective
 from ludus.trainer.learning.model import export, save_adapter, without_adapters
@@ -276,14 +277,16 @@ class Learner:
         values: list[float] = self.logprobs([sample])[0].tolist()
         return values
 
-    def weights(self, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-        """Whole tensors under the names of the Hugging Face checkpoint, adapters merged, tied ones once.
+    def weights(self, dtype: torch.dtype, *, as_checkpoint: bool = False) -> Iterator[tuple[str, Tensor]]:
+        """Whole tensors, adapters merged, tied ones once: under the names that transformers' model has, or with
+        `as_checkpoint` as its checkpoint has them, which differ for a mixture of experts.
 
         Collective: every rank iterates to the end, in the same order. Some tensors are the parameters themselves: copy
         what is to outlive the next step.
         """
         bucket: list[tuple[str, Tensor]] = []
-        for name, tensor in self._named_weights(dtype):
+        named = self._named_weights(dtype)
+        for name, tensor in checkpoint_tensors(self.model, named) if as_checkpoint else named:
             bucket.append((name, tensor))
             if sum(t.nbytes for _, t in bucket) >= BUCKET_BYTES:
                 yield from self._gathered(bucket)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ludus.client.playing import Harness, failure_of, play
@@ -17,6 +19,7 @@ from ludus.protocol.lifecycle import is_truncated
 from ludus.trainer.config import RolloutConfig
 from ludus.trainer.errors import EngineError, TrainerError
 from ludus.trainer.rollouts.source import FIRST_PAUSE, LONGEST_PAUSE, Draw, derive_seed
+from ludus.trainer.rollouts.stragglers import EpisodeEnd, Stragglers
 from ludus.trainer.samples import Rollout, RolloutStatus, Sample
 from ludus.trainer.tokens.policy import TokenPolicy
 
@@ -34,6 +37,7 @@ class Player:
         config: limits and retries.
         places: one for each episode that may be open at one time.
         temperature: of sampling.
+        wait_for_all: whether a group waits for its last episodes however long they take, as an evaluation should.
     """
 
     def __init__(
@@ -44,16 +48,18 @@ class Player:
         places: asyncio.Semaphore,
         *,
         temperature: float = 1.0,
+        wait_for_all: bool = False,
     ) -> None:
         self._engine = engine
         self._renderer = renderer
         self._config = config
         self._places = places
         self._temperature = temperature
-        self._harness = Harness(config.max_turns, config.turn_seconds, config.episode_seconds)
+        self._straggler_seconds = math.inf if wait_for_all else config.straggler_seconds
+        self._harness = Harness(config.max_turns, config.turn_seconds, config.episode_seconds, slow_turn="truncate")
 
     async def group(self, draw: Draw, count: int) -> tuple[Rollout, ...]:
-        """Play `count` episodes of one task and seed at once.
+        """Play `count` episodes of one task and seed at once, and end those that keep the others waiting.
 
         Returns:
             The episodes in order, each after the failed attempts at it, which are data, too.
@@ -61,25 +67,35 @@ class Player:
         Raises:
             TrainerError: what would meet every episode: the server refuses or is gone, the engine fails.
         """
+        began = time.time()
+        stragglers = Stragglers(self._engine.clock, self._straggler_seconds)
         with single_error():
             async with asyncio.TaskGroup() as tasks:
-                seats = [tasks.create_task(self._attempts(draw, sample)) for sample in range(count)]
-        return tuple(rollout for seat in seats for rollout in seat.result())
+                seats = [tasks.create_task(self._attempts(draw, sample, stragglers)) for sample in range(count)]
+                await stragglers.wait(seats)
+        played: list[Rollout] = []
+        for sample, seat in enumerate(seats):
+            if seat.cancelled():
+                error = e.DeadlineExceeded("the other episodes of its group waited for it too long")
+                played.append(_rollout(_unplayed(draw, sample, began, error), (), 0, cut=False))
+            else:
+                played += seat.result()
+        return tuple(played)
 
-    async def _attempts(self, draw: Draw, sample: int) -> list[Rollout]:
+    async def _attempts(self, draw: Draw, sample: int, stragglers: Stragglers) -> list[Rollout]:
         """An episode, and another one in its place for each that failed."""
         played: list[Rollout] = []
         pause = FIRST_PAUSE
         while True:
             last = len(played) == self._config.retries
-            async with self._places:
-                played.append(await self._episode(draw, sample, len(played), last=last))
-            if last or played[-1].status is not RolloutStatus.FAILED:
+            async with self._places, stragglers.episode() as end:
+                played.append(await self._episode(draw, sample, len(played), end, last=last))
+            if last or stragglers.over or played[-1].status is not RolloutStatus.FAILED:
                 return played
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _episode(self, draw: Draw, sample: int, attempt: int, *, last: bool) -> Rollout:
+    async def _episode(self, draw: Draw, sample: int, attempt: int, end: EpisodeEnd, *, last: bool) -> Rollout:
         policy = TokenPolicy(
             self._engine,
             self._renderer,
@@ -90,7 +106,7 @@ class Player:
         )
         watched = _Watched(policy)
         try:
-            trajectory = await self._play(draw, sample, watched)
+            trajectory = await self._play(draw, sample, watched, replace(self._harness, limit=end.limit))
         finally:
             await policy.aclose()
         error = watched.error
@@ -100,30 +116,17 @@ class Player:
         trajectory = trajectory.model_copy(update={"attempts": attempt + 1, "failure": failure})
         return _rollout(trajectory, tuple(policy.samples), policy.parse_errors, cut=policy.cut)
 
-    async def _play(self, draw: Draw, sample: int, policy: _Watched) -> Trajectory:
+    async def _play(self, draw: Draw, sample: int, policy: _Watched, harness: Harness) -> Trajectory:
         environment, began = draw.environment, time.time()
         try:
             episode = await environment.start(draw.task, draw.seed)
-            trajectory = await play(
-                episode, policy, harness=self._harness, gradable=environment.info.gradable, sample=sample
-            )
+            trajectory = await play(episode, policy, harness=harness, gradable=environment.info.gradable, sample=sample)
             return trajectory.model_copy(update={"environment_version": environment.info.version})
         except e.LudusError as error:
             # An answer that the wire does not take is the policy's doing; other refusals would meet every episode.
             if not isinstance(error, e.InvalidParams | e.PayloadTooLarge):
                 environment.check(error)
-            return Trajectory(
-                environment=environment.info.name,
-                environment_version=environment.info.version,
-                split=draw.task.split,
-                task=draw.task,
-                sample=sample,
-                policy=policy.name,
-                seed=draw.seed,
-                started_at=began,
-                seconds=time.time() - began,
-                failure=failure_of(error),
-            )
+            return _unplayed(draw, sample, began, error)
 
 
 class _Watched:
@@ -141,6 +144,23 @@ class _Watched:
         except Exception as error:
             self.error = error
             raise
+
+
+def _unplayed(draw: Draw, sample: int, began: float, error: e.LudusError) -> Trajectory:
+    """The record of an episode that did not come about, or was left."""
+    info = draw.environment.info
+    return Trajectory(
+        environment=info.name,
+        environment_version=info.version,
+        split=draw.task.split,
+        task=draw.task,
+        sample=sample,
+        policy=_Watched.name,
+        seed=draw.seed,
+        started_at=began,
+        seconds=time.time() - began,
+        failure=failure_of(error),
+    )
 
 
 _TRUNCATING: Final = ("turn_limit", "time_limit", "context_limit")

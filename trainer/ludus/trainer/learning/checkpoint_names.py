@@ -1,0 +1,54 @@
+"""Weights under the names of their checkpoint, where transformers keeps them under others in memory.
+
+A mixture of experts, for instance, is one tensor per projection in memory (`experts.gate_up_proj`) and one per expert
+in the checkpoint (`experts.0.w1.weight`). Servers know the checkpoint's names only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+
+from safetensors import safe_open
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.core_model_loading import revert_weight_conversion
+
+from ludus.trainer.errors import ModelError
+
+_LAYER = re.compile(r".*\.\d+\.")
+
+
+def checkpoint_tensors(model: PreTrainedModel, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors under their checkpoint's names, as `save_pretrained` would write them.
+
+    Args:
+        model: whose they are, as `from_pretrained` made it.
+        tensors: under the names of its parameters. Those of one layer must follow one another; they are converted
+            together.
+    """
+    for _, some in groupby(tensors, key=lambda item: _layer(item[0])):
+        yield from revert_weight_conversion(model, dict(some)).items()
+
+
+def require_checkpoint_names(model: PreTrainedModel, folder: Path) -> None:
+    """Raise ModelError if `checkpoint_tensors` would give a name that the checkpoint in `folder` does not have."""
+    known: set[str] = set()
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, framework="pt") as file:
+            known.update(file.keys())
+    shapes = ((name, parameter.detach().to("meta")) for name, parameter in model.named_parameters())
+    strange = sorted({name for name, _ in checkpoint_tensors(model, shapes)} - known)
+    if strange:
+        raise ModelError(
+            f"{folder}: {len(strange)} weights of this {model.config.model_type} model, such as {strange[0]}, have no "
+            'such name in the checkpoint, so vLLM could not take them back. Use engine.kind = "torch", or '
+            'engine.vllm.sync = "lora" with model.lora'
+        )
+
+
+def _layer(name: str) -> str:
+    found = _LAYER.match(name)
+    return found[0] if found else name

@@ -1,0 +1,92 @@
+"""The last episodes of a group: how long the others wait for them, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from ludus.trainer.engines.clock import PlayClock
+
+SETTLE_SECONDS: Final = 30.0
+"""How long a straggler has for closing its episode and reading what it earned."""
+
+
+class EpisodeEnd:
+    """Makes the time limits of one episode, and can end it early in the same way.
+
+    Args:
+        clock: of the engine.
+    """
+
+    def __init__(self, clock: PlayClock) -> None:
+        self._clock = clock
+        self._whole: asyncio.Timeout | None = None
+
+    @asynccontextmanager
+    async def limit(self, seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
+        """Limit the time of the body; the first body is the whole episode, and those inside it are its turns."""
+        async with self._clock.limit(seconds) as limit:
+            self._whole = self._whole or limit
+            yield limit
+
+    def now(self) -> None:
+        """Let the episode's time be up."""
+        if self._whole is not None:
+            self._clock.end_now(self._whole)
+
+
+class Stragglers:
+    """Ends the last episodes of one group when they keep the others waiting.
+
+    Once half of the episodes are over, the rest may take `seconds` more, or twice as
+    long as that half took if that is more. An episode that is still being played then is truncated with what it has
+    earned; one that cannot even be closed, or has not begun, is left out.
+
+    Args:
+        clock: of the engine.
+        seconds: see above.
+    """
+
+    def __init__(self, clock: PlayClock, seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._playing: dict[asyncio.Task[Any] | None, EpisodeEnd] = {}
+        self.over = False
+        """Whether no further episode may begin."""
+
+    @asynccontextmanager
+    async def episode(self) -> AsyncIterator[EpisodeEnd]:
+        """Surround an episode; its time limits must come from what is given."""
+        task, end = asyncio.current_task(), EpisodeEnd(self._clock)
+        self._playing[task] = end
+        try:
+            yield end
+        finally:
+            del self._playing[task]
+
+    async def wait(self, seats: Sequence[asyncio.Task[Any]]) -> None:
+        """Return when all tasks are done or have been cancelled here."""
+        began, left = self._clock.seconds(), set(seats)
+        while 2 * len(left) > len(seats):
+            _, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+        if not left:
+            return
+        patience = max(self._seconds, 2 * (self._clock.seconds() - began))
+        try:
+            async with self._clock.limit(patience):
+                await asyncio.wait(left)
+        except TimeoutError:
+            await self._end([seat for seat in left if not seat.done()])
+
+    async def _end(self, late: Sequence[asyncio.Task[Any]]) -> None:
+        self.over = True
+        for seat in late:
+            if (end := self._playing.get(seat)) is not None:
+                end.now()
+            else:
+                seat.cancel()
+        _, left = await asyncio.wait(late, timeout=SETTLE_SECONDS)
+        for seat in left:
+            seat.cancel()
