@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -40,7 +40,11 @@ async def process(*command: str) -> AsyncIterator[asyncio.subprocess.Process]:
         yield child
     finally:
         if child.returncode is None:
+            ranks = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()  # in sessions of their own
             os.killpg(child.pid, signal.SIGKILL)
+            for rank in ranks:
+                with suppress(ProcessLookupError):
+                    os.kill(int(rank), signal.SIGKILL)
             await child.wait()
 
 

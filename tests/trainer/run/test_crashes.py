@@ -19,7 +19,7 @@ Launch = Callable[..., Awaitable[asyncio.subprocess.Process]]
 
 async def until(condition: Callable[[], bool], child: asyncio.subprocess.Process) -> None:
     """Wait for something that a run does; fail with its words when it ends before."""
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(270):
         while not condition():
             if child.returncode is not None:
                 assert child.stdout is not None
@@ -32,7 +32,7 @@ def steps_of(folder: Path) -> int:
 
 
 async def finish(child: asyncio.subprocess.Process) -> tuple[int, str]:
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(270):
         output, _ = await child.communicate()
     assert child.returncode is not None
     return child.returncode, output.decode()

@@ -115,7 +115,7 @@ class Canary:
             allowed = f"after the first check found {self.measured:.3g}"
         return (
             f"after the update to version {self._engine.version}, {name} and the learner give the same {tokens} tokens "
-            f"log-probabilities that differ by {distance:.3g} nats on average (allowed: {self.tolerance:.3g}, {allowed})"
-            ". The weights did not arrive as they were sent: tied embeddings, another dtype, an adapter not merged, or "
-            "another model are the usual causes. If both are right, set engine.canary.tolerance"
+            f"log-probabilities that differ by {distance:.3g} nats on average (allowed: {self.tolerance:.3g}, "
+            f"{allowed}). The weights did not arrive as they were sent: tied embeddings, another dtype, an adapter not "
+            "merged, or another model are the usual causes. If both are right, set engine.canary.tolerance"
         )
