@@ -8,11 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from ludus.client.trajectory import Trajectory
 from ludus.protocol.episodes import TaskRow
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.learning.batch import informative, make_batch, split_minibatches
+from ludus.trainer.learning.losses import sequence_log_ratio
+from ludus.trainer.learning.packing import pack
 from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus, Sample, TrainBatch, TrainSample
 
 TRAJECTORY = Trajectory(
@@ -299,3 +302,15 @@ def test_constant_groups_are_constant_whatever_the_advantages(baseline: str, sca
     config = configuration(advantages={"baseline": baseline, "scale": scale})
     assert not informative(group(rollout(1.0, sample(2)), rollout(1.0, sample(3))), config)
     assert informative(group(rollout(1.0, sample(2)), rollout(0.0, sample(3))), config)
+
+
+def test_an_episode_whose_context_was_rewritten_has_a_ratio_for_each_of_its_samples() -> None:
+    rewritten = rollout(1.0, sample(2), sample(3, first=1))
+    batch = make_batch([group(rewritten, rollout(0.0, sample(4)))], configuration(loss={"kind": "gspo"}))
+    assert [item.sequence for item in batch.samples] == [0, 0, 1]
+    (micro,) = pack(batch.samples, 1_000)
+    log_ratio = micro.sample.double()
+    counted = torch.ones_like(micro.sample, dtype=torch.bool)
+    ratios = sequence_log_ratio(log_ratio, counted, micro.sample)
+    assert len(set(ratios.tolist())) == 3
+    assert sorted(torch.bincount(micro.sample).tolist()) == [2, 3, 4]

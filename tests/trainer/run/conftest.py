@@ -25,6 +25,10 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_model(tmp_path_factory.mktemp("tiny"), hidden=32, layers=2, heads=2)
 
 
+def children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
 @asynccontextmanager
 async def process(*command: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """A child that is gone at the end, with all that it started."""
@@ -40,7 +44,7 @@ async def process(*command: str) -> AsyncIterator[asyncio.subprocess.Process]:
         yield child
     finally:
         if child.returncode is None:
-            ranks = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()  # in sessions of their own
+            ranks = children(child.pid)  # torchrun gives them sessions of their own
             os.killpg(child.pid, signal.SIGKILL)
             for rank in ranks:
                 with suppress(ProcessLookupError):

@@ -135,8 +135,8 @@ async def test_weights_that_do_not_arrive_stop_the_run(
     server = await serve(Even)
     honest = Learner.weights
 
-    def without_head(self: Learner, dtype: torch.dtype) -> object:
-        return ((name, tensor * (1.5 if "lm_head" in name else 1.0)) for name, tensor in honest(self, dtype))
+    def without_head(self: Learner, dtype: torch.dtype, **options: bool) -> object:
+        return ((name, tensor * (1.5 if "lm_head" in name else 1.0)) for name, tensor in honest(self, dtype, **options))
 
     monkeypatch.setattr(Learner, "weights", without_head)
     with pytest.raises(CanaryError, match="did not arrive"):
