@@ -77,7 +77,7 @@ def lifecycle_diagram() -> str:
 
 def end_reasons() -> str:
     """Why an episode may end, with the status it ends in."""
-    source = (ROOT / "protocol/ludus/protocol/lifecycle.py").read_text(encoding="utf-8")
+    source = (ROOT / "protocol/ludus/protocol/lifecycle.py").read_text(encoding="utf-8").partition("class EndReason")[2]
     lines = ["| end reason | status | what it says |", "|---|---|---|"]
     for reason in EndReason:
         event = EVENT_OF_REASON[reason]
