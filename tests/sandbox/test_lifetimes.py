@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from sandboxing import leftovers, opened, settings_of
 
 from ludus.server.sandbox import SandboxFailed
+from ludus.server.sandbox import box as boxes
 from ludus.server.sandbox.pool import PooledProvider
 
 Backend = tuple[str, PooledProvider]
@@ -42,7 +45,7 @@ async def settled() -> None:
 
 async def begun(task: asyncio.Task[object]) -> None:
     """Wait until a box's processes are there, while it is not yet ready."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not any(one.startswith("process") for one in leftovers()):
             await settled()
     assert not task.done()
@@ -70,6 +73,78 @@ async def test_a_start_that_is_itself_cancelled_ends_what_it_started(backend: Ba
         with pytest.raises(asyncio.CancelledError):
             await task
         assert leftovers() == []
+
+
+POINTS = {
+    "it connects": (asyncio, "open_unix_connection"),
+    "it waits for the first process": (boxes.BoxProcess, "_enter_group"),
+    "it waits for the program inside": (boxes.BoxProcess, "exchange"),
+}
+
+
+@contextmanager
+def held(monkeypatch: pytest.MonkeyPatch, point: str) -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
+    """Hold every start where it waits: an event for when it is there, and one that lets it go on."""
+    place, name = POINTS[point]
+    original, there, on = getattr(place, name), asyncio.Event(), asyncio.Event()
+
+    async def waiting(*values: object, **named: object) -> object:
+        there.set()
+        await on.wait()
+        return await original(*values, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place, name, waiting)
+        yield there, on
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_start_that_is_cancelled_where_it_waits_leaves_nothing(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    kind, provider = backend
+    with held(monkeypatch, point) as (there, _):
+        task: asyncio.Task[object] = asyncio.create_task(provider._start(settings_of(kind)))
+        await there.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert leftovers() == []
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_provider_that_closes_waits_for_the_boxes_that_start(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    kind, provider = backend
+    with held(monkeypatch, point) as (there, on):
+        starting: asyncio.Task[object] = asyncio.create_task(provider.create(settings_of(kind)))
+        await there.wait()
+        closing = asyncio.create_task(provider.aclose())
+        await settled()
+        assert not closing.done()
+        on.set()
+        await closing
+    assert leftovers() == []
+    with pytest.raises(SandboxFailed, match="closed"):
+        await starting
+
+
+@pytest.mark.parametrize("passes", [0, 1, 2, 3])
+async def test_a_box_whose_end_is_itself_cancelled_ends(backend: Backend, passes: int) -> None:
+    """As when the event loop ends just then: every task is cancelled, whether it has begun or not."""
+    kind, provider = backend
+    box = await provider.create(settings_of(kind))
+    before = asyncio.all_tasks()
+    closing = asyncio.create_task(box.aclose())
+    for _ in range(passes):
+        await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - before:
+        task.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    async with asyncio.timeout(60):
+        while any(one.startswith("process") for one in leftovers()):
+            await asyncio.to_thread(leftovers)  # the kernel ends them, and nothing here can be waited for any more
 
 
 async def test_a_box_that_starts_while_its_provider_closes_is_not_handed_out(backend: Backend) -> None:
@@ -117,3 +192,33 @@ async def test_a_server_out_of_descriptors_is_told_so_and_keeps_all_that_it_has(
         assert descriptors() == before
         assert leftovers() == []
     assert 2 < failed < 15
+
+
+async def test_a_container_whose_making_is_cancelled_is_removed(
+    engine_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine goes on making what was asked for, whoever waits."""
+    from ludus.server.sandbox.docker import LABEL
+    from ludus.server.sandbox.owner import OWNER
+
+    monkeypatch.setenv("DOCKER_HOST", engine_address)
+    provider: Any = await opened("docker")
+    api, asked, answer = provider._client.api, threading.Event(), threading.Event()
+    create = api.create_container
+
+    def slowly(*values: Any, **named: Any) -> Any:
+        made = create(*values, **named)
+        asked.set()
+        answer.wait(50)
+        return made
+
+    monkeypatch.setattr(api, "create_container", slowly)
+    starting: asyncio.Task[object] = asyncio.create_task(provider._start(settings_of("docker")))
+    assert await asyncio.to_thread(asked.wait, 50)
+    starting.cancel()
+    await settled()
+    answer.set()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert provider._client.containers.list(all=True, filters={"label": f"{LABEL}={OWNER}"}) == []
+    await provider.aclose()

@@ -204,7 +204,7 @@ async def test_connections_end_with_what_made_them(networked: Backend, ending: s
             "s.recv(9)\ns.set_inheritable(True)\nsubprocess.Popen(['sleep', '60'], close_fds=False)\n"  # fmt: skip
         waits = "" if ending == "the command ends" else "time.sleep(60)"
         running = asyncio.create_task(python(box, program + waits, a=target.port))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(50):
             await connected.wait()
             if ending == "the command is cancelled":
                 running.cancel()
@@ -215,19 +215,16 @@ async def test_connections_end_with_what_made_them(networked: Backend, ending: s
 
 
 async def test_a_flood_of_requests_leaves_the_server_answering(networked: Backend) -> None:
-    loop = asyncio.get_running_loop()
     async with origin(echo) as target:
-        box = await box_of(networked, f"127.0.0.1:{target.port}", limits=TIGHT.but(seconds=2, cpu_seconds=2))
+        box = await box_of(networked, f"127.0.0.1:{target.port}", limits=TIGHT.but(cpu_seconds=2))
+        other = await box_of(networked, f"127.0.0.1:{target.port}")
         program = (
             "while True:\n  try: proxied('CONNECT no.test:1 HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n')\n  except OSError: pass"
         )
         running = asyncio.create_task(python(box, program))
-        late = 0.0
-        while not running.done():
-            before = loop.time()
-            await asyncio.wait([running], timeout=0.02)
-            late = max(late, loop.time() - before - 0.02)
-        assert late < 0.5
+        for _ in range(5):
+            assert (await other.run(["true"])).ok
+        assert not running.done(), "others had their turn while it went on"
         result = await running
         assert result.limit in ("seconds", "cpu_seconds")
         assert sum(use.connections for use in result.refused) > 50

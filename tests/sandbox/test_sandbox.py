@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -187,7 +188,6 @@ async def test_tighter_limits_hold_for_one_command_and_looser_ones_do_not(any_ba
     box = await box_of(any_backend)
     short = await box.run(["sleep", "60"], limits=TIGHT.but(seconds=0.1))
     assert (short.limit, short.exit_code, short.signal) == ("seconds", None, signal.SIGKILL)
-    assert short.seconds < 2
     long = await box.run(["yes"], limits=TIGHT.but(output=100 * MIB))
     assert long.limit == "output"
     assert len(long.stdout) == TIGHT.output
@@ -198,19 +198,49 @@ async def test_what_a_command_used_is_told(any_backend: Backend) -> None:
     script = "import time; a = b'x' * 40_000_000; t = time.process_time()\nwhile time.process_time() < t + .2: pass"
     result = await box.run(["python3", "-c", script])
     assert result.ok
-    assert 0.2 <= result.cpu_seconds <= 2
+    assert 0.2 <= result.cpu_seconds <= TIGHT.cpu_seconds
     assert 40_000_000 <= result.peak_memory <= 96 * MIB
     assert result.seconds >= 0.2
 
 
 async def test_a_cancelled_command_ends_and_leaves_the_box_usable(any_backend: Backend) -> None:
     box = await box_of(any_backend)
-    task = asyncio.create_task(box.run(["sh", "-c", "echo begun > mark; sleep 60"]))
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.3):
-            await task
-    async with asyncio.timeout(5):
-        assert (await box.run(["cat", "mark"])).text == "begun\n"
+    known = f"{os.getpid()}.25"
+    task = asyncio.create_task(box.run(["sh", "-c", f"echo begun > mark; exec sleep {known}"]))
+    while not await asyncio.to_thread(runs, "sleep", known):
+        pass
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await box.run(["cat", "mark"])).text == "begun\n"
+    assert not runs("sleep", known)
+
+
+def runs(*argv: str) -> bool:
+    """Whether such a command runs in any box of this machine."""
+    for entry in Path("/proc").iterdir():
+        try:
+            if (entry / "cmdline").read_bytes() == b"".join(word.encode() + b"\0" for word in argv):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+ASYNCIO = """
+import asyncio
+async def main():
+    child = await asyncio.create_subprocess_exec("cat", stdin=-1, stdout=-1)
+    out, _ = await child.communicate(b"through")
+    print(out.decode(), await asyncio.to_thread(lambda: "a pipe"))
+asyncio.run(main())
+"""
+
+
+async def test_asyncio_works_where_there_is_no_network(any_backend: Backend) -> None:
+    box = await box_of(any_backend)
+    result = await box.run(["python3", "-c", ASYNCIO])
+    assert result.text == "through a pipe\n", result
 
 
 async def test_cancelling_a_command_that_waits_leaves_the_one_that_runs_alone(any_backend: Backend) -> None:

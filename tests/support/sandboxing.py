@@ -19,9 +19,9 @@ from ludus.server.sandbox.owner import OWNER
 MIB = 1024 * 1024
 
 TIGHT = Limits(
-    seconds=5, cpu_seconds=2, memory=96 * MIB, processes=24, file_size=8 * MIB, disk=24 * MIB, output=64 * 1024
+    seconds=30, cpu_seconds=4, memory=96 * MIB, processes=24, file_size=8 * MIB, disk=24 * MIB, output=64 * 1024
 )
-"""Small, so that attacks on them end soon."""
+"""Small, so that attacks on them end soon; except for `seconds`, which only a hang meets, on however slow a machine."""
 
 
 async def opened(kind: str) -> SandboxProvider:

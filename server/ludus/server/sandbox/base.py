@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ludus.server.sandbox.allowlist import Allowlist, proxy_variables
 from ludus.server.sandbox.doors import ADDRESS
+from ludus.server.sandbox.errors import SandboxFailed
 from ludus.server.sandbox.model import FileInfo, Limits, NetworkUse, RunResult, SandboxSettings, Snapshot
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ class Box(ABC):
         self._on_close = on_close
         self._turn = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
+        self._lost = False
+        """Whether a command took everything in the box down with it, so that it is to be rebuilt."""
+        self._rebuilding: asyncio.Task[None] | None = None
         self._way_out: WayOut | None = None
 
     @property
@@ -61,12 +65,23 @@ class Box(ABC):
         """Run one command; it is this box's turn."""
 
     @abstractmethod
+    async def _rebuild(self) -> None:
+        """Start everything in the box again, with the files that were saved.
+
+        Raises:
+            SandboxFailed: that cannot be done.
+        """
+
+    @abstractmethod
     def _stop(self) -> None:
         """End the command that runs, soon: nobody waits for it any more. Files may be finished."""
 
+    def _kill(self) -> None:
+        """Have everything in the box end, as far as that takes no waiting: an event loop that ends may not wait."""
+
     @abstractmethod
     async def _close(self) -> None:
-        """End everything in the box and remove it; called once."""
+        """End everything in the box and remove it; called once, or again where that was cancelled."""
 
     async def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", env: Mapping[str, str] | None = None, cwd: str = ".",
@@ -80,6 +95,31 @@ class Box(ABC):
         command = Command(list(map(str, argv)), stdin, variables, str(cwd), allowed)
         return await self._in_turn(lambda: self._run_watched(command))
 
+    async def _make_usable(self) -> None:
+        """Rebuild the box if its last command took it down; it is this box's turn.
+
+        Raises:
+            SandboxFailed: it cannot be rebuilt, or was closed.
+        """
+        if not self._lost or self._closing is not None:
+            return
+        self._rebuilding = asyncio.get_running_loop().create_task(self._rebuild())
+        try:
+            await self._rebuilding
+        except asyncio.CancelledError:
+            if self._closing is None:
+                raise
+            raise SandboxFailed("the sandbox is gone: it was closed") from None
+        except BaseException:
+            await self.aclose()
+            raise
+        self._lost = False
+
+    async def _move_way_out(self, listener: socket.socket) -> None:
+        """Let the programs of a rebuilt box through as those of the old one, with what is left of its traffic."""
+        assert self._way_out is not None
+        await self._way_out.move(listener)
+
     def _open_way_out(self, listener: socket.socket) -> None:
         """Let the box's programs through to the hosts of its allowlist, from a socket in its own network."""
         from ludus.server.sandbox.egress import WayOut  # few environments want one
@@ -88,6 +128,7 @@ class Box(ABC):
 
     async def _run_watched(self, command: Command) -> RunResult:
         """Run one command, with its way out open meanwhile."""
+        await self._make_usable()
         way_out = self._way_out
         if way_out is None or self._closing is not None:
             return await self._run(command)
@@ -163,12 +204,16 @@ class Box(ABC):
 
     async def aclose(self) -> None:
         """See `Sandbox.aclose`."""
-        if self._closing is None:
+        if self._closing is None or self._closing.cancelled():
+            self._kill()
             self._closing = asyncio.get_running_loop().create_task(self._close_once())
         await asyncio.shield(self._closing)
 
     async def _close_once(self) -> None:
         try:
+            if self._rebuilding is not None:
+                self._rebuilding.cancel()
+                await asyncio.gather(self._rebuilding, return_exceptions=True)
             if self._way_out is not None:
                 await self._way_out.aclose()
             await self._close()

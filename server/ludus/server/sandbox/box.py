@@ -11,13 +11,13 @@ import socket
 import struct
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from ludus.server.sandbox import doors
+from ludus.server.sandbox import doors, rescue
 from ludus.server.sandbox.base import Box, Command
 from ludus.server.sandbox.cgroups import Group
 from ludus.server.sandbox.errors import SandboxFailed, SandboxFileError
@@ -27,8 +27,12 @@ from ludus.server.sandbox.owner import OWNER
 _INSIDE: Final = Path(__file__).with_name("inside")
 _HEAD: Final = struct.Struct("!II")
 _START_SECONDS: Final = 30.0
-_GRACE_SECONDS: Final = 10.0
-"""How long a box may take beyond what a command is allowed."""
+_OVERTIME_SECONDS: Final = 2.0
+"""How much later than the program inside the server's own clock ends a command, and the box with it."""
+_CLEAN_UP_SECONDS: Final = 10.0
+"""How long the program inside may take to end a command's processes where no namespace holds them together."""
+_END_SECONDS: Final = 60.0
+"""How long the kernel may take to end what was killed."""
 _FILE_SECONDS: Final = 60.0
 
 _PACKAGE: Final = "ludus.server.sandbox.inside"
@@ -92,10 +96,16 @@ class BoxProcess:
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self._process: subprocess.Popen[bytes] | None = None
+        self._pid = -1
+        """The box's first process, where it has a namespace of its own."""
         self._outer = -1
         """A descriptor of the process that was started."""
         self._first = -1
         """A descriptor of the box's first process: with it ends everything in the box."""
+        self._control: socket.socket | None = None
+        self._home = -1
+        """A descriptor of the work directory, through which its files can be saved when its processes are gone."""
+        self._forced = False
         self._said = -1
         """Where what the started process writes about its failure can be read."""
         self._until_started = ExitStack()
@@ -117,6 +127,7 @@ class BoxProcess:
             SandboxFailed: it could not be started; the message has its own words.
         """
         launch = self._launch
+        self._control = control
         try:
             try:
                 process = self._process = self._spawn(theirs.fileno())
@@ -134,10 +145,15 @@ class BoxProcess:
                 raise SandboxFailed(f"a sandbox could not be closed in: {reply['error']}")
             if launch.door is not None:
                 self._listener = doors.receive(launch.door)
+            if self._pid > 0:
+                self._home = rescue.open_home(self._pid, launch.config["home"])
             self._until_started.close()
         except BaseException as error:
             said = self._give_up(control)
-            await self.end()
+            try:
+                await self.end()
+            finally:
+                self.release()
             if isinstance(error, OSError | EOFError | ValueError):
                 why = said or error or type(error).__name__
                 raise SandboxFailed(f"a sandbox could not be started: {why}") from None
@@ -151,7 +167,7 @@ class BoxProcess:
     async def _enter_group(self, pid: int) -> None:
         launch = self._launch
         if launch.info >= 0:
-            pid = await _child_pid(launch.info)
+            self._pid = pid = await _child_pid(launch.info)
         self._first = os.pidfd_open(pid)
         if launch.group is not None:
             launch.group.add(pid)
@@ -193,8 +209,20 @@ class BoxProcess:
         """Whether it runs and was not told to end."""
         return self._ending is None and self._process is not None and self._process.poll() is None
 
-    async def exchange(self, asked: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
+    @property
+    def isolated(self) -> bool:
+        """Whether no command can do anything to the program inside."""
+        return bool(self._launch.config["alone"])
+
+    async def exchange(
+        self, asked: dict[str, Any], blob: bytes, on_begin: Callable[[], None] | None = None
+    ) -> tuple[dict[str, Any], bytes]:
         """Ask and wait for the reply.
+
+        Args:
+            asked: the request.
+            blob: the bytes that belong to it.
+            on_begin: called when the command that was asked for has begun.
 
         Raises:
             EOFError: the box ended.
@@ -210,7 +238,9 @@ class BoxProcess:
                 pieces.append(await self._reader.readexactly(blob_size))
                 if "more" not in reply:
                     return reply, b"".join(pieces)
-        except (asyncio.IncompleteReadError, ConnectionError):
+                if on_begin is not None and "began" in reply:
+                    on_begin()
+        except (asyncio.IncompleteReadError, ConnectionError, ValueError):
             raise EOFError("it ended unexpectedly") from None
 
     def cancel(self) -> None:
@@ -230,11 +260,42 @@ class BoxProcess:
         group = self._launch.group
         return (0, 0) if group is None else group.broken()
 
-    async def end(self) -> None:
-        """End every process of the box, and come back when none is left; repeats wait for the first."""
-        if self._ending is None:
+    async def end(self, *, force: bool = False) -> None:
+        """End every process of the box, and come back when none is left; repeats wait for the first.
+
+        They are killed at once: a caller that is cancelled, or an event loop that ends, leaves none behind.
+
+        Args:
+            force: do not trust the program inside to end the others, where no namespace holds them together.
+        """
+        if self._ending is None or self._ending.cancelled():
+            self._forced = force
+            self.kill()
             self._ending = asyncio.get_running_loop().create_task(self._end())
         await asyncio.shield(self._ending)
+
+    def kill(self) -> None:
+        """Have all processes end that this server can reach by now; `end` waits for them."""
+        if self._process is None:
+            return
+        if self._first >= 0 and self.isolated:
+            _signal(self._first, signal.SIGKILL)
+        elif self._first >= 0 and self._control is not None:
+            with suppress(OSError):  # the program inside ends the others, then itself, when its socket is closed
+                self._control.shutdown(socket.SHUT_RDWR)
+        else:
+            self._process.kill()
+
+    async def save_files(self, disk: int) -> Snapshot | None:
+        """Copy the files of a box whose processes were ended; None where they cannot be copied, or need not be."""
+        folder, self._home = self._home, -1
+        return None if folder < 0 else await asyncio.to_thread(rescue.save_files, folder, disk)
+
+    def release(self) -> None:
+        """Let go of the files."""
+        folder, self._home = self._home, -1
+        if folder >= 0:
+            os.close(folder)
 
     async def _end(self) -> None:
         try:
@@ -244,7 +305,8 @@ class BoxProcess:
                 await self._end_processes(self._process)
         finally:
             self._until_started.close()
-            for descriptor in (self._outer, self._first):
+            outer, first, self._outer, self._first = self._outer, self._first, -1, -1
+            for descriptor in (outer, first):
                 if descriptor >= 0:
                     os.close(descriptor)
             if self._listener is not None:
@@ -253,16 +315,14 @@ class BoxProcess:
                 await self._launch.group.remove()
 
     async def _end_processes(self, process: subprocess.Popen[bytes]) -> None:
-        if self._first >= 0:
-            # Without a namespace of its own, the program inside cleans up when its socket closes.
-            if self._launch.config["alone"]:
-                _signal(self._first, signal.SIGKILL)
-            await _ended(self._first)
-        else:
+        if self._first >= 0 and self.isolated:
+            await _ended(self._first, _END_SECONDS)
+        elif self._first >= 0 and (self._forced or not await _ended(self._first, _CLEAN_UP_SECONDS)):
+            first = process.pid if process.returncode is None else None
+            await asyncio.to_thread(rescue.end_tree, first, self._launch.config["home"])
+        if process.returncode is None and self._outer >= 0 and not await _ended(self._outer, _CLEAN_UP_SECONDS):
             process.kill()
-        if process.poll() is None and self._outer >= 0 and not await _ended(self._outer):
-            process.kill()
-            await _ended(self._outer)
+            await _ended(self._outer, _END_SECONDS)
         process.wait()
 
 
@@ -300,10 +360,10 @@ async def _child_pid(info: int) -> int:
         text += part
 
 
-async def _ended(pidfd: int) -> bool:
+async def _ended(pidfd: int, seconds: float) -> bool:
     """Wait until a process has ended, within bounds; whether it has."""
     try:
-        async with asyncio.timeout(_GRACE_SECONDS):
+        async with asyncio.timeout(seconds):
             await _readable(pidfd)
     except TimeoutError:
         return False
@@ -321,47 +381,89 @@ async def _readable(descriptor: int) -> None:
 
 
 class RunnerBox(Box):
-    """A box whose program inside does everything."""
+    """A box whose program inside does everything.
+
+    Args:
+        process: the running box.
+        settings, env, another, on_close: see `Box`.
+        restart: starts another such process, for when a command takes this one down.
+    """
 
     def __init__(
         self, process: BoxProcess, settings: SandboxSettings, env: Mapping[str, str],
         another: Callable[[SandboxSettings], Awaitable[Box]], on_close: Callable[[Box], None],
+        restart: Callable[[], Awaitable[BoxProcess]],
     ) -> None:  # fmt: skip
         super().__init__(settings, env, another, on_close)
         self._process = process
+        self._restart = restart
+        self._unwanted = False
         if (listener := process.listener()) is not None:
             self._open_way_out(listener)
 
     @property
     def alive(self) -> bool:
         """See `Box.alive`."""
-        return self._process.alive
+        return self._closing is None and (self._lost or self._process.alive)
 
     def _stop(self) -> None:
+        self._unwanted = True
         self._process.cancel()
 
+    async def _make_usable(self) -> None:
+        self._unwanted = False
+        await super()._make_usable()
+
+    async def _rebuild(self) -> None:
+        files = await self._process.save_files(self.limits.disk)
+        self._process = await self._restart()
+        if (listener := self._process.listener()) is not None:
+            await self._move_way_out(listener)
+        if files is not None:
+            try:
+                async with asyncio.timeout(_FILE_SECONDS):
+                    reply, _ = await self._process.exchange({"op": "restore"}, files.data)
+            except (TimeoutError, EOFError) as error:
+                raise SandboxFailed(f"the sandbox could not be rebuilt: {error or 'it does not answer'}") from None
+            if "failed" in reply:
+                raise SandboxFailed(f"the sandbox could not be rebuilt: {reply['failed']}")
+
     async def _run(self, command: Command) -> RunResult:
-        allowed = command.limits
+        if self._unwanted:
+            raise SandboxFailed("the command was cancelled before it began")
+        process, loop = self._process, asyncio.get_running_loop()
+        before, asked_at = process.broken(), loop.time()
+        clock, begun_at = asyncio.timeout(_START_SECONDS), None
+
+        def begin() -> None:
+            nonlocal begun_at
+            begun_at = loop.time()
+            clock.reschedule(begun_at + command.limits.seconds + _OVERTIME_SECONDS)
+
+        limit: LimitName | None
         asked = {
-            "op": "run", "argv": command.argv, "cwd": command.cwd, "env": command.env, "limits": allowed.model_dump(),
+            "op": "run", "argv": command.argv, "cwd": command.cwd, "env": command.env,
+            "limits": command.limits.model_dump(),
         }  # fmt: skip
-        before = self._process.broken()
-        began = asyncio.get_running_loop().time()
-        ended: LimitName
         try:
-            async with asyncio.timeout(allowed.seconds + _GRACE_SECONDS):
-                reply, output = await self._process.exchange(asked, command.stdin)
-            return _result(reply, output, before, self._process.broken())
+            async with clock:
+                reply, output = await process.exchange(asked, command.stdin, begin)
+            return _result(reply, output, before, process.broken())
         except TimeoutError:
-            ended, peak = "seconds", 0
+            limit, why = "seconds", "it does not answer"
         except EOFError as error:
-            if self._process.broken()[0] == before[0]:
-                await self.aclose()
-                raise SandboxFailed(f"the sandbox is gone: {error}") from None
-            ended, peak = "memory", allowed.memory
-        await self.aclose()
-        took = asyncio.get_running_loop().time() - began
-        return RunResult(b"", b"", None, signal.SIGKILL, ended, took, 0.0, peak, True, True)
+            limit, why = "memory" if process.broken()[0] > before[0] else None, str(error)
+        # Nothing that a command does reaches the program inside an isolated box, but that memory runs out. Elsewhere
+        # commands can stop and kill it, later ones included.
+        caused = limit == "memory" or not process.isolated or (limit == "seconds" and begun_at is not None)
+        if self._closing is not None or not caused:
+            await self.aclose()
+            raise SandboxFailed(f"the sandbox is gone: {why}")
+        await process.end(force=True)
+        self._lost = True
+        took = loop.time() - (asked_at if begun_at is None else begun_at)
+        peak = command.limits.memory if limit == "memory" else 0
+        return RunResult(b"", b"", None, signal.SIGKILL, limit, took, 0.0, peak, True, True, rebuilt=True)
 
     async def _ask(self, asked: dict[str, Any], blob: bytes = b"") -> tuple[dict[str, Any], bytes]:
         reply, data = await self._in_turn(lambda: self._exchange(asked, blob))
@@ -369,6 +471,7 @@ class RunnerBox(Box):
         return reply, data
 
     async def _exchange(self, asked: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
+        await self._make_usable()
         try:
             async with asyncio.timeout(_FILE_SECONDS):
                 return await self._process.exchange(asked, blob)
@@ -397,8 +500,12 @@ class RunnerBox(Box):
         """See `Sandbox.restore`."""
         await self._ask({"op": "restore"}, snapshot.data)
 
+    def _kill(self) -> None:
+        self._process.kill()
+
     async def _close(self) -> None:
         await self._process.end()
+        self._process.release()
 
 
 def _check(reply: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ import socket
 import sys
 import sysconfig
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -115,6 +116,11 @@ class Bubblewrap(PooledProvider):
         await check_shown(settings)
 
     async def _start(self, settings: SandboxSettings) -> RunnerBox:
+        process = await self._start_process(settings)
+        another = partial(self._start_process, settings)
+        return RunnerBox(process, settings, _environment(), self.create, self._pool.forget, another)
+
+    async def _start_process(self, settings: SandboxSettings) -> BoxProcess:
         try:
             with ExitStack() as opened:
                 control, theirs = _pair(opened)
@@ -125,13 +131,12 @@ class Bubblewrap(PooledProvider):
             raise SandboxFailed(f"a sandbox could not be started: {error}") from None
         process = BoxProcess(launch)
         await process.start(control, theirs)
-        return RunnerBox(process, settings, _environment(), self.create, self._pool.forget)
+        return process
 
     def _launch(
         self, settings: SandboxSettings, control: int, door: socket.socket | None, inner: socket.socket | None,
         opened: ExitStack,
     ) -> Launch:  # fmt: skip
-        limits = settings.limits
         user = _UNUSED_USERS + secrets.randbits(27) if self._root else 1000
         info_read, info_write = _pipe(opened)
         users = _prefilled(opened, f"root:x:0:0::/:/bin/sh\nbox:x:{user}:{user}::{HOME}:/bin/sh\n")
@@ -146,14 +151,15 @@ class Bubblewrap(PooledProvider):
             "--dir", HOME, "--dir", "/tmp", "--remount-ro", "/", "--chdir", "/", "--info-fd", str(info_write),
             "--", *inside_argv(_python(), control),
         ]  # fmt: skip
-        config = _config(limits, user, counted=self._groups is not None)
+        config = _config(settings, user, counted=self._groups is not None)
         config |= {"door": -1 if inner is None else inner.fileno(), "address": (doors.HOST, doors.PORT)}
         handed = (info_write, users, groups, hosts, *(() if inner is None else (inner.detach(),)))
         group = self._groups.new() if self._groups is not None else None
         return Launch(argv, config, handed, info_read, group, door)
 
 
-def _config(limits: Limits, user: int, *, counted: bool) -> dict[str, Any]:
+def _config(settings: SandboxSettings, user: int, *, counted: bool) -> dict[str, Any]:
+    limits, network = settings.limits, bool(settings.network)
     return {
         "alone": True,
         "home": HOME,
@@ -163,7 +169,7 @@ def _config(limits: Limits, user: int, *, counted: bool) -> dict[str, Any]:
         # One more than allowed, so that a command is seen to break the limit; and the program inside.
         "tasks": limits.processes + 2,
         "files": _open_files(limits, counted=counted),
-        "filter": filters.assemble(counted=counted, own_user=os.geteuid() == 0).hex(),
+        "filter": filters.assemble(counted=counted, own_user=os.geteuid() == 0, network=network).hex(),
         "counted": counted,
         "meter": -1,
         # Only a backstop: what is resident is watched. Each thread's stack and heap reserve much and use little.

@@ -20,6 +20,7 @@ _ROOT: Final = Path("/sys/fs/cgroup")
 _NEEDED: Final = ("memory", "pids")
 _TIME: Final = "cpuacct"
 _REMOVALS: Final = 400
+_TCP_SHARE: Final = 4
 
 
 class Group:
@@ -42,7 +43,14 @@ class Group:
         else:
             self._write(self._memory / "memory.limit_in_bytes", memory)
             self._write(self._memory / "memory.memsw.limit_in_bytes", memory, optional=True)
+            self.bound_tcp(memory)
         self._write(self._pids / "pids.max", processes)
+
+    def bound_tcp(self, memory: int) -> None:
+        """Bound the buffers of TCP, which version 1 counts apart from the rest of `memory`."""
+        if self._version == 1:
+            share = memory // _TCP_SHARE
+            self._write(self._memory / "memory.kmem.tcp.limit_in_bytes", share, optional=True)
 
     def add(self, pid: int) -> None:
         """Put a process into it, and with it all it will start."""
@@ -132,6 +140,10 @@ class Meter:
             seconds = _number(cpu / "cpuacct.usage") / 1e9
             used = _number(memory / "memory.usage_in_bytes") - _counter(memory / "memory.stat", "total_cache")
         return Usage(seconds, max(0, used), _number(self._places["pids"] / "pids.current"))
+
+    def bound_tcp(self, memory: int) -> None:
+        """See `Group.bound_tcp`."""
+        self._group.bound_tcp(memory)
 
     def broken(self) -> tuple[int, int]:
         """See `Group.broken`."""

@@ -7,55 +7,46 @@ for its input's first line, which tells it what to become; the command then begi
 from __future__ import annotations
 
 import asyncio
-import io
-import shlex
+import os
 import signal
 import socket
-import stat
 import struct
-import tarfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, TypeVar
 
 import docker.errors
 import requests.exceptions
 
+from ludus.server.sandbox import rescue
+from ludus.server.sandbox import shell_scripts as scripts
 from ludus.server.sandbox.base import Box, Command
 from ludus.server.sandbox.cgroups import Meter, Usage, is_in_group
+from ludus.server.sandbox.container_files import ContainerFiles
 from ludus.server.sandbox.doors import Rendezvous, step_in
 from ludus.server.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnsupported
-from ludus.server.sandbox.inside.files import MAX_ENTRIES
-from ludus.server.sandbox.model import FileInfo, LimitName, Limits, RunResult, SandboxSettings, Snapshot
+from ludus.server.sandbox.model import LimitName, Limits, RunResult, SandboxSettings
 
-HOME: Final = "/box"
+T = TypeVar("T")
 
 _ENVIRONMENT: Final = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": HOME, "TMPDIR": "/tmp",
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": scripts.HOME, "TMPDIR": "/tmp",
     "LANG": "C.UTF-8",
 }  # fmt: skip
-_WAITING: Final = "N='\n'; echo; IFS= read -r line && eval \"$line\""
 _READY: Final = b"\1\0\0\0\0\0\0\1\n"
-_END_ALL: Final = "kill -9 -1"
-_IS_FULL: Final = f"stat -f -c '%a %d' {HOME} /tmp | grep -qE '^0 | 0$'"
 _DISK_FULL: Final = b"\0ludus: disk full\0"
 _LARGE_FILE: Final = b"\0ludus: large file\0"
 _NO_DIRECTORY: Final = b"\0ludus: no such directory\0"
 _RENDEZVOUS_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.1
 _END_SECONDS: Final = 5.0
-_BESIDE: Final = 2
-"""Tasks that are not the command's: the first process, and the shell above it."""
 _EXIT_LOOKS: Final = 400
 _GRACE_SECONDS: Final = 20.0
 _START_SECONDS: Final = 60.0
 """For the first shell; an engine on a machine that is out of breath has taken more than twenty."""
 _ERRORS: Final = (docker.errors.DockerException, requests.exceptions.RequestException, OSError)
-_FILE_ERRORS: Final = {
-    61: "leads through a link", 62: "is not a plain file", 64: "is not a directory",
-}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -92,22 +83,27 @@ class _Output:
             self.full.set()
 
 
-class ContainerBox(Box):
+class ContainerBox(ContainerFiles):
     """A box whose commands the engine starts."""
 
     def __init__(
         self, api: Any, settings: SandboxSettings, user: int,
         another: Callable[[SandboxSettings], Awaitable[Box]], on_close: Callable[[Box], None],
+        restart: Callable[[ContainerBox], Awaitable[None]],
     ) -> None:  # fmt: skip
         super().__init__(settings, _ENVIRONMENT, another, on_close)
         self._api = api
-        self._user = user
+        self.user = user
+        self._restart = restart
         self._id = ""
         self._input: Any = None
         self._meter: Meter | None = None
         self._next: asyncio.Task[_Shell] | None = None
         self._stopped = asyncio.Event()
-        self._lost = False
+        self._home = -1
+        """A descriptor of the work directory, through which its files can be saved when the container is gone."""
+        self._over = False
+        """Whether it is closed: threads that a cancelled start left behind see to it that nothing stays."""
 
     async def start(self, create: Callable[[], str], rendezvous: Rendezvous | None) -> None:
         """Start the container, and a first shell in it; where it is to have a way out, with that.
@@ -115,19 +111,35 @@ class ContainerBox(Box):
         Raises:
             SandboxUnsupported: the way out cannot be made.
         """
-        self._id = await asyncio.to_thread(create)
-        await asyncio.to_thread(self._begin)
+        await _to_thread(self._begin, create)
         if self.settings.network:
-            self._open_way_out(await asyncio.to_thread(self._door, rendezvous))
+            listener = await _to_thread(self._door, rendezvous)
+            if self._way_out is None:
+                self._open_way_out(listener)
+            else:
+                await self._move_way_out(listener)
         self._next = asyncio.create_task(asyncio.to_thread(self._open_shell))
         await asyncio.shield(self._next)
 
-    def _begin(self) -> None:
-        # Attached before it starts: its input must never be without us.
-        self._input = self._api.attach_socket(self._id, params={"stdin": 1, "stream": 1})
-        self._api.start(self._id)
-        # The engine's own figures take it a second; the kernel's are there at once where the engine is on this machine.
-        self._meter = Meter.of(self._api.inspect_container(self._id)["State"]["Pid"], self._id)
+    def _begin(self, create: Callable[[], str]) -> None:
+        """Create and start the container, in a thread that goes on when its caller is cancelled."""
+        self._id = create()
+        try:
+            # Attached before it starts: its input must never be without us.
+            self._input = self._api.attach_socket(self._id, params={"stdin": 1, "stream": 1})
+            self._api.start(self._id)
+            process = self._api.inspect_container(self._id)["State"]["Pid"]
+            # The engine's own figures take it a second; the kernel's are there at once where the engine is on this
+            # machine.
+            self._meter = Meter.of(process, self._id)
+            if self.settings.network and self._meter is not None:
+                self._meter.bound_tcp(self.limits.memory)
+            if is_in_group(process, self._id):
+                self._home = rescue.open_home(process, scripts.HOME)
+        finally:
+            if self._over:
+                self._remove()
+                self._let_go()
 
     def _door(self, rendezvous: Rendezvous | None) -> socket.socket:
         """A listening socket in the container's network."""
@@ -154,12 +166,12 @@ class ContainerBox(Box):
             ) from None
 
     def _output_of(self, argv: list[str]) -> str:
-        made = self._api.exec_create(self._id, argv, user=f"{self._user}:{self._user}")
+        made = self._api.exec_create(self._id, argv, user=f"{self.user}:{self.user}")
         return bytes(self._api.exec_start(made["Id"])).decode("utf-8", "replace")
 
     def _open_shell(self) -> _Shell:
         """Start a shell, and wait until it waits."""
-        shell = self._execute(_WAITING)
+        shell = self._execute(scripts.WAIT)
         try:
             shell.socket.settimeout(_START_SECONDS)
             said = shell.early
@@ -174,7 +186,7 @@ class ContainerBox(Box):
         return shell
 
     def _execute(self, script: str) -> _Shell:
-        made = self._api.exec_create(self._id, ["/bin/sh", "-c", script], stdin=True, user=f"{self._user}:{self._user}")
+        made = self._api.exec_create(self._id, ["/bin/sh", "-c", script], stdin=True, user=f"{self.user}:{self.user}")
         stream = self._api.exec_start(made["Id"], socket=True)
         raw = getattr(stream, "_sock", stream)
         raw.setblocking(False)
@@ -183,7 +195,7 @@ class ContainerBox(Box):
     @property
     def alive(self) -> bool:
         """See `Box.alive`."""
-        return self._closing is None and not self._lost
+        return self._closing is None
 
     # ── running ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -195,14 +207,15 @@ class ContainerBox(Box):
             return RunResult(b"", b"embedded null byte\n", 126, None, None, 0.0, 0.0, 0)
         words = [*(f"{name}={value}" for name, value in command.env.items()), *command.argv]
         line = (
-            f"chmod 700 {HOME}; cd -P -- {_quoted(command.cwd)} 2>/dev/null && "
-            f"case $PWD/ in {HOME}/*) ;; *) false;; esac || {{ {_say(_NO_DIRECTORY)}; exit 125; }}; "
-            f"full=; {_IS_FULL} && full=1; "
-            f"({_limits(command.limits)}; "
-            f"exec env -i {' '.join(map(_quoted, words))}); code=$?; "
-            f"if [ $code = {128 + signal.SIGXFSZ} ] && {_has_largest(command.limits)}; then {_say(_LARGE_FILE)}; "
-            f'elif [ $code != 0 ] && [ -z "$full" ] && {_IS_FULL}; then {_say(_DISK_FULL)}; fi; '
-            f"{_END_ALL} 2>/dev/null; exit $code"
+            f"chmod 700 {scripts.HOME}; cd -P -- {scripts.quoted(command.cwd)} 2>/dev/null && "
+            f"case $PWD/ in {scripts.HOME}/*) ;; *) false;; esac || {{ {scripts.say(_NO_DIRECTORY)}; exit 125; }}; "
+            f"full=; {scripts.IS_FULL} && full=1; "
+            f"({scripts.limits(command.limits)}; {scripts.FIRST_TO_GO}; "
+            f"exec env -i {' '.join(map(scripts.quoted, words))}); code=$?; "
+            f"if [ $code = {128 + signal.SIGXFSZ} ] && {scripts.has_largest(command.limits)}; "
+            f"then {scripts.say(_LARGE_FILE)}; "
+            f'elif [ $code != 0 ] && [ -z "$full" ] && {scripts.IS_FULL}; then {scripts.say(_DISK_FULL)}; fi; '
+            f"{scripts.END_ALL} 2>/dev/null; exit $code"
         )
         result = await self._line(line, command.stdin, command.limits)
         if result.exit_code == 125 and result.stderr == _NO_DIRECTORY:
@@ -215,18 +228,26 @@ class ContainerBox(Box):
     async def _line(self, line: str, stdin: bytes, allowed: Limits) -> RunResult:
         """Have the shell that waits carry a line out; it is this box's turn."""
         self._stopped.clear()
+        began = time.monotonic()
         try:
             return await self._carry_out(line, stdin, allowed)
         except (*_ERRORS, EOFError) as error:
-            self._lost = True
-            await self.aclose()
-            raise SandboxFailed(f"the sandbox is gone: {error or type(error).__name__}") from None
+            why = error
+        if self._closing is None and await asyncio.to_thread(self._ran_out_of_memory):
+            await self._lose()
+            took = time.monotonic() - began
+            return RunResult(
+                b"", b"", None, signal.SIGKILL, "memory", took, 0.0, allowed.memory, True, True, rebuilt=True
+            )
+        await self.aclose()
+        raise SandboxFailed(f"the sandbox is gone: {why or type(why).__name__}")
 
     async def _carry_out(self, line: str, stdin: bytes, allowed: Limits) -> RunResult:
         if not self.alive or self._next is None:
             raise EOFError("it has been closed")
         shell = await self._next
         self._next = None
+        self._bury()  # what the last command left, and the shell has ended
         output = _Output(allowed.output)
         before, met = self._usage(), self._met()
         began = time.monotonic()
@@ -241,13 +262,13 @@ class ContainerBox(Box):
             shell.close()
         if code is not None and code > 128 and limit is None:
             await self._end_all()  # what ended may have been the shell, before it could end the rest
-        after = self._usage()
+        after = usage if self._lost else self._usage()
         if limit is None and code != 0:
             limit = _met_quietly(met, met_now, allowed)
         if not self._lost:
             self._bury()
             self._next = asyncio.create_task(asyncio.to_thread(self._open_shell))
-        return _result(output, code, limit, took, before, usage, after, allowed)
+        return replace(_result(output, code, limit, took, before, usage, after, allowed), rebuilt=self._lost)
 
     async def _attend(
         self, shell: _Shell, line: str, stdin: bytes, allowed: Limits, output: _Output, before: Usage
@@ -283,8 +304,9 @@ class ContainerBox(Box):
                     break
             if limit is not None:
                 await self._end_all()
-                async with asyncio.timeout(_GRACE_SECONDS):
-                    await reading
+                await asyncio.wait((reading,), timeout=_GRACE_SECONDS)
+                if not reading.done():  # something in the container still holds the output
+                    await self._lose()
         finally:
             for task in (feeding, reading, stopped, full):
                 task.cancel()
@@ -293,20 +315,65 @@ class ContainerBox(Box):
 
     async def _end_all(self) -> None:
         """End every process but the first; if that cannot be done, end the container."""
+        deadline = time.monotonic() + _END_SECONDS
+        while not await self._kill_all():
+            # Where memory has run out, what is to end the rest may be ended itself.
+            if time.monotonic() >= deadline or not await asyncio.to_thread(self._runs):
+                await self._lose()
+                return
+
+    async def _kill_all(self) -> bool:
+        """Have a shell inside end every process but the first; whether it did."""
         try:
-            shell = await asyncio.to_thread(self._execute, _END_ALL)
+            shell = await asyncio.to_thread(self._execute, scripts.END_ALL)
             try:
                 async with asyncio.timeout(_END_SECONDS):
-                    said = _Output(1 << 16)
-                    await _read(shell.socket, said)
+                    await _read(shell.socket, _Output(1 << 16))
             finally:
                 shell.close()
-            if await asyncio.to_thread(self._exit_code, shell.id) in (0, 1):  # 1: there was nothing to end
-                return
-        except TimeoutError:
-            pass
+            return await asyncio.to_thread(self._exit_code, shell.id) in (0, 1)  # 1: there was nothing to end
+        except _ERRORS:
+            return False
+
+    async def _lose(self) -> None:
+        """End the container with all that is in it; it is made again when it is used next."""
         self._lost = True
         await asyncio.to_thread(self._remove)
+        await self._close_next()
+
+    def _runs(self) -> bool:
+        """Whether the engine answers and the container runs.
+
+        Raises:
+            docker.errors.DockerException, requests.exceptions.RequestException: the engine does not answer.
+        """
+        try:
+            return bool(self._api.inspect_container(self._id)["State"]["Running"])
+        except docker.errors.NotFound:
+            return False
+
+    def _ran_out_of_memory(self) -> bool:
+        """Whether the container has ended, and had run out of memory: commands can end its first process only so."""
+        try:
+            if self._runs():
+                return False
+            about = {"container": self._id, "event": "oom"}
+            return any(self._api.events(since=1, until=time.time(), filters=about))
+        except _ERRORS:
+            return False
+
+    async def _rebuild(self) -> None:
+        folder, self._home = self._home, -1
+        limits = self.limits.but(seconds=60.0)
+        try:
+            files = None if folder < 0 else await asyncio.to_thread(rescue.save_files, folder, self.limits.disk)
+            self._let_go()
+            await self._restart(self)
+            self._lost = False
+            if files is not None:
+                await self._carry_out(f"{scripts.no_links('.')}; {scripts.UNPACK}", files.data, limits)
+        except (*_ERRORS, EOFError) as error:
+            raise SandboxFailed(f"the sandbox could not be rebuilt: {error or type(error).__name__}") from None
 
     def _exit_code(self, shell: str) -> int | None:
         """How a shell ended; its output ends a moment before it does."""
@@ -327,94 +394,31 @@ class ContainerBox(Box):
     def _met(self) -> tuple[int, int, int]:
         return (0, 0, 0) if self._meter is None else (*self._meter.broken(), self._meter.most_tasks())
 
-    # ── files ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def _script(
-        self,
-        path: str,
-        script: str,
-        stdin: bytes = b"",
-        output: int = 1 << 16,
-        too_large: str = "is larger than allowed",
-    ) -> bytes:
-        allowed = self.limits.but(seconds=60.0, output=output)
-        result = await self._in_turn(lambda: self._line(script, stdin, allowed))
-        if result.limit == "output":
-            raise SandboxFileError(f"{path!r} {too_large}")
-        if result.exit_code == 63:
-            raise SandboxFileError(f"{path!r} has {int(result.stderr):,} bytes, more than allowed")
-        if result.exit_code != 0:
-            why = _FILE_ERRORS.get(result.exit_code or 0) or result.stderr.decode("utf-8", "replace").strip()
-            raise SandboxFileError(f"{path!r} {why or result.ending}")
-        return result.stdout
-
-    async def read(self, path: str, *, limit: int = 16 * 1024 * 1024) -> bytes:
-        """See `Sandbox.read`."""
-        name = _quoted("./" + "/".join(_parts(path)))
-        script = (
-            f"{_no_links(path)}; [ -e {name} ] || {{ echo does not exist >&2; exit 1; }}; [ -f {name} ] || exit 62; "
-            f"size=$(stat -c %s {name}); [ $size -le {limit} ] || {{ echo $size >&2; exit 63; }}; exec cat {name}"
-        )
-        return await self._script(path, script, output=limit + 1024)
-
-    async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
-        """See `Sandbox.write`."""
-        parts = _parts(path)
-        if not parts:
-            raise SandboxFileError(f"{path!r} is a directory")
-        name, folder = _quoted("./" + "/".join(parts)), _quoted("./" + "/".join(parts[:-1]))
-        mode = "755" if executable else "644"
-        script = (
-            f"umask 022; {_no_links(path, last=False)}; mkdir -p {folder} && "
-            f"if [ -L {name} ]; then rm {name}; fi && [ ! -d {name} ] && "
-            f"head -c {len(data)} > {folder}/.ludus-new && chmod {mode} {folder}/.ludus-new && "
-            f"exec mv -f {folder}/.ludus-new {name}"
-        )
-        await self._script(path, script, data)
-
-    async def list(self, path: str = ".") -> tuple[FileInfo, ...]:
-        """See `Sandbox.list`."""
-        name = _quoted("./" + "/".join(_parts(path)))
-        script = (
-            f"{_no_links(path)}; [ -d {name} ] || exit 64; cd {name} && "
-            "find . -mindepth 1 -maxdepth 1 -print0 && echo && "
-            "find . -mindepth 1 -maxdepth 1 -exec stat -c '%f %s' {} +"
-        )
-        text = await self._script(path, script, output=8 * 1024 * 1024)
-        names, _, about = text.rpartition(b"\0")
-        # Both go through the directory in its own order, and nothing changes it in between.
-        entries = map(_file_info, names.split(b"\0") if about.strip() else (), about.split(b"\n")[1:])
-        found = sorted(entries, key=lambda one: one.name)
-        if len(found) > MAX_ENTRIES:
-            raise SandboxFileError(f"{path!r} has more than {MAX_ENTRIES:,} entries")
-        return tuple(found)
-
-    async def snapshot(self) -> Snapshot:
-        """See `Sandbox.snapshot`."""
-        room = self.limits.disk + self.limits.inodes * 1024
-        script = (
-            "find . -type d ! -perm -500 -exec chmod u+rx {} \\; ; find . -type f ! -perm -400 -exec chmod u+r {} +; "
-            "exec tar cf - ."
-        )
-        data = await self._script("the files", script, output=room, too_large="are larger than the limit on disk")
-        return Snapshot(await asyncio.to_thread(_only_files, data, self.limits.disk))
-
-    async def restore(self, snapshot: Snapshot) -> None:
-        """See `Sandbox.restore`."""
-        await self._script("the files", f"{_CLEAR}; exec tar xof -", snapshot.data)
-
     # ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _close(self) -> None:
+        self._over = True
+        await self._close_next()
+        if self._id:
+            await asyncio.to_thread(self._remove)
+        self._let_go()
+
+    async def _close_next(self) -> None:
+        """Close the shell that waits. Not before it is there: the SDK would lose the connection that it asked on."""
         if self._next is not None:
-            # Not removed while a shell is on its way: the SDK would lose the connection that it asked for it on.
             (shell,) = await asyncio.gather(self._next, return_exceptions=True)
             if isinstance(shell, _Shell):
                 shell.close()
-        if self._id:
-            await asyncio.to_thread(self._remove)
+            self._next = None
+
+    def _let_go(self) -> None:
+        """Close what is held of the container."""
+        folder, self._home = self._home, -1
+        if folder >= 0:
+            os.close(folder)
         if self._input is not None:
             _shut(self._input)
+            self._input = None
 
     def _remove(self) -> None:
         try:
@@ -424,6 +428,16 @@ class ContainerBox(Box):
         except docker.errors.APIError as error:
             if error.status_code != 409:  # it is being removed already, by itself
                 raise
+
+
+async def _to_thread(work: Callable[..., T], *values: Any) -> T:
+    """Carry work out in a thread; a caller that is cancelled waits until it has ended, so that it can be undone."""
+    task = asyncio.create_task(asyncio.to_thread(work, *values))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait((task,), timeout=_START_SECONDS)
+        raise
 
 
 def _buffered(stream: Any) -> bytes:
@@ -472,7 +486,7 @@ async def _read(connection: socket.socket, output: _Output) -> None:
 def _broken(usage: Usage, before: Usage, allowed: Limits) -> LimitName | None:
     if usage.memory > allowed.memory:
         return "memory"
-    if usage.tasks > allowed.processes + _BESIDE:
+    if usage.tasks > allowed.processes + scripts.BESIDE:
         return "processes"
     return "cpu_seconds" if usage.cpu - before.cpu > allowed.cpu_seconds else None
 
@@ -485,7 +499,7 @@ def _met_quietly(before: tuple[int, int, int], after: tuple[int, int, int], allo
     """
     if after[0] > before[0]:
         return "memory"
-    crowded = before[2] < allowed.processes + _BESIDE + 1 <= after[2]
+    crowded = before[2] < allowed.processes + scripts.BESIDE + 1 <= after[2]
     return "processes" if after[1] > before[1] or crowded else None
 
 
@@ -510,78 +524,3 @@ def _result(
         bytes(output.parts[1]), errors.removesuffix(_LARGE_FILE), code if number is None else None, number, limit, took,
         max(0.0, after.cpu - before.cpu), max(usage.memory, after.memory), 1 in output.cut, 2 in output.cut,
     )  # fmt: skip
-
-
-def _limits(allowed: Limits) -> str:
-    """The shell's own limits. That on processes is below the container's, so that a shell to end them still starts."""
-    processes = allowed.processes + _BESIDE
-    return (
-        f"ulimit -t {int(allowed.cpu_seconds) + 1}; ulimit -f {allowed.file_size // 512}; "
-        f"{{ ulimit -u {processes} || ulimit -p {processes}; }} 2>/dev/null"
-    )
-
-
-def _has_largest(allowed: Limits) -> str:
-    """Shell code that finds a file of the largest size that the shell's limit allows."""
-    largest = allowed.file_size // 512 * 512
-    return f"find {HOME} /tmp -type f -size +{largest - 1}c 2>/dev/null | grep -q ."
-
-
-def _say(mark: bytes) -> str:
-    """Shell code that adds a mark to the errors."""
-    return f"printf '{mark.decode().replace(chr(0), chr(92) + '0')}' >&2"
-
-
-def _quoted(word: str) -> str:
-    """A word for the shell on one line: line ends come from the variable N."""
-    return '"$N"'.join(shlex.quote(part) for part in word.split("\n"))
-
-
-def _parts(path: str) -> list[str]:
-    parts = [part for part in path.split("/") if part not in ("", ".")]
-    if path.startswith("/") or ".." in parts or "\0" in path:
-        raise SandboxFileError(f"{path!r} is not a path below the work directory")
-    return parts
-
-
-def _no_links(path: str, *, last: bool = True) -> str:
-    """Shell code that refuses a path with links in it. Nothing else runs in the box meanwhile, so it stays true."""
-    parts = _parts(path)
-    steps = ["./" + "/".join(parts[: end + 1]) for end in range(len(parts) if last else len(parts) - 1)]
-    checks = [f"[ ! -L {_quoted(step)} ] || exit 61" for step in steps]
-    return "; ".join([f"chmod 700 {HOME}", f"cd {HOME}", *checks])
-
-
-_CLEAR: Final = (
-    'n=0; while [ -n "$(ls -A)" ] && [ $n -lt 1000 ]; do n=$((n+1)); '
-    "find . -maxdepth 100 -type d ! -perm -700 -exec chmod 700 {} \\; ; "
-    'find . -mindepth 100 -maxdepth 100 -type d -exec sh -c \'mv "$1" "$(mktemp -d ./.ludus-XXXXXX)"\' sh {} \\; ; '
-    "find . -mindepth 1 -maxdepth 1 -exec rm -rf {} +; done"
-)
-"""Empties a directory, a hundred levels at a time: what lies deeper is moved up, as `rm` can go only so deep."""
-
-
-def _file_info(name: bytes, about: bytes) -> FileInfo:
-    mode_text, size = about.split()
-    mode = int(mode_text, 16)
-    kinds: dict[int, Literal["file", "directory", "link", "other"]] = {
-        stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link",
-    }  # fmt: skip
-    kind = kinds.get(stat.S_IFMT(mode), "other")
-    text = name.removeprefix(b"./").decode("utf-8", "surrogateescape")
-    return FileInfo(text, kind, int(size), kind == "file" and bool(mode & 0o100))
-
-
-def _only_files(data: bytes, room: int) -> bytes:
-    """The archive without pipes, sockets and devices, and with directories that can be written to by who unpacks it."""
-    kept = io.BytesIO()
-    with tarfile.open(fileobj=io.BytesIO(data)) as source, tarfile.open(fileobj=kept, mode="w") as target:
-        for member in source:
-            if member.isfile() or member.isdir() or member.issym() or member.islnk():
-                room -= member.size
-                if room < 0:
-                    raise SandboxFileError("the files are larger than the limit on disk")
-                if member.isdir():
-                    member.mode |= 0o700
-                target.addfile(member, source.extractfile(member) if member.isfile() else None)
-    return kept.getvalue()

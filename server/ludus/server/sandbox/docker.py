@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 import tempfile
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,12 +24,13 @@ import docker.utils
 import requests.exceptions
 
 from ludus.server.sandbox import filters
-from ludus.server.sandbox.container import HOME, ContainerBox
+from ludus.server.sandbox.container import ContainerBox
 from ludus.server.sandbox.doors import Rendezvous
 from ludus.server.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
 from ludus.server.sandbox.model import SandboxSettings
 from ludus.server.sandbox.owner import OWNER, is_alive, remove_left_behind
 from ludus.server.sandbox.pool import PooledProvider, check_shown
+from ludus.server.sandbox.shell_scripts import HOME
 
 LABEL: Final = "dev.ludus.owner"
 """The label that says which server a container belongs to."""
@@ -42,7 +43,11 @@ _WAIT: Final = "while read -r _; do (:) & wait $!; done"
 """The first process: it waits for its input to end, and for every line buries the dead that have come to it."""
 
 
-_SECURITY: Final = ["no-new-privileges", *([f"seccomp={json.dumps(filters.profile())}"] if filters.supported() else [])]
+@cache
+def _security(network: bool) -> list[str]:
+    """Options of every container, the system-call filter among them where this machine's architecture has one."""
+    profile = [f"seccomp={json.dumps(filters.profile(network=network))}"] if filters.supported() else []
+    return ["no-new-privileges", *profile]
 
 
 class Docker(PooledProvider):
@@ -113,21 +118,26 @@ class Docker(PooledProvider):
 
     async def _start(self, settings: SandboxSettings) -> ContainerBox:
         user = _UNUSED_USERS + secrets.randbits(27)
-        rendezvous = None
-        box = ContainerBox(self._client.api, settings, user, self.create, self._pool.forget)
+        box = ContainerBox(self._client.api, settings, user, self.create, self._pool.forget, self._start_container)
         try:
-            if settings.network and not self._steps_in:
-                rendezvous = Rendezvous(tempfile.mkdtemp(prefix=f"{OWNER}-"))
-            await box.start(partial(self._container, settings, user, rendezvous), rendezvous)
+            await self._start_container(box)
         except BaseException as error:
             await box.aclose()
             if isinstance(error, docker.errors.DockerException | requests.exceptions.RequestException | OSError):
                 raise SandboxFailed(f"a container could not be started: {error}") from None
             raise
+        return box
+
+    async def _start_container(self, box: ContainerBox) -> None:
+        """Start a container for a new box, or another one for a box whose container is gone."""
+        rendezvous = None
+        try:
+            if box.settings.network and not self._steps_in:
+                rendezvous = Rendezvous(tempfile.mkdtemp(prefix=f"{OWNER}-"))
+            await box.start(partial(self._container, box.settings, box.user, rendezvous), rendezvous)
         finally:
             if rendezvous is not None:
                 rendezvous.close()
-        return box
 
     def _container(self, settings: SandboxSettings, user: int, rendezvous: Rendezvous | None) -> str:
         """Create a container whose commands are to run as `user`; its id.
@@ -150,11 +160,13 @@ def _confinement(api: Any, settings: SandboxSettings, user: int, rendezvous: Ren
         shown.append(f"{rendezvous.path}:{Rendezvous.SEEN}:ro")
     ulimits = {
         "nofile": 1024, "core": 0, "nproc": limits.processes + 16, "fsize": limits.file_size, "memlock": 65536,
+        "msgqueue": 0,
     }  # fmt: skip
     files = f"nr_inodes={limits.inodes},mode=0700,uid={user},gid={user},nosuid,nodev,exec"
     memory = limits.memory + limits.disk  # files are in memory, and counted with it
     return api.create_host_config(
-        network_mode="none", read_only=True, cap_drop=["ALL"], security_opt=_SECURITY, auto_remove=True,
+        network_mode="none", read_only=True, cap_drop=["ALL"], auto_remove=True,
+        security_opt=_security(bool(settings.network)),
         mem_limit=memory, memswap_limit=memory, pids_limit=limits.processes + _HEADROOM,
         ulimits=[docker.types.Ulimit(name=name, soft=value, hard=value) for name, value in ulimits.items()],
         tmpfs={HOME: f"size={limits.disk},{files}", "/tmp": f"size={limits.disk // 4},{files}"},

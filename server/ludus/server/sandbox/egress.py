@@ -120,6 +120,12 @@ class WayOut:
         await self.finish()
         self._listener.close()
 
+    async def move(self, listener: socket.socket) -> None:
+        """Listen to another socket instead: that of the same box, rebuilt."""
+        await self.aclose()
+        listener.setblocking(False)
+        self._listener = listener
+
     # ── connections ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _listen(self) -> None:

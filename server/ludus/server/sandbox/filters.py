@@ -39,7 +39,7 @@ _ABSENT: Final[dict[str, tuple[int, int]]] = {
     # Programs do without, and there is only so much of it for the whole machine.
     "io_setup": (206, 0),
     # It would outlive the command that made it.
-    "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190),
+    "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180),
 }  # fmt: skip
 _UNCOUNTED: Final[dict[str, tuple[int, int]]] = {
     # Memory that belongs to no process's resident set, which is all that is counted where there are no cgroups.
@@ -49,6 +49,32 @@ _SHARED_USER: Final[dict[str, tuple[int, int]]] = {
     # A user has few of them, whoever's box they are in.
     "inotify_init": (253, -1), "inotify_init1": (294, 26),
 }  # fmt: skip
+_NETWORK: Final[dict[str, tuple[int, int]]] = {
+    # What the kernel holds for TCP and UDP is outside the limit on memory, in control groups of version 1 and in
+    # containers. `socketpair` stays, whose buffers are counted: asyncio needs it.
+    "socket": (41, 198),
+}
+_TARGET_FIRST: Final[dict[str, tuple[int, int]]] = {
+    # A box's first process enforces its limits and has the same user, so it could be starved.
+    "sched_setparam": (142, 118), "sched_setscheduler": (144, 119), "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+}  # fmt: skip
+_TARGET_SECOND: Final[dict[str, tuple[int, int, int]]] = {
+    # name: (x86-64, arm64, the first argument that means all processes of a user)
+    "setpriority": (141, 140, 2),
+    "ioprio_set": (251, 30, 3),
+}
+_FIRST_PROCESS: Final = 1
+_FCNTL: Final = (72, 25)
+_F_SETSIG: Final = 10
+"""It has the kernel send any signal to any process of the same user, the first one included."""
+_MAP_HUGETLB, _MFD_HUGETLB = 0x40000, 0x4
+"""Huge pages are the whole machine's, and were outside the limit on memory before Linux 6.7."""
+_MEMFD_CREATE: Final = (319, 279)
+_SETSOCKOPT: Final = (54, 208)
+_SOL_SOCKET, _SO_SNDBUF, _SO_RCVBUF = 1, 7, 8
+_STREAM: Final = 1
+_TYPE_MASK: Final = 0xF
 _CLONE, _IOCTL, _SOCKET, _SOCKETPAIR, _PRLIMIT = (56, 220), (16, 29), (41, 198), (53, 199), (302, 261)
 _MMAP: Final = (9, 222)
 _MAP_SHARED, _MAP_ANONYMOUS = 0x01, 0x20
@@ -60,7 +86,7 @@ _FAMILIES: Final = (1, 2, 10)
 """AF_UNIX, AF_INET, AF_INET6: a network namespace does not hold the others, AF_VSOCK least of all."""
 
 _MACHINES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-_LOAD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _AND, _JEQ, _JGE, _JSET, _RET = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _NUMBER, _ARCH, _ARGUMENT = 0, 4, 16
 _X32_BIT: Final = 0x40000000
@@ -71,19 +97,20 @@ def supported() -> bool:
     return platform.machine() in _MACHINES
 
 
-def assemble(*, counted: bool, own_user: bool) -> bytes:
+def assemble(*, counted: bool, own_user: bool, network: bool) -> bytes:
     """The filter as an array of `struct sock_filter`.
 
     Args:
         counted: a control group counts the box's memory.
         own_user: the box's user is nobody else on this machine.
+        network: the box may make sockets, to reach its proxy.
     """
     column, arch = _MACHINES[platform.machine()]
     program = [(_LOAD, 0, 0, _ARCH), (_JEQ, 1, 0, arch), (_RET, 0, 0, _KILL), (_LOAD, 0, 0, _NUMBER)]
     if column == 0:
         program += [(_JGE, 0, 1, _X32_BIT), (_RET, 0, 0, _KILL)]
     absent = _ABSENT | ({} if counted else _UNCOUNTED) | ({} if own_user else _SHARED_USER)
-    for calls, code in ((_CALLS, errno.EPERM), (absent, errno.ENOSYS)):
+    for calls, code in ((_CALLS | ({} if network else _NETWORK), errno.EPERM), (absent, errno.ENOSYS)):
         for numbers in calls.values():
             if numbers[column] >= 0:
                 program += [(_JEQ, 0, 1, numbers[column]), (_RET, 0, 0, _ERRNO | code)]
@@ -91,17 +118,40 @@ def assemble(*, counted: bool, own_user: bool) -> bytes:
     program += _on(_CLONE[column], 0, [(_JSET, 0, 1, _NAMESPACES), refuse])
     program += _on(_IOCTL[column], 1, [(_JEQ, 1, 0, _TIOCSTI), (_JEQ, 0, 1, _TIOCLINUX), refuse])
     program += _on(_PRLIMIT[column], 0, [(_JEQ, 1, 0, 0), refuse])
-    if not counted:
-        # Its pages stay when they are no longer in any process: it is a file that nobody sees.
-        program += _on(_MMAP[column], 3, [(_JSET, 0, 2, _MAP_ANONYMOUS), (_JSET, 0, 1, _MAP_SHARED), refuse])
-    for call in (_SOCKET, _SOCKETPAIR):
-        skip = [(_JEQ, len(_FAMILIES) - at, 0, family) for at, family in enumerate(_FAMILIES)]
-        program += _on(call[column], 0, [*skip, (_RET, 0, 0, _ERRNO | errno.EAFNOSUPPORT)])
+    program += _on(_FCNTL[column], 1, [(_JEQ, 0, 1, _F_SETSIG), refuse])
+    for numbers in _TARGET_FIRST.values():
+        program += _on(numbers[column], 0, [(_JEQ, 0, 1, _FIRST_PROCESS), refuse])
+    for call in _TARGET_SECOND.values():
+        second = (_LOAD, 0, 0, _ARGUMENT + 8)
+        program += _on(call[column], 0, [(_JEQ, 2, 0, call[2]), second, (_JEQ, 0, 1, _FIRST_PROCESS), refuse])
+    program += _on_memory(column, counted=counted)
+    program += _on(_MEMFD_CREATE[column], 1, [(_JSET, 0, 1, _MFD_HUGETLB), refuse])
+    # Datagrams are outside the limit on memory in every version of control groups, and the proxy takes none.
+    others = (_RET, 0, 0, _ERRNO | errno.EAFNOSUPPORT)
+    local = [(_JEQ, 1, 0, _FAMILIES[0]), others]
+    program += _on(_SOCKETPAIR[column], 0, local)
+    stream = [(_LOAD, 0, 0, _ARGUMENT + 8), (_AND, 0, 0, _TYPE_MASK), (_JEQ, 1, 0, _STREAM), others]
+    internet = [(_JEQ, len(_FAMILIES) - at, 0, family) for at, family in enumerate(_FAMILIES[1:], start=1)]
+    # A local one is let through by its family alone: past the families, their refusal, and the check of the type.
+    program += _on(_SOCKET[column], 0, [(_JEQ, len(internet) + 1 + len(stream), 0, _FAMILIES[0]),
+                                        *internet, others, *stream])  # fmt: skip
     program.append((_RET, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
 
 
-def profile() -> dict[str, Any]:
+def _on_memory(column: int, *, counted: bool) -> list[tuple[int, int, int, int]]:
+    refuse = (_RET, 0, 0, _ERRNO | errno.EPERM)
+    if counted:
+        return _on(_MMAP[column], 3, [(_JSET, 0, 1, _MAP_HUGETLB), refuse])
+    # A socket's buffer keeps its first size, by which sockets are counted.
+    buffers = [(_JEQ, 0, 4, _SOL_SOCKET), (_LOAD, 0, 0, _ARGUMENT + 16), (_JEQ, 1, 0, _SO_SNDBUF),
+               (_JEQ, 0, 1, _SO_RCVBUF), refuse]  # fmt: skip
+    # Its pages stay when they are no longer in any process: it is a file that nobody sees.
+    shared = [(_JSET, 0, 2, _MAP_ANONYMOUS), (_JSET, 0, 1, _MAP_SHARED), refuse]
+    return [*_on(_MMAP[column], 3, [(_JSET, 2, 0, _MAP_HUGETLB), *shared]), *_on(_SETSOCKOPT[column], 1, buffers)]
+
+
+def profile(*, network: bool) -> dict[str, Any]:
     """The same rules as an engine takes them (https://docs.docker.com/engine/security/seccomp)."""
 
     def refuse(names: list[str], code: int, *arguments: dict[str, Any]) -> dict[str, Any]:
@@ -110,9 +160,20 @@ def profile() -> dict[str, Any]:
     def argument(index: int, operator: str, value: int, second: int = 0) -> dict[str, Any]:
         return {"index": index, "op": f"SCMP_CMP_{operator}", "value": value, "valueTwo": second}
 
+    def low(index: int, value: int, mask: int = 0xFFFFFFFF) -> dict[str, Any]:
+        # An engine compares 64 bits, and these calls read 32.
+        return argument(index, "MASKED_EQ", mask, value)
+
     flags = [1 << bit for bit in range(32) if _NAMESPACES >> bit & 1]
     others = [family for family in range(max(_FAMILIES)) if family not in _FAMILIES]
-    sockets = ["socket", "socketpair"]
+    datagrams = [kind for kind in range(_TYPE_MASK + 1) if kind != _STREAM]
+    unsupported = errno.EAFNOSUPPORT
+    sockets = [
+        *(refuse(["socket"], unsupported, argument(0, "EQ", family)) for family in others),
+        refuse(["socket"], unsupported, argument(0, "GT", max(_FAMILIES))),
+        *(refuse(["socket"], unsupported, low(0, family), low(1, kind, _TYPE_MASK))
+          for family in _FAMILIES[1:] for kind in datagrams),
+    ]  # fmt: skip
     return {
         "defaultAction": "SCMP_ACT_ALLOW",
         "architectures": [{"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}[platform.machine()]],
@@ -120,10 +181,16 @@ def profile() -> dict[str, Any]:
             refuse(list(_CALLS), errno.EPERM),
             refuse(list(_ABSENT), errno.ENOSYS),
             *(refuse(["clone"], errno.EPERM, argument(0, "MASKED_EQ", flag, flag)) for flag in flags),
-            *(refuse(["ioctl"], errno.EPERM, argument(1, "EQ", code)) for code in (_TIOCSTI, _TIOCLINUX)),
+            *(refuse(["ioctl"], errno.EPERM, low(1, code)) for code in (_TIOCSTI, _TIOCLINUX)),
             refuse(["prlimit64"], errno.EPERM, argument(0, "NE", 0)),
-            *(refuse(sockets, errno.EAFNOSUPPORT, argument(0, "EQ", family)) for family in others),
-            refuse(sockets, errno.EAFNOSUPPORT, argument(0, "GT", max(_FAMILIES))),
+            refuse(["fcntl"], errno.EPERM, low(1, _F_SETSIG)),
+            refuse(list(_TARGET_FIRST), errno.EPERM, low(0, _FIRST_PROCESS)),
+            refuse(list(_TARGET_SECOND), errno.EPERM, low(1, _FIRST_PROCESS)),
+            *(refuse([name], errno.EPERM, low(0, call[2])) for name, call in _TARGET_SECOND.items()),
+            refuse(["mmap"], errno.EPERM, low(3, _MAP_HUGETLB, _MAP_HUGETLB)),
+            refuse(["memfd_create"], errno.EPERM, low(1, _MFD_HUGETLB, _MFD_HUGETLB)),
+            refuse(["socketpair"], unsupported, argument(0, "NE", _FAMILIES[0])),
+            *(sockets if network else [refuse(list(_NETWORK), errno.EPERM)]),
         ],
     }
 

@@ -6,19 +6,24 @@ Limits hold for programs that do not fight them: they are watched rather than en
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import socket
 import sys
 import tempfile
 from contextlib import ExitStack
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from ludus.server.sandbox.box import BoxProcess, Launch, RunnerBox, inside_argv
 from ludus.server.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
-from ludus.server.sandbox.model import SandboxSettings
+from ludus.server.sandbox.inside.files import clear
+from ludus.server.sandbox.model import Limits, SandboxSettings
 from ludus.server.sandbox.owner import OWNER, end_left_behind, remove_left_behind
 from ludus.server.sandbox.pool import PooledProvider
+
+log = logging.getLogger("ludus.server.sandbox")
 
 PYTHON: Final = os.path.realpath(sys.executable)
 
@@ -40,22 +45,52 @@ class UnsafeLocal(PooledProvider):
         if asked:
             raise SandboxUnsupported(f"unsafe-local isolates nothing, so it cannot honour {', '.join(asked)}")
 
-    async def _start(self, settings: SandboxSettings) -> RunnerBox:
-        limits = settings.limits
+    async def _start(self, settings: SandboxSettings) -> LocalBox:
         with ExitStack() as undo:
             try:
                 home = tempfile.mkdtemp(prefix=f"{OWNER}-")
-                undo.callback(shutil.rmtree, home, ignore_errors=True)
-                control, theirs = socket.socketpair()
             except OSError as error:
                 raise SandboxFailed(f"a sandbox could not be started: {error}") from None
-            config = {
-                "alone": False, "home": home, "user": os.geteuid(), "memory": limits.memory, "files": 1024,
-                "disk": {"bytes": limits.disk, "inodes": limits.inodes}, "tasks": limits.processes, "counted": False,
-                "meter": -1, "address_space": 0, "count_tasks": 0, "filter": "",
-            }  # fmt: skip
-            process = BoxProcess(Launch(inside_argv(PYTHON, theirs.fileno()), config, ()))
-            await process.start(control, theirs)
+            undo.callback(shutil.rmtree, home, ignore_errors=True)
+            process = await _start_process(settings.limits, home)
             undo.pop_all()
         env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
-        return RunnerBox(process, settings, env, self.create, self._pool.forget)
+        another = partial(_start_process, settings.limits, home)
+        return LocalBox(home, process, settings, env, self.create, self._pool.forget, another)
+
+
+class LocalBox(RunnerBox):
+    """A box whose work directory is one of this machine's, and outlives the program inside."""
+
+    def __init__(self, home: str, *about: Any) -> None:
+        super().__init__(*about)
+        self._home = home
+
+    async def _close(self) -> None:
+        await super()._close()
+        await asyncio.to_thread(_remove, self._home)  # the program inside did, unless it was killed
+
+
+async def _start_process(limits: Limits, home: str) -> BoxProcess:
+    try:
+        control, theirs = socket.socketpair()
+    except OSError as error:
+        raise SandboxFailed(f"a sandbox could not be started: {error}") from None
+    config = {
+        "alone": False, "home": home, "user": os.geteuid(), "memory": limits.memory, "files": 1024,
+        "disk": {"bytes": limits.disk, "inodes": limits.inodes}, "tasks": limits.processes, "counted": False,
+        "meter": -1, "address_space": 0, "count_tasks": 0, "filter": "",
+    }  # fmt: skip
+    process = BoxProcess(Launch(inside_argv(PYTHON, theirs.fileno()), config, ()))
+    await process.start(control, theirs)
+    return process
+
+
+def _remove(home: str) -> None:
+    try:
+        clear(home)
+        os.rmdir(home)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        log.warning("the directory of a sandbox could not be removed: %s", error)

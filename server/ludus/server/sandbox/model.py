@@ -120,6 +120,9 @@ class RunResult:
     stderr_truncated: bool = False
     network: tuple[NetworkUse, ...] = ()
     """What it asked for of the network, in order, where the settings allow one; a hundred destinations at most."""
+    rebuilt: bool = False
+    """Whether the box had to be ended with it. The box is rebuilt at its next use: with the files of the work
+    directory as far as they can be copied, and an empty /tmp."""
 
     @property
     def ok(self) -> bool:
@@ -197,7 +200,7 @@ class Sandbox(Protocol):
 
         Raises:
             SandboxFileError: there is no directory `cwd`, or it is not below the work directory.
-            SandboxFailed: the box is gone.
+            SandboxFailed: the box is gone through no doing of the command's: closed, or lost by the machine.
         """
         ...
 

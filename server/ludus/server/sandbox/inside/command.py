@@ -9,7 +9,7 @@ import sys
 import time
 
 from ludus.server.sandbox.inside import confine
-from ludus.server.sandbox.inside.messages import Refused
+from ludus.server.sandbox.inside.messages import Refused, send
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 TICK = 0.02
 """Seconds between two looks at what the processes of a command use."""
 _CHUNK = 65536
+_SOCKET_BYTES = 2 * 212992
+"""What a local socket may have under way: twice `net.core.wmem_default`, as its last message may exceed it."""
 _PAGE = resource.getpagesize()
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -33,6 +35,9 @@ class Tree:
         self._meter = meter
         """Where the box's control group tells its processor time; -1 without one."""
         self._before = self._metered() if meter >= 0 else 0.0
+        self._counts_sockets = alone and meter < 0
+        self._sockets = sockets() if self._counts_sockets else 0
+        """How many there were before the command began: that of the box's way out."""
         self._waited = 0.0
         """Processor time of what this process has waited for."""
         self._seen: dict[tuple[int, int], _Usage] = {}
@@ -87,12 +92,17 @@ class Tree:
         if memory > limits["memory"]:
             # Pages that processes share were counted for each of them.
             memory = sum(_proportional(pid, one) for (pid, _), one in seen.items())
+        memory += self._held_by_sockets()
         self.peak = max(self.peak, memory)
         if memory > limits["memory"]:
             return "memory"
         if sum(one.tasks for one in seen.values()) > limits["processes"]:
             return "processes"
         return "cpu_seconds" if self.cpu() > limits["cpu_seconds"] else None
+
+    def _held_by_sockets(self) -> int:
+        """The most that the kernel may hold for the box's sockets; 0 where a control group counts it."""
+        return max(0, sockets() - self._sockets) * _SOCKET_BYTES if self._counts_sockets else 0
 
     def reap(self, first: int, *, wait: bool = False) -> bool:
         """Collect ended processes; whether there are others. Notes how `first` ended."""
@@ -132,6 +142,12 @@ class Tree:
             if not self.reap(first) and not self.pids():
                 return
             time.sleep(0.001)
+
+
+def sockets() -> int:
+    """Return how many sockets there are in the box's own network, local ones included."""
+    with open("/proc/self/net/sockstat", "rb") as file:
+        return int(file.readline().split()[2])
 
 
 def _numbers(path: str) -> list[int]:
@@ -228,15 +244,19 @@ class Command:
         self.taken = {end: bytearray() for end in self.outputs}
         pidfd = os.pidfd_open(self.pid)
         try:
+            # The server's own clock starts here, and ends the whole box if this one does not end the command in time.
+            send(self.control, {"more": True, "began": True})
             self._attend(pidfd)
             took = time.monotonic() - self.began
             self._name_quiet_limits()
-            self.tree.kill(self.pid)
-            for end in self.outputs:
-                self._take(end)
         finally:
-            for end in (pidfd, *([self.input] if self.input >= 0 else []), *self.outputs):
-                os.close(end)
+            self.tree.kill(self.pid)
+            try:
+                for end in self.outputs:
+                    self._take(end)
+            finally:
+                for end in (pidfd, *([self.input] if self.input >= 0 else []), *self.outputs):
+                    os.close(end)
         return self._result(took)
 
     def _attend(self, pidfd: int) -> None:
