@@ -130,7 +130,7 @@ async def test_a_provider_that_closes_waits_for_the_boxes_that_start(
         await starting
 
 
-@pytest.mark.parametrize("passes", [0, 1, 2, 3])
+@pytest.mark.parametrize("passes", [1, 2, 3])
 async def test_a_box_whose_end_is_itself_cancelled_ends(backend: Backend, passes: int) -> None:
     """As when the event loop ends just then: every task is cancelled, whether it has begun or not."""
     kind, provider = backend
@@ -142,9 +142,9 @@ async def test_a_box_whose_end_is_itself_cancelled_ends(backend: Backend, passes
     for task in asyncio.all_tasks() - before:
         task.cancel()
     await asyncio.gather(closing, return_exceptions=True)
-    async with asyncio.timeout(60):
-        while any(one.startswith("process") for one in leftovers()):
-            await asyncio.to_thread(leftovers)  # the kernel ends them, and nothing here can be waited for any more
+    async with asyncio.timeout(50):  # the kernel ends them, though nothing here waits for it any more
+        while any(one.startswith("process") for one in await asyncio.to_thread(leftovers)):
+            pass
 
 
 async def test_a_box_that_starts_while_its_provider_closes_is_not_handed_out(backend: Backend) -> None:

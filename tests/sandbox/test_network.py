@@ -27,12 +27,12 @@ Backend = tuple[str, SandboxProvider]
 
 HELP = """
 import os, socket, sys, time, urllib.request
-def get(url): return urllib.request.urlopen(url, timeout=4).read()
+def get(url): return urllib.request.urlopen(url, timeout=25).read()
 def attempt(function, *values):
     try: print("BREACH", values, repr(function(*values))[:200])
     except OSError as error: print("refused", error)
 def proxied(request, host="127.0.0.1", port=3128):
-    s = socket.create_connection((host, port), 4)
+    s = socket.create_connection((host, port), 25)
     s.sendall(request.encode("latin-1"))
     said = b""
     while part := s.recv(65536):
@@ -228,6 +228,51 @@ async def test_a_flood_of_requests_leaves_the_server_answering(networked: Backen
         result = await running
         assert result.limit in ("seconds", "cpu_seconds")
         assert sum(use.connections for use in result.refused) > 50
+
+
+CONNECTIONS = """
+held, total = [], 0
+l = socket.create_server(("127.0.0.1", 0))
+for n in range(100):
+    c = socket.create_connection(l.getsockname()); s, _ = l.accept(); held += [c, s]
+    for end in (c, s):
+        end.setblocking(False)
+        try:
+            while total < 1 << 30: total += end.send(b"x" * 65536)
+        except BlockingIOError: pass
+print(total)
+"""
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "docker"])
+async def test_connections_within_a_box_hold_no_more_than_its_memory(
+    kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "docker":
+        monkeypatch.setenv("DOCKER_HOST", request.getfixturevalue("engine_address"))
+    provider = await opened(kind)
+    box = await box_of((kind, provider), "pypi.org")
+    result = await python(box, CONNECTIONS)
+    assert result.limit == "memory" or int(result.stdout) < TIGHT.memory, result
+    await provider.aclose()
+
+
+EVERY_KIND = """
+for family in range(46):
+    for kind in range(16):
+        try: socket.socket(family, kind)
+        except OSError: continue
+        print(family, kind)
+"""
+
+
+async def test_a_box_with_an_allowlist_makes_no_sockets_but_those_it_needs(networked: Backend) -> None:
+    box = await box_of(networked, "pypi.org")
+    result = await python(box, EVERY_KIND)
+    made = {tuple(map(int, line.split())) for line in result.text.splitlines()}
+    assert {(socket.AF_INET, socket.SOCK_STREAM), (socket.AF_UNIX, socket.SOCK_STREAM)} <= made
+    assert {kind for family, kind in made if family in (socket.AF_INET, socket.AF_INET6)} == {socket.SOCK_STREAM}
+    assert {family for family, _ in made} <= {socket.AF_UNIX, socket.AF_INET, socket.AF_INET6}
 
 
 async def test_a_closed_box_has_let_go_of_its_socket(networked: Backend) -> None:

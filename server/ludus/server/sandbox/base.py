@@ -217,8 +217,12 @@ class Box(ABC):
             if self._way_out is not None:
                 await self._way_out.aclose()
             await self._close()
-        finally:
+        except asyncio.CancelledError:
+            raise  # it stays known to its provider, which can close it again
+        except BaseException:
             self._on_close(self)
+            raise
+        self._on_close(self)
 
     async def __aenter__(self) -> Self:
         return self
