@@ -76,6 +76,7 @@ class Box(ABC):
     def _stop(self) -> None:
         """End the command that runs, soon: nobody waits for it any more. Files may be finished."""
 
+    @abstractmethod
     def _kill(self) -> None:
         """Have everything in the box end, as far as that takes no waiting: an event loop that ends may not wait."""
 

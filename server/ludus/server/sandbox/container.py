@@ -396,6 +396,9 @@ class ContainerBox(ContainerFiles):
 
     # ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _kill(self) -> None:
+        """A container ends with its input, which goes when this process does."""
+
     async def _close(self) -> None:
         self._over = True
         await self._close_next()
