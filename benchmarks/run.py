@@ -29,6 +29,7 @@ QUICK = {
     "ors": ["--rounds", "1", "--seconds", "0.5"],
     "mcp_play": ["--rounds", "2", "--calls", "500"],
     "startup": ["--rounds", "3"],
+    "bounds": ["--quick"],
     "rubric": ["--rounds", "30"],
     "sandbox": ["--rounds", "5", "--seconds", "1"],
     "trainer_update": ["--rounds", "1", "--steps", "1", "--cases", "2L-d128"],
@@ -193,11 +194,31 @@ def of_sandbox(found: dict[str, Any]) -> Iterator[Figure]:
         yield Figure("docker, first command in a warm container", "≤ 50 ms", f"{1000 * first:.0f} ms", first <= 0.05)
 
 
+def of_bounds(found: dict[str, Any]) -> Iterator[Figure]:
+    """What one agent, and strangers, can make a server use."""
+    for case, what in (
+        ("refused_calls", "one agent: {calls:.0f} refused calls of 4 MiB, server memory"),
+        ("queued_calls", "one agent: {calls:.0f} calls of 1 MiB behind a slow step, server memory"),
+    ):
+        row = found[case]
+        yield Figure(what.format(**row), "< 400 MiB", f"{row['most_mib']:.0f} MiB", row["most_mib"] < 400)
+    row = found["strangers"]
+    what = f"{row['connections']:.0f} connections without a credential, endless bodies, growth"
+    yield Figure(what, "≤ 100 MiB", f"{row['growth_mib']:.0f} MiB", row["growth_mib"] <= 100)
+    row = found["threads"]
+    what = f"another environment's start beside {row['calls']:.0f} blocking calls"
+    yield Figure(what, "≤ 1.5 s", f"{row['start_s']:.2f} s", row["start_s"] <= 1.5)
+    row = found["unknown_arguments"]
+    what = f"a call with {row['arguments']:,.0f} unknown arguments: the longest wait of others"
+    yield Figure(what, "≤ 0.3 s", f"{row['longest_wait_s']:.2f} s", row["longest_wait_s"] <= 0.3)
+
+
 READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "channel": of_channel,
     "ors": of_ors,
     "mcp_play": of_mcp_play,
     "startup": of_startup,
+    "bounds": of_bounds,
     "rubric": of_rubric,
     "sandbox": of_sandbox,
     "trainer_update": of_trainer_update,
