@@ -64,11 +64,11 @@ METHOD_ERRORS: Final[Mapping[str, tuple[type[errors.LudusError], ...]]] = {
         errors.EnvironmentFailed, errors.InfrastructureFailed, errors.ShuttingDown,
     ),
     methods.STEP.name: (
-        *EPISODE_ERRORS, errors.StepConflict, errors.KeyConflict, errors.EpisodeEnded,
+        *EPISODE_ERRORS, errors.StepConflict, errors.KeyConflict, errors.EpisodeEnded, errors.CapacityError,
         errors.EnvironmentFailed, errors.InfrastructureFailed,
     ),
     methods.GRADE.name: (
-        *EPISODE_ERRORS, errors.KeyConflict, errors.EpisodeEnded, errors.EnvironmentFailed,
+        *EPISODE_ERRORS, errors.KeyConflict, errors.EpisodeEnded, errors.CapacityError, errors.EnvironmentFailed,
         errors.InfrastructureFailed,
     ),
     methods.REWARDS.name: EPISODE_ERRORS,

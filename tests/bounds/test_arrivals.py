@@ -76,6 +76,7 @@ def post(path: str, *fields: bytes) -> bytes:
     return b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%b\r\n" % (path.encode(), head)
 
 
+@pytest.mark.requirement("LIM-16")
 @pytest.mark.parametrize("path", ROUTES)
 @pytest.mark.parametrize("length", [b"Transfer-Encoding: chunked", b"Content-Length: 1000000"])
 async def test_who_has_no_credential_is_refused_before_a_body(

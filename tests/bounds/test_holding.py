@@ -103,6 +103,7 @@ async def test_refused_calls_keep_a_digest_of_large_arguments(host: Start) -> No
         await step(running, episode, "keep", "same-0", text=nested(MAX_CALL_VALUES // 2 - 1))
 
 
+@pytest.mark.requirement("LIM-14")
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [({"text": nested(400_000)}, "values"), ({f"x{n}": n for n in range(380_000)}, "values"), (None, "deeper")],
@@ -123,6 +124,7 @@ async def test_arguments_of_too_many_values_are_a_refused_step(
     assert text_of((await step(running, episode, "keep", text="x")).content) == "1 characters"
 
 
+@pytest.mark.requirement("LIM-14")
 async def test_what_an_episode_holds_is_bounded(host: Start) -> None:
     running = await host(Desk, limits=ServerLimits(episode_bytes=1024 * KILOBYTES))
     episode = await start(running)
@@ -153,6 +155,7 @@ async def test_a_final_answer_is_taken_from_a_full_episode(host: Start) -> None:
     assert graded.reward.value == 70_000
 
 
+@pytest.mark.requirement("LIM-13")
 @pytest.mark.parametrize("name", ["keep", "beside"])
 async def test_the_queue_behind_a_slow_step_is_bounded_in_bytes(host: Start, name: str) -> None:
     running = await host(Desk, limits=ServerLimits(queue_bytes=1024 * KILOBYTES))
