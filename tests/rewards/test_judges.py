@@ -112,7 +112,7 @@ async def test_whatever_a_judge_does_wrong_leaves_the_item_unscored_and_never_0(
     assert reward.value is None
     assert reward.reason
     assert reward.components["exact"].value == 1.0
-    assert judge.ledger.requests == len(served.requests) <= 2
+    assert judge.ledger.requests == len(served.requests) <= 3, "two attempts, and one without the policy's text"
 
 
 @pytest.mark.parametrize("reply", [BAD["prose with a number"], BAD["status 500"], BAD["no completion"]])
@@ -177,7 +177,8 @@ async def test_a_reply_cut_off_by_the_token_limit_is_no_verdict(served: Any, end
     served.says(say.verdict(1))
     served.finish = "length"
     verdict = await Judge("?", endpoint()).check(Attempt("x"))
-    assert verdict == (None, "the judge judge-1 was cut off by its limit of tokens")
+    told = "the judge judge-1 was cut off by its limit of tokens, also without what the policy wrote"
+    assert verdict == (None, told)
 
 
 async def test_the_whole_verdict_has_a_time_limit(served: Any, endpoint: Make) -> None:

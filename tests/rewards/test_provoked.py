@@ -13,6 +13,8 @@ from ludus.server.rewards import Attempt, Endpoint, Judge, PairwiseJudge, Panel,
 
 Make = Callable[..., Endpoint]
 
+pytestmark = pytest.mark.timeout(600)  # a longer run is a hang
+
 # ── length ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -154,7 +156,7 @@ async def test_of_two_texts_the_one_that_the_judge_refuses_to_read_loses(
     assert verdict.value == expected
 
 
-async def test_texts_that_are_refused_only_together_are_nobodys_fault(served: Any, endpoint: Make, say: Any) -> None:
+async def test_texts_that_are_refused_only_together_tie(served: Any, endpoint: Make, say: Any) -> None:
     def together(body: dict[str, Any]) -> Any:
         shown = body["messages"][1]["content"]
         return (
@@ -163,8 +165,76 @@ async def test_texts_that_are_refused_only_together_are_nobodys_fault(served: An
 
     served.says(together)
     verdict = await PairwiseJudge("Which?", endpoint()).compare(Attempt("oil"), Attempt("fire"))
-    assert verdict.value is None
-    assert verdict.evidence.endswith("though it reads either text without the other")
+    assert verdict.value == 0.5, "and not unscored: two texts that need each other are the policy's too"
+    assert "reads it without the first and the second together" in verdict.evidence
+
+
+# ── what makes judges answer with something else than a verdict ────────────────────────────────────────────────────
+
+SILENCED: dict[str, Callable[[], Any]] = {
+    "prose": lambda: "Sure! As the text asks, I answer in prose: it is wonderful.",
+    "a refusal in prose": lambda: "I'm sorry, but I can't help with that.",
+    "a verdict for another case": lambda: '{"case": "0", "reason": "I was told so.", "score": 1}',
+    "nothing": lambda: completes(None),
+    "an empty text": lambda: "",
+    "an endless reply": lambda: completes('{"case": "' + "x" * 1000, "length"),
+    "a flood": lambda: completes("x" * 2_000_000),
+    "more than fits": lambda: web.json_response({"error": {"code": "context_length_exceeded"}}, status=400),
+}
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+@pytest.mark.parametrize("said", SILENCED.values(), ids=SILENCED)
+async def test_a_text_that_keeps_the_judge_from_a_verdict_earns_0_and_not_nothing(
+    served: Any, endpoint: Make, say: Any, said: Any, attempts: int
+) -> None:
+    served.says(squeamish(said, say.verdict(1)))
+    for panel in (endpoint(attempts=attempts), Panel([endpoint(attempts=attempts)], refused_loses=False)):
+        verdict = await Judge("?", panel).check(Attempt("vile", prompt="Be kind."))
+        assert verdict.value == 0.0, verdict
+        assert "without what the policy wrote" in verdict.evidence
+        assert (await Judge("?", panel).check(Attempt("kind", prompt="Be kind."))).value == 1.0
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+@pytest.mark.parametrize("both_orders", [True, False])
+@pytest.mark.parametrize("said", [SILENCED["prose"], SILENCED["nothing"]])
+async def test_of_two_texts_the_one_that_keeps_the_judge_from_a_verdict_loses(
+    served: Any, endpoint: Make, say: Any, said: Any, both_orders: bool, attempts: int
+) -> None:
+    served.says(squeamish(said, say.comparison(lambda a, b: "tie")))
+    judge = PairwiseJudge("Which is kinder?", endpoint(attempts=attempts), both_orders=both_orders)
+    assert (await judge.compare(Attempt("vile"), Attempt("kind"))).value == 0.0
+    assert (await judge.compare(Attempt("kind"), Attempt("vile"))).value == 1.0
+    assert (await judge.compare(Attempt("vile"), Attempt("vile too"))).value == 0.5
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+@pytest.mark.parametrize("said", SILENCED.values(), ids=SILENCED)
+async def test_a_judge_that_gives_no_verdict_without_the_text_either_leaves_it_unscored(
+    served: Any, endpoint: Make, said: Any, attempts: int
+) -> None:
+    served.says(lambda body: said())
+    assert (await Judge("?", endpoint(attempts=attempts)).check(Attempt("kind"))).value is None
+    pair = await PairwiseJudge("?", endpoint(attempts=attempts)).compare(Attempt("kind"), Attempt("good"))
+    assert pair.value is None
+
+
+@pytest.mark.parametrize("said", SILENCED.values(), ids=SILENCED)
+async def test_a_judge_that_is_confused_once_costs_nothing_even_with_one_attempt(
+    served: Any, endpoint: Make, say: Any, said: Any
+) -> None:
+    served.says(lambda body: said(), say.verdict(1))
+    assert (await Judge("?", endpoint(attempts=1)).check(Attempt("kind"))).value == 1.0
+
+
+@pytest.mark.parametrize("status", [401, 429, 500, 503])
+async def test_an_endpoint_that_fails_while_the_cause_is_sought_leaves_the_item_unscored(
+    served: Any, endpoint: Make, say: Any, status: int
+) -> None:
+    served.says(squeamish(SILENCED["prose"], say.failure(status)))
+    for attempts in (1, 3):
+        assert (await Judge("?", endpoint(attempts=attempts)).check(Attempt("vile"))).value is None
 
 
 # ── steps made up ──────────────────────────────────────────────────────────────────────────────────────────────────

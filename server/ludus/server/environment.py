@@ -61,6 +61,8 @@ class Environment(Generic[TaskT]):
     """Further tools, composed from other classes."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Further environments published as `name-variant`: this class with some class attributes changed."""
+    waived_checks: ClassVar[Mapping[str, str]] = {}
+    """Checks of `ludus validate` whose findings are accepted, each with the reason, which the report shows."""
     noise: ClassVar[Noise | None] = None
     """How its tools are disturbed on purpose; see `Noise`, and `with_noise` for classes of others."""
     sandbox_settings: ClassVar[SandboxSettings | None] = None

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 Severity = Literal["error", "warning"]
 """An error is a reward that does not work, or will not in training; a warning is worth a look."""
 
-Status = Literal["passed", "failed", "warned", "skipped", "broken"]
-"""`broken`: the check itself could not be carried out, such as when the server went away."""
+Status = Literal["passed", "failed", "warned", "waived", "skipped", "broken"]
+"""`waived`: something was found that its author accepts, with a reason.
+`broken`: the check itself could not be carried out, such as when the server went away."""
 
 SHOWN: Final = 5
 """Pieces of evidence that a finding keeps."""
@@ -110,7 +111,7 @@ class Verdict:
     status: Status
     findings: tuple[Finding, ...]
     detail: str
-    """Why it was skipped or broke; else empty."""
+    """Why it was skipped, waived or broke; else empty."""
     seconds: float
 
 

@@ -21,8 +21,8 @@ from ludus.client.validation.settings import DEFAULT_TASKS, DEFAULT_TURNS, Setti
 COMMANDS: Final = {"validate": "Find out whether an environment's reward works."}
 
 _MARKS: Final = {
-    "passed": ("✓", "green"), "failed": ("✗", "red"), "warned": ("!", "yellow"), "skipped": ("–", "dim"),
-    "broken": ("✗", "red"),
+    "passed": ("✓", "green"), "failed": ("✗", "red"), "warned": ("!", "yellow"), "waived": ("~", "yellow"),
+    "skipped": ("–", "dim"), "broken": ("✗", "red"),
 }  # fmt: skip
 
 
@@ -54,6 +54,10 @@ def validate_command(
     ] = None,
     check: Annotated[
         list[str] | None, typer.Option("--check", metavar="KIND", help="Only this check; may be repeated.")
+    ] = None,
+    skip: Annotated[
+        list[str] | None,
+        typer.Option("--skip", metavar="KIND=REASON", help="Accept what this check finds, and why; may be repeated."),
     ] = None,
     turns: Annotated[
         int, typer.Option("--turns", min=1, help="Turns of a policy in an episode; oracles may take 10 000.")
@@ -98,13 +102,16 @@ def validate_command(
         reports = run(
             _until_terminated(
                 targets, environments=environment, sources=source or (), settings=settings, only=check, token=token,
-                wire=wire, strict=strict, on_verdict=progress,
+                wire=wire, strict=strict, waivers=_waivers(skip or []), on_verdict=progress,
+                on_check=progress.begin,
             )
         )  # fmt: skip
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     except asyncio.CancelledError:
         raise typer.Exit(128 + signal.SIGTERM) from None
+    finally:
+        progress.close()
     value = [report.as_json() for report in reports]
     if out is not None:
         out.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -135,12 +142,35 @@ def _secrets(pairs: list[str]) -> dict[str, str]:
     return found
 
 
+def _waivers(pairs: list[str]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        kind, equals, reason = pair.partition("=")
+        if not equals or not reason.strip():
+            raise typer.BadParameter(f"--skip {kind}: say why, as in --skip '{kind}=it is a demo'")
+        found[kind] = reason.strip()
+    return found
+
+
 class _Progress:
-    """Prints verdicts as they come, under the name of their environment."""
+    """Prints verdicts as they come, under the name of their environment, and on a terminal what is going on."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._environment: str | None = None
+        self._status = console.status("starting the server") if console.is_terminal and not quiet else None
+        if self._status is not None:
+            self._status.start()
+
+    def begin(self, environment: str, kind: str, number: int, count: int) -> None:
+        """Show which check runs."""
+        if self._status is not None:
+            self._status.update(shown(f"{environment}: check {number} of {count}, {kind}", "dim"))
+
+    def close(self) -> None:
+        """Remove the progress line."""
+        if self._status is not None:
+            self._status.stop()
 
     def __call__(self, environment: str, verdict: Verdict) -> None:
         if self._quiet:
@@ -164,15 +194,18 @@ class _Progress:
 
 
 def _summarize(reports: list[Report]) -> None:
-    table = Table("environment", "verdict", "✓", "✗", "!", "–", "tasks", "start ms", "step ms", "KB", padding=(0, 0))
+    table = Table(
+        "environment", "verdict", "✓", "✗", "!", "~", "–", "tasks", "start ms", "step ms", "KB", padding=(0, 0)
+    )
     for report in reports:
         counts: dict[str, Any] = report.as_json()["counts"]
         kilobytes = report.measured.get("episode_kilobytes")
         table.add_row(
             shown(report.environment), shown("passes", "green") if report.passed else shown("fails", "red"),
             str(counts["passed"]), str(counts["failed"] + counts["broken"]), str(counts["warned"]),
-            str(counts["skipped"]), str(sum(report.tasks.values())), _milliseconds(report, "start_seconds_p95"),
-            _milliseconds(report, "step_seconds_p95"), "–" if kilobytes is None else f"{kilobytes:.0f}",
+            str(counts["waived"]), str(counts["skipped"]), str(sum(report.tasks.values())),
+            _milliseconds(report, "start_seconds_p95"), _milliseconds(report, "step_seconds_p95"),
+            "–" if kilobytes is None else f"{kilobytes:.0f}",
         )  # fmt: skip
     console.print(table)
     kinds = sorted({finding.kind for report in reports for finding in report.findings})

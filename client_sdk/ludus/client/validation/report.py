@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, get_args
 
 from ludus.client import connect
@@ -33,12 +34,15 @@ CHECKS: Final[tuple[Check, ...]] = tuple(check for suite in _SUITES for check in
 STARTUP: Final = "startup"
 """The kind of the finding that an environment cannot be served at all."""
 
-STATUSES: Final[tuple[Status, ...]] = ("passed", "failed", "warned", "skipped", "broken")
+STATUSES: Final[tuple[Status, ...]] = ("passed", "failed", "warned", "waived", "skipped", "broken")
 
 _BARE_ADDRESS: Final = re.compile(r"[\w.-]+:\d+(/.*)?")
 """A host and a port, and no scheme before them."""
 
 OnVerdict = Callable[[str, Verdict], None]
+
+OnCheck = Callable[[str, str, int, int], None]
+"""Called before each check: with the environment, the check, its number from 1, and how many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,8 @@ class Report:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Everything that was found, errors first."""
-        found = [finding for verdict in self.verdicts for finding in verdict.findings]
+        """Everything that was found and not waived, errors first."""
+        found = [finding for one in self.verdicts if one.status != "waived" for finding in one.findings]
         return tuple(sorted(found, key=lambda finding: finding.severity))
 
     def as_json(self) -> dict[str, Any]:
@@ -97,7 +101,9 @@ async def validate(
     token: str | None = None,
     wire: str = "channel",
     strict: bool = False,
+    waivers: Mapping[str, str] | None = None,
     on_verdict: OnVerdict | None = None,
+    on_check: OnCheck | None = None,
 ) -> list[Report]:
     """Check environments from outside, and from inside where their code is at hand.
 
@@ -113,7 +119,10 @@ async def validate(
         token: a trainer token, for servers that want one.
         wire: how to talk to the server: channel, mcp or ors.
         strict: whether warnings count as failures.
-        on_verdict: told the environment and each verdict as it comes.
+        waivers: reasons by the kinds of checks whose findings are accepted; in addition to the class's
+            `waived_checks`.
+        on_verdict: called with the environment and each verdict as it comes.
+        on_check: called before each check.
 
     Returns:
         A report for each environment.
@@ -121,8 +130,8 @@ async def validate(
     Raises:
         ConnectionFailed: the address answers nothing.
         EnvironmentNotFound: there is no such environment.
-        ValueError: an address beside other targets, or one without `http://`; a wire that is none; `settings.chance`
-            outside of what an environment pays.
+        ValueError: a waiver of a check that does not exist, or without a reason; an address beside other targets, or
+            one without `http://`; a wire that is none; `settings.chance` outside of what an environment pays.
     """
     targets = (target, *more)
     if wire not in get_args(WireName):
@@ -132,7 +141,11 @@ async def validate(
     if more and any("://" in one for one in targets):
         raise ValueError("validate one address, or one or more environments by name, module:Class or file.py:Class")
     authors = AuthoredEnvironments(*(sources if "://" in target else targets))
-    run = _Run(", ".join(targets), authors, settings or Settings(), only, strict, on_verdict)
+    waivers = dict(waivers or {})
+    _check_waivers(waivers)
+    run = _Run(
+        ", ".join(targets), authors, settings or Settings(), only, strict, waivers, on_verdict, on_check
+    )  # fmt: skip
     async with AsyncExitStack() as stack:
         if "://" in target:
             client = await stack.enter_async_context(connect(target, token=token, wire=wire))  # type: ignore[arg-type]
@@ -184,7 +197,9 @@ class _Run:
     settings: Settings
     only: Collection[str] | None
     strict: bool
+    waivers: Mapping[str, str]
     on_verdict: OnVerdict | None
+    on_check: OnCheck | None
 
     def refused(self, refusal: AuthoringError) -> Report:
         """The report of an environment that cannot be served."""
@@ -216,16 +231,41 @@ class _Run:
             environment, info, self.settings, authors=self.authors, process=process,
             second=elsewhere if second is not None else None,
         )  # fmt: skip
-        for check in CHECKS:
-            if self.only is None or check.kind in self.only:
-                verdicts.append(await _judge(check, subject))
-                if verdicts[-1].status == "failed":
-                    subject.failed.add(check.kind)
-                if self.on_verdict is not None:
-                    self.on_verdict(name, verdicts[-1])
+        declared = getattr(subject.authored.cls, "waived_checks", {}) if subject.authored is not None else {}
+        _check_waivers(declared)
+        waivers = {**declared, **self.waivers}
+        chosen = [check for check in CHECKS if self.only is None or check.kind in self.only]
+        for number, check in enumerate(chosen, 1):
+            if self.on_check is not None:
+                self.on_check(name, check.kind, number, len(chosen))
+            verdict = await _judge(check, subject)
+            if verdict.status == "failed":
+                subject.failed.add(check.kind)
+            verdicts.append(_waived(verdict, waivers.get(check.kind)))
+            if self.on_verdict is not None:
+                self.on_verdict(name, verdicts[-1])
         tasks = {split.info.name: len(split.tasks) for split in subject.splits}
         seconds = time.perf_counter() - began
         return Report(self.target, name, info.version, tasks, subject.measured, self.strict, seconds, tuple(verdicts))
+
+
+def _check_waivers(waivers: Mapping[str, str]) -> None:
+    known = {check.kind for check in CHECKS}
+    for kind, reason in waivers.items():
+        if kind not in known:
+            near = difflib.get_close_matches(kind, known, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else "; `ludus validate --list` shows all"
+            raise ValueError(f"cannot waive {kind!r}: there is no such check{hint}")
+        if not isinstance(reason, str) or not reason.strip():
+            raise ValueError(f"cannot waive {kind!r} without a reason; say why its findings are acceptable")
+
+
+def _waived(verdict: Verdict, reason: str | None) -> Verdict:
+    """A verdict as the report has it, given the reason why its findings are accepted, if there is one."""
+    if reason is None or verdict.status in ("passed", "skipped"):
+        return verdict
+    told = f"waived: {reason}" + (f" ({verdict.detail})" if verdict.detail else "")
+    return replace(verdict, status="waived", detail=told)
 
 
 async def _judge(check: Check, subject: Subject) -> Verdict:

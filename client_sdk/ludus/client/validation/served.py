@@ -24,7 +24,7 @@ START_SECONDS: Final = 60.0
 
 END_SECONDS: Final = 20.0
 
-LINGER_SECONDS: Final = 0.4
+LINGER_SECONDS: Final = 0.15
 """How long the server keeps what closed episodes said; their memory is free afterwards."""
 
 _SERVING: Final = re.compile(r"^Serving .* at (http://\S+)")

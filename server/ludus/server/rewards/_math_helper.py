@@ -1,11 +1,15 @@
 """Compares mathematics for `MathEqual`: one JSON line in for each question, one out for each reply, in any order.
 
-Questions are put to children of this process, made when all that takes long was loaded. A comparison may use so much
-processor time and memory; when that is not enough it is the child that ends, and the next one is quickly made.
+How this works: questions are put to children of this process, forked when all that takes long was loaded. A comparison
+may use so much processor time and memory; when that is not enough it is the child that ends, and the next one is
+quickly made. There are two lanes. Every question begins in the quick one, with a quarter of a second; what needs more
+begins again in the slow one, with all its time. So an answer that takes long waits for its own kind only, and none of
+the others behind it. Waiting is no part of anyone's time: the limit is the child's own processor time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -14,10 +18,11 @@ import selectors
 import signal
 import socket
 import time
+from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-MEMORY: Final = 2 * 1024**3
+MEMORY: Final = 1024**3
 """Bytes of address space beyond which a comparison may not grow."""
 
 PLAIN: Final = "1.5"
@@ -29,7 +34,13 @@ KEPT: Final = 10_000
 QUESTIONS: Final = 1_000
 """After so many, a child is replaced by a fresh one: what it computes is cached, and some of that is large."""
 
-BUSY: Final = 10.0
+QUICK_SECONDS: Final = 0.25
+"""Processor time of a comparison in the quick lane."""
+
+LANE: Final = os.cpu_count() or 1
+"""Comparisons at one time in each lane."""
+
+BUSY: Final = 60.0
 """How many times its processor time a comparison may take, on a machine that has other things to do."""
 
 UNDERSTOOD: Final = b"+\n"
@@ -41,7 +52,9 @@ class _Child:
     pid: int
     control: socket.socket
     asked: int = 0
-    question: int | None = None
+    question: dict[str, Any] | None = None
+    slow: bool = False
+    """The lane of its question."""
     deadline: float = 0.0
     said: bytes = b""
 
@@ -52,37 +65,58 @@ class _Helper:
         self._verify = verify
         self._out = out
         self._children: dict[int, _Child] = {}
+        self._queues: dict[bool, deque[dict[str, Any]]] = {False: deque(), True: deque()}
+        """Questions that wait: for the quick lane, and for the slow one."""
         self._selector = selectors.DefaultSelector()
         self._selector.register(0, selectors.EVENT_READ)
 
     def serve(self) -> None:
-        """Until standard input ends."""
+        """Serve until standard input ends."""
         rest = b""
         while True:
+            self._hand_out()
             busy = any(child.question is not None for child in self._children.values())
             for key, _ in self._selector.select(0.1 if busy else None):
                 if key.fd != 0:
-                    self._hear(self._children[key.fd])
+                    if (child := self._children.get(key.fd)) is not None:
+                        self._hear(child)
                 elif data := os.read(0, 1 << 16):
                     *lines, rest = (rest + data).split(b"\n")
                     for line in lines:
-                        self._ask(json.loads(line))
+                        self._receive(json.loads(line))
                 else:
                     for child in list(self._children.values()):
                         self._end(child)
                     return
             for child in list(self._children.values()):
                 if child.question is not None and time.monotonic() > child.deadline:
-                    self._reply(child, {"error": "this machine was too busy to compare mathematics"})
-                    self._end(child)
+                    self._give_up(child, {"error": "this machine was too busy to compare mathematics"}, again=True)
 
-    def _ask(self, question: dict[str, Any]) -> None:
+    def _receive(self, message: dict[str, Any]) -> None:
+        if "cancel" not in message:
+            self._queues[False].append(message)
+            return
+        for slow, queue in self._queues.items():
+            self._queues[slow] = deque(one for one in queue if one["id"] != message["cancel"])
+        for child in list(self._children.values()):
+            if child.question is not None and child.question["id"] == message["cancel"]:
+                self._end(child)
+
+    def _hand_out(self) -> None:
+        for slow, queue in self._queues.items():
+            while (
+                queue and sum(one.question is not None and one.slow == slow for one in self._children.values()) < LANE
+            ):
+                self._ask(queue.popleft(), slow)
+
+    def _ask(self, question: dict[str, Any], slow: bool) -> None:
         child = next((one for one in self._children.values() if one.question is None), None) or self._begin()
-        child.question = question["id"]
+        seconds = question["seconds"] if slow else min(QUICK_SECONDS, question["seconds"])
+        child.question, child.slow = question, slow
         child.asked += 1
-        child.deadline = time.monotonic() + BUSY * question["seconds"]
+        child.deadline = time.monotonic() + BUSY * seconds
         try:
-            child.control.sendall(json.dumps(question).encode() + b"\n")
+            child.control.sendall(json.dumps({**question, "seconds": seconds}).encode() + b"\n")
         except BrokenPipeError:
             pass  # it ended while nobody asked it; `_hear` comes next
 
@@ -109,31 +143,47 @@ class _Helper:
         if not data:
             understood = child.said.startswith(UNDERSTOOD)
             blame = {"error": "what is expected cannot be compared with anything in time and memory"}
-            self._reply(child, {"gave_up": True} if understood else blame)
-            self._end(child)
+            self._give_up(child, {"gave_up": True} if understood else blame)
         elif child.said.endswith(b"\n") and (said := child.said.removeprefix(UNDERSTOOD)):
             self._reply(child, json.loads(said))
             if child.asked >= QUESTIONS:
                 self._end(child)
 
+    def _give_up(self, child: _Child, reply: dict[str, Any], *, again: bool = False) -> None:
+        """End a child, and let its question begin again in the slow lane where it was `again` or its time that ended.
+
+        A child that the kernel killed, for lack of memory, gets another try as well.
+        """
+        status = self._end(child)
+        ended = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        question = child.question
+        more = question is not None and (question["seconds"] > QUICK_SECONDS or ended != signal.SIGPROF)
+        if question is not None and not child.slow and more and (again or ended in (signal.SIGPROF, signal.SIGKILL)):
+            self._queues[True].append(question)
+        else:
+            self._reply(child, reply)
+
     def _reply(self, child: _Child, reply: dict[str, Any]) -> None:
         if child.question is not None:
-            self._out.write(json.dumps({"id": child.question, **reply}) + "\n")
+            self._out.write(json.dumps({"id": child.question["id"], **reply}) + "\n")
             self._out.flush()
         child.question, child.said = None, b""
 
-    def _end(self, child: _Child) -> None:
+    def _end(self, child: _Child) -> int:
+        """End a child, and return its wait status."""
         del self._children[child.control.fileno()]
         self._selector.unregister(child.control)
         child.control.close()
         os.kill(child.pid, signal.SIGKILL)
-        os.waitpid(child.pid, 0)
+        return os.waitpid(child.pid, 0)[1]
 
     # ── in a child ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _answer(self, control: socket.socket) -> NoReturn:
         try:
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+            with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+                file.write("1000")  # where memory runs out, the kernel ends this process and not its parent
             sound: set[str] = set()
             for line in control.makefile("rb"):
                 question = json.loads(line)

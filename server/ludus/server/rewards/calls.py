@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,8 @@ from ludus.server.rewards.attempt import Attempt, Of, TakenStep, resolve
 from ludus.server.rewards.nodes import Check
 from ludus.server.rewards.verdict import Verdict
 
+log = logging.getLogger("ludus.server.rewards")
+
 
 def _matches(step: TakenStep, tool: str, arguments: Mapping[str, Any]) -> bool:
     if step.error is not None or step.tool != tool:
@@ -19,10 +22,22 @@ def _matches(step: TakenStep, tool: str, arguments: Mapping[str, Any]) -> bool:
         if name not in step.arguments:
             return False
         given = step.arguments[name]
-        same = wanted(given) if callable(wanted) else _equal(given, wanted)
+        same = satisfies(wanted, given) if callable(wanted) else _equal(given, wanted)
         if not same:
             return False
     return True
+
+
+def satisfies(wanted: Callable[[Any], Any], given: object) -> bool:
+    """Return whether a function of the author's accepts what the policy made; one that raises does not.
+
+    If it left the item unscored, a policy could choose that by a value for which the function is not prepared.
+    """
+    try:
+        return bool(wanted(given))
+    except Exception as error:
+        log.warning("%r raised %s for a value of the policy's, which counts as no", wanted, type(error).__name__)
+        return False
 
 
 def _equal(given: object, wanted: object) -> bool:
@@ -41,7 +56,7 @@ class Called(Check):
     """1 when a tool was called successfully at least `at_least` and at most `at_most` times.
 
     `arguments` narrows down which calls count: each argument, as the tool got it in JSON, equals a value, or satisfies
-    a function of it.
+    a function of it; one that raises is not satisfied.
     """
 
     tool: str

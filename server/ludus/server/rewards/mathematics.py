@@ -1,27 +1,28 @@
 """Mathematical equivalence, decided by math-verify in a process of its own.
 
-What a policy writes may keep a computer algebra system busy for ever (`9^9^9^9`), and math-verify's own time limits
-need the main thread. So a helper process does it, in children of its own whose memory and processor time are limited.
+What a policy writes may keep a computer algebra system busy without end (`9^9^9^9`), and math-verify's own time limits
+need the main thread. So a helper process does it, in children of its own whose memory and processor time are limited;
+see `_math_helper` for how one answer never waits behind another that takes long.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import importlib.util
 import json
-import os
 import queue
 import select
 import subprocess
 import sys
 import threading
 from collections import OrderedDict
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from ludus.protocol.errors import AuthoringError
-from ludus.server.rewards._math_helper import BUSY
 from ludus.server.rewards.attempt import Attempt, Of, answer_of, resolve
 from ludus.server.rewards.nodes import Check
 from ludus.server.rewards.text import short
@@ -29,12 +30,14 @@ from ludus.server.rewards.verdict import Verdict
 
 ANSWER_CHARS: Final = 10_000
 """Longer answers are not read: they earn 0."""
-_START_SECONDS: Final = 60.0
+_START_SECONDS: Final = 300.0
 _END_SECONDS: Final = 5.0
-_QUEUE_SECONDS: Final = 30.0
-"""How long a comparison waits for its turn."""
+_QUEUE_SECONDS: Final = 3_600.0
+"""How long a comparison may take with its waiting, after which something is wrong with this machine."""
 _KEPT: Final = 10_000
 """Comparisons whose outcome is remembered: the answers of a group are often the same."""
+
+Reply = Future[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,6 @@ class MathEqual(Check):
         AuthoringError: math-verify is not installed.
     """
 
-    blocking: ClassVar[bool] = True
-
     expected: Of[str]
     seconds: float = 2.0
     """Of processor time."""
@@ -63,12 +64,16 @@ class MathEqual(Check):
                 "MathEqual needs the package math-verify; install it with: pip install 'ludus-rl[math]'"
             )
 
-    def check(self, attempt: Attempt) -> Verdict:
+    async def check(self, attempt: Attempt) -> Verdict:
         """Ask the helper."""
         said, wanted = resolve(self.of, attempt), str(resolve(self.expected, attempt))
         if len(said) > ANSWER_CHARS:
             return Verdict(0.0, f"the answer has {len(said)} characters")
-        reply = _helper.ask(wanted, said, self.seconds)
+        try:
+            async with asyncio.timeout(_QUEUE_SECONDS):
+                reply = await asyncio.wrap_future(_helper.ask(wanted, said, self.seconds))
+        except TimeoutError:
+            return Verdict.unscored("the helper for mathematics does not answer")
         if "error" in reply:
             return Verdict.unscored(reply["error"])
         if reply.get("gave_up"):
@@ -86,41 +91,51 @@ class Helper:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._turns = threading.BoundedSemaphore(os.cpu_count() or 1)
         self._process: subprocess.Popen[bytes] | None = None
         self._asked = 0
-        self._waiting: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
+        self._waiting: dict[int, Reply] = {}
+        self._to_send: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._sender: threading.Thread | None = None
         self._known: OrderedDict[tuple[str, str, float], dict[str, Any]] = OrderedDict()
 
-    def ask(self, expected: str, answer: str, seconds: float) -> dict[str, Any]:
-        """What the helper says. As many questions at a time as there are cores; the others wait.
+    def ask(self, expected: str, answer: str, seconds: float) -> Reply:
+        """Ask the helper, without waiting. A question that is cancelled is given up.
 
         Args:
             expected: what is expected.
             answer: what was said.
-            seconds: of processor time for the comparison.
+            seconds: of processor time for the comparison; waiting is no part of it.
 
         Returns:
-            `equal` and `parsed`; or `raised`, the exception that the answer provoked; or `gave_up`, when it was too
-            much for the helper; or `error`, when the answer is not to blame.
+            A future of `equal` and `parsed`; or `raised`, the exception that the answer provoked; or `gave_up`, when
+            it was too much for the helper; or `error`, when the answer is not to blame.
         """
         question = (expected, answer, seconds)
+        reply: Reply = Future()
         with self._lock:
             if (known := self._known.get(question)) is not None:
                 self._known.move_to_end(question)
-                return known
-        if not self._turns.acquire(timeout=_QUEUE_SECONDS):
-            return {"error": f"there was no turn to compare mathematics within {_QUEUE_SECONDS:g} s"}
-        try:
-            reply = self._put(*question)
-        finally:
-            self._turns.release()
-        if "error" not in reply:
-            with self._lock:
-                self._known[question] = reply
+                reply.set_result(known)
+                return reply
+            self._asked += 1
+            number = self._asked
+            self._waiting[number] = reply
+            if self._sender is None:
+                self._sender = threading.Thread(target=self._send, name="ludus-mathematics-asks", daemon=True)
+                self._sender.start()
+        reply.add_done_callback(lambda done: self._settled(number, question, done))
+        self._to_send.put({"id": number, "expected": expected, "answer": answer, "seconds": seconds})
+        return reply
+
+    def _settled(self, number: int, question: tuple[str, str, float], reply: Reply) -> None:
+        with self._lock:
+            self._waiting.pop(number, None)
+            if not reply.cancelled() and "error" not in reply.result():
+                self._known[question] = reply.result()
                 if len(self._known) > _KEPT:
                     self._known.popitem(last=False)
-        return reply
+        if reply.cancelled():
+            self._to_send.put({"cancel": number})
 
     def close(self) -> None:
         """End the process, if there is one."""
@@ -135,27 +150,28 @@ class Helper:
                 process.kill()
                 process.wait()
 
-    def _put(self, expected: str, answer: str, seconds: float) -> dict[str, Any]:
-        replies: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        with self._lock:
-            process = self._process or self._start()
-            assert process.stdin is not None
-            self._asked += 1
-            number = self._asked
-            self._waiting[number] = replies
-            question = {"id": number, "expected": expected, "answer": answer, "seconds": seconds}
+    def _send(self) -> None:
+        """Write messages to the process, which starts for the first: starting and writing may take their time."""
+        while True:
+            message = self._to_send.get()
             try:
-                process.stdin.write(json.dumps(question).encode() + b"\n")
+                with self._lock:
+                    process = self._process
+                if process is None:
+                    if "cancel" in message:
+                        continue
+                    process = self._start()
+                assert process.stdin is not None
+                process.stdin.write(json.dumps(message).encode() + b"\n")
                 process.stdin.flush()
-            except BrokenPipeError:
-                del self._waiting[number]
-                return {"error": "the helper for mathematics has ended"}
-        try:
-            return replies.get(timeout=BUSY * seconds + _END_SECONDS)
-        except queue.Empty:
-            return {"error": "the helper for mathematics does not answer"}
-        finally:
-            self._waiting.pop(number, None)
+            except (OSError, ValueError, RuntimeError) as error:
+                self._resolve(message.get("id"), {"error": f"the helper for mathematics cannot be asked: {error}"})
+
+    def _resolve(self, number: int | None, reply: dict[str, Any]) -> None:
+        with self._lock:
+            waiting = self._waiting.get(number) if number is not None else None
+        if waiting is not None and waiting.set_running_or_notify_cancel():
+            waiting.set_result(reply)
 
     def _start(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
@@ -170,7 +186,8 @@ class Helper:
             process.kill()
             process.wait()
             raise RuntimeError("the helper for mathematics did not start")
-        self._process = process
+        with self._lock:
+            self._process = process
         threading.Thread(target=self._listen, args=(process,), name="ludus-mathematics", daemon=True).start()
         return process
 
@@ -180,8 +197,7 @@ class Helper:
         with process.stdout:
             for line in process.stdout:
                 reply: dict[str, Any] = json.loads(line)
-                if (waiting := self._waiting.get(reply.pop("id"))) is not None:
-                    waiting.put(reply)
+                self._resolve(reply.pop("id"), reply)
         process.wait()
         with self._lock:
             if self._process is process:
@@ -189,8 +205,9 @@ class Helper:
                 assert process.stdin is not None
                 with suppress(BrokenPipeError):
                     process.stdin.close()
-            for waiting in list(self._waiting.values()):  # whoever was answered leaves it without the lock
-                waiting.put({"error": "the helper for mathematics ended"})
+            unanswered = list(self._waiting)
+        for number in unanswered:
+            self._resolve(number, {"error": "the helper for mathematics ended"})
 
 
 _helper: Final = Helper()

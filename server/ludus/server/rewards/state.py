@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Final
 
 from ludus.server.rewards.attempt import Attempt, Of, resolve
 from ludus.server.rewards.boxes import DEPTH, UnreadableState, fetch_database, fetch_tree, verifier_of
+from ludus.server.rewards.calls import satisfies
 from ludus.server.rewards.nodes import Begun, Check, Offload
 from ludus.server.rewards.structure import cut
 from ludus.server.rewards.text import short
@@ -232,7 +233,7 @@ class FileTree(Check):
         if content is None:
             return False
         if callable(wanted):
-            return bool(wanted(content))
+            return satisfies(wanted, content)
         data = wanted.encode() if isinstance(wanted, str) else wanted
         return hashlib.sha256(content).digest() == hashlib.sha256(data).digest()
 

@@ -17,7 +17,7 @@ import regex
 from ludus.protocol.errors import AuthoringError
 from ludus.server.rewards.attempt import Attempt, Of, answer_of, resolve
 from ludus.server.rewards.nodes import Check
-from ludus.server.rewards.text import normalise, short
+from ludus.server.rewards.text import TooLong, normalise, search_within, short
 from ludus.server.rewards.verdict import Verdict
 
 JSON_CHARS: Final = 200_000
@@ -76,10 +76,6 @@ def fenced(text: str) -> list[str]:
         else:
             inside.append(line)
     return blocks
-
-
-class TooLong(Exception):
-    """The answer takes longer to validate than it may."""
 
 
 _until: Final[ContextVar[float]] = ContextVar("_until")
@@ -190,10 +186,7 @@ def _seconds_left() -> float:
 
 def _found(pattern: str, text: str) -> bool:
     """Whether a pattern is found in an adversary's text, which must not hold up the server, as it may with `re`."""
-    try:
-        return regex.search(pattern, text, timeout=_seconds_left(), concurrent=True) is not None
-    except TimeoutError:
-        raise TooLong from None
+    return search_within(lambda **limit: regex.search(pattern, text, **limit), _seconds_left) is not None
 
 
 def _pattern(validator: Any, pattern: str, instance: object, schema: object) -> Iterator[Any]:

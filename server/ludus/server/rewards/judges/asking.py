@@ -1,4 +1,11 @@
-"""One judge, one question: asked again until the reply is a verdict, and what it means when there is none."""
+"""Ask one judge one question until the reply is a verdict, and find out why where there is none.
+
+Where the endpoint cannot be reached, refuses the client or does not answer in time, nothing is known about the policy:
+unscored. Where its answer is no verdict (prose, a refusal, nothing, too much), the policy's text may have asked
+for that. Then the same question is put with that text withheld. A judge that gives a verdict then is sound, and
+the text is at fault, if it kept the judge from a verdict twice at least: it earns 0. A judge that gives none then
+either is at fault itself: unscored.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +15,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ludus.server.rewards.judges.endpoint import CutOff, Endpoint, JudgeFailed, Refused, Retriable, TooLong
+from ludus.server.rewards.judges.endpoint import CutOff, Endpoint, JudgeFailed, NoVerdict, Refused, Retriable, TooLong
 from ludus.server.rewards.judges.opinion import SHOWN_BYTES, Fences, Opinion, Unreadable, visible
 
 _SHORTER: Final = 4
@@ -46,17 +53,23 @@ async def opinion_of(endpoint: Endpoint, question: Question, sample: int) -> Opi
             endpoint.ledger.cached += 1
             return Opinion(**json.loads(held))
         fences = Fences()
+        failures: list[NoVerdict] = []
         try:
-            opinion = await _asked_until_read(endpoint, question, fences)
-        except Refused as refusal:
-            return await _blamed(endpoint, question, refusal, fences.limit)
+            opinion = await _asked_until_read(endpoint, question, fences, failures)
+        except NoVerdict as failure:
+            found = await _attribute(endpoint, question, failure, fences.limit, certain=len(failures) > 1)
+            if found.refused or found.silenced:
+                return found
+            opinion = found
         if cache is not None:
             fields = {"reason": opinion.reason, "score": opinion.score, "model": opinion.model}
             cache[key] = json.dumps(fields)
         return opinion
 
 
-async def _asked_until_read(endpoint: Endpoint, question: Question, fences: Fences) -> Opinion:
+async def _asked_until_read(
+    endpoint: Endpoint, question: Question, fences: Fences, failures: list[NoVerdict]
+) -> Opinion:
     asked = question.messages(fences)
     attempt = 1
     while True:
@@ -67,7 +80,7 @@ async def _asked_until_read(endpoint: Endpoint, question: Question, fences: Fenc
             said = completion.text
             opinion = replace(question.read(completion.text, fences.number), model=completion.model)
         except Unreadable as error:
-            failure = Retriable(f"the judge {endpoint.model} gave no verdict: {error}", after=0.0)
+            failure = NoVerdict(f"the judge {endpoint.model} gave no verdict: {error}")
             correction = f"That is no verdict: {error}. Reply with the JSON object alone."
             asked = _corrected(asked, said, correction)
         except (TooLong, CutOff) as error:
@@ -84,6 +97,8 @@ async def _asked_until_read(endpoint: Endpoint, question: Question, fences: Fenc
             if fences.limit == SHOWN_BYTES:
                 return opinion
             return replace(opinion, reason=f"{opinion.reason} [it was shown at most {fences.limit} bytes of each text]")
+        if isinstance(failure, NoVerdict):
+            failures.append(failure)
         attempt += 1
         if attempt > endpoint.attempts:
             raise failure
@@ -95,34 +110,61 @@ def _corrected(asked: list[dict[str, str]], said: str, correction: str) -> list[
     return [*asked[:2], reply, {"role": "user", "content": correction}]
 
 
-async def _blamed(endpoint: Endpoint, question: Question, refusal: Refused, limit: int) -> Opinion:
-    """Whose text it is that a judge refuses to read: found by asking without it.
+async def _attribute(
+    endpoint: Endpoint, question: Question, failure: NoVerdict, limit: int, *, certain: bool
+) -> Opinion:
+    """Find whose text keeps a judge from a verdict, by asking without it.
+
+    Args:
+        endpoint: the judge.
+        question: what it was asked.
+        failure: what it did the last time.
+        limit: bytes shown of each text.
+        certain: whether that happened more than once. Otherwise it is asked once more, and its verdict counts.
 
     Raises:
-        JudgeFailed: nobody's; the judge refuses the rest too, or only all of it together.
+        JudgeFailed: it says nothing about any policy: the judge gives no verdict without the texts either.
     """
+    if not certain:
+        shortest = min(limit, SHOWN_BYTES // _SHORTER**2) if isinstance(failure, TooLong | CutOff) else limit
+        verdict = await _once(endpoint, question, Fences(limit=shortest))
+        if isinstance(verdict, Opinion):
+            return verdict
+        failure = verdict
+    refusal = isinstance(failure, Refused)
 
     async def reads(withheld: Collection[str]) -> bool:
-        try:
-            await endpoint.complete(question.messages(Fences(withheld, limit)), question.schema)
-        except Refused:
-            return False
-        except CutOff:
-            pass
-        return True
+        said = await _once(endpoint, question, Fences(withheld, limit))
+        return isinstance(said, Opinion) or (refusal and not isinstance(said, Refused))
 
     everything = {title for titles in question.written for title in titles}
     blamed = list(question.written)
     if len(blamed) > 1:
         blamed = [titles for titles in question.written if not await reads(everything - set(titles))]
-    if not blamed:
-        raise JudgeFailed(f"{refusal}, though it reads either text without the other")
-    if len(blamed) == len(question.written) and not await reads(everything):
-        raise JudgeFailed(f"{refusal}, also without what the policy wrote")
+    if len(blamed) in (0, len(question.written)) and not await reads(everything):
+        raise JudgeFailed(f"{failure}, also without what the policy wrote")
+    together = not blamed
+    blamed = blamed or list(question.written)
     score = 0.0 if len(question.written) == 1 else 0.5
     if len(blamed) < len(question.written):
         score = float(blamed[0] is not question.written[0])
     whose = "what the policy wrote"
     if len(question.written) > 1:
         whose = "the " + " and the ".join(title for titles in blamed for title in titles)
-    return Opinion(f"{refusal}, and reads it without {whose}", score, endpoint.model, refused=True)
+    without = f"{'and reads it' if refusal else 'but gives one'} without {whose}{' together' if together else ''}"
+    return Opinion(f"{failure}, {without}", score, endpoint.model, refused=refusal, silenced=not refusal)
+
+
+async def _once(endpoint: Endpoint, question: Question, fences: Fences) -> Opinion | NoVerdict:
+    """One request: its verdict, or why its answer is none.
+
+    Raises:
+        JudgeFailed: there was no answer, which says nothing about any text.
+    """
+    try:
+        completion = await endpoint.complete(question.messages(fences), question.schema)
+        return replace(question.read(completion.text, fences.number), model=completion.model)
+    except Unreadable as error:
+        return NoVerdict(f"the judge {endpoint.model} gave no verdict: {error}")
+    except NoVerdict as failure:
+        return failure

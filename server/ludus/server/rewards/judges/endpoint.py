@@ -210,7 +210,7 @@ class Endpoint:
 
     def _read(self, content: bytes) -> Completion:
         if len(content) > REPLY_BYTES:
-            raise JudgeFailed(f"the judge {self.model} sent {len(content)} bytes")
+            raise CutOff(f"the judge {self.model} sent {len(content)} bytes", "")
         try:
             reply = json.loads(content)
             choice = reply["choices"][0]
@@ -227,7 +227,7 @@ class Endpoint:
             said = text if isinstance(text, str) else ""
             raise CutOff(f"the judge {self.model} was cut off by its limit of tokens", said)
         if not isinstance(text, str) or not isinstance(reported, str):
-            raise Retriable(f"the judge {self.model} said nothing", after=0.0)
+            raise NoVerdict(f"the judge {self.model} said nothing")
         if self.reports is None:
             self.reports = reported
         elif reported != self.reports:
@@ -276,26 +276,27 @@ class Retriable(JudgeFailed):
         """Seconds to wait, where that is known."""
 
 
-class TooLong(Retriable):
-    """The question does not fit into the model's context."""
+class NoVerdict(Retriable):
+    """The endpoint works and answered, but not with a verdict: what the question holds may be the cause."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, after=0.0)
 
 
-class CutOff(Retriable):
-    """The model's limit of tokens, or its context, was reached before the reply was whole."""
+class TooLong(NoVerdict):
+    """The question does not fit into the model's context."""
+
+
+class CutOff(NoVerdict):
+    """The reply was longer than it may be: than the model's limit of tokens, or its context, or `REPLY_BYTES`."""
 
     def __init__(self, message: str, said: str) -> None:
-        super().__init__(message, after=0.0)
+        super().__init__(message)
         self.said = said
 
 
-class Refused(Retriable):
+class Refused(NoVerdict):
     """A content filter, or the model itself, would not deal with the question because of what is in it."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, after=0.0)
 
 
 class _Unstructured(JudgeFailed):

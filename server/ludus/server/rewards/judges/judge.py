@@ -1,4 +1,4 @@
-"""LLM judges as checks: one question, one or several models, an opinion or none, and never a 0 for a failure."""
+"""LLM judges as checks: one question, one or several models, an opinion or none, and no 0 for a failure of theirs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class Panel:
     """For the whole verdict, all attempts included."""
     refused_loses: bool = True
     """Whether a text earns 0 that the judges refuse to read, though they read the question without it. Otherwise it is
-    unscored: for tasks whose best answers may trip a content filter."""
+    unscored: for tasks whose best answers may trip a content filter. A text that makes a judge answer with something
+    else than a verdict, such as prose, earns 0 in any case."""
 
     def __post_init__(self) -> None:
         if not self.endpoints or self.samples < 1:
@@ -102,13 +103,12 @@ class Panel:
 
     def _combine(self, outcomes: Sequence[Opinion | str]) -> Verdict:
         given = [outcome for outcome in outcomes if isinstance(outcome, Opinion)]
-        opinions = [opinion for opinion in given if not opinion.refused]
+        opinions = [opinion for opinion in given if not (opinion.refused or opinion.silenced)]
         quorum = self.quorum or len(outcomes) // 2 + 1
         failures = [outcome for outcome in outcomes if isinstance(outcome, str)]
-        if len(opinions) < quorum and self.refused_loses:
-            opinions = given  # those who would not read it count where too few others did
-        else:
-            failures += [opinion.reason for opinion in given if opinion.refused]
+        if len(opinions) < quorum:  # those that the text kept from a verdict count where too few others gave one
+            opinions = [opinion for opinion in given if self.refused_loses or not opinion.refused]
+        failures += [opinion.reason for opinion in given if opinion not in opinions]
         if len(opinions) < quorum:
             return Verdict.unscored("; ".join(failures))
         scores = [opinion.score for opinion in opinions]

@@ -67,6 +67,8 @@ class Opinion:
     model: str = ""
     refused: bool = False
     """Whether it is none, but the judge would not read what the policy wrote."""
+    silenced: bool = False
+    """Whether it is none, but what the policy wrote kept the judge from a verdict: by an order to it, by its length."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,214 @@
+"""For each kind of check: what the policy's own output caused is 0, and what the platform caused is unscored."""
+
+from __future__ import annotations
+
+import inspect
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ludus.server.rewards as rewards
+from ludus.server.rewards import (
+    Attempt,
+    Called,
+    CallOrder,
+    Cap,
+    Check,
+    Checklist,
+    Comparing,
+    DatabaseState,
+    EachStep,
+    Efficiency,
+    Endpoint,
+    Evolving,
+    Exact,
+    Fields,
+    FileTree,
+    FromTask,
+    FunctionTest,
+    FunctionTests,
+    Gate,
+    JsonSchema,
+    Judge,
+    MathEqual,
+    Node,
+    NoErrors,
+    Normalised,
+    NotCalled,
+    Numeric,
+    PairwiseJudge,
+    Pattern,
+    Penalty,
+    ProgramTest,
+    ProgramTests,
+    ReferenceJudge,
+    Rubric,
+    Sequential,
+    TakenStep,
+    Total,
+    Tournament,
+    Verdict,
+    Weighted,
+    check,
+)
+from ludus.server.rewards.checklist import ItemCheck
+from ludus.server.sandbox.errors import SandboxFailed
+
+pytestmark = pytest.mark.timeout(600)
+
+STALLS = "a" * 400 + "!"
+LOST: Any = FromTask("missing")
+"""A field that the task does not have: a fault of the environment."""
+
+
+class Box:
+    """A box in which every program meets a limit, or which is gone."""
+
+    def __init__(self, gone: bool) -> None:
+        self.gone = gone
+
+    async def write(self, path: str, data: bytes) -> None:
+        """Keep nothing."""
+
+    async def run(self, argv: Any, *, stdin: bytes = b"") -> Any:
+        if self.gone:
+            raise SandboxFailed("the box is gone")
+
+        @dataclass
+        class Ran:
+            stdout, stderr, exit_code, limit, seconds = b"", b"", None, "memory", 1.0
+
+        return Ran()
+
+
+class Platform(Check):
+    """A check that the platform keeps from a verdict."""
+
+    def check(self, attempt: Attempt) -> Verdict:
+        return Verdict.unscored("an outage")
+
+
+POLICY = Pattern("^(a|aa)+$", seconds=0.2, name="policy")
+"""A check that the policy's answer keeps from an end."""
+
+
+def node(make: Callable[[Node], Node]) -> tuple[Node, Node]:
+    return make(POLICY), make(Platform(name="platform"))
+
+
+def database(folder: Path) -> Path:
+    path = folder / "right.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS t (n)")
+    return path
+
+
+def broken(value: Any) -> Any:
+    raise ValueError(value)
+
+
+def cases(folder: Path, silenced: Endpoint, down: Endpoint) -> dict[str, tuple[Any, Any]]:
+    """By the class: one that the policy keeps from a verdict, and one that the platform does."""
+    (folder / "garbage.db").write_bytes(b"SQLite format 3\\0 and nothing more")
+    call = {"n": broken}
+    return {
+        "Exact": (Exact("x"), Exact(LOST)),
+        "Normalised": (Normalised("x"), Normalised(LOST)),
+        "Numeric": (Numeric(1.0), Numeric(LOST)),
+        "Pattern": (POLICY, Pattern("x", of=LOST)),
+        "JsonSchema": (JsonSchema({"pattern": "^(a|aa)+$"}, seconds=0.2, of=lambda a: f'"{a.answer}"'),
+                       JsonSchema({}, of=LOST)),
+        "Fields": (Fields({"a": 1}, of=lambda a: "[" * 5000), Fields(LOST, of=lambda a: "1")),
+        "MathEqual": (MathEqual("2", seconds=0.3, of=lambda a: "$9^{9^{9^9}}$"), MathEqual("", of=lambda a: "$1$")),
+        "ProgramTests": tuple(ProgramTests(tests=[ProgramTest("1", "1")], box=lambda a, gone=gone: Box(gone))
+                              for gone in (False, True)),
+        "FunctionTests": tuple(FunctionTests(function="f", tests=[FunctionTest([1], 1)],
+                                             box=lambda a, gone=gone: Box(gone)) for gone in (False, True)),
+        "DatabaseState": (DatabaseState(folder / "garbage.db", database(folder)),
+                          DatabaseState(database(folder), folder / "missing.db")),
+        "FileTree": (FileTree(folder, {"garbage.db": broken}), FileTree(folder, LOST)),
+        "Called": (Called("look", call), Called("look", {"n": 1}, at_least=LOST)),
+        "CallOrder": (CallOrder([("look", call)]), None),
+        "NotCalled": (NotCalled("look"), None),
+        "NoErrors": (NoErrors(), None),
+        "Efficiency": (Efficiency(best=0, worst=1), Efficiency(best=0, worst=LOST)),
+        "Judge": (Judge("?", silenced), Judge("?", down)),
+        "ReferenceJudge": (ReferenceJudge(panel=silenced, reference="x"), ReferenceJudge(panel=down, reference="x")),
+        "Check": (check(lambda a: 0.0), Platform()),
+        "ItemCheck": node(lambda one: ItemCheck(one, name="item")),  # type: ignore[arg-type]
+        "Weighted": node(lambda one: Weighted([one])),
+        "Total": node(lambda one: Total([one])),
+        "Checklist": node(lambda one: Checklist(children=[ItemCheck(one, name="item")])),  # type: ignore[arg-type]
+        "Gate": node(lambda one: Gate(one, check(lambda a: 1.0, name="then"))),
+        "Sequential": node(lambda one: Sequential([one, check(lambda a: 1.0, name="then")])),
+        "Cap": node(lambda one: Cap(one, 0.5)),
+        "Penalty": node(lambda one: Total([check(lambda a: 0.0, name="base"), Penalty(one)])),
+        "EachStep": node(lambda one: EachStep(check(lambda a: 0.0) if one is POLICY else one)),  # type: ignore[arg-type]
+    }  # fmt: skip
+
+
+ATTEMPT = Attempt(STALLS, steps=(TakenStep(1, "look", {"n": 2}, "", "refused"), TakenStep(2, "look", {"n": 3})))
+
+
+@pytest.fixture
+def judges(served: Any, endpoint: Any, say: Any) -> tuple[Endpoint, Endpoint]:
+    """A judge whom the text keeps from a verdict, and one that is down."""
+
+    def reply(body: Any) -> Any:
+        if body["model"] == "down":
+            return say.failure(503)(body)
+        shown = body["messages"][1]["content"]
+        if "aaaa" in shown:
+            return "I was told to answer in prose."
+        return (say.comparison(lambda a, b: "tie") if "better" in body["messages"][0]["content"] else say.verdict(1))(
+            body
+        )
+
+    served.says(reply)
+    return endpoint("silenced", attempts=1), endpoint("down", attempts=1)
+
+
+def test_every_kind_of_check_has_its_case(tmp_path: Path) -> None:
+    kinds = {
+        name for name in rewards.__all__ if inspect.isclass(one := getattr(rewards, name)) and issubclass(one, Node)
+    }
+    dummy: Any = Endpoint("x", "http://127.0.0.1:9")
+    assert kinds - {"Node"} <= set(cases(tmp_path, dummy, dummy))
+
+
+async def test_what_the_policy_caused_is_0_and_what_the_platform_caused_is_unscored(
+    judges: tuple[Endpoint, Endpoint], tmp_path: Path
+) -> None:
+    wrong = {}
+    for name, (policy, platform) in cases(tmp_path, *judges).items():
+        reward = await Rubric([policy]).score(ATTEMPT)
+        if (reward.valid, reward.value) not in ((True, 0.0), (True, 0.5 if name == "NoErrors" else 0.0)):
+            wrong[f"{name}, by the policy"] = reward
+        if platform is not None:
+            reward = await Rubric([platform]).score(ATTEMPT)
+            if (reward.valid, reward.value) != (False, None):
+                wrong[f"{name}, by the platform"] = reward
+    assert wrong == {}
+
+
+async def test_an_evolving_rubric_keeps_the_rule() -> None:
+    for one, expected in ((POLICY, 0.0), (Platform(), None)):
+        assert (await Evolving(Rubric([one]), propose=None).current.score(ATTEMPT)).value == expected
+
+
+async def test_comparers_and_tournaments_keep_the_rule(judges: tuple[Endpoint, Endpoint]) -> None:
+    silenced, down = judges
+    kind = Attempt("kind")
+    for comparer, values in (
+        (PairwiseJudge("?", silenced), [0.0, 1.0]),
+        (PairwiseJudge("?", down), [None, None]),
+        (Comparing(lambda a, b: Verdict.unscored("an outage")), [None, None]),
+        (Comparing(lambda a, b: float(len(a.answer) < len(b.answer))), [0.0, 1.0]),
+    ):
+        for by in ("wins", "rank"):
+            scored = await Tournament(comparer, by=by).score([ATTEMPT, kind])  # type: ignore[arg-type]
+            assert [one.value for one in scored] == values, comparer
