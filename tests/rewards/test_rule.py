@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import ludus.server.rewards as rewards
+from ludus.server.clock import CLOCK, Clock
 from ludus.server.rewards import (
     Attempt,
     Called,
@@ -118,16 +119,16 @@ def cases(folder: Path, silenced: Endpoint, down: Endpoint) -> dict[str, tuple[A
     return {
         "Exact": (Exact("x"), Exact(LOST)),
         "Normalised": (Normalised("x"), Normalised(LOST)),
-        "Numeric": (Numeric(1.0), Numeric(LOST)),
+        "Numeric": (Numeric(1.0), Numeric(LOST, of=lambda a: "1")),
         "Pattern": (POLICY, Pattern("x", of=LOST)),
         "JsonSchema": (JsonSchema({"pattern": "^(a|aa)+$"}, seconds=0.2, of=lambda a: f'"{a.answer}"'),
                        JsonSchema({}, of=LOST)),
         "Fields": (Fields({"a": 1}, of=lambda a: "[" * 5000), Fields(LOST, of=lambda a: "1")),
         "MathEqual": (MathEqual("2", seconds=0.3, of=lambda a: "$9^{9^{9^9}}$"), MathEqual("", of=lambda a: "$1$")),
-        "ProgramTests": tuple(ProgramTests(tests=[ProgramTest("1", "1")], box=lambda a, gone=gone: Box(gone))
-                              for gone in (False, True)),
-        "FunctionTests": tuple(FunctionTests(function="f", tests=[FunctionTest([1], 1)],
-                                             box=lambda a, gone=gone: Box(gone)) for gone in (False, True)),
+        "ProgramTests": (ProgramTests(tests=[ProgramTest("1", "1")], box=lambda a: Box(gone=False)),
+                         ProgramTests(tests=[ProgramTest("1", "1")], box=lambda a: Box(gone=True))),
+        "FunctionTests": (FunctionTests(function="f", tests=[FunctionTest([1], 1)], box=lambda a: Box(gone=False)),
+                          FunctionTests(function="f", tests=[FunctionTest([1], 1)], box=lambda a: Box(gone=True))),
         "DatabaseState": (DatabaseState(folder / "garbage.db", database(folder)),
                           DatabaseState(database(folder), folder / "missing.db")),
         "FileTree": (FileTree(folder, {"garbage.db": broken}), FileTree(folder, LOST)),
@@ -195,9 +196,19 @@ async def test_what_the_policy_caused_is_0_and_what_the_platform_caused_is_unsco
     assert wrong == {}
 
 
+async def test_a_comparison_that_waits_for_its_turn_uses_up_no_time_of_its_grade() -> None:
+    """The deadline of the grade is taken away while mathematics is compared, and comes back after it."""
+    scheduled: list[float | None] = []
+    CLOCK.set(Clock(0.0, lambda deadline, waited: scheduled.append(deadline)))
+    assert (await Rubric([MathEqual("2")]).score(Attempt("$1+1$"))).value == 1.0
+    assert scheduled[0] is None
+    assert scheduled[1] is not None
+    assert len(scheduled) == 2
+
+
 async def test_an_evolving_rubric_keeps_the_rule() -> None:
     for one, expected in ((POLICY, 0.0), (Platform(), None)):
-        assert (await Evolving(Rubric([one]), propose=None).current.score(ATTEMPT)).value == expected
+        assert (await Evolving(Rubric([one]), lambda rubric, seen: None).current.score(ATTEMPT)).value == expected
 
 
 async def test_comparers_and_tournaments_keep_the_rule(judges: tuple[Endpoint, Endpoint]) -> None:
@@ -210,5 +221,5 @@ async def test_comparers_and_tournaments_keep_the_rule(judges: tuple[Endpoint, E
         (Comparing(lambda a, b: float(len(a.answer) < len(b.answer))), [0.0, 1.0]),
     ):
         for by in ("wins", "rank"):
-            scored = await Tournament(comparer, by=by).score([ATTEMPT, kind])  # type: ignore[arg-type]
+            scored = await Tournament(comparer, by=by).score([ATTEMPT, kind])
             assert [one.value for one in scored] == values, comparer

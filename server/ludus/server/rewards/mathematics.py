@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ludus.protocol.errors import AuthoringError
+from ludus.server.clock import CLOCK
 from ludus.server.rewards.attempt import Attempt, Of, answer_of, resolve
 from ludus.server.rewards.nodes import Check
 from ludus.server.rewards.text import short
@@ -69,11 +70,17 @@ class MathEqual(Check):
         said, wanted = resolve(self.of, attempt), str(resolve(self.expected, attempt))
         if len(said) > ANSWER_CHARS:
             return Verdict(0.0, f"the answer has {len(said)} characters")
+        clock = CLOCK.get()
+        if clock is not None:
+            clock.wait()  # the helper limits the answer's own time; what it waits for others is nobody's
         try:
             async with asyncio.timeout(_QUEUE_SECONDS):
                 reply = await asyncio.wrap_future(_helper.ask(wanted, said, self.seconds))
         except TimeoutError:
             return Verdict.unscored("the helper for mathematics does not answer")
+        finally:
+            if clock is not None:
+                clock.go_on()
         if "error" in reply:
             return Verdict.unscored(reply["error"])
         if reply.get("gave_up"):
