@@ -185,7 +185,7 @@ def _total(app: LudusApp, change: Callable[[Reward], Reward]) -> None:
     on_result(app, "rewards", lambda params, result: result.model_copy(update={"total": change(result.total)}))
 
 
-@faults.caught_by("channel/total")
+@faults.caught_by("channel/total", "channel/closed")
 def the_total_is_not_the_sum(app: LudusApp) -> None:
     _total(app, lambda total: total.model_copy(update={"value": None if total.value is None else 2 * total.value}))
 
