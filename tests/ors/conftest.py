@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
 import subprocess
 import time
@@ -14,25 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from peer_clients import peer_variables, python_of
 
-ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent / "peers"
 
 SitPeer = Callable[..., Awaitable[Any]]
-
-
-def python_of(peer: str) -> str:
-    """The peer's interpreter, or a skip with the reason."""
-    path = ROOT / ".peers" / peer / "bin" / "python"
-    if not path.exists():
-        pytest.skip(f"the peer {peer!r} is not installed (.peers/{peer}); `python scripts/peers.py` installs it")
-    return str(path)
-
-
-def peer_variables() -> dict[str, str]:
-    """The process environment of a peer: no update checks, no proxies, our loopback."""
-    kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
-    return {**kept, "OPENREWARD_DISABLE_UPDATE_CHECK": "1", "LOG_LEVEL": "WARNING", "HF_HUB_OFFLINE": "1"}
 
 
 @pytest.fixture(scope="session", params=["ors", "openreward"])
@@ -117,10 +102,12 @@ async def sit_peer() -> AsyncIterator[SitPeer]:
             stdout=asyncio.subprocess.PIPE, env=peer_variables(), limit=2**24,
         )  # fmt: skip
         seat = PeerSeat(process)
-        seats.append(seat)
         kind = "ors" if peer == "ors-sdk" else "openreward"
         seat.seen = await seat.ask({"peer": kind, "environment": environment, "split": split, "index": index, **job})
-        assert "raised" not in seat.seen, seat.seen
+        if "raised" in seat.seen:
+            await process.communicate()
+            raise AssertionError(seat.seen["message"])
+        seats.append(seat)
         return seat
 
     yield sit

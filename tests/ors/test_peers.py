@@ -14,7 +14,9 @@ from ludus.environments.countdown import Countdown
 from ludus.environments.guess_number import GuessNumber
 from ludus.environments.wordle import Wordle
 from ludus.protocol import Answer, EndReason, StepResult, TextBlock
+from ludus.protocol.methods import Scope
 from ludus.server import Environment, Result, Task, tool
+from ludus.server.auth.tokens import TokenFile, new_token
 
 pytestmark = pytest.mark.timeout(300)  # importing a peer takes up to half a minute on a busy machine
 
@@ -183,3 +185,29 @@ def texts(count: int) -> list[str]:
 
     collect()
     return found
+
+
+class Telling(Environment[Task]):
+    """Tells its secrets."""
+
+    splits = {"train": [Task(id="only")]}
+
+    async def prompt(self) -> str:
+        return "Look."
+
+    @tool
+    async def tell(self) -> str:
+        """Tell the secrets."""
+        return ",".join(f"{name}={value}" for name, value in sorted(self.secrets.items()))
+
+
+@pytest.mark.requirement("CRED-17")
+@pytest.mark.parametrize("peer", ["ors-sdk", "openreward", "trl"])
+async def test_the_token_that_a_peers_client_adds_to_the_secrets_reaches_no_environment(
+    serve: Serve, sit_peer: SitPeer, peer: str
+) -> None:
+    token, record = new_token("trainer", [Scope.TASKS_READ, Scope.EPISODES_RUN, Scope.REWARDS_READ])
+    server = await serve(Telling, variables={"LUDUS_TOKENS": TokenFile(tokens=(record,)).model_dump_json()})
+    secrets = {"HF_TOKEN": "hf", "hf_token": token} if peer != "trl" else {}
+    seat = await sit_peer(peer, server.url, environment="telling", api_key=token, secrets=secrets)
+    assert (await seat.call("tell"))["blocks"] == ["HF_TOKEN=hf" if secrets else ""]

@@ -90,6 +90,8 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
     signer = host.signer if isinstance(host.signer, CapabilitySigner) else CapabilitySigner.random()
     context = WireContext(host=host, limits=host.limits, signer=signer, origins=settings.origins, tokens=tokens)
     wires = [_Wire(name, context) for name in WIRES]
+    if tokens is not None:
+        host.admit_secrets = tokens.leave_out
     metrics = Metrics(host)
     traces = telemetry.from_environment()
     api = FastAPI(

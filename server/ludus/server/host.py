@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -96,6 +96,8 @@ class EpisodeHost:
         self.catalog = Catalog(environments)
         self.journal = journal
         self.signer = capabilities
+        self.admit_secrets: Callable[[Mapping[str, str]], Mapping[str, str]] = dict
+        """Chooses which secrets environments are given; none that opens this server."""
         self.ready = False
         self._workers = Workers(self.limits.threads, self.catalog)
         self._library = Library(self.catalog, self._workers)
@@ -209,7 +211,7 @@ class EpisodeHost:
         episodes = [
             Episode(
                 "e_" + secrets.token_urlsafe(12), group, published, row, task, seed, principal.name, limits,
-                params.secrets, self._loop.time(),
+                self.admit_secrets(params.secrets), self._loop.time(),
             )
             for _ in range(params.count)
         ]  # fmt: skip

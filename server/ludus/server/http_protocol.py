@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.types import Message, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from ludus.protocol.errors import CapacityError, InvalidRequest, LudusError, PayloadTooLarge
 from ludus.server.arrivals import Arrivals
+from ludus.server.delivery import WatchedHttpProtocol
 from ludus.server.guard import error_body
 
 HEAD_BYTES: Final = 64 * 1024
@@ -43,7 +44,7 @@ _STATUS_LINES: Final = {
 }
 
 
-class BoundedHttpProtocol(HttpToolsProtocol):
+class BoundedHttpProtocol(WatchedHttpProtocol):
     """An HTTP connection that remembers since when its peer owes it something."""
 
     _owed_since: float | None = None

@@ -40,4 +40,7 @@ def main() -> None:
     rollout._close()
 
 
-main()
+try:
+    main()
+except Exception as error:
+    tell({"raised": type(error).__name__, "message": str(error)})

@@ -101,7 +101,7 @@ class OrsRoute(BaseRoute):
         if scope["method"] != method and method:
             await x.refuse(Refusal(405, "Method Not Allowed", {"Allow": method}))
             return
-        await self.ors.serve(handler, x, environment or self.ors.default_environment(x))
+        await self.ors.serve(handler, x, environment)
 
     def url_path_for(self, name: str, /, **path_params: Any) -> NoReturn:
         """ORS's paths have no names.

@@ -47,6 +47,7 @@ async def list_environments(ors: Ors, x: Exchange, environment: str) -> None:
 async def list_tools(ors: Ors, x: Exchange, environment: str) -> None:
     """`GET /{env}/tools`: the tools every task has."""
     ors.principal(x, Scope.TASKS_READ)
+    environment = ors.meant(x, environment)
     info = ors.info(environment)
     answer = ors.tools.get(environment)
     if answer is None:
@@ -59,6 +60,7 @@ async def list_tools(ors: Ors, x: Exchange, environment: str) -> None:
 async def list_splits(ors: Ors, x: Exchange, environment: str) -> None:
     """`GET /{env}/splits`."""
     principal = ors.principal(x, Scope.TASKS_READ)
+    environment = ors.meant(x, environment)
     result = await ors.host.list_splits(ListSplitsParams(environment=environment), principal)
     await x.json(to_json([{"name": split.name, "type": split.type} for split in result.splits]))
 
@@ -66,6 +68,7 @@ async def list_splits(ors: Ors, x: Exchange, environment: str) -> None:
 async def list_tasks(ors: Ors, x: Exchange, environment: str) -> None:
     """`POST /{env}/tasks`."""
     principal = ors.principal(x, Scope.TASKS_READ)
+    environment = ors.meant(x, environment)
     body = bodies.read(bodies.SplitBody, await x.body(ors.limits.body_bytes))
     count = await _count(ors, environment, body.split, principal)
     if count is None or count > MOST_LISTED:
@@ -77,6 +80,7 @@ async def list_tasks(ors: Ors, x: Exchange, environment: str) -> None:
 async def num_tasks(ors: Ors, x: Exchange, environment: str) -> None:
     """`POST /{env}/num_tasks`. A split without end has as many as its indices reach."""
     principal = ors.principal(x, Scope.TASKS_READ)
+    environment = ors.meant(x, environment)
     body = bodies.read(bodies.SplitBody, await x.body(ors.limits.body_bytes))
     count = await _count(ors, environment, body.split, principal)
     await x.json(to_json({"num_tasks": ENDLESS_INDEX_LIMIT if count is None else count}))
@@ -85,6 +89,7 @@ async def num_tasks(ors: Ors, x: Exchange, environment: str) -> None:
 async def get_task(ors: Ors, x: Exchange, environment: str) -> None:
     """`POST /{env}/task` and `/{env}/get_task`."""
     principal = ors.principal(x, Scope.TASKS_READ)
+    environment = ors.meant(x, environment)
     raw = await x.body(ors.limits.body_bytes)
     if x.extended and isinstance(value := bodies.parse(raw), dict) and "task" in value:
         named = bodies.read(bodies.NamedTaskBody, raw)
@@ -101,6 +106,7 @@ async def get_task(ors: Ors, x: Exchange, environment: str) -> None:
 async def get_task_range(ors: Ors, x: Exchange, environment: str) -> None:
     """`POST /{env}/task_range` and `/{env}/get_task_range`."""
     principal = ors.principal(x, Scope.TASKS_READ)
+    environment = ors.meant(x, environment)
     body = bodies.read(bodies.TaskRangeBody, await x.body(ors.limits.body_bytes))
     count = await _count(ors, environment, body.split, principal)
     start, stop, _ = slice(body.start, body.stop).indices(ENDLESS_INDEX_LIMIT if count is None else count)

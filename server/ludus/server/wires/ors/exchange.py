@@ -17,11 +17,12 @@ RawHeaders = list[tuple[bytes, bytes]]
 
 SSE_HEADERS: Final = (
     (b"cache-control", b"no-cache"),
-    (b"connection", b"keep-alive"),
     (b"x-accel-buffering", b"no"),
     (b"content-type", b"text/event-stream; charset=utf-8"),
 )
 """What both published servers send before events."""
+
+_KEEP_ALIVE: Final = (b"connection", b"keep-alive")
 
 _EXTENSION: Final = ORS_EXTENSION_HEADER.lower().encode()
 _JSON: Final = (b"content-type", b"application/json")
@@ -68,6 +69,12 @@ class Exchange:
             self._headers = dict(self.scope["headers"])
         value = self._headers.get(name)
         return value.decode("latin-1").strip() if value else ""
+
+    def credentials(self) -> frozenset[str]:
+        """What the request's headers hold that is, or may be, a credential."""
+        authorization = self.header(b"authorization")
+        parts = (authorization, authorization.partition(" ")[2].strip(), self.header(b"x-api-key"))
+        return frozenset(part for part in parts if part)
 
     @property
     def extended(self) -> bool:
@@ -121,15 +128,21 @@ class Exchange:
     async def events(self, events: bytes) -> None:
         """Answer with server-sent events that are complete already."""
         self.started = True
-        head = [*SSE_HEADERS, (b"content-length", b"%d" % len(events))]
+        head = [*self._events_head(), (b"content-length", b"%d" % len(events))]
         await self.send({"type": "http.response.start", "status": 200, "headers": head})
         await self.send({"type": "http.response.body", "body": events})
 
     async def begin_events(self, events: bytes) -> None:
         """Answer with server-sent events of which more will follow by `send`."""
         self.started = True
-        await self.send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
+        await self.send({"type": "http.response.start", "status": 200, "headers": self._events_head()})
         await self.send({"type": "http.response.body", "body": events, "more_body": True})
+
+    def _events_head(self) -> RawHeaders:
+        """The headers of events. Where the connection closes after them, the HTTP server says so itself."""
+        if self.scope.get("http_version") == "1.0" or "close" in self.header(b"connection").lower():
+            return list(SSE_HEADERS)
+        return [*SSE_HEADERS, _KEEP_ALIVE]
 
     async def refuse(self, refusal: Refusal) -> None:
         """Answer with an error, unless an answer has begun."""

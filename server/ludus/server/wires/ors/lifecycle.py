@@ -38,50 +38,60 @@ async def create_session(ors: Ors, x: Exchange, environment: str) -> None:
 
 
 async def create(ors: Ors, x: Exchange, environment: str) -> None:
-    """`POST /create`: begin an episode under a session id. Its setup goes on after the answer."""
+    """`POST /create`: begin an episode under a session id. Its setup goes on after the answer.
+
+    `ors-sdk` does not say for which environment it creates a session by split and index; the paths of its later
+    requests do. Where a server has several, such a session begins with the first of them.
+    """
     principal = ors.principal(x, *SESSION_SCOPES)
     sid = x.header(b"x-session-id")
     if not sid:
         raise Refusal(400, "X-Session-ID header is required")
     body = bodies.read_create(await x.body(ors.limits.body_bytes))
     if body.env_name is not None:
-        found = ors.environment(body.env_name)
-        if found is None:
-            raise Refusal(404, f"unknown environment {body.env_name!r}")
-        environment = found
+        named = ors.environment(body.env_name)
+        if named is None:
+            raise ors.unknown(body.env_name)
+    else:
+        named = ors.named(x, environment)
     if body.toolset_name is not None:
         raise Refusal(400, f"unknown toolset {body.toolset_name!r}: this server lends no toolsets to sessions")
-    given = bodies.read_secrets_header(x.header(b"x-secrets"))
-    split, index = await _locate(ors, environment, body, principal)
-    params = StartParams(
-        environment=environment,
-        split=split,
-        index=index,
-        seed=_seed(x, body),
-        secrets=given | (body.secrets or {}),
-        key=f"ors-{token_hex(16)}",
-    )
-    if params.seed is not None and not ors.published(environment).cls.seedable:
-        raise Refusal(400, f"environment {environment!r} does not take seeds; leave X-Seed out")
-    ors.sessions.open(principal, sid, params, x.header(b"idempotency-key"))
+    given = bodies.read_secrets_header(x.header(b"x-secrets")) | (body.secrets or {})
+    credentials = x.credentials()
+    secrets = {name: value for name, value in given.items() if value.strip() not in credentials}
+    seed = _seed(x, body)
+
+    async def plan(environment: str) -> StartParams:
+        split, index = await _locate(ors, environment, body, principal)
+        if seed is not None and not ors.published(environment).cls.seedable:
+            raise Refusal(400, f"environment {environment!r} does not take seeds; leave X-Seed out")
+        return StartParams(
+            environment=environment, split=split, index=index, seed=seed, secrets=secrets, key=f"ors-{token_hex(16)}"
+        )
+
+    key = x.header(b"idempotency-key")
+    if named:
+        ors.sessions.open(principal, sid, await plan(named), key)
+    else:
+        ors.sessions.open_undecided(principal, sid, plan, key)
     await x.json(to_json({"sid": sid}))
 
 
 async def prompt(ors: Ors, x: Exchange, environment: str) -> None:
     """`GET /{env}/prompt`."""
-    _, view = await view_of(ors, x)
+    _, view = await view_of(ors, x, environment)
     await x.json(prompt_json(view.prompt))
 
 
 async def messages(ors: Ors, x: Exchange, environment: str) -> None:
     """`GET /{env}/messages`: the prompt with its roles."""
-    _, view = await view_of(ors, x)
+    _, view = await view_of(ors, x, environment)
     await x.json(messages_json(view.prompt))
 
 
 async def task_tools(ors: Ors, x: Exchange, environment: str) -> None:
     """`GET /{env}/task_tools`: the tools of this session's task."""
-    _, view = await view_of(ors, x)
+    _, view = await view_of(ors, x, environment)
     published = ors.published(view.environment)
     answer = tools_json(view.tools, gradable=published.gradable, group_scoring=published.group_scoring)
     if x.extended:
@@ -114,15 +124,24 @@ async def delete(ors: Ors, x: Exchange, environment: str) -> None:
     await x.json(to_json({"sid": sid}))
 
 
-async def ready(ors: Ors, x: Exchange, session: Session, principal: Principal) -> str:
+async def ready(ors: Ors, x: Exchange, session: Session, principal: Principal, environment: str) -> str:
     """The episode of a session, once its setup is done.
 
     `openreward` gives up on an answer that takes long but rides out a 503; `ors-sdk` is the other way round.
 
     Raises:
-        Refusal: 410, the session was deleted; 503, for `openreward` when setup takes long.
+        Refusal: 400, the path is another environment's; 410, the session was deleted; 503, for `openreward` when setup
+            takes long.
         LudusError: setup failed.
     """
+    if session.environment is None:
+        ors.sessions.decide(session, principal, ors.meant(x, environment))
+    elif environment not in ("", session.environment):
+        raise Refusal(
+            400,
+            f"this session plays {session.environment!r}, and the path is of {environment!r}: use the paths under "
+            f"/{session.environment}/, or create another session with `env_name` {environment!r}",
+        )
     if session.episode is not None:
         return session.episode
     wait_seconds = STARTING_SECONDS if x.header(b"user-agent").startswith("openreward") else None
@@ -133,12 +152,12 @@ async def ready(ors: Ors, x: Exchange, session: Session, principal: Principal) -
         raise Refusal(503, "Environment still starting.", headers) from None
 
 
-async def view_of(ors: Ors, x: Exchange) -> tuple[Session, EpisodeView]:
+async def view_of(ors: Ors, x: Exchange, environment: str) -> tuple[Session, EpisodeView]:
     """The session that is asked about, and what its episode shows."""
     principal = ors.principal(x, *SESSION_SCOPES)
     sid = x.header(b"x-session-id")
     session = ors.sessions.find(principal, sid)
-    await ready(ors, x, session, principal)
+    await ready(ors, x, session, principal, environment)
     return session, ors.sessions.view(principal, sid, session)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from ludus.protocol.episodes import StartParams
+from ludus.protocol.episodes import StartParams, StepResult
 from ludus.protocol.errors import CapacityError, EpisodeNotFound, LudusError, ShuttingDown
 from ludus.protocol.lifecycle import EndReason
 from ludus.server.principal import Principal
 from ludus.server.wires.ors.exchange import Refusal
+from ludus.server.wires.ors.repeats import Repeats
 
 if TYPE_CHECKING:
     from ludus.server.episode import EpisodeView
@@ -23,37 +25,64 @@ EXISTS: Final = "Session already exists"
 SWEEP_SECONDS: Final = 30.0
 
 CALLS_KEPT: Final = 1024
-"""The latest calls of a session, by task id, that can be taken up again. Their outcomes are the host's."""
+"""The latest calls of a session, by task id, that can be taken up again."""
+
+Plan = Callable[[str], Awaitable[StartParams]]
+"""What to start in an environment. Raises `Refusal` or `LudusError` when that environment has no such thing."""
 
 _GONE: Final = (EndReason.EXPIRED, EndReason.CLOSED, EndReason.SERVER_STOPPED)
 
 
+class Call:
+    """A call of a session, by its task id."""
+
+    __slots__ = ("arguments", "content", "name", "outcome", "task_id")
+
+    def __init__(self, task_id: str, name: str, arguments: dict[str, Any], content: bytes) -> None:
+        self.task_id = task_id
+        self.name = name
+        self.arguments = arguments
+        """Until the outcome is there."""
+        self.content = content
+        """What stands for name and arguments when they are compared with another call's."""
+        self.outcome: StepResult | LudusError | None = None
+
+    def settle(self, outcome: StepResult | LudusError) -> None:
+        """Keep what came of it, and let go of its arguments."""
+        self.outcome = outcome
+        self.arguments = {}
+
+
 class Session:
-    """One session. `episode` is None until its setup is done."""
+    """One session. `environment` is None until it is known, `episode` until its setup is done."""
 
     __slots__ = (
-        "_calls", "_count", "_keys", "_lost", "_salt", "deleted", "episode", "failure", "key", "params", "scores",
-        "settled", "used",
+        "_calls", "_count", "_keys", "_salt", "deleted", "environment", "episode", "failure", "key", "params", "plan",
+        "repeats", "scores", "settled", "used",
     )  # fmt: skip
 
-    def __init__(self, params: StartParams, key: str) -> None:
+    def __init__(self, start: StartParams | Plan, key: str) -> None:
         self.key = key
         """The idempotency key of its `/create`; empty for clients that know none."""
-        self.params: StartParams | None = params
+        self.params: StartParams | None = start if isinstance(start, StartParams) else None
         """What to start; dropped, with its secrets, once the episode is there."""
+        self.plan: Plan | None = None if isinstance(start, StartParams) else start
+        """Gives `params`, once the environment is known."""
+        self.environment: str | None = self.params.environment if self.params is not None else None
         self.episode: str | None = None
-        self.failure: LudusError | None = None
+        self.failure: LudusError | Refusal | None = None
         self.deleted = False
         self.settled: asyncio.Future[None] | None = None
         """Done when setup is over, one way or the other."""
         self.used = 0.0
         self.scores: dict[str, asyncio.Task[bytes]] | None = None
         """Group scorings by task id."""
+        self.repeats = Repeats()
+        """Requests without a key whose replies may be lost."""
         self._salt: str | None = None
         self._count = 0
-        self._calls: dict[str, tuple[str, dict[str, Any]]] | None = None
+        self._calls: dict[str, Call] | None = None
         self._keys: dict[str, str] | None = None
-        self._lost: set[str] | None = None
 
     def new_task_id(self) -> str:
         """32 hexadecimal digits, unguessable, known in this session only."""
@@ -62,57 +91,43 @@ class Session:
         self._count += 1
         return f"{self._salt}{self._count:08x}"
 
-    def begin_call(self, name: str, arguments: dict[str, Any], key: str) -> str:
-        """The task id of a call: an earlier one if this is the same call asked for again, else a new one.
-
-        It is the same call when it carries the idempotency key of an earlier one. Clients of other make have no such
-        key, and ask again without a task id when they lose a connection before they have read one; so a call that is
-        equal to one whose reply could not be delivered is that one, as long as nothing else was called since.
+    def keyed_call(self, key: str, name: str, arguments: dict[str, Any], content: bytes) -> Call:
+        """The call of an idempotency key: the earlier one if the key has one, else a new one.
 
         Raises:
             Refusal: 409, the key was used for another call.
         """
-        if key:
-            earlier = self._keys.get(key) if self._keys is not None else None
-            if earlier is not None:
-                if self.call(earlier) != (name, arguments):
-                    raise Refusal(409, "this Idempotency-Key already stands for another call; use a new one")
-                return earlier
-        else:
-            for earlier in self._lost or ():
-                if self.call(earlier) == (name, arguments) and self._nothing_since(earlier):
-                    return earlier
-        self._lost = None
-        return self._note(name, arguments, key)
+        earlier = self.call(self._keys.get(key, "")) if self._keys is not None else None
+        if earlier is not None:
+            if earlier.content != content:
+                raise Refusal(409, "this Idempotency-Key already stands for another call; use a new one")
+            return earlier
+        call = self.new_call(name, arguments, content)
+        if self._keys is None:
+            self._keys = {}
+        elif len(self._keys) >= CALLS_KEPT:
+            del self._keys[next(iter(self._keys))]
+        self._keys[key] = call.task_id
+        return call
 
-    def lose(self, task_id: str) -> None:
-        """Note that the connection of a call broke before its reply was complete."""
-        self._lost = {*(self._lost or ()), task_id}
-
-    def _nothing_since(self, task_id: str) -> bool:
-        """Whether all later calls, if any, were lost as well: the client has not moved on."""
-        number = int(task_id[24:], 16)
-        lost_later = sum(int(other[24:], 16) > number for other in self._lost or ())
-        return self._count - number == lost_later
-
-    def _note(self, name: str, arguments: dict[str, Any], key: str) -> str:
-        task_id = self.new_task_id()
+    def new_call(self, name: str, arguments: dict[str, Any], content: bytes) -> Call:
+        """Begin a call."""
+        call = Call(self.new_task_id(), name, arguments, content)
         if self._calls is None:
             self._calls = {}
         elif len(self._calls) >= CALLS_KEPT:
             del self._calls[next(iter(self._calls))]
-        self._calls[task_id] = (name, arguments)
-        if key:
-            if self._keys is None:
-                self._keys = {}
-            elif len(self._keys) >= CALLS_KEPT:
-                del self._keys[next(iter(self._keys))]
-            self._keys[key] = task_id
-        return task_id
+        self._calls[call.task_id] = call
+        return call
 
-    def call(self, task_id: str) -> tuple[str, dict[str, Any]] | None:
-        """What was called under a task id of this session."""
+    def call(self, task_id: str) -> Call | None:
+        """The call of a task id of this session."""
         return self._calls.get(task_id) if self._calls is not None else None
+
+    def forget(self, call: Call) -> None:
+        """Drop a call that was refused before it ran."""
+        if self._calls is not None:
+            self._calls.pop(call.task_id, None)
 
 
 class Sessions:
@@ -120,6 +135,7 @@ class Sessions:
 
     def __init__(self, host: EpisodeHost, idle_seconds: float) -> None:
         self._host = host
+        self._most_undecided = host.limits.max_episodes
         self._idle_seconds = idle_seconds
         self._sessions: dict[tuple[str, str], Session] = {}
         self._starting: set[asyncio.Task[None]] = set()
@@ -164,10 +180,36 @@ class Sessions:
         Raises:
             Refusal: 400, the id is in use.
         """
+        session = self._add(principal, sid, params, key)
+        if session is not None:
+            self._start(session, principal)
+
+    def open_undecided(self, principal: Principal, sid: str, plan: Plan, key: str) -> None:
+        """Begin a session whose environment is not known yet; it starts with `decide`.
+
+        Raises:
+            Refusal: 400, the id is in use; 429, too many sessions wait for their first request.
+        """
+        waiting = sum(session.environment is None for session in self._sessions.values())
+        if waiting >= self._most_undecided:
+            raise Refusal(
+                429,
+                f"{waiting} sessions have been created without an `env_name` and not been used: name the environment "
+                "when you create a session, or delete those",
+                {"Retry-After": "5"},
+            )
+        self._add(principal, sid, plan, key)
+
+    def decide(self, session: Session, principal: Principal, environment: str) -> None:
+        """Let an undecided session play in an environment."""
+        session.environment = environment
+        self._start(session, principal)
+
+    def _add(self, principal: Principal, sid: str, start: StartParams | Plan, key: str) -> Session | None:
         earlier = self._sessions.get((principal.name, sid))
         if earlier is not None:
             if key and earlier.key == key:
-                return
+                return None
             try:
                 if earlier.episode is not None:
                     self.view(principal, sid, earlier)
@@ -176,12 +218,12 @@ class Sessions:
             else:
                 raise Refusal(400, EXISTS)
         loop = asyncio.get_running_loop()
-        session = Session(params, key)
+        session = Session(start, key)
         session.used = loop.time()
         self._sessions[principal.name, sid] = session
         if self._sweeper is None:
             self._sweeper = loop.call_later(SWEEP_SECONDS, self.sweep)
-        self._start(session, principal)
+        return session
 
     async def delete(self, principal: Principal, sid: str) -> None:
         """End a session: its episode is torn down, those who wait for its setup are told, unknown ids are let be."""
@@ -219,8 +261,10 @@ class Sessions:
                 raise TimeoutError
         if session.deleted:
             raise Refusal(410, DELETED)
-        if session.failure is not None:
-            raise type(session.failure)(session.failure.message, **session.failure.data)
+        if isinstance(failure := session.failure, Refusal):
+            raise Refusal(failure.status, failure.detail, failure.headers, failure.error)
+        if failure is not None:
+            raise type(failure)(failure.message, **failure.data)
         if session.episode is None:
             raise TimeoutError
         return session.episode
@@ -250,13 +294,17 @@ class Sessions:
         task.add_done_callback(self._starting.discard)
 
     async def _run(self, session: Session, principal: Principal) -> None:
-        params, settled = session.params, session.settled
-        assert params is not None
+        settled = session.settled
         assert settled is not None
         try:
-            session.episode = (await self._host.begin(params, principal))[0].id
-        except LudusError as error:
+            if session.plan is not None and session.environment is not None:
+                session.params = await session.plan(session.environment)
+                session.plan = None
+            assert session.params is not None
+            session.episode = (await self._host.begin(session.params, principal))[0].id
+        except (LudusError, Refusal) as error:
             session.failure = error
+            session.plan = None
             if not isinstance(error, CapacityError | ShuttingDown):
                 session.params = None
         else:

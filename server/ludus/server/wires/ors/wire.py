@@ -37,7 +37,7 @@ SESSION_SCOPES: Final = (Scope.EPISODES_RUN, Scope.REWARDS_READ)
 """What a session needs: rewards are part of every reply by this standard."""
 
 Handler = Callable[["Ors", Exchange, str], Awaitable[None]]
-"""Serves one request; the last argument is the environment's name as the path or the client's deployment says it."""
+"""Serves one request; the last argument is the published name of the environment in its path, empty for bare paths."""
 
 
 class Ors:
@@ -57,13 +57,33 @@ class Ors:
         """The published name that is meant, whatever its case; None when there is none."""
         return self._names.get(name) or self._names.get(name.lower())
 
-    def default_environment(self, x: Exchange) -> str:
-        """The environment of a request that names none: the client's deployment if it is one of ours, else the first.
+    def named(self, x: Exchange, path: str) -> str:
+        """The environment that a request names: in its path, or as the client's deployment; empty where in neither.
 
-        `openreward` sends `X-Deployment: owner/name` with every request; the published servers have no use for it.
+        `openreward` sends `X-Deployment: owner/name` with its requests; the published servers have no use for it.
+
+        Raises:
+            Refusal: 404, the deployment is none of several environments: which one is meant cannot be known.
         """
-        deployment = x.header(b"x-deployment")
-        return (deployment and self.environment(deployment.rpartition("/")[2])) or self._first
+        if path:
+            return path
+        deployment = x.header(b"x-deployment").rpartition("/")[2]
+        found = self.environment(deployment) if deployment else None
+        if found is None and deployment and len(self._names) > 1:
+            raise self.unknown(deployment)
+        return found or ("" if len(self._names) > 1 else self._first)
+
+    def meant(self, x: Exchange, path: str) -> str:
+        """The environment that a request is about: the one it names, or as in the published servers the first.
+
+        Raises:
+            Refusal: see `named`.
+        """
+        return self.named(x, path) or self._first
+
+    def unknown(self, name: str) -> Refusal:
+        """What a request for an environment that this server has not is told."""
+        return Refusal(404, f"unknown environment {name[:80]!r}; this server has {', '.join(self.host.catalog)}")
 
     def published(self, name: str) -> Published:
         """An environment by its published name."""

@@ -1,0 +1,182 @@
+"""What became of a reply: whether its peer has it, as far as TCP can tell.
+
+Where a client has no key for a request, a server that is asked for the same thing again must know whether the client
+has the first answer, or lost it. The rule:
+
+* **delivered**: the peer used the connection for another request; or it closed the connection in order, every byte of
+  the reply acknowledged; or every byte is acknowledged and the connection was still whole `SETTLE_SECONDS` later; or
+  the reply itself closed the connection, as HTTP/1.0 and `Connection: close` have it.
+* **lost**: the connection broke before the reply's last byte was written, was closed with bytes of it unacknowledged,
+  or was reset within `SETTLE_SECONDS` of it. A reset says that data was lost (RFC 1122, 4.2.2.13): a peer that closes
+  a connection in which unread data waits sends one.
+* until one of these is known, the reply is **unsettled**.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SETTLE_SECONDS: Final = 0.25
+"""How long after a reply a reset still counts against it, and a connection that stays whole proves nothing."""
+
+PATIENCE_SECONDS: Final = 10.0
+"""After which a reply that is still not acknowledged counts as lost."""
+
+LOOK_SECONDS: Final = 0.05
+"""How often an unsettled reply is looked at while somebody waits to know."""
+
+EXTENSION: Final = "ludus.connection"
+"""Where an ASGI scope holds its `WatchedHttpProtocol`."""
+
+
+class Delivery:
+    """One reply on its way. Unsettled until `verdict` is true (delivered) or false (lost)."""
+
+    __slots__ = ("_changed", "_connection", "_loop", "_lost_at", "_sent_at", "_verdict")
+
+    def __init__(self, connection: WatchedHttpProtocol | None = None) -> None:
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._lost_at: float | None = None
+        """When a reply that had been sent whole was lost."""
+        self._sent_at: float | None = None
+        self._verdict: bool | None = None
+        self._changed: asyncio.Event | None = None
+
+    def sent(self) -> None:
+        """Note that the whole reply was handed to the connection."""
+        if self._verdict is None and self._sent_at is None:
+            self._sent_at = self._loop.time()
+            if self._connection is None:
+                self.settle(delivered=True)
+            elif self._changed is not None:
+                self._changed.set()
+
+    def settle(self, *, delivered: bool) -> None:
+        """Give the verdict, unless there is one."""
+        if self._verdict is None:
+            self._verdict = delivered
+            self._connection = None
+            if self.was_sent and not delivered:
+                self._lost_at = self._loop.time()
+            if self._changed is not None:
+                self._changed.set()
+
+    @property
+    def was_sent(self) -> bool:
+        """Whether the whole reply was handed to the connection."""
+        return self._sent_at is not None
+
+    @property
+    def verdict(self) -> bool | None:
+        """What is known by now."""
+        if self._verdict is None and self._sent_at is not None and self._connection is not None:
+            age = self._loop.time() - self._sent_at
+            if age >= SETTLE_SECONDS:
+                if not self._connection.holds_back():
+                    self.settle(delivered=True)
+                elif age >= PATIENCE_SECONDS:
+                    self.settle(delivered=False)
+        return self._verdict
+
+    def lost_after(self, moment: float) -> bool:
+        """Whether the whole reply was sent, and then lost after a moment on the event loop's clock."""
+        return self._lost_at is not None and self._lost_at > moment
+
+    async def wait(self) -> bool:
+        """Wait for the verdict: true for delivered."""
+        while (verdict := self.verdict) is None:
+            self._changed = self._changed or asyncio.Event()
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS if self.was_sent else None):
+                    await self._changed.wait()
+        return verdict
+
+    def closed(self, *, whole: bool) -> None:
+        """The connection is at its end. `whole` says that nothing which was written is missing."""
+        self.settle(delivered=self.was_sent and whole)
+
+    def reset(self) -> None:
+        """The connection was reset."""
+        connection, sent_at = self._connection, self._sent_at
+        late = sent_at is not None and self._loop.time() - sent_at >= SETTLE_SECONDS
+        self.settle(delivered=late and connection is not None and not connection.holds_back())
+
+
+class WatchedHttpProtocol(HttpToolsProtocol):
+    """An HTTP connection that tells what became of a reply, where a handler asked by `watch`."""
+
+    _delivery: Delivery | None = None
+
+    def watch(self) -> Delivery:
+        """Follow the reply to the request that is being handled."""
+        if self._delivery is not None:
+            self._delivery.closed(whole=True)  # of a request before, on a connection that is still used
+        delivery = Delivery(self)
+        if self.transport.is_closing():
+            delivery.settle(delivered=False)
+        self._delivery = delivery
+        return delivery
+
+    def on_message_begin(self) -> None:
+        """A request begins; a peer that sends another one has read the reply before."""
+        if self._delivery is not None and self._delivery.was_sent:
+            self._delivery.settle(delivered=True)
+            self._delivery = None
+        super().on_message_begin()
+        self.scope["extensions"] = {EXTENSION: self}  # type: ignore[dict-item]
+
+    def eof_received(self) -> None:
+        """The peer sends no more; the connection is closed in turn."""
+        if self._delivery is not None:
+            self._delivery.closed(whole=not self.holds_back())
+        super().eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        if self._delivery is not None:
+            if exc is None:
+                self._delivery.closed(whole=True)
+            else:
+                self._delivery.reset()
+            self._delivery = None
+        super().connection_lost(exc)
+
+    def holds_back(self) -> bool:
+        """Whether bytes that were written are not acknowledged yet, or cannot be any more."""
+        if self.transport.get_write_buffer_size():
+            return True
+        sock: socket.socket | None = self.transport.get_extra_info("socket")
+        if sock is None:
+            return False
+        try:
+            return sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0 or _unacknowledged(sock) > 0
+        except OSError:
+            return True
+
+
+def watch(scope: Mapping[str, Any]) -> Delivery:
+    """Follow the reply to a request. Under a foreign HTTP server, what was sent counts as delivered."""
+    connection = (scope.get("extensions") or {}).get(EXTENSION)
+    return connection.watch() if isinstance(connection, WatchedHttpProtocol) else Delivery()
+
+
+def _unacknowledged(sock: socket.socket) -> int:
+    """Bytes that wait in the kernel for the peer's acknowledgment; 0 where the system does not tell."""
+    try:
+        import fcntl
+        import termios
+    except ImportError:
+        return 0
+    (count,) = struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0"))
+    return int(count)
