@@ -128,12 +128,12 @@ def test_faults_of_the_environment_leave_tasks_unscored(ludus: Ludus, url: str, 
 def test_where_every_episode_fails_no_file_is_written(ludus: Ludus, url: str, coins: Path, tmp_path: Path) -> None:
     done = ludus("calibrate", url, "broken", "-n", 2, "--samples", 1, "--retries", 0, "--difficulty", "d.json")
     assert done.returncode == 5, done.stderr
-    assert "2 environment" in done.stderr
+    assert "2 × environment failure" in done.stderr
     assert "nothing is known of any task" in done.stderr
     buggy = ("--policy", f"{coins}:buggy", "--samples", 1, "-n", 2)
     done = ludus("calibrate", url, "coins", *buggy, "--difficulty", "d.json")
     assert done.returncode == 5, done.stderr
-    assert "2 policy" in done.stderr
+    assert "2 × policy failure" in done.stderr
     assert not (tmp_path / "d.json").exists()
 
 

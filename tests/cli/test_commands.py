@@ -132,7 +132,7 @@ def test_failed_episodes_stay_out_of_the_mean_and_show_in_the_exit_code(ludus: L
     assert done.returncode == 1
     done = ludus("run", url, "sums", "--policy", "world:buggy", "-n", "2", cwd=world.parent)
     assert done.returncode == 5
-    assert "2 policy" in done.stderr
+    assert "2 × policy failure: ValueError: my bug" in done.stderr
 
 
 def test_the_same_seed_gives_the_same_run(ludus: Ludus, url: str, tmp_path: Path) -> None:

@@ -104,7 +104,8 @@ def test_failures_and_unscored_rewards_stay_out_of_every_mean() -> None:
     assert summary.mean == 0.5
     assert summary.failed == {"infrastructure": 1}
     assert summary.success == 0.5
-    assert summary.components == {"part": 0.25}
+    part = summary.components["part"]
+    assert (part.mean, part.count, part.weight) == (0.25, 2, 1.0)
     assert summary.end_reasons == {"completed": 3, "infrastructure failure": 1}
 
 

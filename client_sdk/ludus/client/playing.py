@@ -400,11 +400,19 @@ def failure_of(error: BaseException, episode: str | None = None, kind: FailureKi
     return Failure(
         kind=kind,
         error=type(error).__name__,
-        message=error.message if isinstance(error, e.LudusError) else str(error),
+        message=_message_of(error),
         incident=error.incident if isinstance(error, e.LudusError) else None,
         attempt=1,
         episode=episode,
     )
+
+
+def _message_of(error: BaseException) -> str:
+    if isinstance(error, e.LudusError):
+        return error.message
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"{error}; install it with: pip install {error.name.partition('.')[0]}"
+    return str(error)
 
 
 def _mistake(problem: str) -> StepResult:

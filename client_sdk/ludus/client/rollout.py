@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, 
 from dataclasses import dataclass
 from typing import Final
 
+from ludus.client.causes import NO_RIGHT, alike, cause_of
 from ludus.client.environment import RemoteEnvironment
 from ludus.client.playing import LOST, Harness, failure_of, play
 from ludus.client.policies.base import Policy, policy_name
@@ -62,6 +63,7 @@ async def rollout(
     limits: EpisodeLimits | None = None,
     secrets: dict[str, str] | None = None,
     skip: Container[tuple[str, str, str, int]] = (),
+    stop_after_alike: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> AsyncGenerator[Trajectory]:
     """Play tasks and yield their trajectories as they end, in no particular order.
@@ -84,15 +86,20 @@ async def rollout(
         limits: limits of each episode, kept by the server.
         secrets: given to each episode.
         skip: keys of trajectories that exist already (`TrajectoryWriter.done`).
+        stop_after_alike: when so many attempts left no reward for the same reason, and none ended otherwise, begin no
+            further ones; None plays on.
         on_progress: called at the beginning and after each episode.
 
     Raises:
         RequestError: something is set up wrongly: an unknown split or task, a missing scope, a refused API key.
+        EveryAttemptFailed: `stop_after_alike` left tasks unplayed; after all trajectories that there are.
     """
     info = await environment.info()
+    same = _Alike(stop_after_alike)
     play_one = _Player(
-        environment, info, policy, split, retries, retry_environment_errors, harness or Harness(), limits, secrets
-    )
+        environment, info, policy, split, retries, retry_environment_errors, harness or Harness(), limits, secrets,
+        same,
+    )  # fmt: skip
     jobs = _jobs(environment, split, tasks, n, samples, seed, skip)
     meter = _Meter(on_progress, _total(info, split, tasks, n, samples))
     results: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue(maxsize=max(1, concurrency))
@@ -101,7 +108,7 @@ async def rollout(
     async def work() -> None:
         while True:
             async with taking:
-                job = await anext(jobs, None)
+                job = None if same.stopped else await anext(jobs, None)
             if job is None:
                 return
             await results.put(await play_one(job))
@@ -123,6 +130,8 @@ async def rollout(
                 raise result
             meter.count(result)
             yield result
+        if same.stopped and await anext(jobs, None) is not None:
+            raise same.error()
     finally:
         overseer.cancel()
         await asyncio.gather(overseer, return_exceptions=True)
@@ -166,6 +175,7 @@ class _Player:
     harness: Harness
     limits: EpisodeLimits | None
     secrets: dict[str, str] | None
+    same: _Alike
 
     async def __call__(self, job: _Job) -> Trajectory:
         """Play one job, again while it fails for reasons that another attempt may mend."""
@@ -174,17 +184,18 @@ class _Player:
         while True:
             attempt = len(earlier) + 1
             trajectory, retry_after = await self._attempt(job)
+            self.same.note(trajectory)
             failure = trajectory.failure
             if failure is not None:
                 failure = failure.model_copy(update={"attempt": attempt})
-            if failure is None or attempt > self.retries or not self._worth_retrying(failure):
-                return trajectory.model_copy(
-                    update={"failure": failure, "attempts": attempt, "incidents": tuple(earlier)}
-                    | ({"started_at": began, "seconds": time.time() - began} if earlier else {})
-                )
-            earlier.append(failure)
+            last = attempt > self.retries or self.same.stopped
+            if failure is None or last or not self._worth_retrying(failure):
+                return _final(trajectory, failure, earlier, began)
             pause = FIRST_PAUSE * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)
             await asyncio.sleep(min(retry_after if retry_after is not None else pause, LONGEST_PAUSE))
+            if self.same.stopped:
+                return _final(trajectory, failure, earlier, began)
+            earlier.append(failure)
 
     async def _attempt(self, job: _Job) -> tuple[Trajectory, float | None]:
         began = time.time()
@@ -217,6 +228,43 @@ class _Player:
 
     def _worth_retrying(self, failure: Failure) -> bool:
         return failure.kind == "infrastructure" or (self.retry_environment_errors and failure.kind == "environment")
+
+
+def _final(trajectory: Trajectory, failure: Failure | None, earlier: list[Failure], began: float) -> Trajectory:
+    """The last attempt at an episode, with what is known of the earlier ones."""
+    times = {"started_at": began, "seconds": time.time() - began} if earlier else {}
+    return trajectory.model_copy(
+        update={"failure": failure, "attempts": len(earlier) + 1, "incidents": tuple(earlier)} | times
+    )
+
+
+@dataclass(slots=True)
+class _Alike:
+    """Notices that every attempt so far left no reward for the same reason."""
+
+    limit: int | None
+    count: int = 0
+    first: tuple[str, str] | None = None
+    differ: bool = False
+    """Whether one ended otherwise."""
+
+    @property
+    def stopped(self) -> bool:
+        return self.limit is not None and not self.differ and self.count >= self.limit
+
+    def note(self, trajectory: Trajectory) -> None:
+        """Take one attempt into account."""
+        cause = cause_of(trajectory)
+        self.count += 1
+        self.first = self.first or cause
+        if cause is None or self.first is None or alike(cause) != alike(self.first) or cause == ("unscored", NO_RIGHT):
+            self.differ = True
+
+    def error(self) -> e.EveryAttemptFailed:
+        kind, message = self.first or ("", "")
+        return e.EveryAttemptFailed(
+            f"stopped early, because all of {self.count} attempts ended alike: {kind}: {message}"
+        )
 
 
 @dataclass(slots=True)

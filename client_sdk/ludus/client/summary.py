@@ -14,8 +14,10 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
+from ludus.client.causes import Cause, causes_of
 from ludus.client.trajectory import Trajectory, Usage
 from ludus.protocol.episodes import NoiseKind
+from ludus.protocol.rewards import Component
 
 SUCCESS_TOLERANCE: Final = 1e-9
 """Rewards this close below the threshold count as reaching it: sums of floats rarely come out even."""
@@ -28,6 +30,20 @@ _T95: Final = (
 
 Z95: Final = 1.959963985
 """The 97.5 % quantile of the normal distribution."""
+
+
+class ComponentMean(BaseModel):
+    """A reward component over the scored trajectories. Where `count` is less than their number, the others do not have
+    it, and its mean is not over the same episodes as the mean reward."""
+
+    model_config = ConfigDict(frozen=True)
+
+    mean: float
+    """Of its value, before its weight, over the trajectories that have it."""
+    count: int
+    """How many trajectories have it."""
+    weight: float | None
+    """What it counts in the reward; null where that differs between trajectories."""
 
 
 class Summary(BaseModel):
@@ -53,8 +69,10 @@ class Summary(BaseModel):
     """The share of scored trajectories whose reward reaches `success_at`."""
     success_interval: tuple[float, float] | None
     end_reasons: dict[str, int]
-    components: dict[str, float]
-    """Mean of each reward component, over the trajectories that have it."""
+    causes: tuple[Cause, ...]
+    """Why trajectories have no reward, the commonest first."""
+    components: dict[str, ComponentMean]
+    """Of each reward component, over the scored trajectories."""
     steps: float | None
     """Mean number of steps, over scored trajectories."""
     noise: dict[NoiseKind, int]
@@ -85,6 +103,7 @@ def summarize(trajectories: Iterable[Trajectory], *, success_at: float = 1.0) ->
         success=wins / len(values) if values else None,
         success_interval=wilson(wins, len(values)) if values else None,
         end_reasons=dict(Counter(t.outcome for t in everything).most_common()),
+        causes=causes_of(everything),
         components=_components(scored),
         steps=sum(len(t.steps) for t in scored) / len(scored) if scored else None,
         noise=dict(Counter(step.noise for t in everything for step in t.steps if step.noise is not None)),
@@ -163,12 +182,18 @@ def _std(values: Sequence[float]) -> float | None:
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-def _components(scored: Sequence[Trajectory]) -> dict[str, float]:
-    found: dict[str, list[float]] = defaultdict(list)
+def _components(scored: Sequence[Trajectory]) -> dict[str, ComponentMean]:
+    found: dict[str, list[Component]] = defaultdict(list)
     for trajectory in scored:
         for name, part in trajectory.reward.components.items() if trajectory.reward is not None else ():
-            found[name].append(part.value)
-    return {name: math.fsum(values) / len(values) for name, values in sorted(found.items())}
+            found[name].append(part)
+    return {name: _component(parts) for name, parts in sorted(found.items())}
+
+
+def _component(parts: Sequence[Component]) -> ComponentMean:
+    weights = {part.weight for part in parts}
+    mean = math.fsum(part.value for part in parts) / len(parts)
+    return ComponentMean(mean=mean, count=len(parts), weight=weights.pop() if len(weights) == 1 else None)
 
 
 def _span(everything: Sequence[Trajectory]) -> float:

@@ -32,6 +32,7 @@
     │   ├── ConnectionFailed                  no connection, or one lost beyond repair
     │   ├── DeadlineExceeded                  no answer in time
     │   └── ProtocolViolation                 the peer sent what the protocol forbids
+    ├── EveryAttemptFailed                    raised by clients only: all attempts failed alike, so a run was stopped
     └── AuthoringError                        raised at start only: a mistake in an environment class
 
 Codes lie outside JSON-RPC's reserved range (-32768..-32000) but for the five that JSON-RPC itself defines.
@@ -278,6 +279,10 @@ class DeadlineExceeded(TransportError):
 
 class ProtocolViolation(TransportError):
     """The peer sent what the protocol forbids."""
+
+
+class EveryAttemptFailed(LudusError):
+    """Every attempt of a run failed alike, so it was stopped. Raised by clients only."""
 
 
 class AuthoringError(LudusError):

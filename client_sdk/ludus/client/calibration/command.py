@@ -123,11 +123,12 @@ def calibrate_command(
     report: Annotated[bool, typer.Option("--report", help="Report the outcomes to the server's curriculum.")] = False,
     token: Token = None,
     wire: WireOption = "channel",
+    keep_going: _playing.KeepGoing = False,
     as_json: Json = False,
 ) -> None:
     """Measure how hard tasks are for a policy: pass rates with intervals, the share in a band, cost and length.
 
-    Exits with 0 when every episode was scored, 1 when some failed, 5 when all did.
+    Exits with 0 when every episode was scored, 1 when some were not, 5 when none was.
     """
     options = dict(locals()) | {"policy": policy or "random", "given_policy": policy}
     _check(options)
@@ -137,6 +138,7 @@ def calibrate_command(
         print_json(found.model_dump(mode="json"))
     else:
         show(found)
+    _playing.print_causes(found.summary, out or (stored[0] if stored else None), None)
     if found.band is None:
         errors.print(shown("no episode was scored, so nothing is known of any task"))
         raise typer.Exit(ExitCode.FAILED)
@@ -144,8 +146,8 @@ def calibrate_command(
         _write(difficulty, found)
     if wrong is not None:
         raise wrong
-    if found.summary.failed:
-        raise typer.Exit(ExitCode.UNSUCCESSFUL)
+    if code := _playing.exit_code(found.summary):
+        raise typer.Exit(code)
 
 
 async def _found(options: Mapping[str, Any]) -> tuple[Calibration, InvalidParams | None]:
@@ -230,6 +232,7 @@ async def _play(
     known = [_playing.light(one) for one in latest(read_trajectories(out))] if out and resume else []
     if known:
         _check_same(origin_of(known), Origin(info.name, info.version, split, policy_name(policy)), out)
+    _playing.check_policy(policy, info.name)
     done, played = set(writer.done if writer else ()), known
     bar = stack.enter_context(ProgressBar())
     threshold = _threshold(options["success_at"], info)
@@ -239,10 +242,14 @@ async def _play(
         stream = rollout(
             environment, policy, split=split, tasks=open_tasks, samples=samples, seed=options["seed"],
             concurrency=options["concurrency"], retries=options["retries"], harness=harness, skip=done, on_progress=bar,
+            stop_after_alike=None if options["keep_going"] else _playing.SAME_ATTEMPTS,
         )  # fmt: skip
-        new = await _playing.collect(stream, writer)
+        new, stopped = await _playing.collect(stream, writer)
         done |= {one.key for one in new}
         played = latest([*played, *new])
+        if stopped is not None:
+            errors.print(shown("stopped early, because every attempt ended alike; --keep-going plays on"))
+            return played
         if options["until_width"] is None or samples >= options["max_samples"]:
             return played
         wide = wider(played, options["until_width"], threshold)

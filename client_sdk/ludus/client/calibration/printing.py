@@ -23,9 +23,6 @@ def show(found: Calibration) -> None:
         _show_tasks(found)
     else:
         errors.print(shown(f"{len(found.tasks)} tasks: --json and --difficulty tell of each"))
-    if found.summary.failed:
-        failed = ", ".join(f"{count} {kind}" for kind, count in found.summary.failed.items())
-        errors.print(shown(f"failures, not counted in any rate: {failed}; --out FILE records why"))
 
 
 def rows(found: Calibration) -> list[tuple[str, str]]:

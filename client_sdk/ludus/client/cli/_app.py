@@ -113,6 +113,8 @@ def explain(error: BaseException) -> tuple[ExitCode, str]:
 def _hint(error: Exception) -> str:
     from ludus.protocol import errors as e
 
+    if isinstance(error, e.Unauthenticated) and "endpoint" in error.data:
+        return " (give the model's key with --api-key or OPENAI_API_KEY)"
     if isinstance(error, e.Unauthenticated):
         return " (give a token with --token or LUDUS_TOKEN)"
     if isinstance(error, e.LudusError) and error.incident:

@@ -8,14 +8,18 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Self
 
 import typer
 
+from ludus.client.cli._app import ExitCode
+from ludus.client.cli._common import errors, shown
 from ludus.client.loading import load_object
 from ludus.client.policies import OraclePolicy, Policy, RandomPolicy
 from ludus.client.rollout import Harness
+from ludus.client.summary import Summary
 from ludus.client.trajectory import Trajectory, TrajectoryWriter
+from ludus.protocol import errors as e
 
 PolicyName = Annotated[
     str, typer.Option("--policy", "-p", help="random, oracle, openai, module:callable or file.py:callable.")
@@ -46,6 +50,15 @@ MaxTurns = Annotated[int, typer.Option("--max-turns", help="Turns of the policy 
 TurnSeconds = Annotated[float | None, typer.Option("--turn-seconds", help="Limit of one turn.")]
 EpisodeSeconds = Annotated[float | None, typer.Option("--episode-seconds", help="Limit of one episode.")]
 
+KeepGoing = Annotated[
+    bool, typer.Option("--keep-going", help="Play on when every attempt so far left no reward for the same reason.")
+]
+
+SAME_ATTEMPTS: Final = 8
+"""After so many attempts that ended alike, without any reward, a run stops early."""
+
+SHOWN_CAUSES: Final = 2
+
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
 
@@ -68,6 +81,8 @@ class PolicyChoice:
         """
         if options["policy"] == "openai" and not options["model"]:
             raise typer.BadParameter("--policy openai needs --model")
+        if options["policy"] == "openai":
+            _check_endpoint(options["base_url"], options["api_key"])
         fields = {name: options[name] for name in ("temperature", "max_tokens") if options[name] is not None}
         fields |= {name: value for name, value in _pairs(options["option"] or []).items() if value is not None}
         endpoint = {name: options[name] for name in ("model", "base_url", "api_key")} | {"options": fields}
@@ -79,6 +94,7 @@ class PolicyChoice:
 
         Raises:
             BadParameter: there is none of that name.
+            ConnectionFailed: nothing listens at the model's endpoint.
         """
         if self.name == "random":
             yield RandomPolicy(self.seed)
@@ -88,6 +104,7 @@ class PolicyChoice:
             from ludus.client.policies.openai import OpenAIPolicy  # httpx takes longer to import than all the rest
 
             async with OpenAIPolicy(**self.endpoint) as model:
+                await model.check()
                 yield model
         elif ":" in self.name:
             loaded: Any = load_object(self.name)
@@ -97,6 +114,54 @@ class PolicyChoice:
             raise typer.BadParameter(
                 f"there is no policy {self.name!r}; choose random, oracle, openai, module:callable or file.py:callable"
             )
+
+
+def _check_endpoint(base_url: str, api_key: str | None) -> None:
+    """Refuse what no request could succeed with."""
+    from ludus.client.policies.openai import OpenAIPolicy
+
+    try:
+        OpenAIPolicy("", base_url, api_key)
+    except ValueError as error:
+        raise typer.BadParameter(f"--base-url {error}") from None
+    if base_url.strip().startswith(DEFAULT_BASE_URL) and not api_key:
+        raise typer.BadParameter(
+            f"{DEFAULT_BASE_URL} needs a key: give --api-key or set OPENAI_API_KEY, or name another endpoint with "
+            "--base-url"
+        )
+
+
+def check_policy(policy: Policy, environment: str) -> None:
+    """Find out before the first episode what would make every one of them fail.
+
+    Raises:
+        EnvironmentNotFound, AuthoringError: the oracle's environment cannot be imported here.
+    """
+    if isinstance(policy, OraclePolicy):
+        policy.check(environment)
+
+
+def print_causes(summary: Summary, out: Path | None, stopped: e.EveryAttemptFailed | None) -> None:
+    """Say on stderr why episodes have no reward: the two commonest causes, with counts."""
+    missing = summary.episodes - summary.scored
+    if missing:
+        errors.print(shown(f"{missing} of {summary.episodes} episodes have no reward and count in no mean:"))
+    for cause in summary.causes[:SHOWN_CAUSES]:
+        kind = cause.kind if cause.kind == "unscored" else f"{cause.kind} failure"
+        errors.print(shown(f"  {cause.count} × {kind}: {' '.join(cause.message.split())}"), soft_wrap=True)
+    rest = missing - sum(cause.count for cause in summary.causes[:SHOWN_CAUSES])
+    where = f"{out} has the cause of each" if out else "--out FILE records the cause of each"
+    if missing:
+        errors.print(shown(f"  {rest} × something else; {where}" if rest else f"  {where}"), soft_wrap=True)
+    if stopped is not None:
+        errors.print(shown("stopped early, because every attempt ended alike; --keep-going plays on"))
+
+
+def exit_code(summary: Summary) -> ExitCode:
+    """0 when every episode was scored, 1 when some were not, 5 when none was."""
+    if summary.episodes and not summary.scored:
+        return ExitCode.FAILED
+    return ExitCode.OK if summary.scored == summary.episodes else ExitCode.UNSUCCESSFUL
 
 
 def harness_of(options: Mapping[str, Any]) -> Harness:
@@ -124,15 +189,20 @@ def writer_of(path: Path, resume: bool, overwrite: bool) -> TrajectoryWriter:
         raise typer.BadParameter(f"cannot write {path}: {error.strerror}") from None
 
 
-async def collect(stream: AsyncGenerator[Trajectory], writer: TrajectoryWriter | None) -> list[Trajectory]:
-    """Write each trajectory out; keep only what figures need of it."""
+async def collect(
+    stream: AsyncGenerator[Trajectory], writer: TrajectoryWriter | None
+) -> tuple[list[Trajectory], e.EveryAttemptFailed | None]:
+    """Write each trajectory out; return what figures need of them, and what stopped the run early, if anything did."""
     kept: list[Trajectory] = []
     async with aclosing(stream):
-        async for trajectory in stream:
-            if writer is not None:
-                writer.write(trajectory)
-            kept.append(light(trajectory))
-    return kept
+        try:
+            async for trajectory in stream:
+                if writer is not None:
+                    writer.write(trajectory)
+                kept.append(light(trajectory))
+        except e.EveryAttemptFailed as error:
+            return kept, error
+    return kept, None
 
 
 def light(trajectory: Trajectory) -> Trajectory:

@@ -9,7 +9,6 @@ import typer
 from rich.table import Table
 
 from ludus.client.cli import _playing
-from ludus.client.cli._app import ExitCode
 from ludus.client.cli._common import (
     EnvironmentName,
     Token,
@@ -17,7 +16,6 @@ from ludus.client.cli._common import (
     WireOption,
     client_of,
     console,
-    errors,
     find_environment,
     print_json,
     run,
@@ -27,6 +25,7 @@ from ludus.client.progress import ProgressBar
 from ludus.client.rollout import rollout
 from ludus.client.summary import Summary, summarize
 from ludus.client.trajectory import latest, read_trajectories
+from ludus.protocol.errors import EveryAttemptFailed
 
 COMMANDS: Final = {"run": "Play tasks with a policy and report rewards."}
 
@@ -64,40 +63,44 @@ def run_command(
     ] = None,
     token: Token = None,
     wire: WireOption = "channel",
+    keep_going: _playing.KeepGoing = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Play tasks of a split with a policy and report rewards.
 
-    Exits with 0 when every episode was scored, 1 when some failed, 5 when all did.
+    Exits with 0 when every episode was scored, 1 when some were not, 5 when none was.
     """
     options = dict(locals())
     _playing.check_out(out, resume, overwrite)
     choice, harness = _playing.PolicyChoice.of(options), _playing.harness_of(options)
 
-    async def go() -> Summary:
+    async def go() -> tuple[Summary, EveryAttemptFailed | None]:
         async with AsyncExitStack() as stack:
             chosen = await stack.enter_async_context(choice.open())
             writer = stack.enter_context(_playing.writer_of(out, resume, overwrite)) if out else None
             client = await stack.enter_async_context(client_of(url, token, wire))
             info = find_environment(await client.environments(), environment)
+            _playing.check_policy(chosen, info.name)
             bar = stack.enter_context(ProgressBar())
             stream = rollout(
                 client.environment(info.name), chosen, split=split or info.splits[0].name, n=n, samples=samples,
                 seed=seed, concurrency=concurrency, retries=retries, harness=harness,
                 skip=writer.done if writer else (), on_progress=bar,
+                stop_after_alike=None if keep_going else _playing.SAME_ATTEMPTS,
             )  # fmt: skip
-            played = await _playing.collect(stream, writer)
+            played, stopped = await _playing.collect(stream, writer)
             threshold = success_at if success_at is not None else (info.reward_range or (0.0, 1.0))[1]
             everything = latest(read_trajectories(out)) if out and resume else played
-            return summarize(everything, success_at=threshold)
+            return summarize(everything, success_at=threshold), stopped
 
-    summary = run(go())
+    summary, stopped = run(go())
     if as_json:
         print_json(summary.model_dump(mode="json"))
     else:
         _print(summary, environment)
-    if summary.failed:
-        raise typer.Exit(ExitCode.UNSUCCESSFUL if summary.scored else ExitCode.FAILED)
+    _playing.print_causes(summary, out, stopped)
+    if code := _playing.exit_code(summary):
+        raise typer.Exit(code)
 
 
 def _print(summary: Summary, environment: str) -> None:
@@ -105,9 +108,6 @@ def _print(summary: Summary, environment: str) -> None:
     for name, value in _rows(summary):
         table.add_row(shown(name), shown(value))
     console.print(table)
-    if summary.failed:
-        failed = ", ".join(f"{count} {kind}" for kind, count in summary.failed.items())
-        errors.print(shown(f"failures, not counted in any mean: {failed}; --out FILE records why"))
 
 
 def _rows(summary: Summary) -> list[tuple[str, str]]:
@@ -119,7 +119,9 @@ def _rows(summary: Summary) -> list[tuple[str, str]]:
     if summary.success is not None:
         told = f"{summary.success:.1%}" + interval(summary.success_interval, percent=True)
         rows.append((f"success (reward ≥ {summary.success_at:g})", told))
-    rows += [(f"component {name}", f"{value:.4f}") for name, value in summary.components.items()]
+    for name, part in summary.components.items():
+        weight = "weights differ" if part.weight is None else f"weight {part.weight:g}"
+        rows.append((f"component {name}", f"{part.mean:.4f}  ({weight}; in {part.count} of {summary.scored} episodes)"))
     rows += [(f"ended: {reason}", str(count)) for reason, count in summary.end_reasons.items()]
     rows += [(f"failed: {kind}", str(count)) for kind, count in summary.failed.items()]
     if summary.unscored:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -35,6 +36,9 @@ RETRIED_STATUSES: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520
 LONGEST_PAUSE: Final = 60.0
 """Seconds; an endpoint that asks for a longer pause is tried again after this one."""
 
+CHECK_SECONDS: Final = 10.0
+"""For `OpenAIPolicy.check`."""
+
 _CONTEXT_FULL: Final = re.compile(r"context[ _](length|window|size)|maximum context|too many tokens", re.IGNORECASE)
 
 
@@ -50,6 +54,9 @@ class OpenAIPolicy:
         timeout: seconds for one request.
         attempts: how often a request is made before its failure is raised.
         first_pause: seconds before the second attempt; doubled for each further one, with jitter.
+
+    Raises:
+        ValueError: `base_url` is not an http(s) address.
     """
 
     def __init__(
@@ -67,7 +74,8 @@ class OpenAIPolicy:
         key = api_key if api_key is not None else os.environ.get("OPENAI_API_KEY")
         self.model = model
         self.name = model
-        self._url = base_url.rstrip("/") + "/chat/completions"
+        self._base = _address(base_url)
+        self._url = f"{self._base}/chat/completions"
         self._options = dict(options or {})
         self._headers = {**({"Authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
         self._timeout = timeout
@@ -98,6 +106,19 @@ class OpenAIPolicy:
             await asyncio.sleep(min(wait, LONGEST_PAUSE))
             pause *= 2
 
+    async def check(self) -> None:
+        """Find out before the first episode whether anything listens at the endpoint.
+
+        Raises:
+            ConnectionFailed: nothing does.
+        """
+        try:
+            await self._connections().get(f"{self._base}/models", timeout=CHECK_SECONDS)
+        except httpx.ConnectError as error:
+            raise _no_connection(self._url, error) from None
+        except httpx.HTTPError:
+            return  # it listens, and may well do without a list of models
+
     async def aclose(self) -> None:
         """Close connections."""
         if self._client is not None:
@@ -113,22 +134,45 @@ class OpenAIPolicy:
         await self.aclose()
 
     async def _request(self, body: dict[str, Any], conversation: Conversation) -> Turn | _Refusal:
-        if self._client is None:
-            limits = httpx.Limits(max_connections=None, max_keepalive_connections=256)
-            self._client = httpx.AsyncClient(headers=self._headers, limits=limits, timeout=self._timeout)
         try:
             # httpx's own timeout is per read; a server that trickles would never meet it.
             async with asyncio.timeout(self._timeout):
-                response = await self._client.post(self._url, json=body)
+                response = await self._connections().post(self._url, json=body)
         except (TimeoutError, httpx.TimeoutException):
-            return _Refusal(DeadlineExceeded(f"no answer from {self._url} within {self._timeout:g} s"))
+            message = f"no answer from {self._url} within {self._timeout:g} s"
+            return _Refusal(DeadlineExceeded(message, endpoint=self._url))
         except httpx.HTTPError as error:
-            return _Refusal(ConnectionFailed(f"no connection to {self._url}: {error or type(error).__name__}"))
-        except httpx.InvalidURL as error:
-            return _Refusal(ConnectionFailed(f"{self._url} is no URL: {error}"), retry=False)
+            return _Refusal(_no_connection(self._url, error))
         if response.status_code != 200:
             return _refused(response, self._url)
         return _understood(response, conversation, self._url)
+
+    def _connections(self) -> httpx.AsyncClient:
+        if self._client is None:
+            limits = httpx.Limits(max_connections=None, max_keepalive_connections=256)
+            self._client = httpx.AsyncClient(headers=self._headers, limits=limits, timeout=self._timeout)
+        return self._client
+
+
+def _address(base_url: str) -> str:
+    try:
+        parts = urlsplit(base_url.strip())
+        valid = parts.scheme in ("http", "https") and bool(httpx.URL(base_url.strip()).host)
+    except (ValueError, httpx.InvalidURL):
+        valid = False
+    if not valid:
+        guess = "" if "://" in base_url else f"; did you mean http://{base_url}?"
+        raise ValueError(
+            f"{base_url!r} is not the address of a model endpoint, such as http://localhost:8000/v1{guess}"
+        )
+    return base_url.strip().rstrip("/")
+
+
+def _no_connection(url: str, error: httpx.HTTPError) -> ConnectionFailed:
+    return ConnectionFailed(
+        f"no connection to the model endpoint {url}: {error or type(error).__name__}; is it running there?",
+        endpoint=url,
+    )
 
 
 class _Refusal:
@@ -147,8 +191,7 @@ def _understood(response: httpx.Response, conversation: Conversation, url: str) 
             return _Refusal(InfrastructureFailed(f"{url} answered with an error: {_message(response)}"))
         items = openai_chat.items(value, conversation.tools)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        shown = response.text[:200]
-        return _Refusal(ProtocolViolation(f"{url} answered with something that is no chat completion: {shown!r}"))
+        return _Refusal(ProtocolViolation(_no_completion(response, url), endpoint=url))
     usage = value.get("usage") or {}
     counted = Usage(
         requests=1,
@@ -158,6 +201,14 @@ def _understood(response: httpx.Response, conversation: Conversation, url: str) 
     return Turn(tuple(items), usage=counted)
 
 
+def _no_completion(response: httpx.Response, url: str) -> str:
+    page = re.search(r"<title[^>]*>\s*(.*?)\s*</title>", response.text, re.IGNORECASE | re.DOTALL)
+    if page is not None or response.text.lstrip().startswith("<"):
+        title = f" titled {page[1][:80]!r}" if page is not None else ""
+        return f"{url} answered with a web page{title} instead of JSON; is the base URL right? It usually ends in /v1"
+    return f"{url} answered with something that is no chat completion: {response.text[:200]!r}"
+
+
 def _refused(response: httpx.Response, url: str) -> Turn | _Refusal:
     status, message = response.status_code, _message(response)
     text = f"{url} answered {status}: {message}"
@@ -165,8 +216,10 @@ def _refused(response: httpx.Response, url: str) -> Turn | _Refusal:
         return Turn((), usage=Usage(requests=1), stopped="context_limit")
     kinds = {401: Unauthenticated, 403: Forbidden, 404: NotFound}
     if status in kinds:
-        return _Refusal(kinds[status](text), retry=False)
-    return _Refusal(InfrastructureFailed(text), retry=status in RETRIED_STATUSES, after=_retry_after(response))
+        return _Refusal(kinds[status](text, endpoint=url), retry=False)
+    return _Refusal(
+        InfrastructureFailed(text, endpoint=url), retry=status in RETRIED_STATUSES, after=_retry_after(response)
+    )
 
 
 def _message(response: httpx.Response) -> str:
@@ -174,7 +227,8 @@ def _message(response: httpx.Response) -> str:
         error = response.json()["error"]
         return str(error["message"] if isinstance(error, dict) else error)[:500]
     except (ValueError, KeyError, TypeError):
-        return response.text[:200]
+        shown = " ".join(response.text[:200].split())
+        return "a web page" if shown.startswith("<") else shown or "(an empty answer)"
 
 
 def _retry_after(response: httpx.Response) -> float | None:

@@ -32,6 +32,15 @@ class OraclePolicy:
         else:
             self._authored = AuthoredEnvironments(*([source] if source is not None else ()))
 
+    def check(self, environment: str) -> None:
+        """Find out before the first episode whether the environment's class can be imported here.
+
+        Raises:
+            EnvironmentNotFound: no class for the environment is installed here.
+            AuthoringError: importing it failed, for want of a package for instance.
+        """
+        self._authored.published(environment)
+
     def begin(self, conversation: Conversation) -> EpisodePolicy:
         """The oracle of one task.
 

@@ -1,0 +1,66 @@
+"""Why episodes have no reward, counted: one cause that met many episodes is one line, not many."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from ludus.client.trajectory import Trajectory
+
+MOST_CAUSES: Final = 10
+"""Causes that a summary holds."""
+
+NO_RIGHT: Final = "the token may not read rewards"
+
+_VARYING: Final = re.compile(r"\b(?:e_[\w-]+|[0-9a-f]{12,}|[0-9a-f-]{36}|(?![45]\d\d\b)\d+(?:\.\d+)?)\b")
+"""What differs between two messages of one cause: ids of episodes and incidents, and numbers except HTTP statuses."""
+
+
+class Cause(BaseModel):
+    """Why some episodes have no reward."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: str
+    """What broke (environment, infrastructure, policy), or "unscored"."""
+    message: str
+    """As the first of the episodes has it."""
+    count: int
+    """How many episodes."""
+
+
+def cause_of(trajectory: Trajectory) -> tuple[str, str] | None:
+    """The kind and message of what left an episode without a reward; None for a scored one."""
+    if trajectory.failure is not None:
+        name, message = trajectory.failure.error, trajectory.failure.message
+        return trajectory.failure.kind, message if name in message or _is_ours(name) else f"{name}: {message}"
+    if trajectory.scored:
+        return None
+    return "unscored", NO_RIGHT if trajectory.reward is None else trajectory.reward.reason or "no reason was given"
+
+
+def causes_of(trajectories: Iterable[Trajectory]) -> tuple[Cause, ...]:
+    """The causes of all that have no reward, the commonest first, at most `MOST_CAUSES`."""
+    found: dict[tuple[str, str], Cause] = {}
+    for trajectory in trajectories:
+        cause = cause_of(trajectory)
+        if cause is not None:
+            key = alike(cause)
+            first = found.get(key) or Cause(kind=cause[0], message=cause[1], count=0)
+            found[key] = first.model_copy(update={"count": first.count + 1})
+    return tuple(sorted(found.values(), key=lambda cause: -cause.count)[:MOST_CAUSES])
+
+
+def alike(cause: tuple[str, str]) -> tuple[str, str]:
+    """The cause without what differs from episode to episode: equal for what is the same trouble."""
+    return cause[0], _VARYING.sub("…", cause[1])
+
+
+def _is_ours(name: str) -> bool:
+    """Whether an error is one of the tree, whose messages need no class name in front."""
+    from ludus.protocol import errors
+
+    return hasattr(errors, name)

@@ -1,0 +1,77 @@
+"""Why a server cannot be reached, or is none, in a few words."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from ludus.protocol import errors
+
+
+def reason_of(error: BaseException) -> str:
+    """What kept a connection from being made. The address is left out: it is in the message around it."""
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, socket.gaierror) or isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "no such host name"
+    if isinstance(cause, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(cause, TimeoutError):
+        return "no answer in time"
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {cause.verify_message}"
+    if isinstance(cause, ssl.SSLError):
+        return "it does not speak TLS there; http:// may be right"
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror.lower()
+    return str(cause) or type(cause).__name__
+
+
+def unreachable(url: str, error: BaseException) -> errors.ConnectionFailed:
+    """The error for a server that does not answer."""
+    if isinstance(error, errors.LudusError):
+        return errors.ConnectionFailed(f"{error.message}; it was tried again in vain", url=url)
+    return errors.ConnectionFailed(f"cannot reach {url}: {reason_of(error)}; is the server running?", url=url)
+
+
+def refusal(url: str, status: int, *, page: bool = False) -> errors.LudusError:
+    """What an HTTP status means that says nothing else.
+
+    Args:
+        url: what was asked, down to its last part.
+        status: what was answered.
+        page: whether the answer was a web page.
+    """
+    if status == 401:
+        return errors.Unauthenticated(f"{url} refused the token, or wants one", url=url)
+    if status == 413:
+        return errors.PayloadTooLarge(f"the request is larger than {url} accepts", url=url)
+    if status == 429:
+        return errors.CapacityError(f"{url} takes no more requests now (HTTP 429)", url=url)
+    if status in (403, 404, 405):
+        return errors.NotFound(
+            f"there is no Ludus server at {_base(url)} (HTTP {status} for {_path(url)}){_advice(url)}", url=url
+        )
+    if status in (502, 503, 504):
+        return errors.ServerError(f"{url} is not ready (HTTP {status})", url=url)
+    what = "a web page" if page else "what is no answer to that"
+    return errors.ProtocolViolation(
+        f"{url} answered HTTP {status} with {what}; is it a Ludus server?{_advice(url)}", url=url
+    )
+
+
+def _base(url: str) -> str:
+    return url.rpartition("/")[0]
+
+
+def _path(url: str) -> str:
+    return urlsplit(url).path
+
+
+def _advice(url: str) -> str:
+    parts = urlsplit(_base(url))
+    if not parts.path:
+        return ""
+    return f"; did you mean {parts.scheme}://{parts.netloc}?"
