@@ -59,5 +59,6 @@ def _address(url: str) -> str:
     parts = urlsplit(url)
     scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
     if scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{url!r} is not an address of a server; write it like http://localhost:8000")
+        guess = f"; did you mean http://{url}?" if url.strip() and "://" not in url else ""
+        raise ValueError(f"{url!r} is not the address of a server, such as http://localhost:8000{guess}")
     return parts._replace(scheme=scheme, query="", fragment="").geturl().rstrip("/")

@@ -17,6 +17,7 @@ from ludus.client.policies.base import Policy, policy_name
 from ludus.client.trajectory import Failure, Trajectory
 from ludus.protocol import errors as e
 from ludus.protocol.episodes import EnvironmentInfo, EpisodeLimits, TaskRow
+from ludus.protocol.messages import did_you_mean
 
 __all__ = ["Harness", "Progress", "play", "rollout", "rollout_all"]
 
@@ -342,10 +343,11 @@ def _total(
         info = next((known for known in environment.splits if known.name == split), None)
         if info is None:
             names = ", ".join(repr(known.name) for known in environment.splits)
-            raise e.SplitNotFound(f"environment {environment.name!r} has no split {split!r}; it has {names}")
+            near = did_you_mean(split, [known.name for known in environment.splits])
+            raise e.SplitNotFound(f"environment {environment.name!r} has no split {split!r}; it has {names}{near}")
         count = info.count
         if count is None and n is None:
-            raise e.InvalidParams(f"split {split!r} is endless; say how many tasks to play (n)")
+            raise e.InvalidParams(f"split {split!r} is endless; say how many of its tasks to play: -n, or n= in Python")
     if count is None:
         return None if n is None or tasks is not None else n * samples
     return (count if n is None else min(n, count)) * samples

@@ -14,6 +14,7 @@ from pydantic_core import to_jsonable_python
 from ludus.protocol.episodes import EnvironmentInfo, SplitInfo, SplitType, TaskRow, ToolSpec
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, SplitNotFound
 from ludus.protocol.identifiers import SUBMIT_TOOL
+from ludus.protocol.messages import VALIDATION_NAMES, did_you_mean
 from ludus.protocol.tasks import Task
 from ludus.protocol.text import is_unicode, json_problem, replace_surrogates
 from ludus.server import boundary
@@ -32,7 +33,9 @@ _ROOT_PATHS = frozenset(
     }
 )  # fmt: skip
 """First path segments of the server's own routes: ORS puts environment names in the same place."""
-_TYPE_OF_NAME: Mapping[str, SplitType] = {name: name for name in SPLIT_TYPES}
+_TYPE_OF_NAME: Mapping[str, SplitType] = {name: name for name in SPLIT_TYPES} | dict.fromkeys(
+    VALIDATION_NAMES, "validation"
+)
 _ROWS_KEPT = 1024
 
 SUBMIT_SPEC = ToolSpec(
@@ -75,8 +78,10 @@ class Published:
         try:
             return self.splits[name]
         except KeyError:
+            near = did_you_mean(name, self.splits)
             raise SplitNotFound(
-                f"environment {self.name!r} has no split {name!r}; it has {_list(self.splits)}", split=name
+                f"environment {self.name!r} has no split {name!r}; it has {_list(self.splits)}{near}",
+                split=name,
             ) from None
 
     def curriculum(self, split: str) -> Curriculum:
@@ -295,7 +300,8 @@ def _splits(cls: type[Environment[Any]], where: str) -> dict[str, Split[Any]]:
         kind = split.type or _TYPE_OF_NAME.get(name)
         if kind is None or kind not in SPLIT_TYPES:
             raise AuthoringError(
-                f"{where}: split {name!r} needs a type; write Split(tasks, type=…) with one of {', '.join(SPLIT_TYPES)}"
+                f"{where}: split {name!r} needs a type, as its name shows none; write Split(tasks, type=…) with one of "
+                f"{', '.join(SPLIT_TYPES)}"
             )
         split.type = kind
         try:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from ludus.protocol.errors import AuthoringError
+from ludus.protocol.messages import describe_invalid
 from ludus.protocol.methods import SPLIT_SCOPE_PREFIX, Scope
 from ludus.server.auth.tokens import (
     TOKEN_FILE_VARIABLE,
@@ -135,7 +136,7 @@ def _settings(options: dict[str, Any]) -> Any:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         option = "--" + str(first["loc"][-1]).replace("_", "-")
-        raise typer.BadParameter(f"{option}: {first['msg']}") from None
+        raise typer.BadParameter(f"{option}: {describe_invalid(first)}") from None
 
 
 def _serve_stdio(classes: Sequence[Any], settings: Any, which: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from ludus.client.summary import SUCCESS_TOLERANCE, wilson
 from ludus.client.trajectory import Trajectory
 from ludus.protocol.episodes import EnvironmentInfo
 from ludus.protocol.errors import InvalidParams, SplitNotFound
+from ludus.protocol.messages import did_you_mean
 
 ENDLESS: Final = 2**53
 """Indices of endless splits stay below it."""
@@ -27,7 +28,8 @@ def choose_tasks(info: EnvironmentInfo, split: str, n: int | None, seed: int | N
     known = next((one for one in info.splits if one.name == split), None)
     if known is None:
         names = ", ".join(repr(one.name) for one in info.splits)
-        raise SplitNotFound(f"environment {info.name!r} has no split {split!r}; it has {names}", split=split)
+        near = did_you_mean(split, [one.name for one in info.splits])
+        raise SplitNotFound(f"environment {info.name!r} has no split {split!r}; it has {names}{near}", split=split)
     if known.count is None and n is None:
         raise InvalidParams(f"split {split!r} is endless; say how many tasks to play (-n)")
     if n is None or (known.count is not None and n >= known.count):

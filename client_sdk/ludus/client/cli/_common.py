@@ -18,6 +18,7 @@ from ludus.client.cli._app import printable
 from ludus.client.client import Client
 from ludus.protocol.episodes import EnvironmentInfo, ToolSpec
 from ludus.protocol.errors import EnvironmentNotFound
+from ludus.protocol.messages import did_you_mean
 from ludus.protocol.rewards import Reward
 
 T = TypeVar("T")
@@ -107,7 +108,8 @@ def find_environment(environments: tuple[EnvironmentInfo, ...], name: str | None
     for info in environments:
         if info.name == name:
             return info
-    raise EnvironmentNotFound(f"no environment {name!r} here; this server has: {names}")
+    near = did_you_mean(name or "", [info.name for info in environments])
+    raise EnvironmentNotFound(f"no environment {name!r} here; this server has: {names}{near}")
 
 
 def reward_text(reward: Reward | None) -> str:

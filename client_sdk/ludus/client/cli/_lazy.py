@@ -123,6 +123,21 @@ class LazyGroup(TyperGroup):
                     self._plugins[name] = plugin
                     self.commands[name] = TyperCommand(name, help=line, rich_markup_mode=None)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; say in plain words what is wrong with an option, and that Ctrl-C ended it."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            details = getattr(error.__cause__, "errors", None)
+            if details is not None:
+                from ludus.protocol.messages import describe_invalid
+
+                error.message = describe_invalid(details(include_url=False)[0])
+            raise
+        except KeyboardInterrupt:
+            typer.echo("ludus: interrupted", err=True)
+            raise
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The real command for the first argument, its module imported."""
         name, command, rest = super().resolve_command(ctx, args)

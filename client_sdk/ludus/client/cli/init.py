@@ -76,10 +76,20 @@ def scaffold(folder: Path) -> list[Path]:
     return written
 
 
+def _suggestion(name: str) -> str:
+    """A name like `name` that would do: `; how about 'env-2048'?`."""
+    plain = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-_")[:50]
+    near = plain if plain[:1].isalpha() else f"env-{plain}"
+    return f"; how about {near!r}?" if plain and _NAME.fullmatch(near) else ""
+
+
 def _words(name: str) -> dict[str, str]:
     """Every form of the name that the files hold."""
     if not _NAME.fullmatch(name):
-        raise typer.BadParameter(f"{name!r} cannot name an environment; use lower-case letters, digits, '_' and '-'")
+        raise typer.BadParameter(
+            f"{name!r} cannot name an environment: a name begins with a lower-case letter, and goes on with at most 60 "
+            f"lower-case letters, digits, '_' and '-'{_suggestion(name)}"
+        )
     module = name.replace("-", "_")
     if keyword.iskeyword(module) or module in sys.stdlib_module_names or module in {"ludus", "tests"}:
         raise typer.BadParameter(f"a module called {module!r} would stand in Python's way; choose another name")

@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 import aiohttp
 from pydantic_core import from_json, to_json
 
+from ludus.client.wires._reasons import reason_of, refusal, unreachable
 from ludus.client.wires.base import error_of
 from ludus.protocol import errors
 from ludus.protocol.identifiers import EXTENSION_VERSION, ORS_EXTENSION_HEADER
@@ -45,8 +46,18 @@ class Reply:
 class Refused(Exception):
     """An HTTP status that is not 200."""
 
-    def __init__(self, status: int, detail: Any, headers: Mapping[str, str], extension: Any = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        detail: Any,
+        headers: Mapping[str, str],
+        extension: Any = None,
+        url: str = "",
+        page: bool = False,
+    ) -> None:
         super().__init__(f"HTTP {status}: {detail}")
+        self.url = url
+        self.page = page
         self.status = status
         self.detail = detail
         self.headers = headers
@@ -234,16 +245,13 @@ class OrsHttp:
 
     def _lost(self, error: Exception) -> NoReturn:
         raise errors.ConnectionFailed(
-            f"the connection to {self.url} was lost ({error or type(error).__name__}) before the server said under "
+            f"the connection to {self.url} was lost ({reason_of(error)}) before the server said under "
             "which id the call can be taken up again; it may or may not have run",
             url=self.url,
-        ) from error
+        ) from None
 
     def _unreachable(self, error: Exception) -> NoReturn:
-        hint = "" if self._reached else "; is the server running?"
-        raise errors.ConnectionFailed(
-            f"cannot reach {self.url}: {error or type(error).__name__}{hint}", url=self.url
-        ) from error
+        raise unreachable(self.url, error) from None
 
 
 class _Cut(Exception):
@@ -339,9 +347,10 @@ def _refused(response: aiohttp.ClientResponse, content: bytes) -> Refused:
         body = None
     detail = body.get("detail") if isinstance(body, dict) else None
     extension = body.get("ludus") if isinstance(body, dict) else None
+    page = content.lstrip().startswith(b"<")
     if detail is None:
-        detail = content[:200].decode("utf-8", "replace")
-    return Refused(response.status, detail, response.headers, extension)
+        detail = "a web page" if page else content[:200].decode("utf-8", "replace")
+    return Refused(response.status, detail, response.headers, extension, str(response.url), page)
 
 
 def error_from(refused: Refused, *, episode: str | None = None, environment: str | None = None) -> errors.LudusError:
@@ -350,6 +359,8 @@ def error_from(refused: Refused, *, episode: str | None = None, environment: str
         return error_of(refused.extension)
     detail = refused.detail if isinstance(refused.detail, str) else _list_of(refused.detail)
     status = refused.status
+    if refused.page or (status in (404, 405) and episode is None and environment is None):
+        return refusal(refused.url, status, page=refused.page)
     if status == 404 and episode is None and environment is not None:
         return errors.EnvironmentNotFound(f"{environment!r}: {detail}", environment=environment)
     if status in (404, 410):

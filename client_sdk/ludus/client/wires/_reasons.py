@@ -4,11 +4,35 @@ from __future__ import annotations
 
 import socket
 import ssl
+from typing import Final
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from ludus.protocol import errors
+
+_DOING: Final = {
+    "environments/list": "listing the environments",
+    "splits/list": "listing the splits",
+    "tasks/list": "listing the tasks",
+    "tasks/get": "reading a task",
+    "tasks/sample": "drawing a task",
+    "episodes/start": "starting an episode",
+    "episodes/step": "calling a tool",
+    "episodes/grade": "grading an answer",
+    "episodes/rewards": "reading rewards",
+    "episodes/get": "reading the state of an episode",
+    "episodes/fork": "forking an episode",
+    "episodes/close": "closing an episode",
+    "groups/score": "scoring a group",
+    "outcomes/report": "reporting outcomes",
+}
+"""What a method does, for people; by its name without the vendor's prefix."""
+
+
+def doing(method: str) -> str:
+    """What a request of `method` does, in words rather than the wire's name."""
+    return _DOING.get(method.partition("/")[2], method)
 
 
 def reason_of(error: BaseException) -> str:
@@ -50,11 +74,17 @@ def refusal(url: str, status: int, *, page: bool = False) -> errors.LudusError:
         return errors.PayloadTooLarge(f"the request is larger than {url} accepts", url=url)
     if status == 429:
         return errors.CapacityError(f"{url} takes no more requests now (HTTP 429)", url=url)
-    if status in (403, 404, 405):
+    if status == 403:
+        return errors.Forbidden(
+            f"there is no Ludus server at {_base(url)}, or it does not let this client in (HTTP 403 for {_path(url)})"
+            f"{_advice(url)}",
+            url=url,
+        )
+    if status in (404, 405):
         return errors.NotFound(
             f"there is no Ludus server at {_base(url)} (HTTP {status} for {_path(url)}){_advice(url)}", url=url
         )
-    if status in (502, 503, 504):
+    if status >= 500 and status not in (501, 505):
         return errors.ServerError(f"{url} is not ready (HTTP {status})", url=url)
     what = "a web page" if page else "what is no answer to that"
     return errors.ProtocolViolation(

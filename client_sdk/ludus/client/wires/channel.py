@@ -17,6 +17,7 @@ import aiohttp
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from ludus.client.wires._reasons import doing, refusal, unreachable
 from ludus.client.wires.base import WireCapabilities, error_of
 from ludus.protocol import errors
 from ludus.protocol._model import WireModel
@@ -111,7 +112,9 @@ class ChannelWire:
         try:
             frame = b'%b%d,"params":%b}' % (codec.head, identifier, codec.serialize(params))
         except ValueError as error:
-            raise errors.InvalidParams(f"{method.name} cannot be written as JSON: {error}") from None
+            raise errors.InvalidParams(
+                f"{doing(method.name)}: the request cannot be written as JSON: {error}"
+            ) from None
         deadline = loop.time() + (self._timeout if timeout is None else timeout)
         future: asyncio.Future[R] = loop.create_future()
         if not self._pending:
@@ -168,7 +171,9 @@ class ChannelWire:
         now = self._loop.time()
         for identifier in [key for key, entry in self._pending.items() if entry.deadline <= now]:
             entry = self._drop(identifier)
-            _fail(entry.future, errors.DeadlineExceeded(f"no answer to {entry.method} in time", method=entry.method))
+            _fail(
+                entry.future, errors.DeadlineExceeded(f"{doing(entry.method)}: no answer in time", method=entry.method)
+            )
         if self._pending:
             self._arm(min(entry.deadline for entry in self._pending.values()))
 
@@ -213,19 +218,16 @@ class ChannelWire:
             try:
                 return await self._dial()
             except aiohttp.WSServerHandshakeError as error:
-                cause: Exception = _refusal(self._url, error)
-                if not isinstance(cause, errors.ServerError):
-                    raise cause from error
+                cause: Exception = refusal(self._url, error.status)
+                if not isinstance(cause, errors.ServerError | errors.CapacityError):
+                    raise cause from None
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 cause = error
                 if isinstance(error, aiohttp.ClientConnectorError) and not self._connected_before:
                     give_up = 0.0
             pause = backoff * random.uniform(0.5, 1.5)
             if loop.time() + pause > give_up:
-                raise errors.ConnectionFailed(
-                    f"cannot reach the channel at {self._url}: {cause or type(cause).__name__}; is the server running?",
-                    url=self._url,
-                ) from cause
+                raise unreachable(self._url, cause) from None
             await asyncio.sleep(pause)
             backoff = min(backoff * 2, LAST_BACKOFF)
 
@@ -252,7 +254,7 @@ class ChannelWire:
             count = self._resends.get(identifier, 0) + 1
             if count > MAX_RESENDS:
                 entry = self._drop(identifier)
-                message = f"{entry.method} was on {count} connections that broke at once"
+                message = f"{doing(entry.method)}: the request was on {count} connections that broke at once"
                 _fail(entry.future, errors.ConnectionFailed(message, method=entry.method))
             else:
                 self._resends[identifier] = count
@@ -290,7 +292,9 @@ class ChannelWire:
         for identifier, entry in list(self._pending.items()):
             if entry.frame == frame:
                 self._drop(identifier)
-                message = f"{entry.method} has {len(frame)} bytes; this server accepts {self._max_frame}"
+                message = (
+                    f"{doing(entry.method)}: the request has {len(frame)} bytes; this server accepts {self._max_frame}"
+                )
                 _fail(entry.future, errors.PayloadTooLarge(message, limit=self._max_frame))
 
     def _read(self, text: str) -> None:
@@ -320,7 +324,7 @@ class ChannelWire:
         except KeyError:
             entry.future.set_exception(_error_of(reply))
         except ValidationError as error:
-            violation = errors.ProtocolViolation(f"the answer to {entry.method} is malformed: {error}")
+            violation = errors.ProtocolViolation(f"{doing(entry.method)}: the answer is malformed: {error}")
             entry.future.set_exception(violation)
 
 
@@ -366,17 +370,6 @@ def _unattributed(reply: Any) -> errors.LudusError:
     if type(reply) is dict and "error" in reply:
         return _error_of(reply)
     return errors.ProtocolViolation("the server sent a reply without an id")
-
-
-def _refusal(url: str, error: aiohttp.WSServerHandshakeError) -> errors.LudusError:
-    """What a refused upgrade means."""
-    if error.status == 401:
-        return errors.Unauthenticated(f"{url} refused the token; pass a valid one as `token=`", url=url)
-    if error.status == 403:
-        return errors.Forbidden(f"{url} refused this client (HTTP 403)", url=url)
-    if error.status == 429 or error.status >= 500:
-        return errors.ServerError(f"{url} is not ready (HTTP {error.status})", url=url)
-    return errors.ConnectionFailed(f"there is no channel at {url} (HTTP {error.status})", url=url)
 
 
 def _fail(future: asyncio.Future[Any], error: errors.LudusError) -> None:

@@ -17,6 +17,7 @@ import aiohttp
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
+from ludus.client.wires._reasons import doing, refusal, unreachable
 from ludus.client.wires.base import WireCapabilities, error_of
 from ludus.protocol import errors
 from ludus.protocol._model import WireModel
@@ -86,7 +87,7 @@ class McpWire:
             async with asyncio.timeout(None if seconds in (None, math.inf) else seconds):
                 reply = await self._ask(method.name, params)
         except TimeoutError:
-            raise errors.DeadlineExceeded(f"no answer to {method.name} in time", method=method.name) from None
+            raise errors.DeadlineExceeded(f"{doing(method.name)}: no answer in time", method=method.name) from None
         return _result(method, reply)
 
     async def close(self) -> None:
@@ -115,9 +116,7 @@ class McpWire:
                     give_up = 0.0
             pause = backoff * random.uniform(0.5, 1.5)
             if loop.time() + pause > give_up:
-                raise errors.ConnectionFailed(
-                    f"cannot reach {self._url}: {cause or type(cause).__name__}; is the server running?", url=self._url
-                ) from cause
+                raise unreachable(self._url, cause) from None
             await asyncio.sleep(pause)
             backoff = min(backoff * 2, LAST_BACKOFF)
 
@@ -126,7 +125,7 @@ class McpWire:
             fields = {**params.model_dump(mode="json"), "_meta": _meta()}
             return to_json({"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": fields})
         except ValueError as error:
-            raise errors.InvalidParams(f"{method} cannot be written as JSON: {error}") from None
+            raise errors.InvalidParams(f"{doing(method)}: the request cannot be written as JSON: {error}") from None
 
     async def _post(self, method: str, body: bytes) -> Mapping[str, Any]:
         if self._session is None:
@@ -150,7 +149,7 @@ class McpWire:
             reply = None
         if isinstance(reply, dict) and ("result" in reply or "error" in reply):
             return reply
-        raise _refusal(self._url, response.status)
+        raise refusal(self._url, response.status, page=content.lstrip().startswith(b"<"))
 
 
 def _meta() -> dict[str, Any]:
@@ -170,7 +169,7 @@ def _result(method: Method[P, R], reply: Mapping[str, Any]) -> R:
             fields.pop(key, None)
         return method.result.model_validate(fields)
     except (ValidationError, TypeError, ValueError) as why:
-        raise errors.ProtocolViolation(f"the answer to {method.name} is malformed: {why}") from None
+        raise errors.ProtocolViolation(f"{doing(method.name)}: the answer is malformed: {why}") from None
 
 
 def _last_event(stream: bytes) -> bytes:
@@ -179,16 +178,3 @@ def _last_event(stream: bytes) -> bytes:
     event = text.rsplit("\n\n", 1)[-1]
     lines = [line.removeprefix("data:").removeprefix(" ") for line in event.split("\n") if line.startswith("data:")]
     return "\n".join(lines).encode()
-
-
-def _refusal(url: str, status: int) -> errors.LudusError:
-    """What an HTTP answer without a JSON-RPC body means."""
-    if status == 401:
-        return errors.Unauthenticated(f"{url} refused the token; pass a valid one as `token=`", url=url)
-    if status == 403:
-        return errors.Forbidden(f"{url} refused this client (HTTP 403)", url=url)
-    if status == 413:
-        return errors.PayloadTooLarge(f"the request is larger than {url} accepts", url=url)
-    if status == 429:
-        return errors.CapacityError(f"{url} takes no more requests now", url=url)
-    return errors.ProtocolViolation(f"{url} answered HTTP {status} without a JSON-RPC response; is it an MCP server?")

@@ -25,6 +25,7 @@ from pydantic_core import to_json
 from ludus.client.wires import _ors_sessions as kept
 from ludus.client.wires._ors_http import OrsHttp, Refused, error_from
 from ludus.client.wires._ors_server import ENDLESS, Kind, OrsServer
+from ludus.client.wires._reasons import doing
 from ludus.client.wires.base import WireCapabilities
 from ludus.protocol import episodes as e
 from ludus.protocol import errors
@@ -99,15 +100,17 @@ class OrsWire:
         """Ask the server; see `Wire.request`."""
         handler = self._handlers.get(method.name)
         if handler is None:
-            raise errors.Unsupported(f"ORS does not carry {method.name}; use the channel or MCP", method=method.name)
+            raise errors.Unsupported(
+                f"{doing(method.name)} is not possible over ORS; use the channel or MCP", method=method.name
+            )
         seconds = self._timeout if timeout is None else timeout
         try:
             async with asyncio.timeout(None if seconds in (None, math.inf) else seconds):
                 return cast(R, await handler(params))
         except TimeoutError:
-            raise errors.DeadlineExceeded(f"no answer to {method.name} in time", method=method.name) from None
+            raise errors.DeadlineExceeded(f"{doing(method.name)}: no answer in time", method=method.name) from None
         except (ValidationError, KeyError, TypeError) as why:
-            raise errors.ProtocolViolation(f"the answer to {method.name} is malformed: {why!r}") from None
+            raise errors.ProtocolViolation(f"{doing(method.name)}: the answer is malformed: {why!r}") from None
 
     async def close(self) -> None:
         """Close all connections. Closing twice is no error."""
