@@ -117,12 +117,12 @@ GOOD = '[[items]]\nid = "a"\ncheck = "starts_with"\narguments = {text = "x"}\n'
     ("text", "line", "words"),
     [
         (HEAD + "[[items]]\nid = 'a'\ncheck = 'pattern\n", 5, "Expected"),
-        (HEAD, 1, "items: Field required"),
+        (HEAD, 1, "items: it is missing"),
         (HEAD + GOOD + "colour = 1\n", 7, "there is no such field"),
         (HEAD + GOOD + "wieght = 1\n", 7, "did you mean 'weight'"),
-        (HEAD + GOOD + "weight = -1.0\n", 7, "greater than 0"),
+        (HEAD + GOOD + "weight = -1.0\n", 7, "must be more than 0"),
         (HEAD + GOOD + "weight = nan\n", 7, "finite"),
-        (HEAD + GOOD + 'weight = "2"\n', 7, "valid number"),
+        (HEAD + GOOD + 'weight = "2"\n', 7, "is not a number"),
         (HEAD + GOOD + GOOD, 7, "the id 'a' was used on line 3"),
         (HEAD + GOOD + 'prompt = "?"\n', 5, "either a check"),
         (HEAD + "[[items]]\nid = 'a'\n", 4, "either a check"),
@@ -148,7 +148,7 @@ def test_each_mistake_is_found_on_its_line(tmp_path: Path, text: str, line: int,
 def test_lines_of_json_are_found_too(tmp_path: Path) -> None:
     text = '{\n "name": "x",\n "version": "1",\n "items": [\n  {"id": "a",\n   "check": "nope"},\n  {"id": 3}\n ]\n}'
     problems = lint_checklist(write(tmp_path, text, "json"))
-    assert [problem.line for problem in problems] == [7]
+    assert [problem.line for problem in problems] == [6, 7]
     assert [p.line for p in lint_checklist(write(tmp_path, text.replace("3}", '"b", "prompt": "?"}'), "json"))] == [6]
     twice = '{"name": "x",\n "name": "y"}'
     (problem,) = lint_checklist(write(tmp_path, twice, "json"))

@@ -84,8 +84,19 @@ class Summary(BaseModel):
     """From the first start to the last end."""
 
 
-def summarize(trajectories: Iterable[Trajectory], *, success_at: float = 1.0) -> Summary:
-    """The figures of some trajectories; a total reward of at least `success_at` is a success."""
+def summarize(
+    trajectories: Iterable[Trajectory],
+    *,
+    success_at: float = 1.0,
+    reward_range: tuple[float, float] | None = None,
+) -> Summary:
+    """Return the figures of some trajectories; a total reward of at least `success_at` is a success.
+
+    Args:
+        trajectories: what was played.
+        success_at: the reward that counts as success.
+        reward_range: the least and the greatest reward there is, which the mean's interval then keeps to.
+    """
     everything = list(trajectories)
     scored = [trajectory for trajectory in everything if trajectory.scored]
     values = [trajectory.reward.value or 0.0 for trajectory in scored if trajectory.reward is not None]
@@ -97,7 +108,7 @@ def summarize(trajectories: Iterable[Trajectory], *, success_at: float = 1.0) ->
         failed=dict(Counter(t.failure.kind for t in everything if t.failure is not None)),
         unscored=sum(not t.scored and t.failure is None for t in everything),
         mean=math.fsum(values) / len(values) if values else None,
-        interval=mean_interval(scored),
+        interval=_within(mean_interval(scored), reward_range, values),
         std=_std(values),
         success_at=success_at,
         success=wins / len(values) if values else None,
@@ -128,6 +139,15 @@ def mean_interval(scored: Sequence[Trajectory]) -> tuple[float, float] | None:
     error = math.sqrt(squares * clusters / (clusters - 1)) / count
     margin = t95(clusters - 1) * error
     return mean - margin, mean + margin
+
+
+def _within(
+    interval: tuple[float, float] | None, bounds: tuple[float, float] | None, values: Sequence[float]
+) -> tuple[float, float] | None:
+    """The part of an interval where a mean can lie. Bounds that a reward lies beyond are wrong, and cut nothing off."""
+    if interval is None or bounds is None or not (bounds[0] <= min(values) and max(values) <= bounds[1]):
+        return interval
+    return max(interval[0], bounds[0]), min(interval[1], bounds[1])
 
 
 def t95(freedom: int) -> float:

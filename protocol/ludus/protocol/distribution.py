@@ -22,6 +22,13 @@ def installed_version() -> str:
         return "0"
 
 
+def missing_extra(error: ModuleNotFoundError, extra: str) -> ModuleNotFoundError:
+    """Return an import error that names the pip command for `extra`, where a package that it brings is missing."""
+    if error.name is None or error.name.partition(".")[0] == "ludus":
+        return error
+    return ModuleNotFoundError(f"{error.msg}; install it with: pip install '{DISTRIBUTION}[{extra}]'", name=error.name)
+
+
 def install_source() -> str | None:
     """Return the checkout or wheel that Ludus was installed from; None for an index, or where that is not known."""
     import json

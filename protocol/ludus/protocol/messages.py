@@ -46,6 +46,12 @@ def describe_invalid(detail: Mapping[str, Any]) -> str:
             return f"{given} is too large; it must be less than {limits['lt']:g}"
         case "literal_error" | "enum":
             return f"{given!r} is not one of {limits['expected']}"
+        case "string_type":
+            return f"{given!r} is not a text"
+        case "missing":
+            return "it is missing"
+        case "dict_type" | "model_type" | "model_attributes_type":
+            return f"{given!r} is not a table of fields"
         case _:
             text = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
             return f"{given!r}: {text[:1].lower()}{text[1:]}" if text.startswith("Input should") else text

@@ -16,15 +16,20 @@ from ludus.protocol import (
     Task,
     TextBlock,
 )
+from ludus.protocol.distribution import missing_extra
 from ludus.protocol.errors import InfrastructureFailed
-from ludus.server.environment import Environment, Toolset
-from ludus.server.host import EpisodeHost
-from ludus.server.limits import ServerLimits
-from ludus.server.noise import Noise
-from ludus.server.noisy import with_noise
-from ludus.server.results import Result, ToolError
-from ludus.server.splits import Split
-from ludus.server.tools import StepContext, tool
+
+try:
+    from ludus.server.environment import Environment, Toolset
+    from ludus.server.host import EpisodeHost
+    from ludus.server.limits import ServerLimits
+    from ludus.server.noise import Noise
+    from ludus.server.noisy import with_noise
+    from ludus.server.results import Result, ToolError
+    from ludus.server.splits import Split
+    from ludus.server.tools import StepContext, tool
+except ModuleNotFoundError as error:
+    raise missing_extra(error, "server") from None
 
 __all__ = [
     "Answer",

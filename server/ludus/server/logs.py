@@ -23,6 +23,7 @@ from typing import IO, Any, Final, Literal
 from ludus.protocol.text import replace_surrogates
 
 LogFormat = Literal["console", "json"]
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 """How lines look: for a person, or one JSON object each."""
 
 _CREDENTIALS: Final = re.compile(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import os
@@ -292,6 +293,7 @@ def run(environments: Sequence[type[Environment[Any]]], settings: ServerSettings
     """
     logs.configure(settings.log_format, settings.log_level)
     app = build(environments, settings)
+    _check_address(settings.host, settings.port)
 
     unwritten: list[OSError] = []
 
@@ -326,6 +328,31 @@ def _give_up_output() -> None:
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())
     os.close(nothing)
+
+
+def _check_address(host: str, port: int) -> None:
+    """Refuse an address that cannot be listened on, before anything is started.
+
+    Raises:
+        ServeError: the port is in use, or is not for this user, or there is no such address here.
+    """
+    place = f"port {port} of {host}"
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as asyncio's own servers do
+            probe.bind(address)
+    except socket.gaierror:
+        raise ServeError(f"there is no address {host!r} on this machine; name one with --host") from None
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ServeError(
+                f"{place} is in use, perhaps by another server; choose another with --port, where 0 takes a free one"
+            ) from None
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise ServeError(f"the address {host} is not one of this machine's; name one that is with --host") from None
+        reason = (error.strerror or str(error)).lower()
+        raise ServeError(f"cannot listen on {place}: {reason}; choose another with --port") from None
 
 
 def _raise_file_limit() -> None:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from ludus.server.guard import LOOPBACK_HOSTS, Origins
 from ludus.server.limits import ServerLimits
-from ludus.server.logs import LogFormat
+from ludus.server.logs import LogFormat, LogLevel
 from ludus.server.proxies import ProxyHeaders, ProxyRules, parse_network, parse_public_url, parse_root_path
 
 
@@ -75,7 +75,7 @@ class ServerSettings(BaseModel):
     shutdown_seconds: float = Field(default=10.0, ge=0)
     """How long running steps may go on once the server was told to stop."""
     log_format: LogFormat = "console"
-    log_level: str = "INFO"
+    log_level: LogLevel = "INFO"
     access_log: bool = False
     """Whether every request is logged."""
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
+from ludus.protocol.distribution import missing_extra
+
 if TYPE_CHECKING:
     from ludus.trainer.config import TrainConfig
     from ludus.trainer.errors import TrainerError
@@ -29,7 +31,10 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
+    try:
+        value = getattr(importlib.import_module(home), name)
+    except ModuleNotFoundError as error:
+        raise missing_extra(error, "trainer") from None
     globals()[name] = value
     return value
 

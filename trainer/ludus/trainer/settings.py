@@ -92,7 +92,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
         return tomllib.loads(text)
     except FileNotFoundError:
-        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.toml")], n=1)
+        near = difflib.get_close_matches(
+            path.name, [other.name for other in path.parent.glob("*.toml") if other.name != "pyproject.toml"], n=1
+        )
         hint = f"; did you mean {path.parent / near[0]}?" if near else ""
         raise ConfigError(f"there is no configuration file {path}{hint}") from None
     except OSError as error:

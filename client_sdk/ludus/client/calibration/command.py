@@ -133,12 +133,14 @@ def calibrate_command(
     options = dict(locals()) | {"policy": policy or "random", "given_policy": policy}
     _check(options)
     options["band"] = _edges(band)
-    found, wrong = run(_found(options))
+    with _playing.interruptible(out):
+        found, wrong = run(_found(options))
     if as_json:
         print_json(found.model_dump(mode="json"))
     else:
         show(found)
     _playing.print_causes(found.summary, out or (stored[0] if stored else None), None)
+    _playing.print_out(out)
     if found.band is None:
         errors.print(shown("no episode was scored, so nothing is known of any task"))
         raise typer.Exit(ExitCode.FAILED)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
@@ -175,18 +175,38 @@ def check_out(out: Path | None, resume: bool, overwrite: bool) -> None:
         raise typer.BadParameter("--resume and --overwrite need --out")
 
 
+@contextmanager
+def interruptible(out: Path | None) -> Iterator[None]:
+    """Say at Ctrl-C what is kept of a run; open episodes are closed by then."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = f"{out} has what was played, and --resume goes on from it" if out else "nothing is kept without --out"
+        errors.print(shown(f"interrupted: {kept}"), soft_wrap=True)
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+def print_out(out: Path | None) -> None:
+    """Say on stderr where the trajectories are."""
+    if out is not None:
+        errors.print(shown(f"trajectories: {out} (JSON lines)"), soft_wrap=True)
+
+
 def writer_of(path: Path, resume: bool, overwrite: bool) -> TrajectoryWriter:
-    """A writer of trajectories.
+    """A writer of trajectories. Says on stderr what a resumed file holds.
 
     Raises:
         BadParameter: the file exists and nothing says what to do about it, or it cannot be written.
     """
     try:
-        return TrajectoryWriter(path, resume=resume, overwrite=overwrite)
+        writer = TrajectoryWriter(path, resume=resume, overwrite=overwrite)
     except FileExistsError:
         raise typer.BadParameter(f"{path} exists; say --resume, --overwrite or another --out") from None
     except OSError as error:
         raise typer.BadParameter(f"cannot write {path}: {error.strerror}") from None
+    if resume:
+        errors.print(shown(f"resuming: {path} has {len(writer.done)} scored episodes, which are not played again"))
+    return writer
 
 
 async def collect(

@@ -87,6 +87,7 @@ def play(
         asyncio.run(go())
     except KeyboardInterrupt:
         # A thread may still wait for a line, and would hold up an ordinary exit until there is one.
+        sys.stdout.write("\nInterrupted: the episode is closed.\n")
         sys.stdout.flush()
         os._exit(ExitCode.INTERRUPTED)
 

@@ -91,14 +91,16 @@ def run_command(
             played, stopped = await _playing.collect(stream, writer)
             threshold = success_at if success_at is not None else (info.reward_range or (0.0, 1.0))[1]
             everything = latest(read_trajectories(out)) if out and resume else played
-            return summarize(everything, success_at=threshold), stopped
+            return summarize(everything, success_at=threshold, reward_range=info.reward_range), stopped
 
-    summary, stopped = run(go())
+    with _playing.interruptible(out):
+        summary, stopped = run(go())
     if as_json:
         print_json(summary.model_dump(mode="json"))
     else:
         _print(summary, environment)
     _playing.print_causes(summary, out, stopped)
+    _playing.print_out(out)
     if code := _playing.exit_code(summary):
         raise typer.Exit(code)
 

@@ -31,6 +31,7 @@ import importlib
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ludus.protocol.errors import AuthoringError
+from ludus.protocol.messages import describe_invalid
 from ludus.server.rewards.attempt import Attempt
 from ludus.server.rewards.calls import Called, CallOrder, Efficiency, NoErrors, NotCalled
 from ludus.server.rewards.located import Located, Place, SyntaxProblem, locate_json, locate_toml
@@ -186,9 +188,12 @@ def load_checklist(
 def lint_checklist(path: str | Path, *, functions: Mapping[str, Callable[..., Any]] | None = None) -> list[Problem]:
     """What is wrong with a file, in the order of its lines. The modules that it names are imported."""
     path = Path(path)
-    file, problems, _ = _read(path, functions or {}, None)
-    if file is not None:
-        problems += _doubtful(_locate(path), file)
+    try:
+        located = _locate(path)
+    except (SyntaxProblem, OSError):
+        return _read(path, functions or {}, None)[1]
+    _, problems, _ = _read(path, functions or {}, None)
+    problems += _doubtful(located, _valid_items(located))
     return sorted(problems, key=lambda problem: problem.line)
 
 
@@ -201,13 +206,15 @@ def _read(
         return None, [Problem(error.line, "error", str(error))], []
     except OSError as error:
         return None, [Problem(1, "error", f"it cannot be read: {error.strerror}")], []
+    file, problems = None, []
     try:
         file = ChecklistFile.model_validate(located.value)
     except ValidationError as error:
-        return None, [_invalid(located, one) for one in error.errors(include_url=False)], []
-    problems = _repeated(located, file)
+        problems = [_invalid(located, one) for one in error.errors(include_url=False)]
+    items = _valid_items(located)  # the others' mistakes hide nothing that is wrong with these
+    problems += _repeated(located, items)
     made: list[ItemCheck] = []
-    for position, item in enumerate(file.items):
+    for position, item in items:
         try:
             check = _check_of(item, functions, judge)
         except AuthoringError as error:
@@ -220,6 +227,16 @@ def _read(
                 ItemCheck(check, item.group, at_least, name=item.id, weight=item.weight, optional=item.optional)
             )
     return file, problems, made
+
+
+def _valid_items(located: Located) -> list[tuple[int, Item]]:
+    """The items that are well-formed, each with its position."""
+    entries = located.value.get("items") if isinstance(located.value, dict) else None
+    found = []
+    for position, entry in enumerate(entries if isinstance(entries, list) else ()):
+        with suppress(ValidationError):
+            found.append((position, Item.model_validate(entry)))
+    return found
 
 
 def _locate(path: Path) -> Located:
@@ -236,7 +253,7 @@ def _locate(path: Path) -> Located:
 
 def _invalid(located: Located, error: Any) -> Problem:
     place: Place = error["loc"]
-    message = error["msg"]
+    message = describe_invalid(error)
     item = None
     if len(place) > 1 and place[0] == "items" and isinstance(place[1], int):
         entry = located.value["items"][place[1]]
@@ -250,10 +267,10 @@ def _invalid(located: Located, error: Any) -> Problem:
     return Problem(located.line(place), "error", f"{where}: {message}" if where else message, item)
 
 
-def _repeated(located: Located, file: ChecklistFile) -> list[Problem]:
+def _repeated(located: Located, items: Sequence[tuple[int, Item]]) -> list[Problem]:
     problems = []
     ids: dict[tuple[str | None, str], int] = {}
-    for position, item in enumerate(file.items):
+    for position, item in items:
         line = located.line(("items", position))
         earlier = ids.setdefault((item.group, item.id), line)
         if earlier != line:
@@ -261,10 +278,10 @@ def _repeated(located: Located, file: ChecklistFile) -> list[Problem]:
     return problems
 
 
-def _doubtful(located: Located, file: ChecklistFile) -> list[Problem]:
+def _doubtful(located: Located, items: Sequence[tuple[int, Item]]) -> list[Problem]:
     problems = []
     prompts: dict[str, str] = {}
-    for position, item in enumerate(file.items):
+    for position, item in items:
         line = located.line(("items", position))
         if item.prompt is None and item.optional:
             said = "a deterministic item that is optional leaves the count whenever its function raises"
