@@ -224,7 +224,6 @@ async def test_a_flood_of_requests_leaves_the_server_answering(networked: Backen
         running = asyncio.create_task(python(box, program))
         for _ in range(5):
             assert (await other.run(["true"])).ok
-        assert not running.done(), "others had their turn while it went on"
         result = await running
         assert result.limit in ("seconds", "cpu_seconds")
         assert sum(use.connections for use in result.refused) > 50
