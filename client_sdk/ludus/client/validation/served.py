@@ -112,7 +112,7 @@ class ServerProcess:
 
     async def settled_usage(self) -> Usage | None:
         """The usage once closed episodes are forgotten, and what they held has been closed, which takes a moment."""
-        await asyncio.sleep(1.5 * LINGER_SECONDS)
+        await asyncio.sleep(LINGER_SECONDS + 0.2)
         best = self.usage
         for _ in range(20):
             await asyncio.sleep(0.05)
