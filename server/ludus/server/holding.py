@@ -136,7 +136,9 @@ def _queue_full(episode: Episode, what: str, limit: str) -> CapacityError:
 
 def _observed(result: StepResult) -> int:
     """Return the bytes of an observation and its metadata; of metadata with very many values only a part is counted."""
-    size = sum(getsizeof(block.text if isinstance(block, TextBlock) else block.data) for block in result.content)
+    size = 0
+    for block in result.content:
+        size += (block.text if isinstance(block, TextBlock) else block.data).__sizeof__()
     if result.metadata:
         try:
             size += footprint(result.metadata)
