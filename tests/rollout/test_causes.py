@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
@@ -16,6 +18,7 @@ from ludus.protocol import Call
 from ludus.protocol.errors import ConnectionFailed, EveryAttemptFailed, Unauthenticated
 from ludus.protocol.rewards import Component, Reward
 from ludus.server import Environment, Result, Task, tool
+from ludus.server.catalog import Catalog
 
 Remote = Callable[..., Awaitable[RemoteEnvironment]]
 
@@ -178,3 +181,31 @@ async def test_an_endpoint_where_nothing_listens_is_found_before_the_first_episo
 def test_an_address_that_is_none_is_refused_at_once(address: str) -> None:
     with pytest.raises(ValueError, match="is not the address of a model endpoint"):
         OpenAIPolicy("m", address)
+
+
+async def test_the_interval_of_a_mean_keeps_to_the_reward_range(remote: Remote) -> None:
+    Odd.breaks_from = TASKS
+    played = await rollout_all(await remote(Odd), go, n=3)
+    first = played[0].model_copy(update={"reward": Reward.of(0.4)})
+    free, kept = (summarize([first, *played[1:]], reward_range=bounds).interval for bounds in (None, (0.0, 1.0)))
+    assert free is not None
+    assert free[0] < 0.0
+    assert free[1] > 1.0
+    assert kept == (0.0, 1.0)
+    wrong = summarize([first, *played[1:]], reward_range=(0.0, 0.9))
+    assert wrong.interval == free, "a range that rewards lie beyond cuts nothing off"
+
+
+@pytest.mark.parametrize("name", ["val", "valid", "dev", "eval"])
+def test_a_validation_split_may_have_the_names_that_people_give_it(name: str) -> None:
+    cls = type("Named", (Odd,), {"__doc__": "Go.", "splits": {name: [Task(id="a")]}})
+    assert Catalog([cls]).find("named").split(name).type == "validation"
+
+
+@pytest.mark.parametrize(("module", "extra"), [("ludus.server", "server"), ("ludus.trainer", "trainer")])
+def test_a_missing_package_in_python_is_named_with_pips_command(module: str, extra: str) -> None:
+    absent = {"server": "docstring_parser", "trainer": "torch"}[extra]
+    names = {"server": "import ludus.server", "trainer": "from ludus.trainer import run"}[extra]
+    program = f"import sys; sys.modules[{absent!r}] = None\n{names}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    assert f"pip install 'ludus-rl[{extra}]'" in done.stderr, done.stderr

@@ -291,8 +291,9 @@ async def test_a_taken_port_is_a_failure_with_a_reason(yard_file: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         code, _, errors = await output("serve", str(yard_file), "--port", str(taken.getsockname()[1]))
-    assert code != 0
-    assert "address already in use" in errors
+    assert code == 3
+    assert "is in use" in errors
+    assert "--port" in errors
 
 
 async def test_several_environments_share_a_process(serve: Serve, yard_file: Path) -> None:
