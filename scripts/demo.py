@@ -1,8 +1,11 @@
-"""`make demo`: a small model learns to play over the wire.
+"""`make demo`: a small model learns over the wire to halve a range.
 
-Serves guess_number (1 to 7, four guesses), records how a beginner plays it, makes a model of half a million random
-weights, teaches it the beginner's manners, and lets it learn the game by GRPO. Shows how often it wins held-out games
-before and after, the curve, and a game.
+Serves guess_number-tiny (seven numbers, three guesses), records how a beginner plays it, makes a model of half a
+million random weights, teaches it to play like the beginner, and lets it improve by GRPO. The beginner knows the rules
+and never gives up; it guesses at random among the numbers that are still possible. Only halving the range always wins.
+
+The ranges of the test split appear in no other split. On them, the trained model is compared with three baselines:
+random legal guesses, the warm-up policy as it is, and the warm-up policy kept from giving up.
 
     python scripts/demo.py [--folder runs/demo] [--seed 0] [--section.key=value …]
 """
@@ -23,9 +26,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.markup import escape
@@ -40,49 +43,67 @@ from ludus.protocol.content import Message
 ROOT = Path(__file__).resolve().parents[1]
 LUDUS = Path(sys.executable).with_name("ludus")
 ENVIRONMENT = "guess_number-tiny"
-GAMES = 400
-"""That the beginner plays."""
+ROUNDS = 4
+"""How often the beginner plays each training task, each time with another hidden number."""
 CONFIG = ROOT / "trainer" / "configs" / "laptop_cpu.toml"
+RULES = re.compile(r"from (\d+) to (\d+)")
 
 
-class Beginner:
-    """Knows the rules and minds what it is told, has no plan, and mostly gives up before the first guess."""
+class Guesser:
+    """Guesses at random: any number of the range, or, as the demo's beginner, one that is still possible."""
 
-    name = "beginner"
-
-    def __init__(self, seed: int, *, stays: float = 0.28) -> None:
-        self.seed, self.stays = seed, stays
+    def __init__(self, name: str, *, listens: bool) -> None:
+        self.name, self.listens = name, listens
 
     def begin(self, conversation: Conversation) -> EpisodePolicy:
-        """The guesses of one game."""
-        rng = random.Random(f"{self.seed}/{conversation.seed}/{conversation.sample}")
-        rules = "".join(text_of(item.content) for item in conversation.items if isinstance(item, Message))
-        low, high = map(int, re.findall(r"from (\d+) to (\d+)", rules)[0])
-        least, most, last = low, high, 0
-        gives_up = rng.random() >= self.stays
+        """Return the policy of one game."""
+        rng = random.Random(f"{self.name}/{conversation.seed}/{conversation.sample}")
+        low, high = range_of(conversation.items)
+        last = low
 
         async def guess(conversation: Conversation) -> Call | Answer:
-            nonlocal least, most, last
-            for result in conversation.results:
+            nonlocal low, high, last
+            for result in conversation.results if self.listens else ():
                 if "higher" in text_of(result.content):
-                    least = max(least, last + 1)
-                elif "lower" in text_of(result.content):
-                    most = min(most, last - 1)
-            if gives_up:
-                return Answer("I give up.")
-            last = rng.randint(least, most)
+                    low = last + 1
+                else:
+                    high = last - 1
+            last = rng.randint(low, high)
             return Call("guess", {"number": last})
 
         return guess
 
 
-async def record(url: str, path: Path, games: int, seed: int) -> None:
-    """Let the beginner play, and write the trajectories."""
+def range_of(items: Iterable[object]) -> tuple[int, int]:
+    """Return the least and the greatest number of a game, as its rules state them."""
+    rules = "".join(text_of(item.content) for item in items if isinstance(item, Message))
+    low, high = map(int, RULES.findall(rules)[0])
+    return low, high
+
+
+async def record(url: str, path: Path, seed: int) -> int:
+    """Let the beginner play the training tasks, write the trajectories, and return their number."""
+    count = 0
     async with connect(url) as client:
         environment = client.environment(ENVIRONMENT)
         with TrajectoryWriter(path, overwrite=True) as writer:
-            async for trajectory in rollout(environment, Beginner(seed), n=games, seed=seed, concurrency=64):
+            beginner = Guesser("beginner", listens=True)
+            async for trajectory in rollout(environment, beginner, samples=ROUNDS, seed=seed, concurrency=64):
                 writer.write(trajectory)
+                count += 1
+    return count
+
+
+async def play_at_random(url: str, seed: int) -> float:
+    """Return the share of test games that random legal guesses win."""
+    rewards = []
+    async with connect(url) as client:
+        guesser = Guesser("random legal guesses", listens=False)
+        environment = client.environment(ENVIRONMENT)
+        async for trajectory in rollout(environment, guesser, split="test", samples=20, seed=seed, concurrency=64):
+            assert trajectory.value is not None
+            rewards.append(trajectory.value)
+    return sum(rewards) / len(rewards)
 
 
 def make_model(folder: Path, demonstrations: Path, seed: int) -> None:
@@ -123,7 +144,7 @@ def serving(*names: str) -> Iterator[str]:
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while process.poll() is None and time.monotonic() < deadline:
         if found := re.search(r"http://[\d.]+:\d+", log.read_text(encoding="utf-8")):
             return found.group()
@@ -135,30 +156,93 @@ def train(folder: Path, url: str, model: Path, demonstrations: Path, seed: int, 
     """`ludus train`, in a process of its own."""
     command = [
         str(LUDUS), "train", str(CONFIG), f"--output={folder}", f"--seed={seed}", f"--environments.0.url={url}",
-        f"--model.path={model}", f'--sft.demonstrations=["{demonstrations}"]', *overrides,
+        f"--model.path={model}", f"--sft.demonstrations={json.dumps([str(demonstrations)])}", *overrides,
     ]  # fmt: skip
     if code := subprocess.run(command, stdin=subprocess.DEVNULL, env={**os.environ}).returncode:
         sys.exit(f"the run failed, as told above (exit code {code})")
 
 
+class Outcome(NamedTuple):
+    """Shares of test games won: the trained policy, and the baselines it must beat."""
+
+    random_legal: float
+    """Random legal guesses."""
+    warm_up: float
+    """The policy that imitates the beginner, before GRPO."""
+    persistent: float
+    """The same policy, kept from giving up."""
+    trained: float
+    low: float
+    """The lower end of the 95 % interval of `trained`, over the test tasks."""
+    high: float
+    middle_before: float
+    """The share of recorded test games that the warm-up policy begins with the middle number."""
+    middle_after: float
+
+    @property
+    def gain(self) -> float:
+        """What GRPO added to the best of the baselines."""
+        return self.trained - max(self.random_legal, self.warm_up, self.persistent)
+
+
 def held_out(folder: Path) -> list[tuple[int, dict[str, float]]]:
-    """Step and metrics of each evaluation."""
+    """Return the step and the metrics of each evaluation of a run."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [(line["step"], line) for line in lines if f"evaluation/{ENVIRONMENT}/mean" in line]
 
 
-def show(folder: Path, console: Console, seconds: float) -> None:
-    """What came of it."""
+def outcome(folder: Path, random_legal: float) -> Outcome:
+    """Read what a run achieved from its folder."""
     name = f"evaluation/{ENVIRONMENT}/mean"
-    evaluations = held_out(folder)
-    console.print(f"\n[bold]Games won on the test split[/bold] ({seconds:.0f} s in all)")
-    for step, figures in evaluations:
-        low, high = figures[f"{name}_low"], figures[f"{name}_high"]
-        bar = "█" * round(40 * figures[name])
-        console.print(f"  step {step:>4}  {figures[name]:>6.1%}  [green]{bar:<40}[/green]  {low:.0%} to {high:.0%}")
+    (first, before), (last, after) = (held_out(folder)[index] for index in (0, -1))
+    return Outcome(
+        random_legal,
+        before[name],
+        before[f"evaluation/{ENVIRONMENT}/persistent/mean"],
+        after[name],
+        after[f"{name}_low"],
+        after[f"{name}_high"],
+        begins_in_the_middle(folder, first),
+        begins_in_the_middle(folder, last),
+    )
+
+
+def begins_in_the_middle(folder: Path, step: int) -> float:
+    """Return the share of a step's recorded test games whose first guess is the middle of the range."""
+    hits = []
+    for line in (folder / "rollouts.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        if record["step"] == step and record.get("held_out"):
+            items = record["trajectory"]["items"]
+            low, high = map(int, RULES.findall(json.dumps(items))[0])
+            calls = [item["arguments"] for item in items if item["type"] == "function_call"]
+            hits.append(bool(calls) and re.findall(r"\d+", calls[0]) == [str((low + high) // 2)])
+    return sum(hits) / len(hits)
+
+
+def show(folder: Path, found: Outcome, console: Console, seconds: float) -> None:
+    """Print the baselines, the curve, what was learned, and a game."""
+    name = f"evaluation/{ENVIRONMENT}/mean"
+    console.print("\n[bold]Games won on ranges that no training saw[/bold]")
+    baselines = (
+        ("random legal guesses", found.random_legal),
+        ("warm-up policy", found.warm_up),
+        ("warm-up policy, kept from giving up", found.persistent),
+    )
+    rows = [*baselines, *((f"GRPO, step {step}", figures[name]) for step, figures in held_out(folder) if step)]
+    for label, share in rows:
+        console.print(f"  {label:<36}{share:>6.1%}  [green]{'█' * round(40 * share)}[/green]")
+    console.print(
+        f"\n{found.gain:+.0%} over the best baseline (95 % interval of the last row: {found.low:.0%} to "
+        f"{found.high:.0%}), {seconds:.0f} s in all.\n"
+        f"Learned: to halve the range. It begins with the middle number in {found.middle_after:.0%} of games, the "
+        f"warm-up policy did in {found.middle_before:.0%}."
+    )
     lines = (folder / "rollouts.jsonl").read_text().splitlines()
     last = json.loads(lines[-1])["trajectory"]
     console.print("\n[bold]A game of the trained model[/bold]")
+    low, high = map(int, RULES.findall(json.dumps(last["items"]))[0])
+    console.print(f"  from {low} to {high}")
     for item in last["items"][1:]:
         if item["type"] == "function_call":
             console.print(f"  {escape(item['name'])}({escape(item['arguments'])})")
@@ -167,8 +251,22 @@ def show(folder: Path, console: Console, seconds: float) -> None:
     console.print(f"\nThe whole run, with curves and games: {folder / 'report.html'}")
 
 
+def learn(folder: Path, seed: int, overrides: Sequence[str], say: Callable[[str], None]) -> Outcome:
+    """Serve, record, make the model, train; return what was achieved. The run is in `folder / "run"`."""
+    model, demonstrations = folder / "start", folder / "beginner.jsonl"
+    with serving("guess_number") as url:
+        say(f"[bold]1[/bold] ludus serve guess_number: {url}")
+        count = asyncio.run(record(url, demonstrations, seed))
+        say(f"[bold]2[/bold] a beginner played {count} games")
+        random_legal = asyncio.run(play_at_random(url, seed))
+        make_model(model, demonstrations, seed)
+        say("[bold]3[/bold] a model of random weights; ludus train:")
+        train(folder / "run", url, model, demonstrations, seed, overrides)
+    return outcome(folder / "run", random_legal)
+
+
 def main() -> None:
-    """Serve, record, make, train, show."""
+    """Run the demo and show its outcome."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "demo")
     parser.add_argument("--seed", type=int, default=0)
@@ -177,15 +275,8 @@ def main() -> None:
     began = time.perf_counter()
     shutil.rmtree(options.folder, ignore_errors=True)
     options.folder.mkdir(parents=True)
-    model, demonstrations = options.folder / "start", options.folder / "beginner.jsonl"
-    with serving("guess_number") as url:
-        console.print(f"[bold]1[/bold] ludus serve guess_number: {url}")
-        asyncio.run(record(url, demonstrations, GAMES, options.seed))
-        console.print(f"[bold]2[/bold] a beginner played {GAMES} games")
-        make_model(model, demonstrations, options.seed)
-        console.print("[bold]3[/bold] a model of random weights; ludus train:")
-        train(options.folder / "run", url, model, demonstrations, options.seed, overrides)
-    show(options.folder / "run", console, time.perf_counter() - began)
+    found = learn(options.folder, options.seed, overrides, console.print)
+    show(options.folder / "run", found, console, time.perf_counter() - began)
 
 
 if __name__ == "__main__":

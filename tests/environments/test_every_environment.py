@@ -23,8 +23,6 @@ SPLITS = ("train", "validation", "test")
 SAMPLE = 30
 
 each_environment = pytest.mark.parametrize("name", NAMES)
-# guess_number-tiny is left out: it is one problem, whose episodes differ by their seeds alone.
-each_with_problems = pytest.mark.parametrize("name", [name for name in NAMES if name != "guess_number-tiny"])
 each_split = pytest.mark.parametrize("split", SPLITS)
 
 
@@ -80,7 +78,7 @@ async def test_it_has_the_three_splits_and_announces_its_rewards(player: Any, na
     assert all(schema.get("description") for tool in info.tools for schema in tool.input_schema["properties"].values())
 
 
-@each_with_problems
+@each_environment
 async def test_validation_and_test_hold_no_problem_twice_and_share_none(player: Any, name: str) -> None:
     splits = player.host.catalog[name].splits
     problems = {split: [problem(splits[split].get(i)) for i in range(splits[split].count)] for split in SPLITS[1:]}
@@ -90,7 +88,7 @@ async def test_validation_and_test_hold_no_problem_twice_and_share_none(player: 
     assert set(problems["validation"]).isdisjoint(problems["test"])
 
 
-@each_with_problems
+@each_environment
 async def test_no_training_problem_is_held_out(player: Any, name: str) -> None:
     splits = player.host.catalog[name].splits
     held_out = {problem(splits[split].get(i)) for split in SPLITS[1:] for i in range(splits[split].count)}

@@ -32,7 +32,7 @@ def test_the_budget_is_what_halving_needs_and_the_levels_spare(load: Any) -> Non
         assert task.guesses == math.floor(math.log2(size)) + 1 + level.spare
 
 
-@pytest.mark.parametrize("name", ["guess_number", "guess_number-hard"])
+@pytest.mark.parametrize("name", ["guess_number", "guess_number-hard", "guess_number-tiny"])
 async def test_halving_always_wins_in_time(player: Any, name: str) -> None:
     for seed in range(100):
         [episode] = await player.start(name, "train", 2, seed=seed)
@@ -127,3 +127,15 @@ async def test_guessing_at_random_within_the_hints_seldom_wins_hard_tasks(player
             low, high = (number + 1, high) if "higher" in text_of(result.content) else (low, number - 1)
         wins += "You win" in text_of(result.content)
     assert wins <= 30
+
+
+def test_no_tiny_range_is_in_two_splits_and_all_are_in_one(load: Any) -> None:
+    [cls] = [cls for cls in load() if cls.__name__ == "GuessNumber"]
+    splits = cls.variants["tiny"]["splits"]
+    ranges = {
+        name: {(task.low, task.high) for task in map(split.get, range(split.count))} for name, split in splits.items()
+    }
+
+    assert all(len(ranges[name]) == split.count for name, split in splits.items())
+    assert sum(map(len, ranges.values())) == len(set().union(*ranges.values())) == 360
+    assert all(low // 10 == high // 10 and high - low == 6 for own in ranges.values() for low, high in own)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -15,13 +14,14 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 @pytest.fixture
-def retry(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def retry(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(SCRIPTS))
     spec = spec_from_file_location("retry_failed", SCRIPTS / "retry_failed.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    yield module
+    return module
 
 
 def run(retry: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tests: dict[str, bool]) -> tuple[int, str]:

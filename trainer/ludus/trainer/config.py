@@ -392,6 +392,10 @@ class EvaluationConfig(Section):
     """Of sampling; 0 is greedy."""
     first: bool = True
     """Whether to evaluate before the first step."""
+    persistent: bool = False
+    """Whether the evaluation before the first step is repeated with the policy kept from giving up: a turn without a
+    tool call is sampled again, up to 16 times. `evaluation/<label>/persistent/…` then shows how much of a later gain
+    is only persistence. Environments that grade a final message are left out."""
 
 
 class LoggingConfig(Section):

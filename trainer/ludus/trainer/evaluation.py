@@ -6,7 +6,7 @@ import asyncio
 import math
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ludus.client.summary import SUCCESS_TOLERANCE, pass_at_k, pass_hat_k
 from ludus.protocol.episodes import TaskRow
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ludus.trainer.engines.base import Engine
     from ludus.trainer.tokens.renderer import Renderer
 
+PERSISTENCE: Final = 16
+"""How often the baseline that does not give up samples a turn again."""
+
 
 class Evaluation(NamedTuple):
     """What an evaluation found."""
@@ -30,15 +33,35 @@ class Evaluation(NamedTuple):
     """The episodes, one group for each task."""
 
 
-async def evaluate(engine: Engine, renderer: Renderer, source: TaskSource, config: TrainConfig) -> Evaluation:
+async def evaluate(
+    engine: Engine, renderer: Renderer, source: TaskSource, config: TrainConfig, *, persistent: bool = False
+) -> Evaluation:
     """Play the held-out tasks of every environment. They and their seeds are the same in every evaluation and run.
+
+    Args:
+        engine: holds the policy.
+        renderer: of the engine's model.
+        source: the connected environments.
+        config: `evaluation` decides the tasks, the samples and the temperature.
+        persistent: play as a baseline that does not give up: a turn without a tool call is sampled again, up to
+            `PERSISTENCE` times. Environments that grade a final message are left out, and so are the episodes; the
+            metrics are named `evaluation/<label>/persistent/…`.
 
     Raises:
         TrainerError: a server is gone or refuses, or the engine fails.
     """
     chosen = config.evaluation
-    player = Player(engine, renderer, config.rollouts, source.places, temperature=chosen.temperature, wait_for_all=True)
-    draws = [draw for environment in source.environments for draw in held_out(environment, chosen.split, chosen.tasks)]
+    player = Player(
+        engine,
+        renderer,
+        config.rollouts,
+        source.places,
+        temperature=chosen.temperature,
+        persistence=PERSISTENCE if persistent else 0,
+        wait_for_all=True,
+    )
+    environments = [known for known in source.environments if not (persistent and known.info.gradable)]
+    draws = [draw for environment in environments for draw in held_out(environment, chosen.split, chosen.tasks)]
 
     async def play(draw: Draw) -> RolloutGroup:
         rollouts = await player.group(draw, chosen.samples)
@@ -50,11 +73,12 @@ async def evaluate(engine: Engine, renderer: Renderer, source: TaskSource, confi
             running = [tasks.create_task(play(draw)) for draw in draws]
     groups = tuple(task.result() for task in running)
     metrics: dict[str, float] = {}
-    for environment in source.environments:
+    for environment in environments:
         own = [group for group in groups if group.environment == environment.label]
         figures = evaluation_metrics(own, chosen.samples, chosen.threshold)
-        metrics |= {f"evaluation/{environment.label}/{name}": value for name, value in figures.items()}
-    return Evaluation(metrics, groups)
+        prefix = f"evaluation/{environment.label}{'/persistent' if persistent else ''}"
+        metrics |= {f"{prefix}/{name}": value for name, value in figures.items()}
+    return Evaluation(metrics, () if persistent else groups)
 
 
 def held_out(environment: ConnectedEnvironment, split: str, count: int) -> list[Draw]:

@@ -196,6 +196,9 @@ class Run:
             async with self.stop.interruptible():
                 metrics, groups = await evaluate(self.engine, self.renderer, self.source, self.config)
             self.evaluated = self.step
+            if self.step == 0 and self.config.evaluation.persistent:
+                baseline = evaluate(self.engine, self.renderer, self.source, self.config, persistent=True)
+                metrics |= (await self.unless_stopped(baseline)).metrics
             self.log.rollouts(self.step, groups, held_out=True)
             self.log.metrics(self.step, {**metrics, "time/evaluation": time.perf_counter() - clock})
 

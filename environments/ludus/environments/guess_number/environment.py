@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Final, Literal
 
-from ludus.environments._partition import SplitName, draw
+from ludus.environments._partition import SPLITS, SplitName, draw, split_of
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult, text_of
 from ludus.server import Environment, Result, Split, Task, ToolError, tool
 
@@ -27,8 +27,10 @@ class Level:
     """Guesses allowed beyond what halving the range needs at worst."""
 
 
+TINY_LOWS: Final = tuple(low for low in range(100, 1000) if low % 10 <= 3)
+"""The low ends of the tiny ranges: all seven numbers of a range share their first two digits."""
 LEVELS: Final[Mapping[Difficulty, Level]] = {
-    "tiny": Level(sizes=(7, 7), spare=1),
+    "tiny": Level(sizes=(7, 7), spare=0),
     "easy": Level(sizes=(8, 20), spare=2),
     "medium": Level(sizes=(50, 200), spare=1),
     "hard": Level(sizes=(12_289, 16_383), spare=0),
@@ -56,12 +58,25 @@ def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) 
         low = count * rng.randrange(100_000 // count) + index
         return low, low + rng.randint(*level.sizes) - 1
 
-    if difficulty == "tiny":
-        low, high = 1, level.sizes[0]
-    else:
-        low, high = draw(split, f"guess_number:{difficulty}:{index}", candidate, lambda ends: f"guess_number:{ends}")
-    guesses = (high - low + 1).bit_length() + level.spare
+    low, high = draw(split, f"guess_number:{difficulty}:{index}", candidate, _identity)
+    return _task(split, index, low, high, difficulty)
+
+
+def tiny_tasks(split: SplitName) -> list[GuessNumberTask]:
+    """Return every tiny range of a split, in a fixed shuffled order; no range is in two splits."""
+    ranges = [(low, low + LEVELS["tiny"].sizes[0] - 1) for low in TINY_LOWS]
+    own = [ends for ends in ranges if split_of(_identity(ends)) == split]
+    random.Random(f"guess_number:tiny:{split}").shuffle(own)
+    return [_task(split, index, low, high, "tiny") for index, (low, high) in enumerate(own)]
+
+
+def _task(split: SplitName, index: int, low: int, high: int, difficulty: Difficulty) -> GuessNumberTask:
+    guesses = (high - low + 1).bit_length() + LEVELS[difficulty].spare
     return GuessNumberTask(id=f"{split}-{index}", low=low, high=high, guesses=guesses, difficulty=difficulty)
+
+
+def _identity(ends: tuple[int, int]) -> str:
+    return f"guess_number:{ends}"
 
 
 def _splits(*difficulties: Difficulty) -> dict[str, Split[GuessNumberTask]]:
@@ -74,8 +89,8 @@ class GuessNumber(Environment[GuessNumberTask]):
     version = "0.1.0"
     splits = _splits("easy", "medium", "hard")
     variants = {
-        # 1 to 7 in 4 guesses: for models of a few hundred thousand weights. It is one problem; only the number differs.
-        "tiny": {"splits": _splits("tiny"), "chance": 4 / 7, "differ_by": "seed"},
+        # Seven numbers, three guesses: for models of a few hundred thousand weights. Only halving always wins.
+        "tiny": {"splits": {split: Split(tiny_tasks(split)) for split in SPLITS}, "chance": 3 / 7},
         "easy": {"splits": _splits("easy"), "chance": 0.49},
         "hard": {"splits": _splits("hard"), "chance": 0.0},
         "shaped": {"shaping": 0.25},

@@ -38,6 +38,7 @@ class Player:
         places: one for each episode that may be open at one time.
         temperature: of sampling.
         wait_for_all: whether a group waits for its last episodes however long they take, as an evaluation should.
+        persistence: how often a turn without a tool call is sampled again.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Player:
         *,
         temperature: float = 1.0,
         wait_for_all: bool = False,
+        persistence: int = 0,
     ) -> None:
         self._engine = engine
         self._renderer = renderer
@@ -57,6 +59,7 @@ class Player:
         self._temperature = temperature
         self._straggler_seconds = math.inf if wait_for_all else config.straggler_seconds
         self._harness = Harness(config.max_turns, config.turn_seconds, config.episode_seconds, slow_turn="truncate")
+        self._persistence = persistence
 
     async def group(self, draw: Draw, count: int) -> tuple[Rollout, ...]:
         """Play `count` episodes of one task and seed at once, and end those that keep the others waiting.
@@ -103,6 +106,7 @@ class Player:
             session=f"{draw.name}.{sample}.{attempt}",
             seed=derive_seed(draw.seed, "policy", sample, attempt),
             temperature=self._temperature,
+            persistence=self._persistence,
         )
         watched = _Watched(policy)
         try:

@@ -59,6 +59,7 @@ class TokenPolicy:
         session: the episode's name at the engine.
         seed: each request has a seed of its own, derived from this one.
         temperature: of sampling; other values than 1 are for evaluation.
+        persistence: how often a turn without a tool call is sampled again; for evaluation.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class TokenPolicy:
         session: str,
         seed: int,
         temperature: float = 1.0,
+        persistence: int = 0,
     ) -> None:
         self.parse_errors = 0
         """Turns in which a tool call could not be read."""
@@ -82,6 +84,7 @@ class TokenPolicy:
         self._session = session
         self._seed = seed
         self._temperature = temperature
+        self._persistence = persistence
         self._context = min(config.context, engine.context)
         self._requests = 0
         self._usage = Usage()
@@ -116,6 +119,10 @@ class TokenPolicy:
             for exchange in self._past:
                 exchange.start = None
         turn = await self._sample(prompt, min(room, self._config.max_tokens))
+        for _ in range(self._persistence):
+            if turn.calls:
+                break
+            turn = await self._sample(prompt, min(room, self._config.max_tokens))
         self.cut = turn.cut
         if turn.cut and room < self._config.max_tokens and (turn.error or not turn.calls):
             return Turn((), usage=self._usage, stopped="context_limit")
