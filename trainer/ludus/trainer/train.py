@@ -194,11 +194,11 @@ class Run:
         if self.evaluated != self.step:
             clock = time.perf_counter()
             async with self.stop.interruptible():
-                metrics, groups = await evaluate(self.engine, self.renderer, self.source, self.config)
+                parts = (self.engine, self.renderer, self.source, self.config)
+                metrics, groups = await evaluate(*parts)
+                if self.step == 0 and self.config.evaluation.persistent:
+                    metrics |= (await evaluate(*parts, persistent=True)).metrics
             self.evaluated = self.step
-            if self.step == 0 and self.config.evaluation.persistent:
-                baseline = evaluate(self.engine, self.renderer, self.source, self.config, persistent=True)
-                metrics |= (await self.unless_stopped(baseline)).metrics
             self.log.rollouts(self.step, groups, held_out=True)
             self.log.metrics(self.step, {**metrics, "time/evaluation": time.perf_counter() - clock})
 
