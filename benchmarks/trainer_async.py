@@ -80,7 +80,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with demo.serving("guess_number", f"{Path(__file__)}:SlowGuess") as url:
-            asyncio.run(demo.record(url, folder / "beginner.jsonl", 200, 0))
+            asyncio.run(demo.record(url, folder / "beginner.jsonl", 0))
             demo.make_model(folder / "start", folder / "beginner.jsonl", 0)
             for _ in range(options.rounds):
                 for staleness in STALENESS:
