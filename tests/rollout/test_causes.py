@@ -44,7 +44,7 @@ class Odd(Environment[Task]):
         """Go."""
         number = int(self.task.id.removeprefix("task-"))
         if number >= self.breaks_from:
-            1 / 0  # noqa: B018
+            raise ZeroDivisionError
         if not self.judged:
             return Result("ok", reward=Reward.unscored(f"judge 'style' gave no verdict in {number}.5 s"))
         parts = {"right": 1.0} | ({"bonus": Component(value=0.5, weight=0.1)} if number % 2 else {})

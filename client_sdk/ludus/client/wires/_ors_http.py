@@ -359,7 +359,7 @@ def error_from(refused: Refused, *, episode: str | None = None, environment: str
         return error_of(refused.extension)
     detail = refused.detail if isinstance(refused.detail, str) else _list_of(refused.detail)
     status = refused.status
-    if refused.page or (status in (404, 405) and episode is None and environment is None):
+    if episode is None and (refused.page or (status in (404, 405) and environment is None)):
         return refusal(refused.url, status, page=refused.page)
     if status == 404 and episode is None and environment is not None:
         return errors.EnvironmentNotFound(f"{environment!r}: {detail}", environment=environment)

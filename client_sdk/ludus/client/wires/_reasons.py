@@ -60,13 +60,20 @@ def unreachable(url: str, error: BaseException) -> errors.ConnectionFailed:
     return errors.ConnectionFailed(f"cannot reach {url}: {reason_of(error)}; is the server running?", url=url)
 
 
-def refusal(url: str, status: int, *, page: bool = False) -> errors.LudusError:
+def refusal(
+    url: str,
+    status: int,
+    *,
+    page: bool = False,
+    otherwise: type[errors.TransportError] = errors.ProtocolViolation,
+) -> errors.LudusError:
     """What an HTTP status means that says nothing else.
 
     Args:
         url: what was asked, down to its last part.
         status: what was answered.
         page: whether the answer was a web page.
+        otherwise: the error where no Ludus server is there.
     """
     if status == 401:
         return errors.Unauthenticated(f"{url} refused the token, or wants one", url=url)
@@ -81,15 +88,13 @@ def refusal(url: str, status: int, *, page: bool = False) -> errors.LudusError:
             url=url,
         )
     if status in (404, 405):
-        return errors.NotFound(
+        return otherwise(
             f"there is no Ludus server at {_base(url)} (HTTP {status} for {_path(url)}){_advice(url)}", url=url
         )
     if status >= 500 and status not in (501, 505):
         return errors.ServerError(f"{url} is not ready (HTTP {status})", url=url)
     what = "a web page" if page else "what is no answer to that"
-    return errors.ProtocolViolation(
-        f"{url} answered HTTP {status} with {what}; is it a Ludus server?{_advice(url)}", url=url
-    )
+    return otherwise(f"{url} answered HTTP {status} with {what}; is it a Ludus server?{_advice(url)}", url=url)
 
 
 def _base(url: str) -> str:

@@ -218,7 +218,7 @@ class ChannelWire:
             try:
                 return await self._dial()
             except aiohttp.WSServerHandshakeError as error:
-                cause: Exception = refusal(self._url, error.status)
+                cause: Exception = refusal(self._url, error.status, otherwise=errors.ConnectionFailed)
                 if not isinstance(cause, errors.ServerError | errors.CapacityError):
                     raise cause from None
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
