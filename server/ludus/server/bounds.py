@@ -40,7 +40,7 @@ SHOWN_COMPLAINTS: Final = 10
 """Errors of one validation that are described to the sender."""
 
 _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
-_LISTS: Final = (list, tuple)
+_CONTAINERS: Final = (list, tuple, dict)
 _PRUNED_WIDTH: Final = 16
 _PRUNED_VALUES: Final = 500
 # Every alternative matches at once and never gives back, so that the scan takes linear time on any text.
@@ -101,34 +101,40 @@ def footprint(arguments: Mapping[str, Any], maximum: int = MAX_CALL_VALUES) -> i
     Raises:
         TooComplex: they hold too many values, or nest too deep.
     """
-    # Nearly all calls hold a few plain values, and this is part of the way of every step.
+    # This is part of the way of every step, so plain values are counted where they stand.
+    count = len(arguments)
+    if count > maximum:
+        raise TooComplex(f"they hold more than {maximum} values")
     size = getsizeof(arguments)
+    level: list[Any] = []
     for name, one in arguments.items():
-        if type(one) not in _PLAIN:
-            break
-        size += name.__sizeof__() + one.__sizeof__()
-    else:
-        if len(arguments) <= maximum:
-            return size
-    size = values = depth = 0
-    level: list[Any] = [arguments]
+        size += name.__sizeof__()
+        if type(one) in _PLAIN:
+            size += one.__sizeof__()
+        else:
+            level.append(one)
+    depth = 2
     while level:
         depth += 1
-        values += len(level)
-        if values > maximum + 1:
-            raise TooComplex(f"they hold more than {maximum} values")
-        if depth > MAX_DEPTH:
-            raise TooComplex(f"they nest deeper than {MAX_DEPTH} levels")
         deeper: list[Any] = []
         for one in level:
             size += getsizeof(one)
+            if not isinstance(one, _CONTAINERS) or not one:
+                continue
+            count += len(one)
+            if count > maximum:
+                raise TooComplex(f"they hold more than {maximum} values")
+            if depth > MAX_DEPTH:
+                raise TooComplex(f"they nest deeper than {MAX_DEPTH} levels")
+            inner: Iterable[Any] = one
             if isinstance(one, dict):
                 size += sum(map(getsizeof, one))
-                deeper.extend(one.values())
-            elif isinstance(one, _LISTS):
-                deeper.extend(one)
-            if len(deeper) > maximum:
-                raise TooComplex(f"they hold more than {maximum} values")
+                inner = one.values()
+            for item in inner:
+                if type(item) in _PLAIN:
+                    size += item.__sizeof__()
+                else:
+                    deeper.append(item)
         level = deeper
     return size
 

@@ -43,12 +43,14 @@ class Clock:
     def work(self) -> None:
         """A call under this clock has its thread."""
         self._running += 1
-        self._turn()
+        if self._waiting:
+            self._turn()
 
     def rest(self) -> None:
         """A call under this clock has ended."""
         self._running -= 1
-        self._turn()
+        if self._waiting:
+            self._turn()
 
     def move(self, deadline: float) -> None:
         """Set another deadline."""

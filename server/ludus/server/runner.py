@@ -230,14 +230,18 @@ class StepRunner:
             return hit.instead(record.number)
         target = instance if tool.owner is None else episode.toolsets[tool.owner]
         method = tool.function if tool.function is not None else getattr(target, tool.attribute)
-        threads: Threads = self._threads(episode)
+        share = self._threads(episode)
+        threads: Threads = share
         if tool.offload:
-            threads = await self._threads(episode).enter()
-            tool.renew(arguments, context)
+            place = share.enter_at_once()
+            if place is None:
+                place = await share.enter()
+                tool.renew(arguments, context)
+            threads = place
         reading = read(await boundary.run(threads, tool.offload, method, **arguments))
         finished = reading.finished or tool.ends
         if episode.published.cls._binding is not None:
-            reading = await scoring.judge_step(self._threads(episode), episode, record, reading, finished=finished)
+            reading = await scoring.judge_step(share, episode, record, reading, finished=finished)
         result = self._result(episode, record, reading, finished=finished)
         if hit is None or result.ended or (told := hit.after(result)) is result:
             return result

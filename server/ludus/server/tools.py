@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Final, TypeVar, get_type_hints, overload
 
 import docstring_parser
@@ -25,6 +25,7 @@ from ludus.server.finite import allows_non_finite, find_non_finite, may_hold_flo
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK: Final = "__ludus_tool__"
 _PLAIN: Final = frozenset({int, bool, type(None)})
+_FEW: Final = 16
 _NAME_LIMIT: Final = 64
 """OpenAI's and Anthropic's limit for tool names."""
 _MESSAGE_LIMIT: Final = 500
@@ -149,7 +150,7 @@ class Tool:
         Raises:
             InvalidArguments: they do not fit.
         """
-        if not all(map(_is_plain, given.values())) or not all(map(str.isascii, given)):
+        if not _are_plain(given):
             problem = json_problem(given, "arguments", finite=not self._takes_any_number)
             if problem is not None:
                 raise InvalidArguments(problem.removeprefix("arguments."))
@@ -166,7 +167,10 @@ class Tool:
         for name in self._searched:
             if name not in given and self._whole is None:
                 continue  # the author's default, which may be an infinity
-            if (where := find_non_finite(arguments[name], name)) is not None:
+            found = arguments[name]
+            if type(found) is float and isfinite(found):
+                continue
+            if (where := find_non_finite(found, name)) is not None:
                 raise InvalidArguments(f"{where}: a number must be finite, not NaN or an infinity")
         if self._injected is not None:
             arguments[self._injected] = context()
@@ -260,16 +264,31 @@ def schema_of(model: type[BaseModel], name: str) -> dict[str, Any]:
     return schema
 
 
-def _is_plain(value: object) -> bool:
-    """Return whether a value can travel as JSON without a closer look."""
-    return value.isascii() if type(value) is str else type(value) in _PLAIN
+def _are_plain(given: Mapping[str, Any]) -> bool:
+    """Return whether arguments can travel as JSON without a closer look: nearly all can."""
+    for name, value in given.items():
+        kind = type(value)
+        if kind is str:
+            if not value.isascii():
+                return False
+        elif kind is float:
+            if not isfinite(value):
+                return False
+        elif kind is list:
+            if len(value) > _FEW or not all(type(item) is str and item.isascii() for item in value):
+                return False
+        elif kind not in _PLAIN:
+            return False
+        if not name.isascii():
+            return False
+    return True
 
 
 def _without_non_finite(schema: Any) -> Any:
     """Return a schema without limits and defaults that are not finite: JSON cannot say them, and none is as good."""
     if isinstance(schema, dict):
         items = schema.items()
-        return {k: _without_non_finite(v) for k, v in items if not (isinstance(v, float) and not math.isfinite(v))}
+        return {k: _without_non_finite(v) for k, v in items if not (isinstance(v, float) and not isfinite(v))}
     return [_without_non_finite(item) for item in schema] if isinstance(schema, list) else schema
 
 

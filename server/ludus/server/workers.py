@@ -95,7 +95,7 @@ class Workers:
     def _give_back(self, share: Share) -> None:
         self.running -= 1
         share.running -= 1
-        while ready := [one for one in self._waiting if self._admits(one)]:
+        while self._waiting and (ready := [one for one in self._waiting if self._admits(one)]):
             chosen = min(ready, key=lambda one: one.running)
             turn = chosen.queue.popleft()
             del self._waiting[chosen]
@@ -125,18 +125,26 @@ class Share:
         When the waiting task is cancelled, a call that has begun is abandoned to its thread, and its place is given
         to another call.
         """
-        return await (await self.enter()).run(function, *args, **kwargs)
+        place = self.enter_at_once() or await self.enter()
+        return await place.run(function, *args, **kwargs)
+
+    def enter_at_once(self) -> Place | None:
+        """Take a place if one is free and no other call waits for it; None otherwise."""
+        workers = self._workers
+        if self.queue or not workers._admits(self):
+            return None
+        workers._take(self)
+        return Place(workers, self, CLOCK.get())
 
     async def enter(self) -> Place:
         """Take a place, waiting for it in turn. The clock of the caller stands still while it waits.
 
         The caller must either `run` a call on the place or `leave` it.
         """
+        if (place := self.enter_at_once()) is not None:
+            return place
         workers = self._workers
         clock = CLOCK.get()
-        if not self.queue and workers._admits(self):
-            workers._take(self)
-            return Place(workers, self, clock)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.queue.append(turn)
         workers._waiting[self] = None
@@ -173,10 +181,20 @@ class Place:
 
     async def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call `function` in a thread, then leave the place."""
+        pool = self._workers._pool
+        job = None
         try:
-            return await self._workers._pool.run(function, args, kwargs)
+            job = pool.begin(function, args, kwargs)
+            value, error = await job.done
+        except asyncio.CancelledError:
+            if job is not None:
+                pool.abandon(job)
+            raise
         finally:
             self.leave()
+        if error is not None:
+            raise error
+        return value
 
     def leave(self) -> None:
         """Give the place to the next call; harmless when it was left before."""
@@ -197,19 +215,13 @@ class _Pool:
         self._threads = 0
         self._idle = 0
 
-    async def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def begin(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Job:
+        """Give a call to a thread; `done` of what is returned is its outcome."""
         loop = asyncio.get_running_loop()
         job = _Job(function, args, kwargs, loop, loop.create_future())
         self._jobs.put(job)
         self._ensure_thread()
-        try:
-            value, error = await job.done
-        except asyncio.CancelledError:
-            self._abandon(job)
-            raise
-        if error is not None:
-            raise error
-        return value
+        return job
 
     def close(self) -> None:
         with self._lock:
@@ -223,7 +235,8 @@ class _Pool:
             self._threads += 1
         threading.Thread(target=self._work, name="ludus-worker", daemon=True).start()
 
-    def _abandon(self, job: _Job) -> None:
+    def abandon(self, job: _Job) -> None:
+        """Forget a call that nobody waits for; a thread in which it has begun is lost with it."""
         with job.lock:
             job.abandoned = True
             if not job.started:
