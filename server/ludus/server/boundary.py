@@ -12,6 +12,7 @@ import inspect
 import logging
 import secrets
 from collections.abc import Callable
+from types import CoroutineType
 from typing import Any
 
 from ludus.protocol.errors import EnvironmentFailed, EpisodeFailed, InfrastructureFailed
@@ -37,13 +38,31 @@ async def run(workers: Threads, offload: bool, function: Callable[..., Any], *ar
         AuthorRaised: it raised anything but `ToolError`.
         ToolError: it said no to the agent.
     """
-    own = asyncio.current_task()
+    return await run_in(asyncio.current_task(), workers if offload else None, function, args, kwargs)
+
+
+async def run_in(
+    own: asyncio.Task[Any] | None,
+    workers: Threads | None,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Call the author's `function` as `run` does, for a caller that knows its own task: looking it up takes time.
+
+    Args:
+        own: the task that calls.
+        workers: in whose threads to call it; None to call it right here.
+        function: what to call.
+        args: its positional arguments.
+        kwargs: its arguments by name.
+    """
     try:
-        if offload:
+        if workers is not None:
             value = await workers.run(function, *args, **kwargs)
         else:
             value = function(*args, **kwargs)
-        return await value if inspect.isawaitable(value) else value
+        return await value if type(value) is CoroutineType or inspect.isawaitable(value) else value
     except ToolError:
         raise
     except BaseException as error:

@@ -42,9 +42,9 @@ class Result:
     """Remarks for the trainer, JSON-ready and with finite numbers; the agent never sees them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would make it several times as slow to create
 class Reading:
-    """A tool's return value, understood."""
+    """A tool's return value, understood. It is never changed."""
 
     content: tuple[Content, ...]
     reward: Reward | None = None

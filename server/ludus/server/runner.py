@@ -176,6 +176,7 @@ class StepRunner:
                 self.counts.seconds += took
                 if self.observe is not None:
                     self.observe(episode.published.name, took)
+                record.task = None  # it ends by itself: settling it need not look up whose task it is
                 self.settle(episode, record, outcome)
         finally:
             # The record outlives the episode, and the traceback of a cancelled task would keep the environment alive.
@@ -184,7 +185,7 @@ class StepRunner:
     async def _outcome(
         self, episode: Episode, record: StepRecord, tool: Tool | None, clock: Clock
     ) -> StepResult | LudusError:
-        own = asyncio.current_task()
+        own = record.task
         try:
             return await self._execute(episode, record, tool, clock)
         except ToolError as error:
@@ -231,14 +232,14 @@ class StepRunner:
         target = instance if tool.owner is None else episode.toolsets[tool.owner]
         method = tool.function if tool.function is not None else getattr(target, tool.attribute)
         share = self._threads(episode)
-        threads: Threads = share
+        threads: Threads | None = None
         if tool.offload:
             place = share.enter_at_once()
             if place is None:
                 place = await share.enter()
                 tool.renew(arguments, context)
             threads = place
-        reading = read(await boundary.run(threads, tool.offload, method, **arguments))
+        reading = read(await boundary.run_in(record.task, threads, method, (), arguments))
         finished = reading.finished or tool.ends
         if episode.published.cls._binding is not None:
             reading = await scoring.judge_step(share, episode, record, reading, finished=finished)
@@ -281,6 +282,8 @@ class StepRunner:
         )
 
     def _result(self, episode: Episode, record: StepRecord, reading: Reading, *, finished: bool) -> StepResult:
+        if not (finished or reading.truncated or reading.metadata or reading.reward is not None):
+            return StepResult(step=record.number, content=reading.content)
         reason = None
         if finished:
             reason = EndReason.SUBMITTED if record.tool is None else EndReason.COMPLETED
