@@ -65,9 +65,11 @@ class Holding:
         except TooComplex as error:
             refused = _too_large(str(error))
         else:
-            left = self._limits.episode_bytes - episode.held - episode.pending_bytes
-            if size > left and size > KEPT_REFUSED_BYTES and not final:
-                refused = _too_large(f"episode_bytes, {self._limits.episode_bytes} for all calls, are used up")
+            # A small call is kept in any case, so that what is left matters to large ones only.
+            if size > KEPT_REFUSED_BYTES and not final:
+                allowed = self._limits.episode_bytes
+                if size > allowed - episode.held - episode.pending_bytes:
+                    refused = _too_large(f"episode_bytes, {allowed} for all calls, are used up")
         if refused is not None:
             size = RECORD_BYTES
         self._reserve(episode, size)

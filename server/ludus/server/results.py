@@ -147,6 +147,10 @@ def cut(content: tuple[Content, ...], limit: int | None) -> tuple[tuple[Content,
 
     Images count with their base64 length and are left out whole.
     """
+    if len(content) == 1 and isinstance(only := content[0], TextBlock):  # as nearly all are
+        size = len(only.text)
+        if limit is None or size <= limit:
+            return content, size
     sizes = [len(block.text) if isinstance(block, TextBlock) else len(block.data) for block in content]
     size = sum(sizes)
     if limit is None or size <= limit:
