@@ -168,6 +168,7 @@ def test_tasks_with_wide_intervals_are_played_on(ludus: Ludus, url: str, coins: 
     assert len({task["attempts"] for task in told["tasks"]}) > 1
 
 
+@pytest.mark.timeout(240)  # seven processes, each of which imports everything
 def test_a_reported_or_given_calibration_steers_what_the_server_draws(
     ludus: Ludus, coins: Path, tmp_path: Path
 ) -> None:

@@ -11,6 +11,8 @@ from terminal import serving
 
 Ludus = Callable[..., CompletedProcess[str]]
 
+pytestmark = pytest.mark.timeout(180)
+
 SILENT = """
 import no_such_package_of_the_oracle
 from judged import Judged as Imported
