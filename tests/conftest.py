@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
+from ludus.protocol.text import replace_surrogates
 from ludus.server import Environment, EpisodeHost, ServerLimits
 from ludus.server.journal import MemoryJournal
 from ludus.server.principal import Principal
@@ -15,6 +16,14 @@ from ludus.server.serve import LudusServer, serving
 from ludus.server.settings import ServerSettings
 
 Serve = Callable[..., Awaitable[LudusServer]]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep lone surrogates out of reports: pytest-xdist cannot send a captured log that has one, and ends the run."""
+    report = yield
+    report.sections = replace_surrogates(report.sections)
+    return report
 
 
 @pytest.fixture

@@ -58,15 +58,14 @@ async def test_an_unscored_step_makes_the_total_unscored(peer: Peer) -> None:
     assert (await peer.info(episode))["reward"]["valid"] is False
 
 
-@pytest.mark.requirement("REW-3")
-async def test_an_episode_closed_before_its_end_has_no_number(peer: Peer) -> None:
+@pytest.mark.requirement("CLOSE-3")
+async def test_an_episode_that_its_player_closes_keeps_what_it_earned(peer: Peer) -> None:
     episode = (await peer.start())["episode"]
     await peer.step(episode, 1, "earn")
     await peer.call("episodes/close", episode=episode)
-    assert (await peer.info(episode))["reward"]["value"] is None
-    log = await peer.rewards(episode)
-    assert (log["total"]["value"], log["total"]["valid"]) == (None, False)
-    assert log["total"]["reason"]
+    assert (await peer.info(episode))["reward"]["value"] == 1.0
+    total = (await peer.rewards(episode))["total"]
+    assert (total["value"], total["valid"]) == (1.0, True)
 
 
 @pytest.mark.requirement("REW-8")

@@ -33,10 +33,8 @@ _ROOT_PATHS = frozenset(
     }
 )  # fmt: skip
 """First path segments of the server's own routes: ORS puts environment names in the same place."""
-_TYPE_OF_NAME: Mapping[str, SplitType] = {
-    **{name: name for name in SPLIT_TYPES},
-    **{name: "validation" for name in VALIDATION_NAMES},
-}
+_TYPE_OF_NAME: dict[str, SplitType] = {name: "validation" for name in VALIDATION_NAMES}
+_TYPE_OF_NAME.update((name, name) for name in SPLIT_TYPES)
 _ROWS_KEPT = 1024
 
 SUBMIT_SPEC = ToolSpec(

@@ -87,10 +87,12 @@ def test_no_limit_and_limits_within_limits() -> None:
     async def work() -> None:
         clock = PlayClock()
         async with clock.limit(None) as none, clock.limit(50) as outer:
+            limits = []
             with pytest.raises(TimeoutError):
                 async with clock.limit(3) as inner:
+                    limits.append(inner)
                     await asyncio.sleep(1000)
-            assert (inner.expired(), outer.expired(), none.expired()) == (True, False, False)
+            assert (limits[0].expired(), outer.expired(), none.expired()) == (True, False, False)
             with clock.paused():
                 await asyncio.sleep(1000)
         assert now() == 1003
