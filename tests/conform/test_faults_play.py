@@ -131,9 +131,9 @@ def a_capability_outlives_its_end(app: LudusApp) -> None:
     signer: Any = app.context.signer
     sign, verify = signer.sign, signer.verify
 
-    def claim_less(episode: str, tools: Any) -> Any:
+    def claim_less(episode: str, tools: Any, principal: Any = None) -> Any:
         signer.ttl_seconds = 3600
-        capability, expires = sign(episode, tools)
+        capability, expires = sign(episode, tools, principal)
         return capability, expires - 3598
 
     signer.sign, signer.verify = claim_less, verify
