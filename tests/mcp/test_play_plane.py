@@ -327,9 +327,9 @@ async def test_text_that_utf8_cannot_carry_is_shown_without_it(
     episode = await start_episode(server, "odd", index=0)
     url = server.url + episode.play.path
     shown = (await post(url, era, "tools/call", {"name": "show"})).json()["result"]
-    assert shown["content"][0]["text"] == "half a pair: ?, a null: \0, a separator: \u2028"
+    assert shown["content"][0]["text"] == "half a pair: \ufffd, a null: \0, a separator: \u2028"
     prompt = (await post(url, era, "prompts/get", {"name": "task"})).json()["result"]
-    assert prompt["messages"][0]["content"]["text"] == "half a pair: ?"
+    assert prompt["messages"][0]["content"]["text"] == "half a pair: \ufffd"
 
 
 # ── exactly once ───────────────────────────────────────────────────────────────────────────────────────────────────

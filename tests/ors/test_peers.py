@@ -198,7 +198,7 @@ class Telling(Environment[Task]):
     @tool
     async def tell(self) -> str:
         """Tell the secrets."""
-        return ",".join(f"{name}={value}" for name, value in sorted(self.secrets.items()))
+        return ",".join(f"{name}={value}" for name, value in sorted(self.secrets.items())) or "none"
 
 
 @pytest.mark.requirement("CRED-17")
@@ -210,4 +210,4 @@ async def test_the_token_that_a_peers_client_adds_to_the_secrets_reaches_no_envi
     server = await serve(Telling, variables={"LUDUS_TOKENS": TokenFile(tokens=(record,)).model_dump_json()})
     secrets = {"HF_TOKEN": "hf", "hf_token": token} if peer != "trl" else {}
     seat = await sit_peer(peer, server.url, environment="telling", api_key=token, secrets=secrets)
-    assert (await seat.call("tell"))["blocks"] == ["HF_TOKEN=hf" if secrets else ""]
+    assert (await seat.call("tell"))["blocks"] == ["HF_TOKEN=hf" if secrets else "none"]

@@ -83,15 +83,20 @@ def test_a_limit_that_begins_in_a_pause_begins_to_count_after_it_and_pauses_may_
     play(work)
 
 
+async def sleep_within(clock: PlayClock, seconds: float, limits: list[asyncio.Timeout]) -> None:
+    """Sleep for long under a limit, which is added to `limits`."""
+    async with clock.limit(seconds) as limit:
+        limits.append(limit)
+        await asyncio.sleep(1000)
+
+
 def test_no_limit_and_limits_within_limits() -> None:
     async def work() -> None:
         clock = PlayClock()
         async with clock.limit(None) as none, clock.limit(50) as outer:
-            limits = []
+            limits: list[asyncio.Timeout] = []
             with pytest.raises(TimeoutError):
-                async with clock.limit(3) as inner:
-                    limits.append(inner)
-                    await asyncio.sleep(1000)
+                await sleep_within(clock, 3, limits)
             assert (limits[0].expired(), outer.expired(), none.expired()) == (True, False, False)
             with clock.paused():
                 await asyncio.sleep(1000)
