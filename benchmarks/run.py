@@ -212,7 +212,7 @@ def of_bounds(found: dict[str, Any]) -> Iterator[Figure]:
     what = f"{row['connections']:.0f} connections without a credential, endless bodies, growth"
     yield Figure(what, "≤ 100 MiB", f"{row['growth_mib']:.0f} MiB", row["growth_mib"] <= 100)
     row = found["threads"]
-    what = f"another environment's start beside {row['calls']:.0f} blocking calls"
+    what = f"another environment's start next to {row['calls']:.0f} blocking calls"
     yield Figure(what, "≤ 1.5 s", f"{row['start_s']:.2f} s", row["start_s"] <= 1.5)
     row = found["unknown_arguments"]
     what = f"a call with {row['arguments']:,.0f} unknown arguments: the longest wait of others"

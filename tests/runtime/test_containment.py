@@ -1,4 +1,4 @@
-"""Whatever an environment's code raises fails its episode, with an incident, and costs nobody else anything."""
+"""Every exception that an environment's code raises fails its episode, with an incident, and no other episode."""
 
 from __future__ import annotations
 

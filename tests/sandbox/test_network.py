@@ -107,7 +107,7 @@ ATTACKS = {
     "connects without the proxy": "attempt(socket.create_connection, ('127.0.0.1', ORIGIN), 2)",
     "connects elsewhere": "for a in ('10.0.0.1', '1.1.1.1', '169.254.169.254', '172.17.0.1', '192.168.0.1'):\n"
     "  attempt(socket.create_connection, (a, 80), 2)",
-    "sends datagrams": "attempt(socket.socket(2, 2).sendto, b'x', ('8.8.8.8', 53))",
+    "sends datagrams": "attempt(lambda: socket.socket(2, 2).sendto(b'x', ('8.8.8.8', 53)))",
     "resolves names": "attempt(socket.getaddrinfo, 'example.org', 80)",
     "reaches another port": "proxied(f'CONNECT 127.0.0.1:{OTHER} HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n')",
     "reaches another host": "proxied('CONNECT pypi.org:443 HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n')",

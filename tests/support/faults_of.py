@@ -33,7 +33,7 @@ def assert_found(module: str, name: str, kind: str) -> None:
     """Assert that a fault is found under its name, and that nothing else is."""
     report = reports(module, tuple(planted(module)))[name]
     found = {finding.kind: finding for finding in report.findings}
-    assert list(found) == [kind], report.as_json()
+    assert list(found) == [kind], {one.kind: one.message for one in report.findings}
     assert [verdict.detail for verdict in report.verdicts if verdict.status == "broken"] == []
     assert found[kind].message
     assert all(len(finding.evidence) <= max(1, finding.count) for finding in report.findings)

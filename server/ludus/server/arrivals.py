@@ -90,7 +90,7 @@ class Arrivals:
             raise
 
     def _admit(self) -> None:
-        """Give room to those that wait, in their order; one whose own share is used up holds up nobody else."""
+        """Give room to those that wait, in their order; one whose own share is used up does not delay the others."""
         for entry in list(self._waiting):
             sender, size, turn = entry
             if self.bodies >= self.total:

@@ -1,6 +1,6 @@
 """The one place where the environment's code is run and its faults are attributed.
 
-Authors raise plain Python. Whatever comes out, `SystemExit`, `GeneratorExit` and a stray `CancelledError` included,
+Authors raise plain Python. Every exception, `SystemExit`, `GeneratorExit` and a stray `CancelledError` included,
 becomes `AuthorRaised` here; only `ToolError` (meant for the agent) and a cancellation by the host itself pass through.
 `failure` turns it into the error that ends the episode, logged under an incident id.
 """

@@ -140,7 +140,7 @@ def footprint(arguments: Mapping[str, Any], maximum: int = MAX_CALL_VALUES) -> i
 
 
 def digest_of(value: object) -> bytes:
-    """Return a digest of a JSON value that tells `true`, `1` and `1.0` apart, whatever the order of names."""
+    """Return a digest of a JSON value that differs for `true`, `1` and `1.0` and ignores the order of names."""
     try:
         text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     except RecursionError:  # no call with such a value ever ran

@@ -168,7 +168,7 @@ class Catalog(Mapping[str, Published]):
         try:
             return self._published[name]
         except KeyError:
-            name = name[:_SHOWN_NAME]  # whatever its length, looking for its nearest takes little
+            name = name[:_SHOWN_NAME]  # bounds the search for the nearest name
             near = difflib.get_close_matches(name, self._published, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"this server has {_list(self._published)}"
             raise EnvironmentNotFound(f"there is no environment {name!r}; {hint}", environment=name) from None

@@ -69,7 +69,7 @@ def serve(
     capability_seconds: Annotated[float, typer.Option(help="How long a play address is good for.")] = 3600.0,
     public_url: Annotated[
         str | None,
-        typer.Option(envvar="LUDUS_PUBLIC_URL", help="Address that callers use, where a proxy stands in front."),
+        typer.Option(envvar="LUDUS_PUBLIC_URL", help="Address that clients use when a proxy forwards to this server."),
     ] = None,
     root_path: Annotated[str, typer.Option(help="Path prefix under which a proxy publishes the server.")] = "",
     trusted_proxy: Annotated[

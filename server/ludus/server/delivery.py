@@ -1,4 +1,4 @@
-"""What became of a reply: whether its peer has it, as far as TCP can tell.
+"""Delivery of replies: whether the peer has a reply, as far as TCP shows.
 
 Where a client has no key for a request, a server that is asked for the same thing again must know whether the client
 has the first answer, or lost it. The rule:
@@ -32,7 +32,7 @@ PATIENCE_SECONDS: Final = 10.0
 """After which a reply that is still not acknowledged counts as lost."""
 
 LOOK_SECONDS: Final = 0.05
-"""How often an unsettled reply is looked at while somebody waits to know."""
+"""How often an unsettled reply is checked while a request waits for the verdict."""
 
 EXTENSION: Final = "ludus.connection"
 """Where an ASGI scope holds its `WatchedHttpProtocol`."""
@@ -114,7 +114,7 @@ class Delivery:
 
 
 class WatchedHttpProtocol(HttpToolsProtocol):
-    """An HTTP connection that tells what became of a reply, where a handler asked by `watch`."""
+    """An HTTP connection that follows the delivery of a reply on request (`watch`)."""
 
     _delivery: Delivery | None = None
 
@@ -172,7 +172,7 @@ def watch(scope: Mapping[str, Any]) -> Delivery:
 
 
 def _unacknowledged(sock: socket.socket) -> int:
-    """Bytes that wait in the kernel for the peer's acknowledgment; 0 where the system does not tell."""
+    """Bytes that wait in the kernel for the peer's acknowledgment; 0 where the system does not report it."""
     try:
         import fcntl
         import termios

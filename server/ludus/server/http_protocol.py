@@ -5,7 +5,7 @@ per request would tax every request for the sake of the bad ones; here each conn
 one sweep a second looks for those that waited too long. At the limit of connections, the one that has waited the
 longest is closed for the new one.
 
-What uvicorn does otherwise than RFC 9110 and 9112 say is mended here too: blanks after a header's value are no part of
+Where uvicorn differs from RFC 9110 and 9112 it is corrected here too: blanks after a header's value are no part of
 it; an answer to HTTP/1.0 is never chunked; and a connection that is closed before its request has arrived whole is
 closed only after the rest was read and thrown away, within bounds, because the peer would lose the answer otherwise.
 """

@@ -244,10 +244,10 @@ class StepRunner:
         if episode.published.cls._binding is not None:
             reading = await scoring.judge_step(share, episode, record, reading, finished=finished)
         result = self._result(episode, record, reading, finished=finished)
-        if hit is None or result.ended or (told := hit.after(result)) is result:
+        if hit is None or result.ended or (noisy := hit.after(result)) is result:
             return result
         record.noise, record.truth = hit.kind, result
-        return told
+        return noisy
 
     async def _delay(self, episode: Episode, record: StepRecord, seconds: float, clock: Clock) -> None:
         """Wait before a call, and move its deadline on by as much, but not beyond the episode's."""

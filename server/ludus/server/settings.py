@@ -45,12 +45,12 @@ class ServerSettings(BaseModel):
     capability_seconds: float = Field(default=3600.0, gt=0)
     """How long a play capability is good for."""
     public_url: Annotated[str, AfterValidator(parse_public_url)] | None = None
-    """The address that callers use, such as `https://lab.example.org/rl`, where a proxy stands in front of the server.
+    """The address that clients use, such as `https://lab.example.org/rl`, when a proxy forwards to the server.
     Play URLs are then made of it and of nothing that a request says."""
     root_path: Annotated[str, AfterValidator(parse_root_path)] = ""
     """The path prefix under which the server is reached; the path of `public_url` where that has one."""
     trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = ()
-    """Addresses or networks of proxies whose forwarded headers count; those of everybody else are ignored."""
+    """Addresses or networks of proxies whose forwarded headers count; those from other addresses are ignored."""
     proxy_headers: ProxyHeaders = "x-forwarded"
     """Which headers those proxies set: `X-Forwarded-For`, `-Proto`, `-Host`, `-Port` and `-Prefix`, or `Forwarded`."""
     allow_hosts: tuple[str, ...] = ()

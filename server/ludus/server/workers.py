@@ -31,7 +31,7 @@ OWN_FRACTION: Final = 4
 
 
 class Threads(Protocol):
-    """Whatever runs a blocking call in a thread."""
+    """Runs a blocking call in a thread."""
 
     async def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call `function` in a thread and return what it returns."""
@@ -236,7 +236,7 @@ class _Pool:
         threading.Thread(target=self._work, name="ludus-worker", daemon=True).start()
 
     def abandon(self, job: _Job) -> None:
-        """Forget a call that nobody waits for; a thread in which it has begun is lost with it."""
+        """Forget a call whose caller has left; a thread in which it has begun is lost with it."""
         with job.lock:
             job.abandoned = True
             if not job.started:

@@ -57,12 +57,26 @@ class StrictVerifier(Sums):
         return float(answer == self.task.answer and int(answer) % 2 == 1)
 
 
-@fault("unscored")
+@fault("crash")
 class GradesNothing(Sums):
-    """Give no grade at all."""
+    """Forget to return the grade."""
 
     def grade(self, answer: str) -> Any:
         return None
+
+
+@fault("unscored")
+class NeverPays(Doors):
+    """Let the door that ends the episode give no reward."""
+
+    @tool(ends=True)
+    def open_door(self, number: int) -> Result:
+        """Open a door; this ends the game.
+
+        Args:
+            number: the door's number.
+        """
+        return Result("It is open.", finished=True)
 
 
 @fault("unscored")

@@ -123,7 +123,7 @@ class Run:
         await self.save()
 
     async def one_step(self) -> None:
-        """Learn from the next batch, and give the engine what came of it."""
+        """Learn from the next batch, and give the engine the new weights."""
         clock = time.perf_counter()
         async with self.stop.interruptible():
             groups, metrics = await self.collector.batch()

@@ -166,7 +166,7 @@ class Team:
         return self._handed
 
     async def take_back(self) -> None:
-        """Gather the rest of the weights when whoever asked for them failed, so that the ranks are together again."""
+        """Gather the rest of the weights when their receiver failed, so that the ranks are together again."""
         with suppress(ValueError):  # a thread that never comes back is still reading
             await asyncio.get_running_loop().run_in_executor(self._thread, deque, self._handed, 0)
 

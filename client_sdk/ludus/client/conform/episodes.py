@@ -224,7 +224,7 @@ async def step_limit(bench: Bench) -> None:
     expect_equal((step.status, step.end_reason), ("truncated", "step_limit"), "after the last step")
 
 
-@suite.check("an episode ends when its time has passed, and unscored when nobody uses it", "LIM-2", "LIM-6", "REW-3")
+@suite.check("an episode ends when its time has passed, and unscored when it is not used", "LIM-2", "LIM-6", "REW-3")
 async def time_limits(bench: Bench) -> None:
     timed, idle = await bench.start(limits={"seconds": 0.2}), await bench.start(limits={"idleSeconds": 0.2})
     # Looking at an episode is use of it, so the pauses for the idle one are longer than its limit, and grow.

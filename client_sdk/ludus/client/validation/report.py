@@ -130,7 +130,7 @@ async def validate(
     Raises:
         ConnectionFailed: the address answers nothing.
         EnvironmentNotFound: there is no such environment.
-        ValueError: a waiver of a check that does not exist, or without a reason; an address beside other targets, or
+        ValueError: a waiver of a check that does not exist, or without a reason; an address with other targets, or
             one without `http://`; a wire that is none; `settings.chance` outside of what an environment pays.
     """
     targets = (target, *more)
@@ -264,8 +264,8 @@ def _waived(verdict: Verdict, reason: str | None) -> Verdict:
     """A verdict as the report has it, given the reason why its findings are accepted, if there is one."""
     if reason is None or verdict.status in ("passed", "skipped"):
         return verdict
-    told = f"waived: {reason}" + (f" ({verdict.detail})" if verdict.detail else "")
-    return replace(verdict, status="waived", detail=told)
+    detail = f"waived: {reason}" + (f" ({verdict.detail})" if verdict.detail else "")
+    return replace(verdict, status="waived", detail=detail)
 
 
 async def _judge(check: Check, subject: Subject) -> Verdict:

@@ -1,4 +1,4 @@
-"""Rewards: the oracle earns the best, whoever does nothing earns nothing, and the parts add up."""
+"""Checks of rewards: the oracle earns the best, doing nothing earns nothing, and the parts add up."""
 
 from __future__ import annotations
 
@@ -69,16 +69,19 @@ async def oracle_max(subject: Subject) -> AsyncIterator[Problem]:
 @suite.check("unscored", "An episode that ends has a reward", "runtime.reward_well_formed")
 async def unscored(subject: Subject) -> AsyncIterator[Problem]:
     without: list[Evidence] = []
-    paid = False
+    paid = broke = False
     names = ("oracle", "random", "empty") if subject.authored is not None and subject.has_oracle else IDLE
     for name in names:
         for play in await subject.played(name):
             paid = paid or any(step.reward is not None for step in play.steps) or play.grade is not None
+            broke = broke or play.failure is not None
             if play.failure is None and not play.scored:
                 reason = play.reward.reason if play.reward is not None else "no reward at all"
                 without.append(evidence(play, str(reason)))
     if without:
         yield error("episodes that ended in order are unscored: nothing can be learned from them", without)
+    elif broke and not paid:
+        raise NotApplicable("no reward was given, and episodes broke (see `crash`)")
     elif not paid:
         yield error("no step and no grade ever gave a reward: return one from a tool or `grade`, or set a `rubric`")
 

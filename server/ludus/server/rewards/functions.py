@@ -145,8 +145,8 @@ def _read_result(ran: Ran, token: str) -> CallResult:
         return CallResult(error=f"the result is not JSON: {error}")
     if type(said) is dict and set(said) == {"value"}:
         return CallResult(value=said["value"])
-    told = said.get("error") if type(said) is dict else None
-    return CallResult(error=str(told)[:300] if told else "no result")
+    reason = said.get("error") if type(said) is dict else None
+    return CallResult(error=str(reason)[:300] if reason else "no result")
 
 
 def last_line(stderr: bytes) -> str:

@@ -72,7 +72,7 @@ class MathEqual(Check):
             return Verdict(0.0, f"the answer has {len(said)} characters")
         clock = CLOCK.get()
         if clock is not None:
-            clock.wait()  # the helper limits the answer's own time; what it waits for others is nobody's
+            clock.wait()  # the helper limits the answer's own time; its wait for others does not count
         try:
             async with asyncio.timeout(_QUEUE_SECONDS):
                 reply = await asyncio.wrap_future(_helper.ask(wanted, said, self.seconds))

@@ -489,7 +489,7 @@ async def _read(connection: socket.socket, output: _Output) -> None:
 def _broken(usage: Usage, before: Usage, allowed: Limits) -> LimitName | None:
     if usage.memory > allowed.memory:
         return "memory"
-    if usage.tasks > allowed.processes + scripts.BESIDE:
+    if usage.tasks > allowed.processes + scripts.OVERHEAD_TASKS:
         return "processes"
     return "cpu_seconds" if usage.cpu - before.cpu > allowed.cpu_seconds else None
 
@@ -502,7 +502,7 @@ def _met_quietly(before: tuple[int, int, int], after: tuple[int, int, int], allo
     """
     if after[0] > before[0]:
         return "memory"
-    crowded = before[2] < allowed.processes + scripts.BESIDE + 1 <= after[2]
+    crowded = before[2] < allowed.processes + scripts.OVERHEAD_TASKS + 1 <= after[2]
     return "processes" if after[1] > before[1] or crowded else None
 
 

@@ -146,7 +146,7 @@ def _on_memory(column: int, *, counted: bool) -> list[tuple[int, int, int, int]]
     # A socket's buffer keeps its first size, by which sockets are counted.
     buffers = [(_JEQ, 0, 4, _SOL_SOCKET), (_LOAD, 0, 0, _ARGUMENT + 16), (_JEQ, 1, 0, _SO_SNDBUF),
                (_JEQ, 0, 1, _SO_RCVBUF), refuse]  # fmt: skip
-    # Its pages stay when they are no longer in any process: it is a file that nobody sees.
+    # Its pages stay when they are no longer in any process: it is a file without a name.
     shared = [(_JSET, 0, 2, _MAP_ANONYMOUS), (_JSET, 0, 1, _MAP_SHARED), refuse]
     return [*_on(_MMAP[column], 3, [(_JSET, 2, 0, _MAP_HUGETLB), *shared]), *_on(_SETSOCKOPT[column], 1, buffers)]
 

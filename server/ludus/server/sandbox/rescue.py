@@ -22,7 +22,7 @@ _ROUND_SECONDS: Final = 0.002
 def open_home(process: int, home: str) -> int:
     """Open the work directory of a box by its first process, before anything untrusted runs in it.
 
-    A file system in memory lives as long as somebody holds it open, so the files outlive the box's processes.
+    A file system in memory lives as long as a process holds it open, so the files outlive the box's processes.
 
     Returns:
         A descriptor, or -1 where this server may not look into its boxes: it lacks CAP_SYS_PTRACE.

@@ -19,13 +19,13 @@ WAIT: Final = f"{END_ALL} 2>/dev/null; N='\n'; echo; IFS= read -r line && eval \
 ran as the same user, and may have been tampered with."""
 FIRST_TO_GO: Final = "{ echo 1000 > /proc/self/oom_score_adj; } 2>/dev/null"
 """After it the kernel ends the command first when memory is short, before the container's own shells."""
-BESIDE: Final = 2
+OVERHEAD_TASKS: Final = 2
 """Tasks that are not the command's: the first process, and the shell above it."""
 
 
 def limits(allowed: Limits) -> str:
     """The shell's own limits. That on processes is below the container's, so that a shell to end them still starts."""
-    processes = allowed.processes + BESIDE
+    processes = allowed.processes + OVERHEAD_TASKS
     return (
         f"ulimit -t {int(allowed.cpu_seconds) + 1}; ulimit -f {allowed.file_size // 512}; "
         f"{{ ulimit -u {processes} || ulimit -p {processes}; }} 2>/dev/null"

@@ -50,7 +50,7 @@ class WireContext:
         raise Unauthenticated("this server needs a token: send it as `Authorization: Bearer ludus_…`")
 
     def identified(self, headers: Mapping[str, str]) -> bool:
-        """Return whether the sender may be told what this server holds: a valid token, or a server without tokens.
+        """Return whether the sender may see what this server holds: a valid token, or a server without tokens.
 
         Raises:
             Unauthenticated: a credential was sent, and it is not valid.

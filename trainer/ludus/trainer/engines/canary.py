@@ -36,7 +36,7 @@ class Limits(NamedTuple):
     first: float
     """Allowed at the first check."""
     least: float
-    """Allowed at every check, whatever the first one found."""
+    """Allowed at every check, even if the first one found less."""
 
 
 LIMITS: Final[Mapping[str, Limits]] = {"float32": Limits(1e-3, 1e-4), "bfloat16": Limits(0.1, 1e-2)}

@@ -49,8 +49,8 @@ class PlayClock:
 
     @asynccontextmanager
     async def limit(self, seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
-        """Raise TimeoutError when the body takes longer; no limit when None. `expired()` of what is given tells this
-        limit's error from another's, and `end_now` ends it early.
+        """Raise TimeoutError when the body takes longer; no limit when None. `expired()` of the yielded
+        timeout distinguishes this limit's error from another's; `end_now` ends it early.
         """
         async with asyncio.timeout(None) as limit:
             if seconds is not None:

@@ -216,7 +216,7 @@ async def test_runner(subject: Subject) -> AsyncIterator[Problem]:
         raise NotApplicable("no tool takes a text, and no final message is graded")
     if paid := await _tricks(subject, "test-runner", tricks):
         yield error(
-            "code is paid that ends or changes the tests instead of passing them: do not trust the exit code or the "
+            "code that ends or changes its tests earns a reward: do not trust the exit code or the "
             "objects of a process that imports the policy's code; take values out of it and compare them elsewhere "
             "(`ludus.server.rewards.FunctionTests`, or `call_function` in a grader of your own)",
             paid,

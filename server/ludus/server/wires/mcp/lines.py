@@ -102,7 +102,7 @@ def _stdin() -> Iterator[BinaryIO]:
     """Hold the process's stdin: while entered, environment code and its children read nothing from descriptor 0."""
     try:
         private = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
-    except OSError:  # no descriptor 0: whatever stands for stdin in this process
+    except OSError:  # no descriptor 0: use this process's replacement for stdin
         yield sys.stdin.buffer
         return
     nothing = os.open(os.devnull, os.O_RDONLY)

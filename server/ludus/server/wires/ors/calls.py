@@ -52,7 +52,7 @@ async def call(ors: Ors, x: Exchange, environment: str) -> None:
         if found is None:
             await stream.finish(error_event(UNKNOWN_TASK_ID))
             return
-        await stream.tell(found.task_id)
+        await stream.send_task_id(found.task_id)
         try:
             events = await _play(ors, x, session, episode, found)
         except Refusal as refusal:
@@ -111,7 +111,7 @@ async def score_group(ors: Ors, x: Exchange, environment: str) -> None:
         else:
             await stream.finish(error_event(UNKNOWN_TASK_ID))
             return
-        await stream.tell(task_id)
+        await stream.send_task_id(task_id)
         scoring = scores[task_id]
         await asyncio.wait({scoring})
         await stream.finish(scoring.result())
@@ -143,19 +143,19 @@ def _content(route: bytes, body: bytes) -> bytes:
 class Stream:
     """The events of one reply, whole or begun early. Leave it (`async with`) and nothing of it goes on."""
 
-    __slots__ = ("_ahead", "_gone", "_task", "_task_id", "_timer", "_told", "_x", "delivery")
+    __slots__ = ("_ahead", "_gone", "_task", "_task_id", "_timer", "_task_id_sent", "_x", "delivery")
 
     def __init__(self, x: Exchange) -> None:
         self._x = x
         self._task_id = ""
-        self._told = False
+        self._task_id_sent = False
         """Whether the task id has been sent."""
         self._gone = False
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._ahead: asyncio.Task[None] | None = None
         self.delivery: Delivery | None = None
-        """Told what becomes of the reply, where somebody wants to know."""
+        """The delivery of the reply, where the session follows it."""
 
     async def __aenter__(self) -> Self:
         """Send ahead what is known, unless the reply is finished within `EARLY_SECONDS`."""
@@ -167,8 +167,8 @@ class Stream:
         if self.delivery is not None and not self.delivery.was_sent:
             self.delivery.settle(delivered=False)
 
-    async def tell(self, task_id: str) -> None:
-        """The task id is known: it goes ahead of the result."""
+    async def send_task_id(self, task_id: str) -> None:
+        """Send the task id ahead of the result."""
         self._task_id = task_id
         if self._ahead is not None:
             await self._ahead
@@ -179,7 +179,7 @@ class Stream:
         await self._stop()
         if self._gone:
             return
-        if not self._told and self._task_id:
+        if not self._task_id_sent and self._task_id:
             events = task_id_event(self._task_id) + events
         if self._ahead is not None:
             await self._ahead
@@ -206,10 +206,10 @@ class Stream:
         self._task = loop.create_task(self._keep_open(self._ahead))
 
     def _news(self) -> bytes:
-        """The task id, once it is known and not told yet; else a comment, which keeps the client waiting."""
-        if self._told or not self._task_id:
+        """The task id, once it is known and not sent yet; else a comment, which keeps the client waiting."""
+        if self._task_id_sent or not self._task_id:
             return ping_comment()
-        self._told = True
+        self._task_id_sent = True
         return task_id_event(self._task_id)
 
     async def _keep_open(self, ahead: asyncio.Task[None]) -> None:
@@ -233,7 +233,7 @@ async def _play(ors: Ors, x: Exchange, session: Session, episode: str, call: Cal
         try:
             outcome = await ors.host.play(episode, call.name, call.arguments, key=call.task_id)
         except CapacityError as error:
-            session.forget(call)  # nothing ran; the clients come back by themselves when they are told 429
+            session.forget(call)  # nothing ran; the clients retry by themselves after a 429
             raise refusal_of(error) from None
         except LudusError as error:
             outcome = error

@@ -79,7 +79,7 @@ class Repeats:
         return asked.task_id
 
     def resumed(self, task_id: str, delivery: Delivery) -> None:
-        """Note that work is asked for by its id: now this reply tells whether the client has its result."""
+        """Note that work was requested again by its id: now this reply decides whether the client has it."""
         for asked in self._latest.values():
             if asked.task_id == task_id:
                 asked.delivery = delivery

@@ -48,7 +48,7 @@ class Call:
         self.outcome: StepResult | LudusError | None = None
 
     def settle(self, outcome: StepResult | LudusError) -> None:
-        """Keep what came of it, and let go of its arguments."""
+        """Store the outcome, and release the arguments."""
         self.outcome = outcome
         self.arguments = {}
 

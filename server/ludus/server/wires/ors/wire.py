@@ -82,7 +82,7 @@ class Ors:
         return self.named(x, path) or self._first
 
     def unknown(self, name: str) -> Refusal:
-        """What a request for an environment that this server has not is told."""
+        """Return the refusal of a request for an environment that this server does not have."""
         return Refusal(404, f"unknown environment {name[:80]!r}; this server has {', '.join(self.host.catalog)}")
 
     def published(self, name: str) -> Published:
