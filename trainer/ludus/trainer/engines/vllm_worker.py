@@ -26,6 +26,7 @@ from vllm.model_executor.model_loader.reload import (  # pyright: ignore[reportM
     finalize_layerwise_reload,
     initialize_layerwise_reload,
 )
+from vllm.platforms import current_platform  # pyright: ignore[reportMissingImports]
 
 BACKEND = "ludus_file"
 
@@ -54,6 +55,8 @@ class FileWeightTransfer(WeightTransferEngine):  # type: ignore[misc]
 
     def start_weight_update(self) -> None:
         """Make the model ready to be loaded into again, layer by layer."""
+        if current_platform.is_cpu():
+            _pack_experts_again(self.model)
         initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: FileUpdate) -> None:
@@ -70,6 +73,18 @@ class FileWeightTransfer(WeightTransferEngine):  # type: ignore[misc]
 
 class WorkerExtension:
     """Named on vLLM's command line so that each of its workers imports this module."""
+
+
+def _pack_experts_again(model: torch.nn.Module) -> None:
+    """Make every mixture-of-experts layer build its kernel again when its weights are loaded.
+
+    On the CPU the kernel wants packed weights, and vLLM 0.32 packs them only when it builds the kernel
+    (`UnquantizedFusedMoEMethod._setup_kernel`): after an update it would read unpacked weights as packed ones.
+    """
+    for layer in model.modules():
+        method = getattr(layer, "quant_method", None)
+        if method is not None and getattr(method, "moe_kernel", None) is not None:
+            method.moe_kernel = None
 
 
 def _tensors(path: str) -> Iterator[tuple[str, torch.Tensor]]:
