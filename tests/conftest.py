@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import AsyncExitStack
 from typing import Any
@@ -16,6 +17,10 @@ from ludus.server.serve import LudusServer, serving
 from ludus.server.settings import ServerSettings
 
 Serve = Callable[..., Awaitable[LudusServer]]
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Shells start what runs in the background with the signal ignored, and the processes under test inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -59,6 +59,56 @@ async def test_a_line_that_is_no_message_is_answered_with_a_null_id() -> None:
         assert await asyncio.wait_for(process.wait(), HANGS) == 0
 
 
+SLOW = """
+import asyncio
+
+from ludus.server import Environment, Task, tool
+
+
+class Slow(Environment[Task]):
+    splits = {"train": [Task(id="only")]}
+
+    def prompt(self) -> str:
+        return "go"
+
+    @tool
+    async def wait(self, text: str = "") -> str:
+        await asyncio.Event().wait()
+        return "never"
+"""
+
+
+@pytest.mark.requirement("LIM-13")
+async def test_a_full_queue_is_refused_on_stdio(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "ludus.client.cli", "serve", f"{tmp_path / 'slow.py'}:Slow", "--stdio"),
+        *("--environment", "slow"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=2**24,
+    )
+    stdin, stdout = process.stdin, process.stdout
+    assert stdin is not None
+    assert stdout is not None
+    text = "x" * (LINE_BYTES * 3 // 4)
+    assert 2 * len(text) < ServerLimits().queue_bytes < 3 * len(text)
+    prefix = "io.modelcontextprotocol/"
+    meta = {f"{prefix}protocolVersion": "2026-07-28", f"{prefix}clientCapabilities": {}}
+    try:
+        for number, arguments in enumerate([{}, *[{"text": text}] * 3]):
+            params = {"name": "wait", "arguments": arguments, "_meta": meta}
+            call = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+            stdin.write(json.dumps(call).encode() + b"\n")
+        await stdin.drain()
+        answer = json.loads(await asyncio.wait_for(stdout.readline(), HANGS))
+        assert answer["id"] in (1, 2, 3), answer
+        assert "as many unfinished calls as it may" in json.dumps(answer)
+    finally:
+        stdin.close()
+        assert await asyncio.wait_for(process.wait(), HANGS) == 0
+
+
 @pytest.mark.parametrize("extra", [0, 1])
 def test_the_longest_line_is_read(extra: int) -> None:
     from io import BytesIO

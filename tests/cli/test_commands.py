@@ -180,14 +180,7 @@ def test_what_a_server_says_cannot_steer_the_terminal(ludus: Ludus, url: str) ->
 def test_an_interrupted_run_closes_its_episodes_and_keeps_what_it_wrote(url: str, world: Path, tmp_path: Path) -> None:
     ludus = Path(sys.executable).with_name("ludus")
     command = [str(ludus), "run", url, "sums", "--policy", f"{world}:waiting", "-c", "2", "--out", str(tmp_path / "o")]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # Shells start what runs in the background with the signal ignored, which children inherit.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         assert [process.stdout.readline() for _ in range(2)] == ["waiting\n"] * 2

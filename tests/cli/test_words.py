@@ -89,3 +89,36 @@ def test_ctrl_c_says_what_is_kept(url: str, world: Path, tmp_path: Path, out: bo
         _, said = process.communicate(timeout=100)
     assert process.returncode == 130, said
     assert ("played.jsonl has what was played, and --resume" if out else "nothing is kept without --out") in said
+
+
+def test_ctrl_c_in_a_game_closes_the_episode(url: str) -> None:
+    with subprocess.Popen(
+        [LUDUS, "play", url, "sums"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**clean_variables(), "PYTHONUNBUFFERED": "1"},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        shown = ""
+        while "?" not in shown:
+            shown += process.stdout.read(1)
+        os.kill(process.pid, signal.SIGINT)
+        printed, errors = process.communicate(timeout=100)
+    assert process.returncode == 130, errors
+    assert "Interrupted: the episode is closed." in printed
+    assert "Traceback" not in errors
+
+
+def test_a_file_that_cannot_be_written_is_named_with_the_reason(ludus: Ludus, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = ludus("init", tmp_path / "file" / "my-game")
+    assert done.returncode == 5, words(done)
+    assert "file/my-game" in words(done).replace(" ", "")
+    assert "Not a directory" in words(done)
+    assert "report it" not in words(done)
+
+
+def test_a_full_disk_is_said_without_a_traceback(ludus: Ludus, url: str, world: Path) -> None:
+    oracle = ("--policy", "oracle", "--source", f"{world}:Sums")
+    done = ludus("run", url, "sums", *oracle, "-n", "1", "--out", "/dev/full")
+    assert done.returncode == 5, words(done)
+    assert "No space left on device" in words(done)
+    assert "report it" not in words(done)

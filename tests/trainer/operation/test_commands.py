@@ -53,11 +53,17 @@ def test_printing_needs_no_torch(train: Train, tmp_path: Path) -> None:
     assert train("--print-config", PYTHONPATH=str(tmp_path)).returncode == 0
 
 
+def test_a_project_file_is_no_suggestion_for_a_configuration(train: Train, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    assert train("project.toml").stderr.strip() == "ludus: there is no configuration file project.toml"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ((), "which configuration file? `ludus train --print-config` prints one"),
         (("none.toml",), "there is no configuration file none.toml"),
+        (("rum.toml",), "there is no configuration file rum.toml; did you mean run.toml?"),
         (("run.toml", "--setps=3"), "unknown key setps; did you mean steps?"),
         (("run.toml", "--steps", "3"), "one configuration file is enough, not 'run.toml', '3'"),
         (("run.toml", "--output=\x1b[31m", "--x=3"), "unknown key x"),

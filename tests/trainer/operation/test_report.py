@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ludus.trainer.config import TrainConfig
@@ -256,6 +256,7 @@ def test_any_values_can_be_drawn(values: list[float]) -> None:
 
 
 @given(finite, finite)
+@example(0.0, 9.5e-13)
 def test_ticks_are_few_and_within(one: float, other: float) -> None:
     low, high = sorted((one, other))
     ticks = _ticks(low, high, 5)

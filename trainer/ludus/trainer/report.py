@@ -341,9 +341,11 @@ def _ticks(low: float, high: float, count: int) -> list[float]:
     if high <= low:
         return [low]
     rough = (high - low) / count
-    unit = 10.0 ** math.floor(math.log10(rough))
+    exponent = math.floor(math.log10(rough))
+    unit = 10.0**exponent
     size = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough)
-    return [round(n * size, 12) for n in range(math.ceil(low / size - 1e-9), math.floor(high / size + 1e-9) + 1)]
+    numbers = range(math.ceil(low / size - 1e-9), math.floor(high / size + 1e-9) + 1)
+    return [round(n * size, 1 - exponent) for n in numbers]
 
 
 def _number(value: float) -> str:

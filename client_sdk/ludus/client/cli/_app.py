@@ -26,7 +26,7 @@ class ExitCode(IntEnum):
     UNREACHABLE = 4
     """No connection, no answer in time, or the server is full or stopping."""
     FAILED = 5
-    """The environment, the server or a model endpoint broke."""
+    """The environment, the server, a model endpoint or a file (a full disk, a missing permission) failed."""
     MISSING = 6
     """A package is not installed; the message says which."""
     BUG = 70
@@ -99,6 +99,8 @@ def explain(error: BaseException) -> tuple[ExitCode, str]:
         return ExitCode.MISSING, advice(importer(error), error)
     if isinstance(error, BaseExceptionGroup) and error.exceptions:
         return explain(error.exceptions[0])
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, ConnectionError | TimeoutError):
+        return ExitCode.FAILED, f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if not isinstance(error, e.LudusError):
         kind = type(error).__name__
         return ExitCode.BUG, f"{kind}: {error} (unexpected; LUDUS_DEBUG=1 shows where, please report it)"
