@@ -1,9 +1,10 @@
 # The verbs of this project. CI runs the same ones (.ci/run), so what passes here passes there.
 #   make demo    set up, serve an environment, train a small model on it over the wire, show the result
-#   make test    set up, run the tests
+#   make test    set up, run the tests, with a sample of each long matrix
+#   make test-all  set up, run every test
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo wires test check format bench venv peers clean docs generate
+.PHONY: help demo wires test test-all check format bench venv peers clean docs generate
 .NOTPARALLEL:
 
 # The first Python here that is new enough; `make PYTHON=/path/to/python …` chooses another.
@@ -38,6 +39,9 @@ wires: venv
 
 test: venv
 	@$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+test-all: venv
+	@LUDUS_TEST_ALL=1 $(RUN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: venv
 	@$(RUN) scripts/check.py $(ARGS)

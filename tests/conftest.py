@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from sampling import runs_everything
 
 from ludus.protocol.text import replace_surrogates
 from ludus.server import Environment, EpisodeHost, ServerLimits
@@ -21,6 +22,16 @@ Serve = Callable[..., Awaitable[LudusServer]]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Shells start what runs in the background with the signal ignored, and the processes under test inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests with the marker `full`, except in `make test-all`."""
+    if runs_everything():
+        return
+    left_out = [item for item in items if item.get_closest_marker("full") is not None]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item.get_closest_marker("full") is None]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sampling import runs_everything
 
-COUNT = int(os.environ.get("LUDUS_FUZZ", "100000"))
+COUNT = int(os.environ.get("LUDUS_FUZZ", "100000" if runs_everything() else "20000"))
 SEED = int(os.environ.get("LUDUS_FUZZ_SEED", "1"))
 GROWTH_MIB = 48.0
 """What the server may hold more than after the warm-up: replies kept for repeats, interned rows, fragmentation."""

@@ -7,7 +7,7 @@ order. Then the server cannot know that the client behind it went without, and o
 other way round, a client may have its result when the connection is reset; the equal call that it makes next runs when
 it comes within 200 ms, and is answered with the earlier result when a busy machine lets it come later.
 
-`make test` plays a sample of the cells; with `LUDUS_TEST_ALL=1`, all of them.
+`make test` plays a sample of the cells; `make test-all`, all of them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 from faulting import Cut, FaultProxy
 from peer_clients import peer_variables, python_of
+from sampling import runs_everything
 
 HERE = Path(__file__).parent
 WORLD = HERE.parent / "support" / "counting.py"
@@ -91,14 +92,10 @@ class Cell:
         return f"{self.cut} / {self.milliseconds} ms"
 
 
-def everything() -> bool:
-    return bool(os.environ.get("LUDUS_TEST_ALL"))
-
-
 def cells() -> Iterator[Cell]:
     for milliseconds in TIMES:
         for cut in CUTS:
-            if everything() or (milliseconds, cut) in SAMPLE:
+            if runs_everything() or (milliseconds, cut) in SAMPLE:
                 yield Cell(milliseconds, cut)
 
 

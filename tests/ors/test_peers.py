@@ -24,6 +24,7 @@ Serve = Callable[..., Awaitable[Any]]
 SitPeer = Callable[..., Awaitable[Any]]
 
 GAMES: tuple[type[Environment[Any]], ...] = (GuessNumber, Countdown, Wordle)
+SAMPLED = [GuessNumber, *(pytest.param(game, marks=pytest.mark.full) for game in (Countdown, Wordle))]
 CLIENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("ors-sdk", {}),
     ("openreward", {}),
@@ -76,7 +77,7 @@ async def play_oracle(environment: type[Environment[Any]], seat: Any, split: str
     return answers
 
 
-@pytest.mark.parametrize("environment", GAMES)
+@pytest.mark.parametrize("environment", SAMPLED)
 @pytest.mark.parametrize(("peer", "job"), CLIENTS)
 async def test_a_peers_client_plays_a_whole_episode(
     serve: Serve, sit_peer: SitPeer, peer: str, job: dict[str, Any], environment: type[Environment[Any]]
@@ -98,7 +99,7 @@ async def test_a_peers_client_plays_a_whole_episode(
     assert server.app.context.host.stats().running == 0
 
 
-@pytest.mark.parametrize("environment", GAMES)
+@pytest.mark.parametrize("environment", SAMPLED)
 async def test_trl_plays_a_whole_episode(serve: Serve, sit_peer: SitPeer, environment: type[Environment[Any]]) -> None:
     server = await serve(*GAMES)
     seat = await sit_peer("trl", server.url, environment=name_of(environment), split="train", index=1)
