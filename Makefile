@@ -10,6 +10,8 @@ SHELL := /bin/bash
 # The first Python here that is new enough; `make PYTHON=/path/to/python …` chooses another.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+# Container images often forbid Python to keep compiled modules; every process of a test would compile all it imports.
+export PYTHONDONTWRITEBYTECODE :=
 RUN := .venv/bin/python
 ARGS ?=
 # Tests wait for processes more than they compute, so one more at a time than there are cores; 0 for no others.
