@@ -280,4 +280,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)
