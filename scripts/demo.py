@@ -26,9 +26,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
@@ -46,6 +46,7 @@ ENVIRONMENT = "guess_number-tiny"
 ROUNDS = 4
 """How often the beginner plays each training task, each time with another hidden number."""
 CONFIG = ROOT / "trainer" / "configs" / "laptop_cpu.toml"
+T = TypeVar("T")
 RULES = re.compile(r"from (\d+) to (\d+)")
 
 
@@ -104,6 +105,40 @@ async def play_at_random(url: str, seed: int) -> float:
             assert trajectory.value is not None
             rewards.append(trajectory.value)
     return sum(rewards) / len(rewards)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine; SIGINT and SIGTERM cancel it and end the process once its event loop is closed.
+
+    An exception that a signal raises while a loop is set up or closed would leave it open, with a traceback at exit.
+    """
+    received: list[int] = []
+    cancel: list[Callable[[], object]] = []
+
+    async def cancellable() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        cancel.append(lambda: loop.call_soon_threadsafe(task.cancel))
+        if received:
+            task.cancel()
+        try:
+            return await work
+        finally:
+            cancel.clear()
+
+    def note(number: int, _: object) -> None:
+        received.append(number)
+        for act in cancel:
+            act()
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        return asyncio.run(cancellable())
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if received:
+            sys.exit(128 + received[0])
 
 
 def make_model(folder: Path, demonstrations: Path, seed: int) -> None:
@@ -256,9 +291,9 @@ def learn(folder: Path, seed: int, overrides: Sequence[str], say: Callable[[str]
     model, demonstrations = folder / "start", folder / "beginner.jsonl"
     with serving("guess_number") as url:
         say(f"[bold]1[/bold] ludus serve guess_number: {url}")
-        count = asyncio.run(record(url, demonstrations, seed))
+        count = run(record(url, demonstrations, seed))
         say(f"[bold]2[/bold] a beginner played {count} games")
-        random_legal = asyncio.run(play_at_random(url, seed))
+        random_legal = run(play_at_random(url, seed))
         make_model(model, demonstrations, seed)
         say("[bold]3[/bold] a model of random weights; ludus train:")
         train(folder / "run", url, model, demonstrations, seed, overrides)

@@ -1,0 +1,33 @@
+"""`make demo` leaves nothing behind when it is ended early."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+DEMO = Path(__file__).parents[2] / "scripts" / "demo.py"
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_demo_that_is_ended_stops_its_server(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    command = [sys.executable, "-u", str(DEMO), "--folder", str(tmp_path / "demo")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = re.findall(r"http://\S+", process.stdout.readline())[0]
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=100)
+    assert process.returncode == code, errors
+    assert "Traceback" not in errors
+    parts = urlsplit(address)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((parts.hostname, parts.port), timeout=10)
