@@ -42,8 +42,8 @@ wires: venv
 test: venv
 	@$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
-test-all: venv
-	@LUDUS_TEST_ALL=1 $(RUN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+test-all: export LUDUS_TEST_ALL := 1
+test-all: test
 
 check: venv
 	@$(RUN) scripts/check.py $(ARGS)

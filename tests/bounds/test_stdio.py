@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from stdio import serving_stdio
 
 from ludus.server.bounds import MAX_BODY_VALUES
 from ludus.server.limits import ServerLimits
 
 WORLDS = Path(__file__).parents[1] / "support" / "worlds.py"
-HANGS = 60
 LINE_BYTES: int = ServerLimits().body_bytes
 
 
 async def test_a_line_that_is_no_message_is_answered_with_a_null_id() -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ludus.client.cli", "serve", f"{WORLDS}:Playground", "--stdio"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=2**24,
-    )
-    stdin, stdout = process.stdin, process.stdout
-    assert stdin is not None
-    assert stdout is not None
-
-    async def ask(line: bytes) -> Any:
-        stdin.write(line + b"\n")
-        await stdin.drain()
-        return json.loads(await asyncio.wait_for(stdout.readline(), HANGS))
-
-    try:
+    async with serving_stdio(f"{WORLDS}:Playground") as server:
         for line, code in (
             (b"this is no JSON", -32700),
             (b'{"jsonrpc": "2.0", "id": 1', -32700),
@@ -45,7 +27,7 @@ async def test_a_line_that_is_no_message_is_answered_with_a_null_id() -> None:
             (b"[" + b"[]," * MAX_BODY_VALUES + b"[]]", 4130),
             (b'"' + b"x" * (LINE_BYTES + 10) + b'"', 4130),
         ):
-            answer = await ask(line)
+            answer = await server.ask(line)
             assert (answer["id"], answer["error"]["code"]) == (None, code), line[:40]
         hello = {
             "jsonrpc": "2.0", "id": 7, "method": "initialize",
@@ -53,10 +35,7 @@ async def test_a_line_that_is_no_message_is_answered_with_a_null_id() -> None:
                 "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"},
             },
         }  # fmt: skip
-        assert (await ask(b"\n  \n" + json.dumps(hello).encode()))["id"] == 7
-    finally:
-        stdin.close()
-        assert await asyncio.wait_for(process.wait(), HANGS) == 0
+        assert (await server.ask(b"\n  \n" + json.dumps(hello).encode()))["id"] == 7
 
 
 SLOW = """
@@ -81,32 +60,18 @@ class Slow(Environment[Task]):
 @pytest.mark.requirement("LIM-13")
 async def test_a_full_queue_is_refused_on_stdio(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ludus.client.cli", "serve", f"{tmp_path / 'slow.py'}:Slow", "--stdio"),
-        *("--environment", "slow"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=2**24,
-    )
-    stdin, stdout = process.stdin, process.stdout
-    assert stdin is not None
-    assert stdout is not None
     text = "x" * (LINE_BYTES * 3 // 4)
     assert 2 * len(text) < ServerLimits().queue_bytes < 3 * len(text)
     prefix = "io.modelcontextprotocol/"
     meta = {f"{prefix}protocolVersion": "2026-07-28", f"{prefix}clientCapabilities": {}}
-    try:
+    async with serving_stdio(f"{tmp_path / 'slow.py'}:Slow", "--environment", "slow") as server:
         for number, arguments in enumerate([{}, *[{"text": text}] * 3]):
             params = {"name": "wait", "arguments": arguments, "_meta": meta}
             call = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
-            stdin.write(json.dumps(call).encode() + b"\n")
-        await stdin.drain()
-        answer = json.loads(await asyncio.wait_for(stdout.readline(), HANGS))
+            await server.write(json.dumps(call).encode())
+        answer = await server.read()
         assert answer["id"] in (1, 2, 3), answer
         assert "as many unfinished calls as it may" in json.dumps(answer)
-    finally:
-        stdin.close()
-        assert await asyncio.wait_for(process.wait(), HANGS) == 0
 
 
 @pytest.mark.parametrize("extra", [0, 1])

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from terminal import running_episodes
 
 from ludus.client.trajectory import read_trajectories
 
@@ -192,10 +191,3 @@ def test_an_interrupted_run_closes_its_episodes_and_keeps_what_it_wrote(url: str
     assert process.returncode == 130, said
     assert "Traceback" not in said
     assert running_episodes(url) == 0
-
-
-def running_episodes(url: str) -> int:
-    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as reply:
-        text = reply.read().decode()
-    (found,) = re.findall(r"^ludus_episodes_running(?:\{[^}]*\})? ([\d.]+)$", text, re.MULTILINE)
-    return int(float(found))

@@ -12,7 +12,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
-from terminal import LUDUS, clean_variables
+from terminal import LUDUS, clean_variables, running_episodes
 
 Ludus = Callable[..., CompletedProcess[str]]
 
@@ -100,10 +100,12 @@ def test_ctrl_c_in_a_game_closes_the_episode(url: str) -> None:
         shown = ""
         while "?" not in shown:
             shown += process.stdout.read(1)
+        assert running_episodes(url) == 1
         os.kill(process.pid, signal.SIGINT)
         printed, errors = process.communicate(timeout=100)
     assert process.returncode == 130, errors
     assert "Interrupted: the episode is closed." in printed
+    assert running_episodes(url) == 0
     assert "Traceback" not in errors
 
 

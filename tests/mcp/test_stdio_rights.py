@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from stdio import serving_stdio
 
 ENVIRONMENTS = Path(__file__).with_name("environments.py")
 _META = "io.modelcontextprotocol/"
@@ -23,27 +22,13 @@ Ask = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
 @asynccontextmanager
 async def _process(*options: str) -> AsyncIterator[Ask]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ludus.client.cli", "serve", f"{ENVIRONMENTS}:Vault", "--stdio", *options),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=2**24,
-    )
-    stdin, stdout = process.stdin, process.stdout
-    assert stdin is not None
-    assert stdout is not None
+    async with serving_stdio(f"{ENVIRONMENTS}:Vault", *options) as server:
 
-    async def ask(method: str, params: dict[str, Any]) -> Any:
-        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}}
-        stdin.write(json.dumps(body).encode() + b"\n")
-        await stdin.drain()
-        return json.loads(await asyncio.wait_for(stdout.readline(), 40))
+        async def ask(method: str, params: dict[str, Any]) -> Any:
+            body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}}
+            return await server.ask(json.dumps(body).encode())
 
-    try:
         yield ask
-    finally:
-        stdin.close()
-        await asyncio.wait_for(process.wait(), 30)
 
 
 @pytest.fixture

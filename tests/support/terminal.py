@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,6 +49,14 @@ def serving(*arguments: object) -> Iterator[str]:
         process.terminate()
         process.wait(timeout=20)
         process.stdout.close()
+
+
+def running_episodes(url: str) -> int:
+    """Return how many episodes a server runs now, as its metrics say."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as reply:
+        text = reply.read().decode()
+    (found,) = re.findall(r"^ludus_episodes_running(?:\{[^}]*\})? ([\d.]+)$", text, re.MULTILINE)
+    return int(float(found))
 
 
 def clean_variables() -> dict[str, str]:

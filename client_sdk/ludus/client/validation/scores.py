@@ -68,16 +68,15 @@ async def oracle_max(subject: Subject) -> AsyncIterator[Problem]:
 
 @suite.check("unscored", "An episode that ends has a reward", "runtime.reward_well_formed")
 async def unscored(subject: Subject) -> AsyncIterator[Problem]:
-    without: list[Evidence] = []
-    paid = broke = False
     names = ("oracle", "random", "empty") if subject.authored is not None and subject.has_oracle else IDLE
-    for name in names:
-        for play in await subject.played(name):
-            paid = paid or any(step.reward is not None for step in play.steps) or play.grade is not None
-            broke = broke or play.failure is not None
-            if play.failure is None and not play.scored:
-                reason = play.reward.reason if play.reward is not None else "no reward at all"
-                without.append(evidence(play, str(reason)))
+    plays = [play for name in names for play in await subject.played(name)]
+    without = [
+        evidence(play, str(play.reward.reason if play.reward is not None else "no reward at all"))
+        for play in plays
+        if play.failure is None and not play.scored
+    ]
+    paid = any(play.grade is not None or any(step.reward is not None for step in play.steps) for play in plays)
+    broke = any(play.failure is not None for play in plays)
     if without:
         yield error("episodes that ended in order are unscored: nothing can be learned from them", without)
     elif broke and not paid:

@@ -143,7 +143,7 @@ def _content(route: bytes, body: bytes) -> bytes:
 class Stream:
     """The events of one reply, whole or begun early. Leave it (`async with`) and nothing of it goes on."""
 
-    __slots__ = ("_ahead", "_gone", "_task", "_task_id", "_timer", "_task_id_sent", "_x", "delivery")
+    __slots__ = ("_ahead", "_gone", "_task", "_task_id", "_task_id_sent", "_timer", "_x", "delivery")
 
     def __init__(self, x: Exchange) -> None:
         self._x = x
