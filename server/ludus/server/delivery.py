@@ -66,7 +66,7 @@ class Delivery:
         if self._verdict is None:
             self._verdict = delivered
             self._connection = None
-            if self.was_sent and not delivered:
+            if self._sent_at is not None and not delivered:
                 self._lost_at = self._loop.time()
             if self._changed is not None:
                 self._changed.set()
@@ -98,7 +98,7 @@ class Delivery:
             self._changed = self._changed or asyncio.Event()
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS if self.was_sent else None):
+                async with asyncio.timeout(LOOK_SECONDS if self._sent_at is not None else None):
                     await self._changed.wait()
         return verdict
 
@@ -130,8 +130,9 @@ class WatchedHttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request begins; a peer that sends another one has read the reply before."""
-        if self._delivery is not None and self._delivery.was_sent:
-            self._delivery.settle(delivered=True)
+        delivery = self._delivery
+        if delivery is not None and delivery.was_sent:
+            delivery.settle(delivered=True)
             self._delivery = None
         super().on_message_begin()
         self.scope["extensions"] = {EXTENSION: self}  # type: ignore[dict-item]

@@ -72,7 +72,10 @@ class Holding:
                     refused = _too_large(f"episode_bytes, {allowed} for all calls, are used up")
         if refused is not None:
             size = RECORD_BYTES
-        self._reserve(episode, size)
+        if episode.pending:
+            self._check_queue(episode, size)
+        episode.pending += 1
+        episode.pending_bytes += size
         return size, refused
 
     def await_repeat(self, episode: Episode, record: StepRecord, arguments: Mapping[str, Any]) -> None:
@@ -85,12 +88,15 @@ class Holding:
             size = RECORD_BYTES + footprint(arguments)
         except TooComplex:
             size = RECORD_BYTES
-        self._reserve(episode, size)
+        self._check_queue(episode, size)
+        episode.pending += 1
+        episode.pending_bytes += size
         record.when_settled(partial(self._release, episode, size))
 
     def settle(self, episode: Episode, record: StepRecord, outcome: object) -> None:
         """Count a settled call as held, and drop the arguments of a refused one that are large."""
-        self._release(episode, record.size)
+        episode.pending -= 1
+        episode.pending_bytes -= record.size
         if isinstance(outcome, StepResult):
             error = outcome.error
             if error is not None and error.code in ("invalid_arguments", "unknown_tool"):
@@ -108,15 +114,12 @@ class Holding:
         """Return whether the episode holds more than it may."""
         return episode.held > self._limits.episode_bytes
 
-    def _reserve(self, episode: Episode, size: int) -> None:
+    def _check_queue(self, episode: Episode, size: int) -> None:
         limits = self._limits
-        if episode.pending:
-            if episode.pending >= limits.queue_calls:
-                raise _queue_full(episode, f"{limits.queue_calls} calls", "queue_calls")
-            if episode.pending_bytes + size > limits.queue_bytes:
-                raise _queue_full(episode, f"{limits.queue_bytes} bytes of calls", "queue_bytes")
-        episode.pending += 1
-        episode.pending_bytes += size
+        if episode.pending >= limits.queue_calls:
+            raise _queue_full(episode, f"{limits.queue_calls} calls", "queue_calls")
+        if episode.pending_bytes + size > limits.queue_bytes:
+            raise _queue_full(episode, f"{limits.queue_bytes} bytes of calls", "queue_bytes")
 
     def _release(self, episode: Episode, size: int) -> None:
         episode.pending -= 1

@@ -231,9 +231,9 @@ class StepRunner:
             return hit.instead(record.number)
         target = instance if tool.owner is None else episode.toolsets[tool.owner]
         method = tool.function if tool.function is not None else getattr(target, tool.attribute)
-        share = self._threads(episode)
         threads: Threads | None = None
         if tool.offload:
+            share = self._threads(episode)
             place = share.enter_at_once()
             if place is None:
                 place = await share.enter()
@@ -242,7 +242,7 @@ class StepRunner:
         reading = read(await boundary.run_in(record.task, threads, method, (), arguments))
         finished = reading.finished or tool.ends
         if episode.published.cls._binding is not None:
-            reading = await scoring.judge_step(share, episode, record, reading, finished=finished)
+            reading = await scoring.judge_step(self._threads(episode), episode, record, reading, finished=finished)
         result = self._result(episode, record, reading, finished=finished)
         if hit is None or result.ended or (noisy := hit.after(result)) is result:
             return result

@@ -163,7 +163,8 @@ class Stream:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._stop()
+        if self._timer is not None or self._task is not None:
+            await self._stop()
         if self.delivery is not None and not self.delivery.was_sent:
             self.delivery.settle(delivered=False)
 
@@ -176,7 +177,11 @@ class Stream:
 
     async def finish(self, events: bytes) -> None:
         """Send the last events, if anybody is there."""
-        await self._stop()
+        if self._timer is not None and self._task is None:
+            self._timer.cancel()
+            self._timer = None
+        else:
+            await self._stop()
         if self._gone:
             return
         if not self._task_id_sent and self._task_id:

@@ -128,7 +128,8 @@ class Exchange:
     async def events(self, events: bytes) -> None:
         """Answer with server-sent events that are complete already."""
         self.started = True
-        head = [*self._events_head(), (b"content-length", b"%d" % len(events))]
+        head = self._events_head()
+        head.append((b"content-length", b"%d" % len(events)))
         await self.send({"type": "http.response.start", "status": 200, "headers": head})
         await self.send({"type": "http.response.body", "body": events})
 
@@ -140,7 +141,8 @@ class Exchange:
 
     def _events_head(self) -> RawHeaders:
         """The headers of events. Where the connection closes after them, the HTTP server says so itself."""
-        if self.scope.get("http_version") == "1.0" or "close" in self.header(b"connection").lower():
+        connection = self.header(b"connection")
+        if self.scope.get("http_version") == "1.0" or (connection and "close" in connection.lower()):
             return list(SSE_HEADERS)
         return [*SSE_HEADERS, _KEEP_ALIVE]
 
