@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +11,7 @@ from ludus.protocol import episodes as e
 from ludus.protocol.text import json_problem
 from ludus.server import Environment, EpisodeHost, Task, tool, tools
 from ludus.server.bounds import MAX_DEPTH, TooComplex, footprint
-from ludus.server.http_protocol import _Answering
 from ludus.server.principal import Principal
-from ludus.server.serve import LudusServer
 from ludus.server.workers import Share
 
 Start = Callable[..., Awaitable[EpisodeHost]]
@@ -106,68 +102,3 @@ def test_values_are_counted_exactly(inner: Callable[[list[int]], object]) -> Non
     assert footprint({"a": inner([1] * 8), "b": 1}, 10) > 0
     with pytest.raises(TooComplex, match="more than 10"):
         footprint({"a": inner([1] * 9), "b": 1}, 10)
-
-
-# ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Peer:
-    """Stands for a connection: what was written, write by write, and how often it was closed."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.written: list[bytes] = []
-        self.ended = 0
-        self.transport: Any = SimpleNamespace(write=self.written.append, is_closing=bool, get_extra_info=None)
-
-    def end(self) -> None:
-        self.ended += 1
-
-
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
-
-
-async def test_the_head_of_an_answer_leaves_with_its_body() -> None:
-    peer: Any = Peer()
-    answer = _Answering(peer, peer.transport)
-    for _ in range(2):
-        answer.write(HEAD)
-        answer.write(b"{}")
-    assert peer.written == [HEAD + b"{}"] * 2
-    await asyncio.sleep(0)
-    assert len(peer.written) == 2
-
-
-async def test_a_head_without_a_body_leaves_in_the_loops_next_turn() -> None:
-    peer: Any = Peer()
-    answer = _Answering(peer, peer.transport)
-    answer.write(HEAD)
-    assert peer.written == []
-    await asyncio.sleep(0)
-    assert peer.written == [HEAD]
-    answer.write(b"later")
-    answer.close()
-    assert (peer.written, peer.ended) == ([HEAD, b"later"], 1)
-
-
-async def test_answers_keep_their_order_whatever_their_size() -> None:
-    peer: Any = Peer()
-    answer = _Answering(peer, peer.transport)
-    large = b"x" * (64 * 1024 + 1)
-    for part in (HEAD, HEAD, large, HEAD, large):
-        answer.write(part)
-    answer.write(HEAD)
-    answer.flush()
-    assert b"".join(peer.written) == HEAD + HEAD + large + HEAD + large + HEAD
-
-
-async def test_an_answer_without_a_body_arrives_over_tcp(serve: Callable[..., Awaitable[LudusServer]]) -> None:
-    server = await serve(Forms)
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
-    async with asyncio.timeout(60):
-        for _ in range(2):
-            writer.write(b"HEAD /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 405 ")
-        writer.write(b"HEAD /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        assert (await reader.read()).startswith(b"HTTP/1.1 405 ")
-    writer.close()

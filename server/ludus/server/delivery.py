@@ -45,7 +45,7 @@ class Delivery:
 
     def __init__(self, connection: WatchedHttpProtocol | None = None) -> None:
         self._connection = connection
-        self._loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop() if connection is None else connection.loop
         self._lost_at: float | None = None
         """When a reply that had been sent whole was lost."""
         self._sent_at: float | None = None
@@ -168,8 +168,8 @@ class WatchedHttpProtocol(HttpToolsProtocol):
 
 def watch(scope: Mapping[str, Any]) -> Delivery:
     """Follow the reply to a request. Under a foreign HTTP server, what was sent counts as delivered."""
-    connection = (scope.get("extensions") or {}).get(EXTENSION)
-    return connection.watch() if isinstance(connection, WatchedHttpProtocol) else Delivery()
+    connection: WatchedHttpProtocol | None = (scope.get("extensions") or {}).get(EXTENSION)
+    return connection.watch() if connection is not None else Delivery()
 
 
 def _unacknowledged(sock: socket.socket) -> int:

@@ -8,9 +8,6 @@ longest is closed for the new one.
 Where uvicorn differs from RFC 9110 and 9112 it is corrected here too: blanks after a header's value are no part of
 it; an answer to HTTP/1.0 is never chunked; and a connection that is closed before its request has arrived whole is
 closed only after the rest was read and thrown away, within bounds, because the peer would lose the answer otherwise.
-
-uvicorn writes the head and the body of an answer one after the other, which is two system calls, and two packets for
-the peer to wake up for; here they leave together.
 """
 
 from __future__ import annotations
@@ -26,6 +23,7 @@ from ludus.protocol.errors import CapacityError, InvalidRequest, LudusError, Pay
 from ludus.server.arrivals import Arrivals
 from ludus.server.delivery import WatchedHttpProtocol
 from ludus.server.guard import error_body
+from ludus.server.http_answers import WholeAnswers
 
 HEAD_BYTES: Final = 64 * 1024
 """The largest request line with headers."""
@@ -38,9 +36,6 @@ DISCARDED_BYTES: Final = 64 * 1024 * 1024
 
 SWEEP_SECONDS: Final = 0.5
 """How often connections are looked at."""
-
-_JOINED_BYTES: Final = 64 * 1024
-"""Bodies that are no larger are copied behind their head, to leave with it; larger ones are written by themselves."""
 
 _BLANKS: Final = b" \t"
 
@@ -71,7 +66,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         self._owed_since = self.loop.time()
         self._limits: ConnectionLimits = getattr(self.config.app, "connection_limits", _NO_LIMITS)
         super().connection_made(transport)
-        self._answer_to = _Answering(self, transport)
+        self._ending = _Ending(self, transport)
         if len(self.connections) > self._limits.most:
             self._make_room()
 
@@ -149,19 +144,20 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
     def on_response_complete(self) -> None:
         """The answer is complete; what the request still holds is thrown away."""
         self._idle_since = self.loop.time()
-        if self.cycle is not None and self.cycle.response_complete:
-            self.cycle.body = bytearray()
+        cycle: Any = self.cycle
+        if cycle is not None and cycle.body and cycle.response_complete:
+            cycle.body = bytearray()
         super().on_response_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        cycle.transport = self._answer_to  # type: ignore[assignment]
+        cycle.transport = self._ending  # type: ignore[assignment]
+        cycle.send = WholeAnswers(cycle).send  # type: ignore[method-assign, assignment]
         if cycle.scope["http_version"] != "1.1":
             app = _Unchunked(app, cycle)
         super()._start_asgi_task(cycle, app)
 
     def end(self) -> None:
         """Close the connection, once the request that was answered has arrived whole."""
-        self._answer_to.flush()
         if self._owed_since is None or self._in_head:
             self.transport.close()
         elif self._discarded is None:
@@ -209,7 +205,6 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
     def _refuse(self, status: int, error: LudusError) -> None:
         if self.transport.is_closing():
             return
-        self._answer_to.flush()
         cycle: Any = self.cycle
         ours_to_answer = not self.pipeline and (
             cycle is None or cycle.response_complete or not (self._in_head or cycle.response_started)
@@ -243,43 +238,16 @@ class ConnectionLimits:
 _NO_LIMITS: Final = ConnectionLimits(2**31, Arrivals(2**40, 1))
 
 
-class _Answering:
-    """A connection's transport as uvicorn's request cycles see it.
+class _Ending:
+    """A connection's transport as uvicorn's request cycles see it: closing it waits for the rest of the request."""
 
-    The head of an answer is held until its body is written, at most until the event loop's next turn. Closing waits for
-    the rest of the request.
-    """
-
-    __slots__ = ("_head", "_later", "_loop", "_protocol", "_write", "get_extra_info", "is_closing")
+    __slots__ = ("_protocol", "get_extra_info", "is_closing", "write")
 
     def __init__(self, protocol: BoundedHttpProtocol, transport: asyncio.Transport) -> None:
         self._protocol = protocol
-        self._loop = protocol.loop
-        self._write = transport.write
-        self._head: bytes | None = None
+        self.write = transport.write
         self.is_closing = transport.is_closing
         self.get_extra_info = transport.get_extra_info
-
-    def write(self, data: bytes) -> None:
-        head = self._head
-        if head is None and data.startswith(b"HTTP/1.1 "):
-            self._head, self._later = data, self._loop.call_soon(self.flush)
-        elif head is not None and len(data) <= _JOINED_BYTES:
-            self._head = None
-            self._later.cancel()
-            self._write(head + data)
-        else:  # a part of a stream, or a body that is larger than its copy is worth
-            self.flush()
-            self._write(data)
-
-    def flush(self) -> None:
-        """Write a head that was held."""
-        head = self._head
-        if head is not None:
-            self._head = None
-            self._later.cancel()
-            if not self.is_closing():
-                self._write(head)
 
     def close(self) -> None:
         self._protocol.end()

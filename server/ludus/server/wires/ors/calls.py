@@ -36,6 +36,9 @@ PING_SECONDS: Final = 8.0
 SCORES_KEPT: Final = 8
 """The latest group scorings of a session that can be taken up again."""
 
+SMALL_BODY: Final = 64
+"""Bodies that are no longer stand for themselves; of longer ones a digest is kept."""
+
 UNKNOWN_TASK_ID: Final = "unknown task_id"
 
 
@@ -137,7 +140,9 @@ def _unhurried(x: Exchange) -> bool:
 
 def _content(route: bytes, body: bytes) -> bytes:
     """What stands for a request when requests are compared. Clients that ask again send the same bytes again."""
-    return blake2b(body, digest_size=16, person=route).digest()
+    if len(body) <= SMALL_BODY:
+        return route + b" " + body
+    return route + b"#" + blake2b(body, digest_size=32).digest()
 
 
 class Stream:

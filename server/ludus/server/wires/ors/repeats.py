@@ -52,8 +52,9 @@ class Repeats:
         """
         before = self._latest.get(content)
         if before is None or before.delivery.verdict:
+            if len(self._latest) > (before is not None):  # there are others
+                self._latest = {what: one for what, one in self._latest.items() if one.delivery.verdict is None}
             before = None
-            self._latest = {what: one for what, one in self._latest.items() if one.delivery.verdict is None}
         asked = self._latest[content] = Asked(delivery, before)
         return asked
 

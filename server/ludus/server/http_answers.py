@@ -1,0 +1,94 @@
+"""Whole answers: head and body of an HTTP answer, written at once.
+
+uvicorn checks each field of a head by two regular expressions, writes the head, and then writes the body: two system
+calls, and two packets for the peer to wake up for. Most answers are known whole when their body is handed over: they
+have a `content-length` and a body in one piece, and leave the connection open. `WholeAnswers` holds the head of such an
+answer until its body comes, and writes both. All other answers (streams, `HEAD`, connections that close, a peer that
+does not read) are left to uvicorn, in the order in which they were sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.types import Message
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+
+JOINED_BYTES: Final = 64 * 1024
+"""Bodies that are no larger are copied behind their head; larger ones are written by themselves."""
+
+
+class WholeAnswers:
+    """The `send` of one request.
+
+    Args:
+        cycle: uvicorn's request, not answered yet.
+    """
+
+    __slots__ = ("_cycle", "_length", "_send", "_start")
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._send = cycle.send
+        self._start: Message | None = None
+        """The head, while it is held."""
+        self._length: int | None = None
+        """The length of the body that the head announces."""
+
+    async def send(self, message: Message) -> None:
+        """Take the next part of the answer."""
+        cycle: Any = self._cycle
+        start, self._start = self._start, None
+        if start is not None and message["type"] != "http.response.start":
+            body = message.get("body", b"")
+            head = None if message.get("more_body") else self._head_of(start, len(body))
+            if head is not None:
+                if len(body) <= JOINED_BYTES:
+                    cycle.transport.write(head + body)
+                else:
+                    cycle.transport.write(head)
+                    cycle.transport.write(body)
+                cycle.response_started = cycle.response_complete = True
+                cycle.waiting_for_100_continue = False
+                cycle.message_event.set()
+                cycle.on_response()
+                return
+            await self._send(start)  # type: ignore[arg-type]
+        elif not cycle.response_started and message["type"] == "http.response.start":
+            # A second head comes from whoever answers in the place of an application that failed after the first.
+            self._length = _length_of(message)
+            if self._length is not None:
+                self._start = message
+                return
+        await self._send(message)  # type: ignore[arg-type]
+
+    def _head_of(self, start: Message, length: int) -> bytes | None:
+        """Return the head of a whole answer; None for one that is left to uvicorn."""
+        cycle: Any = self._cycle
+        if (
+            length != self._length
+            or cycle.disconnected
+            or cycle.flow.write_paused
+            or not cycle.keep_alive
+            or cycle.access_log
+        ):
+            return None
+        if cycle.scope["method"] == "HEAD":
+            return None
+        fields = [*cycle.default_headers, *start["headers"]]
+        head = STATUS_LINE[start["status"]] + b"\r\n".join(map(b": ".join, fields)) + b"\r\n\r\n"
+        breaks = len(fields) + 2  # a break within a field is for uvicorn to refuse
+        if head.count(b"\n") != breaks or head.count(b"\r") != breaks or b"\0" in head:
+            return None
+        return head
+
+
+def _length_of(start: Message) -> int | None:
+    """Return the announced length of an answer; None where it has none, or where its connection closes."""
+    length = None
+    for name, value in start.get("headers", ()):
+        if name == b"content-length":
+            length = int(value)
+        elif name == b"connection" and value != b"keep-alive":
+            return None
+    return length
