@@ -69,7 +69,7 @@ async def check_planted(credentials: Credentials) -> AsyncIterator[Check]:
 async def _serving(fault: Planted, credentials: Credentials | None) -> AsyncIterator[LudusServer]:
     limits = ServerLimits(grace_seconds=0.3)
     settings = ServerSettings(**{"port": 0, "limits": limits, **fault.settings})
-    app = build([fault.environment], settings, credentials.variables if credentials else {})
+    app = build([fault.environment, *fault.beside], settings, credentials.variables if credentials else {})
     planted: Any = fault.plant(app)
     if planted is not None:
         app = LudusApp(app.api, app.context, app.guard, planted)

@@ -63,7 +63,7 @@ async def test_our_server_conforms_without_tokens(environment: type[Environment[
     assert report.passed
     assert report.wires == WIRES
     assert NEEDS_TOKENS >= {name.split("/")[1] for name in skipped(report)} - {
-        "endless", "test_tasks", "test_rows", "chosen_tools", "fork_once", "final_answer"
+        "endless", "test_tasks", "test_rows", "chosen_tools", "fork_once", "final_answer", "other_environment"
     }  # fmt: skip
     assert server.app.context.host.stats().running == 0
 
@@ -82,8 +82,10 @@ async def test_our_server_conforms_with_tokens(
 async def test_with_tokens_and_an_environment_that_has_everything_hardly_a_check_is_left_out(
     serve: Serve, credentials: Any
 ) -> None:
-    server = await serve(Playground, variables=credentials.variables)
-    report = await conform(server.url, private=[SECRET_ANSWER], parallel=8, **credentials.tokens)
+    server = await serve(Playground, Bare, variables=credentials.variables)
+    report = await conform(
+        server.url, environment="playground", private=[SECRET_ANSWER], parallel=8, **credentials.tokens
+    )
     only_without_tokens = {"channel/ids", "mcp/ids", "mcp/other_host", "play/other_host", "ors/other_host"}
     assert skipped(report) == only_without_tokens
     assert len(report.verdicts) == sum(map(len, CHECKS.values()))
@@ -145,7 +147,7 @@ def _answers(url: str) -> bool:
         return False
 
 
-NOTED = {"foreign_task_id", "large_results", "secrets", "origin", "other_host", "large_body"}
+NOTED = {"foreign_task_id", "large_results", "other_environment", "secrets", "origin", "other_host", "large_body"}
 """What our profile of ORS demands and the published servers do not do."""
 
 

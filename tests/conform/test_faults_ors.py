@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from planting import Faults, Planted, Rewriting, as_json, on_ors
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
+from worlds import Playground
 
 from ludus.client.conform import Report
 from ludus.server.app import LudusApp
@@ -50,6 +51,33 @@ def a_task_id_is_ignored(app: LudusApp) -> ASGIApp:
         return json.dumps({k: v for k, v in json.loads(body).items() if k != "task_id"}).encode() if body else body
 
     return Rewriting(app, on_ors, request=request)
+
+
+@faults.caught_by("ors/equal_calls")
+def equal_calls_are_taken_for_repeats(app: LudusApp) -> ASGIApp:
+    first: dict[tuple[bytes, bytes], bytes] = {}
+
+    def change(asked: bytes, answer: bytes) -> bytes:
+        if not answer.startswith(b"event: task_id"):
+            return answer
+        task_id = answer.split(b"\r\n")[1]
+        return first.setdefault((asked, task_id[:-8]), answer)  # its end counts the calls of the session
+
+    return _text(app, change)
+
+
+class Beside(Playground):
+    """Another environment of the same server."""
+
+
+@faults.caught_by("ors/other_environment", beside=(Beside,))
+def a_session_is_served_under_every_path(app: LudusApp) -> ASGIApp:
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith("/beside/"):
+            scope = {**scope, "path": scope["path"].removeprefix("/beside")}
+        await app(scope, receive, send)
+
+    return served
 
 
 @faults.caught_by("ors/calls")

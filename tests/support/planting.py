@@ -29,6 +29,8 @@ class Planted:
     seconds: float = 20.0
     settings: Mapping[str, Any] = field(default_factory=dict)
     environment: type[Environment[Any]] = Playground
+    beside: tuple[type[Environment[Any]], ...] = ()
+    """Further environments of the server."""
 
     @property
     def wires(self) -> tuple[str, ...]:

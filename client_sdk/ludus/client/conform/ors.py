@@ -134,6 +134,35 @@ async def foreign_task_id(bench: Bench) -> None:
     expect(not told and status != 500, "another session was sent the result of a task_id that is not its own")
 
 
+@suite.check("a call that equals one whose reply arrived is a step of its own", "ORS-16", profile=True)
+async def equal_calls(bench: Bench) -> None:
+    one = await open_session(bench)
+    tool, arguments = await some_call(bench, one)
+    ids = [dict(await one.call(tool, arguments)).get("task_id") for _ in range(2)]
+    expect(None not in ids and ids[0] != ids[1], f"two equal calls have the task_ids {ids}, expected different ones")
+
+
+@suite.check("a session is not served under another environment's path", "ORS-17", negative=True, profile=True)
+async def other_environment(bench: Bench) -> None:
+    status, names = await request(bench.link, "GET", "/list_environments", None, bearer(bench.token))
+    expect(status == 200 and isinstance(names, list), f"list_environments answered {status} {names}")
+    others = [name for name in names if name != bench.name]
+    if not others:
+        raise NotApplicable("the server has one environment")
+    one = await open_session(bench)
+    tool, arguments = await some_call(bench, one)
+    for method, path, body in (
+        ("GET", "prompt", None),
+        ("GET", "task_tools", None),
+        ("POST", "call", {"name": tool, "input": arguments}),
+    ):
+        status, _ = await one.send(method, f"/{others[0]}/{path}", body)
+        expect(
+            400 <= status < 500, f"{method} /{others[0]}/{path} of a session of {bench.name} got the status {status}"
+        )
+    expect_equal((await one.send("GET", "/{env}/prompt"))[0], 200, "the status of the prompt under the session's path")
+
+
 @suite.check("large results arrive whole although clients strip white space", "ORS-12", "CONT-4", profile=True)
 async def large_results(bench: Bench) -> None:
     one = await open_session(bench)
