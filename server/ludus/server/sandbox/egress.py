@@ -2,7 +2,7 @@
 
 A box has a network of its own with nothing in it. The proxy's listening socket is made *in* that network, on its
 loopback address, and held by the server (see `doors`): nobody but the box can reach it, no path leads to it, and it is
-gone when the server is. Programs find it by `http_proxy` and its kin; one that does not ask them has no network.
+gone when the server is. Programs find it by `http_proxy` and the like; one that does not ask them has no network.
 
 `CONNECT host:port` opens a tunnel, and `GET http://host/…` is carried out for the program, one request to a connection.
 Names are looked up here, checked against the list, and the address that was checked is the one that is connected to.

@@ -169,7 +169,7 @@ def prepare(model: PreTrainedModel, config: ModelConfig) -> None:
 
 
 def _tensor_plan(layer: nn.Module) -> dict[str, ParallelStyle]:
-    """Megatron's split (1909.08053) by the names that Llama, Qwen, Mistral and their kin share."""
+    """Megatron's split (1909.08053) by the names that Llama, Qwen, Mistral and similar models share."""
     plan: dict[str, ParallelStyle] = {}
     for name, module in layer.named_modules():
         match name.rpartition(".")[2]:
