@@ -35,7 +35,7 @@ from rich.markup import escape
 
 from ludus.client import Answer, Call, connect
 from ludus.client.policies.base import Conversation, EpisodePolicy
-from ludus.client.rollout import rollout
+from ludus.client.rollout import rollout, rollout_all
 from ludus.client.trajectory import TrajectoryWriter, read_trajectories
 from ludus.protocol import text_of
 from ludus.protocol.content import Message
@@ -83,16 +83,14 @@ def range_of(items: Iterable[object]) -> tuple[int, int]:
 
 
 async def record(url: str, path: Path, seed: int) -> int:
-    """Let the beginner play the training tasks, write the trajectories, and return their number."""
-    count = 0
+    """Let the beginner play the training tasks, write the trajectories in order, and return their number."""
     async with connect(url) as client:
-        environment = client.environment(ENVIRONMENT)
-        with TrajectoryWriter(path, overwrite=True) as writer:
-            beginner = Guesser("beginner", listens=True)
-            async for trajectory in rollout(environment, beginner, samples=ROUNDS, seed=seed, concurrency=64):
-                writer.write(trajectory)
-                count += 1
-    return count
+        environment, beginner = client.environment(ENVIRONMENT), Guesser("beginner", listens=True)
+        played = await rollout_all(environment, beginner, samples=ROUNDS, seed=seed, concurrency=64)
+    with TrajectoryWriter(path, overwrite=True) as writer:
+        for trajectory in played:  # the tokenizer and the warm-up depend on the order
+            writer.write(trajectory)
+    return len(played)
 
 
 async def play_at_random(url: str, seed: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 import socket
@@ -11,6 +12,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+
+from ludus.client.trajectory import read_trajectories
 
 DEMO = Path(__file__).parents[2] / "scripts" / "demo.py"
 
@@ -31,3 +34,21 @@ def test_a_demo_that_is_ended_stops_its_server(tmp_path: Path, number: signal.Si
     assert parts.port is not None
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((parts.hostname, parts.port), timeout=10)
+
+
+@pytest.mark.timeout(180)
+def test_a_seed_gives_the_same_demonstrations_in_the_same_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(DEMO.parent))
+    import demo
+
+    recorded = []
+    with demo.serving("guess_number") as url:
+        for number in range(2):
+            path = tmp_path / f"{number}.jsonl"
+            count = asyncio.run(demo.record(url, path, seed=3))
+            games = [one.items for one in read_trajectories(path)]
+            assert len(games) == count
+            recorded.append(re.sub(r"call_\w+", "call", str(games)))
+    assert recorded[0] == recorded[1]
