@@ -9,7 +9,7 @@ Rewards are part of every reply by this standard, so a token needs `episodes:run
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -94,13 +94,14 @@ class OrsRoute(BaseRoute):
         found = ENVIRONMENT_ROUTES.get(first) or ROOT_ROUTES.get(first)
         return (Match.FULL, {"ors": (*found, "")}) if found is not None else (Match.NONE, {})
 
-    def handle(self, scope: Any, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+    async def handle(self, scope: Any, receive: Receive, send: Send) -> None:
         """Serve a matched request."""
         method, handler, environment = scope["ors"]
         x = Exchange(scope, receive, send)
         if scope["method"] != method and method:
-            return x.refuse(Refusal(405, "Method Not Allowed", {"Allow": method}))
-        return self.ors.serve(handler, x, environment)
+            await x.refuse(Refusal(405, "Method Not Allowed", {"Allow": method}))
+            return
+        await self.ors.serve(handler, x, environment)
 
     def url_path_for(self, name: str, /, **path_params: Any) -> NoReturn:
         """ORS's paths have no names.
