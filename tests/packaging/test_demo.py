@@ -1,4 +1,4 @@
-"""`make demo` leaves nothing behind when it is ended early."""
+"""`make demo` stops its server when it is interrupted, and records the same demonstrations for the same seed."""
 
 from __future__ import annotations
 

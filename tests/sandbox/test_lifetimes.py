@@ -81,7 +81,7 @@ async def test_a_start_that_is_cancelled_where_it_waits_leaves_nothing(
 
 
 @pytest.mark.parametrize("point", POINTS)
-async def test_whoever_is_cancelled_again_and_again_while_a_box_starts_leaves_none(
+async def test_a_start_that_is_cancelled_again_and_again_leaves_no_box(
     backend: Backend, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     kind, provider = backend

@@ -95,7 +95,7 @@ class Holding:
 
     def settle(self, episode: Episode, record: StepRecord, outcome: object) -> None:
         """Count a settled call as held, and drop the arguments of a refused one that are large."""
-        episode.pending -= 1
+        episode.pending -= 1  # as in `_release`, without a call: every step comes here
         episode.pending_bytes -= record.size
         if isinstance(outcome, StepResult):
             error = outcome.error

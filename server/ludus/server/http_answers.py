@@ -55,7 +55,7 @@ class WholeAnswers:
                 return
             await self._send(start)  # type: ignore[arg-type]
         elif not cycle.response_started and message["type"] == "http.response.start":
-            # A second head comes from whoever answers in the place of an application that failed after the first.
+            # When an application fails after its head, the server's 500 replaces the head that is held.
             self._length = _length_of(message)
             if self._length is not None:
                 self._start = message
