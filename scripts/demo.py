@@ -217,6 +217,13 @@ class Outcome(NamedTuple):
         """What GRPO added to the best of the baselines."""
         return self.trained - max(self.random_legal, self.warm_up, self.persistent)
 
+    @property
+    def lesson(self) -> str:
+        """What the policy learned, in one sentence."""
+        if self.gain > 0 and self.middle_after > self.middle_before:
+            return "Learned: to halve the range."
+        return "It did not learn to halve the range."
+
 
 def held_out(folder: Path) -> list[tuple[int, dict[str, float]]]:
     """Return the step and the metrics of each evaluation of a run."""
@@ -268,7 +275,7 @@ def show(folder: Path, found: Outcome, console: Console, seconds: float) -> None
     console.print(
         f"\n{found.gain:+.0%} over the best baseline (95 % interval of the last row: {found.low:.0%} to "
         f"{found.high:.0%}), {seconds:.0f} s in all.\n"
-        f"Learned: to halve the range. It begins with the middle number in {found.middle_after:.0%} of games, the "
+        f"{found.lesson} It begins with the middle number in {found.middle_after:.0%} of games, the "
         f"warm-up policy did in {found.middle_before:.0%}."
     )
     lines = (folder / "rollouts.jsonl").read_text().splitlines()

@@ -52,3 +52,16 @@ def test_a_seed_gives_the_same_demonstrations_in_the_same_order(
             assert len(games) == count
             recorded.append(re.sub(r"call_\w+", "call", str(games)))
     assert recorded[0] == recorded[1]
+
+
+@pytest.mark.parametrize(
+    ("trained", "middle", "lesson"),
+    [(0.8, 0.5, "Learned: to halve the range."), (0.3, 0.5, "did not learn"), (0.8, 0.1, "did not learn")],
+)
+def test_a_lesson_is_named_only_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, trained: float, middle: float, lesson: str
+) -> None:
+    monkeypatch.syspath_prepend(str(DEMO.parent))
+    import demo
+
+    assert lesson in demo.Outcome(0.4, 0.5, 0.6, trained, 0.0, 1.0, 0.1, middle).lesson
