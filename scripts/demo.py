@@ -1,4 +1,4 @@
-"""`make demo`: a small model learns over the wire to halve a range.
+"""`make demo`: a small model learns over the wire to guess a number near the middle of a range.
 
 Serves guess_number-tiny (seven numbers, three guesses), records how a beginner plays it, makes a model of half a
 million random weights, teaches it to play like the beginner, and lets it improve by GRPO. The beginner knows the rules
@@ -208,9 +208,11 @@ class Outcome(NamedTuple):
     low: float
     """The lower end of the 95 % interval of `trained`, over the test tasks."""
     high: float
-    middle_before: float
-    """The share of recorded test games that the warm-up policy begins with the middle number."""
-    middle_after: float
+    distance_before: float
+    """How far the warm-up policy's first guess is from the middle of the range, on average over recorded test games.
+    A guess at random among seven numbers is 1.7 away."""
+    distance_after: float
+    """The same of the trained policy."""
 
     @property
     def gain(self) -> float:
@@ -220,9 +222,9 @@ class Outcome(NamedTuple):
     @property
     def lesson(self) -> str:
         """What the policy learned, in one sentence."""
-        if self.gain > 0 and self.middle_after > self.middle_before:
-            return "Learned: to halve the range."
-        return "It did not learn to halve the range."
+        if self.gain > 0 and self.distance_after < 0.75 * self.distance_before:
+            return "Learned: to begin near the middle of the range."
+        return "It did not learn to begin near the middle of the range."
 
 
 def held_out(folder: Path) -> list[tuple[int, dict[str, float]]]:
@@ -242,22 +244,24 @@ def outcome(folder: Path, random_legal: float) -> Outcome:
         after[name],
         after[f"{name}_low"],
         after[f"{name}_high"],
-        begins_in_the_middle(folder, first),
-        begins_in_the_middle(folder, last),
+        distance_from_middle(folder, first),
+        distance_from_middle(folder, last),
     )
 
 
-def begins_in_the_middle(folder: Path, step: int) -> float:
-    """Return the share of a step's recorded test games whose first guess is the middle of the range."""
-    hits = []
+def distance_from_middle(folder: Path, step: int) -> float:
+    """Return how far a step's recorded test games begin from the middle number, on average; no guess counts as 4."""
+    distances = []
     for line in (folder / "rollouts.jsonl").read_text().splitlines():
         record = json.loads(line)
         if record["step"] == step and record.get("held_out"):
             items = record["trajectory"]["items"]
             low, high = map(int, RULES.findall(json.dumps(items))[0])
             calls = [item["arguments"] for item in items if item["type"] == "function_call"]
-            hits.append(bool(calls) and re.findall(r"\d+", calls[0]) == [str((low + high) // 2)])
-    return sum(hits) / len(hits)
+            guessed = re.findall(r"\d+", calls[0]) if calls else []
+            furthest = (high - low) // 2 + 1
+            distances.append(min(furthest, abs(int(guessed[0]) - (low + high) // 2)) if guessed else furthest)
+    return sum(distances) / len(distances)
 
 
 def show(folder: Path, found: Outcome, console: Console, seconds: float) -> None:
@@ -275,8 +279,8 @@ def show(folder: Path, found: Outcome, console: Console, seconds: float) -> None
     console.print(
         f"\n{found.gain:+.0%} over the best baseline (95 % interval of the last row: {found.low:.0%} to "
         f"{found.high:.0%}), {seconds:.0f} s in all.\n"
-        f"{found.lesson} It begins with the middle number in {found.middle_after:.0%} of games, the "
-        f"warm-up policy did in {found.middle_before:.0%}."
+        f"{found.lesson} Its first guess is {found.distance_after:.1f} away from the middle on average; the warm-up "
+        f"policy's was {found.distance_before:.1f} away."
     )
     lines = (folder / "rollouts.jsonl").read_text().splitlines()
     last = json.loads(lines[-1])["trajectory"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import signal
 import socket
@@ -55,13 +56,30 @@ def test_a_seed_gives_the_same_demonstrations_in_the_same_order(
 
 
 @pytest.mark.parametrize(
-    ("trained", "middle", "lesson"),
-    [(0.8, 0.5, "Learned: to halve the range."), (0.3, 0.5, "did not learn"), (0.8, 0.1, "did not learn")],
+    ("trained", "distance", "lesson"),
+    [(0.8, 0.8, "Learned: to begin near the middle"), (0.3, 0.8, "did not learn"), (0.8, 1.6, "did not learn")],
 )
 def test_a_lesson_is_named_only_where_there_is_one(
-    monkeypatch: pytest.MonkeyPatch, trained: float, middle: float, lesson: str
+    monkeypatch: pytest.MonkeyPatch, trained: float, distance: float, lesson: str
 ) -> None:
     monkeypatch.syspath_prepend(str(DEMO.parent))
     import demo
 
-    assert lesson in demo.Outcome(0.4, 0.5, 0.6, trained, 0.0, 1.0, 0.1, middle).lesson
+    assert lesson in demo.Outcome(0.4, 0.5, 0.6, trained, 0.0, 1.0, 1.7, distance).lesson
+
+
+def test_the_distance_of_the_first_guess_is_measured_from_the_middle_of_each_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(DEMO.parent))
+    import demo
+
+    def record(step: int, held_out: bool, *guesses: int) -> str:
+        calls = [{"type": "function_call", "arguments": f'{{"number": {guess}}}'} for guess in guesses]
+        items = [{"type": "message", "text": "a whole number from 110 to 116"}, *calls]
+        return json.dumps({"step": step, "held_out": held_out, "trajectory": {"items": items}})
+
+    lines = [record(60, True, 113, 116), record(60, True, 111), record(60, True), record(60, True, 7),
+             record(60, False, 110), record(0, True, 110)]  # fmt: skip
+    (tmp_path / "rollouts.jsonl").write_text("\n".join(lines))
+    assert demo.distance_from_middle(tmp_path, 60) == (0 + 2 + 4 + 4) / 4
