@@ -31,8 +31,8 @@ CREATE = b'{"env_name":"echo","split":"train","index":0}'
 def serve_ours(port: int) -> None:
     """Our echo server, in this process."""
     from ludus.server import Environment, Task, tool
-    from ludus.server.serve import run
-    from ludus.server.settings import ServerSettings
+    from ludus.server.web.serve import run
+    from ludus.server.web.settings import ServerSettings
 
     class Echo(Environment[Task]):
         """Echoes."""

@@ -27,8 +27,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from engine import IMAGE, engine
 
-from ludus.server.sandbox import Sandbox, SandboxProvider, SandboxSettings, find_provider
-from ludus.server.sandbox.bubblewrap import Bubblewrap
+from ludus.sandbox import Sandbox, SandboxProvider, SandboxSettings, find_provider
+from ludus.sandbox.bubblewrap import Bubblewrap
 
 PASS = ["-I", "-S", "-c", "pass"]
 """Without site-packages: those of this machine's Python would be compared with those that a box does not have."""

@@ -12,10 +12,10 @@ from sampling import runs_everything
 
 from ludus.protocol.text import replace_surrogates
 from ludus.server import Environment, EpisodeHost, ServerLimits
-from ludus.server.journal import MemoryJournal
-from ludus.server.principal import Principal
-from ludus.server.serve import LudusServer, serving
-from ludus.server.settings import ServerSettings
+from ludus.server.auth.principal import Principal
+from ludus.server.runtime.journal import MemoryJournal
+from ludus.server.web.serve import LudusServer, serving
+from ludus.server.web.settings import ServerSettings
 
 Serve = Callable[..., Awaitable[LudusServer]]
 

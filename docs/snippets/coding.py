@@ -1,6 +1,6 @@
+from ludus.sandbox import Limits, SandboxSettings
 from ludus.server import Environment, Private, Task, tool
 from ludus.server.rewards import FromTask, FunctionTest, FunctionTests
-from ludus.server.sandbox import Limits, SandboxSettings
 
 
 class Problem(Task):

@@ -1,5 +1,5 @@
+from ludus.sandbox import Limits, SandboxSettings
 from ludus.server import Environment, Task, tool
-from ludus.server.sandbox import Limits, SandboxSettings
 
 
 class Packages(Environment[Task]):

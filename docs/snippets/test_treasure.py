@@ -6,7 +6,7 @@ from treasure import TreasureHunt
 from ludus.protocol import Call
 from ludus.protocol.episodes import StartParams, StepParams
 from ludus.server import EpisodeHost
-from ludus.server.principal import Principal
+from ludus.server.auth.principal import Principal
 
 
 @pytest.mark.asyncio

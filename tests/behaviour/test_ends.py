@@ -12,7 +12,7 @@ from ludus.client import Client, connect
 from ludus.client.playing import Harness
 from ludus.client.rollout import rollout_all
 from ludus.protocol import Call, Candidate, errors
-from ludus.server.principal import Principal
+from ludus.server.auth.principal import Principal
 
 Sit = Callable[..., Awaitable[Any]]
 

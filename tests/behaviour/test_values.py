@@ -20,7 +20,7 @@ from ludus.client.rollout import rollout_all
 from ludus.client.trajectory import Failure, Trajectory, TrajectoryWriter, read_trajectories
 from ludus.protocol import Answer, Call, Candidate, TaskRow
 from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL, EXTENSION_ID
-from ludus.server.logs import configure, flush
+from ludus.server.web.logs import configure, flush
 
 Sit = Callable[..., Awaitable[Any]]
 

@@ -15,10 +15,10 @@ from worlds import Playground
 
 from ludus.protocol.errors import CapacityError
 from ludus.server import ServerLimits
-from ludus.server.arrivals import Arrivals
-from ludus.server.bounds import MAX_BODY_VALUES
-from ludus.server.http_protocol import HEAD_FIELDS
-from ludus.server.serve import LudusServer
+from ludus.server.authoring.bounds import MAX_BODY_VALUES
+from ludus.server.web.arrivals import Arrivals
+from ludus.server.web.http_protocol import HEAD_FIELDS
+from ludus.server.web.serve import LudusServer
 
 Serve = Callable[..., Awaitable[LudusServer]]
 HANGS = 60
@@ -114,7 +114,7 @@ async def test_bodies_that_arrive_have_a_bound_together_and_for_each_sender(serv
 
 
 async def test_a_body_without_room_is_refused_with_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ludus.server.arrivals.WAIT_SECONDS", 0)
+    monkeypatch.setattr("ludus.server.web.arrivals.WAIT_SECONDS", 0)
     arrivals = Arrivals(100, 50)
     async with arrivals.room("a", 50), arrivals.room("b", 50):
         with pytest.raises(CapacityError, match="arriving_bytes") as refused:
@@ -266,7 +266,7 @@ async def test_a_client_that_sends_first_and_reads_later_gets_its_413(serve: Ser
 async def test_what_is_thrown_away_has_a_bound(
     serve: Serve, dial: Dial, length: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ludus.server.http_protocol.DISCARDED_BYTES", MEGABYTE)
+    monkeypatch.setattr("ludus.server.web.http_protocol.DISCARDED_BYTES", MEGABYTE)
     server = await serve(Playground, variables=TOKENS)
     wire = await dial(server)
     await wire.send(post("/playground/tasks", length, b"Connection: close"))

@@ -9,10 +9,11 @@ import pytest
 
 from ludus.protocol import episodes as e
 from ludus.protocol.text import json_problem
-from ludus.server import Environment, EpisodeHost, Task, tool, tools
-from ludus.server.bounds import MAX_DEPTH, TooComplex, footprint
-from ludus.server.principal import Principal
-from ludus.server.workers import Share
+from ludus.server import Environment, EpisodeHost, Task, tool
+from ludus.server.auth.principal import Principal
+from ludus.server.authoring import tools
+from ludus.server.authoring.bounds import MAX_DEPTH, TooComplex, footprint
+from ludus.server.runtime.threads import Share
 
 Start = Callable[..., Awaitable[EpisodeHost]]
 OPEN = Principal.open()

@@ -13,9 +13,9 @@ from ludus.protocol import EndReason, text_of
 from ludus.protocol import episodes as e
 from ludus.protocol.errors import CapacityError, KeyConflict
 from ludus.server import Environment, EpisodeHost, ServerLimits, Task, ToolError, tool
-from ludus.server.bounds import MAX_CALL_VALUES, MAX_DEPTH, footprint
-from ludus.server.once import Once
-from ludus.server.principal import Principal
+from ludus.server.auth.principal import Principal
+from ludus.server.authoring.bounds import MAX_CALL_VALUES, MAX_DEPTH, footprint
+from ludus.server.runtime.idempotency import Once
 
 Start = Callable[..., Awaitable[EpisodeHost]]
 OPEN = Principal.open()

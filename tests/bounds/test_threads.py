@@ -13,9 +13,9 @@ import pytest
 from ludus.protocol import episodes as e
 from ludus.protocol import text_of
 from ludus.server import Environment, EpisodeHost, ServerLimits, Task, tool
-from ludus.server.principal import Principal
+from ludus.server.auth.principal import Principal
 from ludus.server.rewards import reward
-from ludus.server.workers import Workers
+from ludus.server.runtime.threads import Workers
 
 Start = Callable[..., Awaitable[EpisodeHost]]
 OPEN = Principal.open()

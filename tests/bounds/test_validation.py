@@ -18,11 +18,11 @@ from worlds import Playground
 from ludus.protocol import episodes as e
 from ludus.protocol.errors import LudusError, PayloadTooLarge
 from ludus.server import EpisodeHost
-from ludus.server import bounds as b
-from ludus.server.dispatch import dispatch
-from ludus.server.principal import Principal
-from ludus.server.serve import LudusServer
-from ludus.server.wires.channel import MAX_IN_FLIGHT
+from ludus.server.auth.principal import Principal
+from ludus.server.authoring import bounds as b
+from ludus.server.runtime.dispatch import dispatch
+from ludus.server.transports.channel import MAX_IN_FLIGHT
+from ludus.server.web.serve import LudusServer
 
 OPEN = Principal.open()
 MANY = 380_000
@@ -152,7 +152,7 @@ async def test_wrong_params_are_described_shortly(
         looked = max(looked, len(found))
         return found
 
-    monkeypatch.setattr("ludus.server.tools.first_errors", count)
+    monkeypatch.setattr("ludus.server.authoring.tools.first_errors", count)
     running = await host(Playground)
     params = _params(**wrong)
     if method in ("tasks/list", "tasks/sample"):

@@ -14,7 +14,7 @@ import pytest
 from ludus.client import connect
 from ludus.protocol.errors import CapacityError
 from ludus.server import Environment, ServerLimits, Task, tool
-from ludus.server.serve import LudusServer
+from ludus.server.web.serve import LudusServer
 
 Serve = Callable[..., Awaitable[LudusServer]]
 HANGS = 60
@@ -97,7 +97,7 @@ async def _ors(server: LudusServer) -> tuple[Caller, str]:
 
 async def _started(server: LudusServer) -> Any:
     from ludus.protocol import episodes as e
-    from ludus.server.principal import Principal
+    from ludus.server.auth.principal import Principal
 
     params = e.StartParams(environment="queue", split="train", key="start")
     return (await server.app.context.host.start(params, Principal.open())).episodes[0]

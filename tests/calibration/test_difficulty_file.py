@@ -18,7 +18,7 @@ from ludus.protocol.difficulty import DifficultyFile
 from ludus.protocol.episodes import Outcome
 from ludus.protocol.errors import AuthoringError, NotFound, ParseError
 from ludus.server import Split
-from ludus.server.catalog import Catalog
+from ludus.server.tasks.catalog import Catalog
 
 Played = Callable[..., Trajectory]
 WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -14,7 +14,7 @@ from ludus.protocol import Task
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER
 from ludus.server import Environment, ServerLimits, tool
 from ludus.server.auth.tokens import TokenFile, new_token
-from ludus.server.wires import channel as server_side
+from ludus.server.transports import channel as server_side
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
 PAYLOAD_TOO_LARGE = 4130

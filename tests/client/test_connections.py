@@ -26,7 +26,7 @@ from ludus.protocol.errors import (
 )
 from ludus.server import Environment, ServerLimits, tool
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
-from ludus.server.wires import channel as server_side
+from ludus.server.transports import channel as server_side
 
 
 class Gate(Environment[Task]):

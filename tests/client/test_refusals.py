@@ -15,7 +15,7 @@ from ludus.client.wires._reasons import doing
 from ludus.protocol.errors import ConnectionFailed, LudusError
 from ludus.protocol.methods import METHODS
 from ludus.server import Environment, Task, tool
-from ludus.server.serve import serving
+from ludus.server.web.serve import serving
 
 WIRES = ("channel", "mcp", "ors")
 NOWHERE = "http://127.0.0.1:9"

@@ -14,10 +14,10 @@ from worlds import SECRET_ANSWER
 
 from ludus.client.conform import Report, conform
 from ludus.server import ServerLimits
-from ludus.server.app import LudusApp
 from ludus.server.auth.tokens import TokenFile, new_token
-from ludus.server.serve import LudusServer, build
-from ludus.server.settings import ServerSettings
+from ludus.server.web.app import LudusApp
+from ludus.server.web.serve import LudusServer, build
+from ludus.server.web.settings import ServerSettings
 
 SCOPES = {
     "token": ("tasks:read", "episodes:run", "rewards:read", "splits:*"),

@@ -20,7 +20,7 @@ from ludus.client.conform import CHECKS, conform
 from ludus.protocol.errors import ConnectionFailed, EnvironmentNotFound, SplitNotFound, Unauthenticated
 from ludus.protocol.lifecycle import EndReason
 from ludus.server import ServerLimits
-from ludus.server.serve import LudusServer
+from ludus.server.web.serve import LudusServer
 
 ROOT = Path(__file__).parents[2]
 LUDUS = Path(sys.executable).with_name("ludus")

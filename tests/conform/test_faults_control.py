@@ -20,9 +20,9 @@ from ludus.protocol.errors import EpisodeEnded, EpisodeNotFound, Unauthenticated
 from ludus.protocol.identifiers import EXTENSION_ID, METHOD_PREFIX
 from ludus.protocol.rewards import Reward, RewardEntry
 from ludus.server import Task
-from ludus.server.app import LudusApp
 from ludus.server.auth import CapabilitySigner
-from ludus.server.principal import Principal
+from ludus.server.auth.principal import Principal
+from ludus.server.web.app import LudusApp
 
 faults = Faults()
 

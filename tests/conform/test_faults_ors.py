@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from worlds import Playground
 
 from ludus.client.conform import Report
-from ludus.server.app import LudusApp
+from ludus.server.web.app import LudusApp
 
 faults = Faults()
 

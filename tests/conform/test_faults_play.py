@@ -14,8 +14,8 @@ from worlds import SECRET_ANSWER
 from ludus.client.conform import Report
 from ludus.protocol.errors import CapabilityRefused
 from ludus.protocol.identifiers import EXTENSION_ID, METHOD_PREFIX, STEP_META_KEY
-from ludus.server.app import LudusApp
 from ludus.server.auth.capabilities import Claims
+from ludus.server.web.app import LudusApp
 
 faults = Faults()
 

@@ -12,7 +12,7 @@ import pytest
 from ludus.protocol import Answer, Call, EpisodeInfo, Reward, StartedEpisode, StepResult, Task
 from ludus.protocol import episodes as e
 from ludus.server import EpisodeHost
-from ludus.server.principal import Principal
+from ludus.server.auth.principal import Principal
 
 Policy = Generator[Call | Answer, StepResult, None]
 

@@ -30,11 +30,11 @@ from mcp.server.context import ServerRequestContext
 
 from ludus.protocol.episodes import StartParams
 from ludus.server import Environment, EpisodeLimits, ImageBlock, Task, ToolError, tool
-from ludus.server.principal import Principal
-from ludus.server.serve import LudusServer, build
-from ludus.server.settings import ServerSettings
-from ludus.server.wires.mcp import McpWire
-from ludus.server.wires.mcp.base import LudusServer as McpServer
+from ludus.server.auth.principal import Principal
+from ludus.server.transports.mcp import McpWire
+from ludus.server.transports.mcp.base import LudusServer as McpServer
+from ludus.server.web.serve import LudusServer, build
+from ludus.server.web.settings import ServerSettings
 
 Context = ServerRequestContext[Any, Any]
 Answer = dict[str, Any]

@@ -273,7 +273,7 @@ def environments() -> Any:
 def start_episode() -> Callable[..., Awaitable[Any]]:
     """`episode = await start_episode(server, "name", split=…)`: a `StartedEpisode` on a `serve`d server."""
     from ludus.protocol.episodes import StartParams
-    from ludus.server.principal import Principal
+    from ludus.server.auth.principal import Principal
 
     async def start(server: Any, environment: str, **params: Any) -> Any:
         params.setdefault("split", "train")

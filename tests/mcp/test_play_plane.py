@@ -18,8 +18,8 @@ from ludus.protocol.errors import EpisodeNotFound
 from ludus.protocol.identifiers import STEP_META_KEY
 from ludus.server import Environment, ServerLimits, Task, tool
 from ludus.server.auth import CapabilitySigner, tokens
+from ludus.server.auth.principal import Principal
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
-from ludus.server.principal import Principal
 
 MODERN, LEGACY = ERAS = ("2026-07-28", "2025-11-25")
 era = pytest.mark.parametrize("era", ERAS)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ludus.server.wires.mcp.streaming import answer_patiently
+from ludus.server.transports.mcp.streaming import answer_patiently
 
 REPLY = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {}}).encode()
 EVENTS = [(b"accept", b"application/json, text/event-stream")]

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from ludus.protocol import ImageBlock, NoiseKind, StepResult, TextBlock, text_of
 from ludus.protocol.errors import AuthoringError
 from ludus.server import Noise
-from ludus.server.noise import NOISE_KINDS
-from ludus.server.noisy import parse_noise
+from ludus.server.authoring.noise import NOISE_KINDS
+from ludus.server.tasks.noisy import parse_noise
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=300)
 

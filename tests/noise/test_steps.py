@@ -14,9 +14,9 @@ from ludus.protocol.errors import AuthoringError
 from ludus.protocol.identifiers import SUBMIT_TOOL
 from ludus.protocol.methods import Scope
 from ludus.server import EpisodeHost, Noise, with_noise
-from ludus.server.host import shown
-from ludus.server.metrics import Metrics
-from ludus.server.principal import Principal
+from ludus.server.auth.principal import Principal
+from ludus.server.runtime.host import shown
+from ludus.server.web.metrics import Metrics
 
 Sit = Callable[..., Awaitable[Any]]
 ALL: tuple[NoiseKind, ...] = ("tool_error", "lost_answer", "delay", "truncation", "flaky_output")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.server.wires.ors import frames
+from ludus.server.transports.ors import frames
 
 SPACES = " \u0085\u00a0\u1680\u2000\u2028\u2029\u202f\u205f\u3000"
 

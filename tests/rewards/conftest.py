@@ -15,7 +15,7 @@ from aiohttp import web
 
 from ludus.protocol import episodes as e
 from ludus.server import Environment, EpisodeHost
-from ludus.server.principal import Principal
+from ludus.server.auth.principal import Principal
 from ludus.server.rewards.judges import Endpoint
 
 OPEN = Principal.open()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ludus.server import Environment
-from ludus.server.loading import load_environment
+from ludus.server.tasks.loading import load_environment
 
 SNIPPETS = Path(__file__).parents[2] / "docs" / "snippets"
 Host = Callable[[type[Environment[Any]]], Awaitable[Any]]

@@ -13,10 +13,10 @@ from ludus.protocol import episodes as e
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.methods import Scope
 from ludus.server import Environment, EpisodeHost, Private, Result, Task, tool
-from ludus.server.host import shown
-from ludus.server.principal import Principal
+from ludus.server.auth.principal import Principal
 from ludus.server.rewards import Attempt, Called, FromTask, Rubric, TakenStep, Verdict, check, metric, reward
 from ludus.server.rewards.attempt import resolve
+from ludus.server.runtime.host import shown
 
 Host = Callable[[type[Environment[Any]]], Awaitable[Any]]
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ludus.server import Environment
-from ludus.server.loading import load_environment
 from ludus.server.rewards import lint_checklist
+from ludus.server.tasks.loading import load_environment
 
 EXAMPLES = Path(__file__).parent / "examples"
 Host = Callable[[type[Environment[Any]]], Awaitable[Any]]

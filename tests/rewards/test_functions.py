@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludus.protocol.errors import AuthoringError
+from ludus.sandbox import Limits, Sandbox, SandboxSettings, find_provider
 from ludus.server.rewards import Attempt, FunctionTest, FunctionTests, ProgramTest, ProgramTests, Rubric
 from ludus.server.rewards.functions import call_function, values_equal
-from ludus.server.sandbox import Limits, Sandbox, SandboxSettings, find_provider
 
 MIB = 1024**2
 TIGHT = Limits(seconds=2, cpu_seconds=2, memory=96 * MIB, processes=24, file_size=8 * MIB, disk=24 * MIB, output=65_536)

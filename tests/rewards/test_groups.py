@@ -16,7 +16,7 @@ from ludus.client.items import text_message
 from ludus.protocol import Candidate, Reward
 from ludus.protocol import episodes as e
 from ludus.server import Environment, Task
-from ludus.server.principal import Principal
+from ludus.server.auth.principal import Principal
 from ludus.server.rewards import (
     Attempt,
     Comparing,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import ludus.server.rewards as rewards
-from ludus.server.clock import CLOCK, Clock
+from ludus.sandbox.errors import SandboxFailed
 from ludus.server.rewards import (
     Attempt,
     Called,
@@ -57,7 +57,7 @@ from ludus.server.rewards import (
     check,
 )
 from ludus.server.rewards.checklist import ItemCheck
-from ludus.server.sandbox.errors import SandboxFailed
+from ludus.server.runtime.clock import CLOCK, Clock
 
 pytestmark = pytest.mark.timeout(600)
 

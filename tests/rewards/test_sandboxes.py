@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from ludus.sandbox import Limits, SandboxSettings
 from ludus.server import Environment, Task, tool
 from ludus.server.rewards import (
     DatabaseState,
@@ -21,7 +22,6 @@ from ludus.server.rewards import (
     ProgramTests,
     Weighted,
 )
-from ludus.server.sandbox import Limits, SandboxSettings
 
 Host = Callable[[type[Environment[Any]]], Awaitable[Any]]
 SECRET = 987654321

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from ludus.sandbox import Limits, SandboxSettings
 from ludus.server import Environment, Task, tool
 from ludus.server.rewards import Attempt, DatabaseState, FileTree, FromEnvironment, Rubric, Weighted
-from ludus.server.sandbox import Limits, SandboxSettings
 
 Host = Callable[[type[Environment[Any]]], Awaitable[Any]]
 

@@ -20,7 +20,7 @@ from ludus.protocol import Answer, Call, TurnMark
 from ludus.protocol import episodes as e
 from ludus.protocol.errors import AuthoringError, InvalidParams, KeyConflict
 from ludus.server import Environment, EpisodeHost, EpisodeLimits, Noise, Result, Task, ToolError, tool, with_noise
-from ludus.server.principal import Principal
+from ludus.server.auth.principal import Principal
 from ludus.server.rewards import TakenStep, TakenTurn, Verdict, check, metric, reward
 from ludus.server.rewards.rescoring import read_stored, rescore
 

@@ -18,7 +18,7 @@ from ludus.protocol import Call
 from ludus.protocol.errors import ConnectionFailed, EveryAttemptFailed, Unauthenticated
 from ludus.protocol.rewards import Component, Reward
 from ludus.server import Environment, Result, Task, tool
-from ludus.server.catalog import Catalog
+from ludus.server.tasks.catalog import Catalog
 
 Remote = Callable[..., Awaitable[RemoteEnvironment]]
 

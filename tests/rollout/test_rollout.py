@@ -18,7 +18,7 @@ from ludus.client.rollout import Harness, Progress, episode_seed, play, rollout,
 from ludus.client.summary import summarize
 from ludus.protocol.errors import ConnectionFailed, InvalidParams, SplitNotFound, Unsupported
 from ludus.server import Answer, Call, Environment, EpisodeLimits, Private, Result, Split, StepResult, Task, tool
-from ludus.server.serve import serving
+from ludus.server.web.serve import serving
 
 Remote = Callable[..., Awaitable[RemoteEnvironment]]
 

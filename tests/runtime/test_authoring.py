@@ -13,8 +13,8 @@ from worlds import Playground, Riddle, riddle
 
 from ludus.protocol import errors as err
 from ludus.server import Environment, Private, Result, Split, StepContext, Task, Toolset, tool
-from ludus.server.catalog import Catalog, publish, snake_case
-from ludus.server.environment import Environment as Base
+from ludus.server.authoring.environment import Environment as Base
+from ludus.server.tasks.catalog import Catalog, publish, snake_case
 
 
 class Colour(StrEnum):

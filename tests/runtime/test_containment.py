@@ -14,7 +14,7 @@ from ludus.protocol import episodes as e
 from ludus.protocol.errors import EnvironmentFailed, TaskNotFound
 from ludus.server import Environment, EpisodeHost, Result, Split, Task, ToolError, tool
 from ludus.server.auth import CapabilitySigner
-from ludus.server.principal import Principal
+from ludus.server.auth.principal import Principal
 from ludus.server.rewards.rubric import Rubric
 
 Start = Callable[..., Awaitable[EpisodeHost]]

@@ -20,8 +20,8 @@ from ludus.protocol import EndReason, EpisodeLimits, EpisodeStatus, TextBlock, t
 from ludus.protocol import episodes as e
 from ludus.protocol import errors as err
 from ludus.server import Environment, EpisodeHost, Result, ServerLimits, Split, tool
-from ludus.server.dispatch import dispatch
-from ludus.server.principal import Principal
+from ludus.server.auth.principal import Principal
+from ludus.server.runtime.dispatch import dispatch
 
 Start = Callable[..., Awaitable[EpisodeHost]]
 OPEN = Principal.open()

@@ -12,7 +12,7 @@ import pytest
 from engine import engine
 from sandboxing import leftovers, opened
 
-from ludus.server.sandbox import SandboxProvider
+from ludus.sandbox import SandboxProvider
 
 
 @pytest.fixture(scope="session")

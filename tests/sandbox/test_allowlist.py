@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from ludus.server.sandbox import SandboxSettings
-from ludus.server.sandbox.allowlist import Allowlist, is_public, parse_destination, proxy_variables
+from ludus.sandbox import SandboxSettings
+from ludus.sandbox.allowlist import Allowlist, is_public, parse_destination, proxy_variables
 
 LIST = Allowlist((
     "pypi.org", "*.Example.org", "plain.test:8080", "192.0.2.7", "10.1.0.0/16:9000", "[2001:db8::7]:443",

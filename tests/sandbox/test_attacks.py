@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 from sandboxing import MIB, TIGHT, settings_of
 
-from ludus.server.sandbox import Limits, RunResult, Sandbox, SandboxFailed, SandboxFileError, SandboxProvider
+from ludus.sandbox import Limits, RunResult, Sandbox, SandboxFailed, SandboxFileError, SandboxProvider
 
 Backend = tuple[str, SandboxProvider]
 

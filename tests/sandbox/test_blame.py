@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from sandboxing import TIGHT, leftovers, opened, settings_of
 
-from ludus.server.sandbox import Limits, RunResult, Sandbox, SandboxFailed, SandboxProvider
-from ludus.server.sandbox import box as boxes
+from ludus.sandbox import Limits, RunResult, Sandbox, SandboxFailed, SandboxProvider
+from ludus.sandbox import box as boxes
 
 Backend = tuple[str, SandboxProvider]
 
@@ -176,7 +176,7 @@ async def test_a_container_outlives_that_what_was_to_end_a_command_is_ended_by_t
 async def test_a_container_in_which_nothing_can_be_ended_is_ended_itself_and_made_again(
     engine_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ludus.server.sandbox import container  # an extra
+    from ludus.sandbox import container  # an extra
 
     monkeypatch.setenv("DOCKER_HOST", engine_address)
     monkeypatch.setattr(container, "_END_SECONDS", 0.2)
@@ -201,8 +201,8 @@ async def test_a_container_in_which_nothing_can_be_ended_is_ended_itself_and_mad
 async def containers() -> list[str]:
     """The containers of this server that are still there."""
     provider: Any = await opened("docker")
-    from ludus.server.sandbox.docker import LABEL
-    from ludus.server.sandbox.owner import OWNER
+    from ludus.sandbox.docker import LABEL
+    from ludus.sandbox.owner import OWNER
 
     found = provider._client.containers.list(all=True, filters={"label": f"{LABEL}={OWNER}"})
     await provider.aclose()
@@ -213,7 +213,7 @@ async def test_what_a_tampered_shell_leaves_running_ends_before_the_next_command
     engine_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A container's shell has the command's own user: here it was made to forget that it ends what is left."""
-    from ludus.server.sandbox import shell_scripts
+    from ludus.sandbox import shell_scripts
 
     monkeypatch.setenv("DOCKER_HOST", engine_address)
     provider = await opened("docker")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ludus.server.sandbox import cgroups
-from ludus.server.sandbox.cgroups import Group, Groups, Meter, Usage
-from ludus.server.sandbox.inside.command import Tree
-from ludus.server.sandbox.owner import owner_of
+from ludus.sandbox import cgroups
+from ludus.sandbox.cgroups import Group, Groups, Meter, Usage
+from ludus.sandbox.inside.command import Tree
+from ludus.sandbox.owner import owner_of
 
 
 @pytest.fixture

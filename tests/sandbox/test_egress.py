@@ -13,9 +13,9 @@ import h11
 import pytest
 from origins import OK, Handle, Origin, echo, endless, origin, silent
 
-from ludus.server.sandbox import NetworkUse, egress
-from ludus.server.sandbox.allowlist import Address, Allowlist
-from ludus.server.sandbox.egress import Resolve, WayOut
+from ludus.sandbox import NetworkUse, egress
+from ludus.sandbox.allowlist import Address, Allowlist
+from ludus.sandbox.egress import Resolve, WayOut
 
 LOOPBACK = ip_address("127.0.0.1")
 

@@ -21,14 +21,14 @@ from sandboxing import TIGHT, leftovers, remains, settings_of
 
 from ludus.protocol import episodes as e
 from ludus.protocol.errors import EpisodeFailed, InfrastructureFailed
+from ludus.sandbox import Sandbox, Sandboxes, SandboxFailed, SandboxSettings, SandboxUnavailable, find_provider
+from ludus.sandbox.bubblewrap import Bubblewrap
+from ludus.sandbox.cgroups import Groups
+from ludus.sandbox.owner import end_left_behind, is_alive, owner_of, remove_left_behind
 from ludus.server import Environment, EpisodeHost, Private, Split, Task, tool
-from ludus.server.loading import load_environment
-from ludus.server.principal import Principal
-from ludus.server.sandbox import Sandbox, Sandboxes, SandboxFailed, SandboxSettings, SandboxUnavailable, find_provider
-from ludus.server.sandbox.bubblewrap import Bubblewrap
-from ludus.server.sandbox.cgroups import Groups
-from ludus.server.sandbox.owner import end_left_behind, is_alive, owner_of, remove_left_behind
-from ludus.server.serve import serving
+from ludus.server.auth.principal import Principal
+from ludus.server.tasks.loading import load_environment
+from ludus.server.web.serve import serving
 
 ROOT = Path(__file__).parents[2]
 Start = Callable[..., Awaitable[EpisodeHost]]
@@ -274,11 +274,11 @@ async def test_an_unknown_provider_is_told_with_the_nearest_name() -> None:
 
 def test_serving_ends_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
-        "from ludus.server import Environment, Task; from ludus.server.sandbox import SandboxSettings\n"
+        "from ludus.server import Environment, Task; from ludus.sandbox import SandboxSettings\n"
         "class E(Environment[Task]):\n  splits = {'train': [Task(id='1')]}\n"
         "  sandbox_settings = SandboxSettings(provider='nowhere')\n"
         "  def prompt(self): return 'x'\n  def grade(self, answer): return 1\n"
-        "from ludus.server.serve import run; from ludus.server.settings import ServerSettings\n"
+        "from ludus.server.web.serve import run; from ludus.server.web.settings import ServerSettings\n"
         "try: run([E], ServerSettings(port=0))\n"
         "except Exception as error: print('REFUSED', type(error).__name__, error)"
     )
@@ -296,8 +296,8 @@ ELSEWHERE = "ludus-1-999999999-1"
 
 SERVER = """
 import asyncio
-from ludus.server.sandbox import Sandbox, Sandboxes, SandboxFailed, SandboxSettings, SandboxUnavailable, find_provider
-from ludus.server.sandbox.owner import OWNER
+from ludus.sandbox import Sandbox, Sandboxes, SandboxFailed, SandboxSettings, SandboxUnavailable, find_provider
+from ludus.sandbox.owner import OWNER
 
 async def main():
     provider = find_provider("unsafe-local")
@@ -390,7 +390,7 @@ async def reopened(name: str) -> None:
 
 
 def test_a_box_whose_server_died_while_starting_it_is_swept() -> None:
-    words = ["ludus.server.sandbox.inside", NO_MORE]
+    words = ["ludus.sandbox.inside", NO_MORE]
     script = "print('up', flush=True); import time; time.sleep(1000)"
     with subprocess.Popen([sys.executable, "-c", script, *words], stdout=subprocess.PIPE) as left:
         assert left.stdout is not None
@@ -417,8 +417,8 @@ def test_groups_of_dead_servers_are_swept() -> None:
 
 OTHERS = """
 import asyncio, sys
-from ludus.server.sandbox import SandboxSettings, find_provider
-from ludus.server.sandbox.owner import OWNER
+from ludus.sandbox import SandboxSettings, find_provider
+from ludus.sandbox.owner import OWNER
 
 async def main():
     provider = find_provider("bubblewrap")

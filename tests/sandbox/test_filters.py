@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from ludus.server.sandbox import Limits, filters
-from ludus.server.sandbox.bubblewrap import _open_files
+from ludus.sandbox import Limits, filters
+from ludus.sandbox.bubblewrap import _open_files
 
 BEHIND = """
 import ctypes, errno, sys
-from ludus.server.sandbox.inside import confine
+from ludus.sandbox.inside import confine
 confine._prctl(38, 1)
 confine._install(bytes.fromhex(sys.argv[1]))
 libc = ctypes.CDLL(None, use_errno=True)

@@ -20,13 +20,13 @@ from origins import origin, silent
 from sandboxing import opened, remains
 
 from ludus.client import connect
-from ludus.server.sandbox.owner import is_alive, owner_of
+from ludus.sandbox.owner import is_alive, owner_of
 
 WORLD = """
 import os
 
 from ludus.server import Environment, Task, tool
-from ludus.server.sandbox import Limits, SandboxSettings
+from ludus.sandbox import Limits, SandboxSettings
 
 
 class Coding(Environment[Task]):

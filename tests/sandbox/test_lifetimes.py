@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from sandboxing import leftovers, opened, settings_of
 
-from ludus.server.sandbox import SandboxFailed
-from ludus.server.sandbox import box as boxes
-from ludus.server.sandbox.pool import PooledProvider
+from ludus.sandbox import SandboxFailed
+from ludus.sandbox import box as boxes
+from ludus.sandbox.pool import PooledProvider
 
 Backend = tuple[str, PooledProvider]
 
@@ -173,8 +173,8 @@ async def test_a_container_whose_making_is_cancelled_is_removed(
     engine_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine goes on making what was asked for, whoever waits."""
-    from ludus.server.sandbox.docker import LABEL
-    from ludus.server.sandbox.owner import OWNER
+    from ludus.sandbox.docker import LABEL
+    from ludus.sandbox.owner import OWNER
 
     monkeypatch.setenv("DOCKER_HOST", engine_address)
     provider: Any = await opened("docker")

@@ -11,7 +11,7 @@ from engine import BARE
 from origins import echo, endless, origin, silent
 from sandboxing import TIGHT, leftovers, opened, settings_of
 
-from ludus.server.sandbox import (
+from ludus.sandbox import (
     Limits,
     RunResult,
     Sandbox,
@@ -21,7 +21,7 @@ from ludus.server.sandbox import (
     SandboxUnsupported,
     egress,
 )
-from ludus.server.sandbox.doors import PORT
+from ludus.sandbox.doors import PORT
 
 Backend = tuple[str, SandboxProvider]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from sandboxing import MIB, TIGHT, settings_of
 
-from ludus.server.sandbox import Limits, Sandbox, SandboxFailed, SandboxFileError, SandboxProvider, SandboxUnsupported
-from ludus.server.sandbox.owner import owner_of, remove_left_behind
+from ludus.sandbox import Limits, Sandbox, SandboxFailed, SandboxFileError, SandboxProvider, SandboxUnsupported
+from ludus.sandbox.owner import owner_of, remove_left_behind
 
 Backend = tuple[str, SandboxProvider]
 

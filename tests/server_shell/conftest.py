@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ludus.server.environment import Environment
-from ludus.server.loading import load_environment
-from ludus.server.serve import LudusServer, serving
-from ludus.server.settings import ServerSettings
+from ludus.server.authoring.environment import Environment
+from ludus.server.tasks.loading import load_environment
+from ludus.server.web.serve import LudusServer, serving
+from ludus.server.web.settings import ServerSettings
 
 YARD = Path(__file__).with_name("yard.py")
 PATIENCE = 10.0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ludus.server import ServerLimits
-from ludus.server.guard import Origins
+from ludus.server.web.guard import Origins
 
 START = Callable[..., Awaitable[Any]]
 CONNECT = Callable[[Any], Awaitable[Any]]

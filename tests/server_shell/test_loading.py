@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound
-from ludus.server.loading import load_environment, load_environments
+from ludus.server.tasks.loading import load_environment, load_environments
 
 
 @pytest.fixture(autouse=True)

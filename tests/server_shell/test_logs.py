@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ludus.server import logs
 from ludus.server.auth import CapabilitySigner
 from ludus.server.auth.tokens import new_token
+from ludus.server.web import logs
 
 TOKEN = new_token("a", ("admin",))[0]
 CAPABILITY = CapabilitySigner.random().sign("e_1", ["a"])[0]

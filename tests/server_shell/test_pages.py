@@ -12,8 +12,8 @@ from starlette.routing import Route
 from ludus.protocol import Scope
 from ludus.protocol.episodes import StartParams, StepParams
 from ludus.server import ServerLimits
+from ludus.server.auth.principal import Principal
 from ludus.server.auth.tokens import TokenFile, new_token
-from ludus.server.principal import Principal
 
 START = Callable[..., Awaitable[Any]]
 

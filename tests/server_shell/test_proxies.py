@@ -12,11 +12,11 @@ import pytest
 from pydantic import ValidationError
 
 from ludus.protocol.episodes import StartParams
+from ludus.server.auth.principal import Principal
 from ludus.server.auth.tokens import TokenFile, new_token
-from ludus.server.principal import Principal
-from ludus.server.proxies import ProxyRules, forwarded, parse_network, parse_public_url
-from ludus.server.serve import ServeError, build
-from ludus.server.settings import ServerSettings
+from ludus.server.web.proxies import ProxyRules, forwarded, parse_network, parse_public_url
+from ludus.server.web.serve import ServeError, build
+from ludus.server.web.settings import ServerSettings
 
 Start = Callable[..., Awaitable[Any]]
 TOKEN, RECORD = new_token("trainer", ("tasks:read", "episodes:run", "rewards:read"))

@@ -20,8 +20,8 @@ from aiohttp import web
 
 from ludus.client.cli import main
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
-from ludus.server.serve import ServeError, build
-from ludus.server.settings import ServerSettings
+from ludus.server.web.serve import ServeError, build
+from ludus.server.web.settings import ServerSettings
 
 SECRET = "hunter2-but-longer"
 PATIENCE = 20.0

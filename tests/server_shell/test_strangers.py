@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from ludus.protocol.episodes import StartParams
+from ludus.server.auth.principal import Principal
 from ludus.server.auth.tokens import TokenFile, new_token
-from ludus.server.principal import Principal
 
 Start = Callable[..., Awaitable[Any]]
 SCOPES = ("tasks:read", "episodes:run", "rewards:read")

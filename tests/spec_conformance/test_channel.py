@@ -16,8 +16,8 @@ from conformance_peer import SUBPROTOCOL, ChannelPeer, until
 from ludus.client.wires.channel import ChannelWire
 from ludus.protocol import episodes, methods
 from ludus.server import ServerLimits
-from ludus.server.serve import LudusServer
-from ludus.server.wires import channel as server_channel
+from ludus.server.transports import channel as server_channel
+from ludus.server.web.serve import LudusServer
 
 Connect = Callable[..., Any]
 Serve = Callable[..., Awaitable[LudusServer]]

@@ -19,8 +19,8 @@ from conformance_peer import OPENRPC, ChannelPeer, McpPeer, OrsPeer, Peer, RpcEr
 from ludus.protocol import episodes, errors, methods
 from ludus.server import ServerLimits
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
-from ludus.server.serve import LudusServer, ServeError, build
-from ludus.server.settings import ServerSettings
+from ludus.server.web.serve import LudusServer, ServeError, build
+from ludus.server.web.settings import ServerSettings
 
 Connect = Callable[..., Any]
 Serve = Callable[..., Awaitable[LudusServer]]
@@ -193,7 +193,7 @@ def test_without_tokens_a_server_listens_to_this_machine_only(address: str, tmp_
 async def test_a_channel_ends_when_its_token_is_revoked(
     serve: Serve, connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ludus.server.wires.channel.RECHECK_SECONDS", 0.0)
+    monkeypatch.setattr("ludus.server.transports.channel.RECHECK_SECONDS", 0.0)
     file = tmp_path / "tokens.json"
     token, record = new_token("trainer", EVERYTHING)
     write_token_file(file, TokenFile(tokens=(record,)))

@@ -11,8 +11,8 @@ import pytest
 from conformance_peer import Peer, RpcError, until
 
 from ludus.server import ServerLimits
-from ludus.server.journal import Asked
-from ludus.server.serve import LudusServer
+from ludus.server.runtime.journal import Asked
+from ludus.server.web.serve import LudusServer
 
 Connect = Callable[..., Peer]
 START: dict[str, Any] = {"environment": "workshop", "split": "train", "index": 0}

@@ -13,8 +13,8 @@ import pytest
 from conformance_peer import Peer, RpcError, until, validate
 
 from ludus.server import EpisodeHost, ServerLimits
-from ludus.server.principal import Principal
-from ludus.server.serve import LudusServer
+from ludus.server.auth.principal import Principal
+from ludus.server.web.serve import LudusServer
 
 Connect = Callable[..., Peer]
 Serve = Callable[..., Awaitable[LudusServer]]

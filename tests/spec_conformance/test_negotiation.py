@@ -19,7 +19,7 @@ from ludus.client.wires.channel import ChannelWire
 from ludus.client.wires.mcp import McpWire
 from ludus.protocol import episodes, errors, methods
 from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL, EXTENSION_VERSION
-from ludus.server.serve import LudusServer
+from ludus.server.web.serve import LudusServer
 
 Connect = Callable[..., Any]
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
@@ -182,7 +182,7 @@ async def test_a_process_serves_over_stdio() -> None:
     code = (
         "import asyncio, conformance_world as world\n"
         "from ludus.server import EpisodeHost\n"
-        "from ludus.server.wires.mcp import serve_stdio\n"
+        "from ludus.server.transports.mcp import serve_stdio\n"
         "async def main():\n"
         "    async with EpisodeHost(world.WORLD) as host:\n"
         "        await serve_stdio(host)\n"

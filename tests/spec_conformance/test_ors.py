@@ -11,7 +11,7 @@ import conformance_world as world
 import pytest
 from conformance_peer import ChannelPeer, OrsPeer, Peer, until, validate
 
-from ludus.server.serve import LudusServer
+from ludus.server.web.serve import LudusServer
 
 Connect = Callable[..., Any]
 

@@ -17,8 +17,8 @@ from ludus.client.wires.channel import ChannelWire
 from ludus.client.wires.mcp import McpWire
 from ludus.protocol import episodes, errors, methods
 from ludus.server import ServerLimits
-from ludus.server.journal import Asked
-from ludus.server.serve import LudusServer
+from ludus.server.runtime.journal import Asked
+from ludus.server.web.serve import LudusServer
 
 Serve = Callable[..., Awaitable[LudusServer]]
 Kind = Literal["channel", "mcp"]

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ludus.server import ServerLimits
-from ludus.server.serve import LudusServer
+from ludus.server.web.serve import LudusServer
 
 Connect = Callable[..., Any]
 Serve = Callable[..., Awaitable[LudusServer]]
@@ -136,8 +136,8 @@ def test_nothing_on_the_play_plane_tells_of_rewards_tasks_or_other_episodes(
 async def _play_and_listen(actions: list[str], revision: str, split: str) -> None:
     from conformance_peer import ChannelPeer
 
-    from ludus.server.serve import serving
-    from ludus.server.settings import ServerSettings
+    from ludus.server.web.serve import serving
+    from ludus.server.web.settings import ServerSettings
 
     async with serving(world.WORLD, ServerSettings(port=0, limits=ServerLimits(grace_seconds=0.1)), {}) as server:
         trainer = ChannelPeer(server.url)

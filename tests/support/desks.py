@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ludus.protocol import episodes as e
 from ludus.server import Environment, EpisodeHost, Private, Result, Task, ToolError, tool
-from ludus.server.principal import Principal
+from ludus.server.auth.principal import Principal
 from ludus.server.rewards import Check, Efficiency, NoErrors, TakenStep, check, reward
 
 OPEN = Principal.open()

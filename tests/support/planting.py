@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from worlds import Playground
 
 from ludus.server import Environment
-from ludus.server.app import LudusApp
+from ludus.server.web.app import LudusApp
 
 Plant = Callable[[LudusApp], ASGIApp | None]
 Change = Callable[[Any], Any]

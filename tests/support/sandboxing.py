@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from engine import IMAGE
 
-from ludus.server.sandbox import Limits, SandboxProvider, SandboxSettings, SandboxUnavailable, find_provider
-from ludus.server.sandbox.bubblewrap import Bubblewrap
-from ludus.server.sandbox.cgroups import Groups
-from ludus.server.sandbox.local import UnsafeLocal
-from ludus.server.sandbox.owner import OWNER
+from ludus.sandbox import Limits, SandboxProvider, SandboxSettings, SandboxUnavailable, find_provider
+from ludus.sandbox.bubblewrap import Bubblewrap
+from ludus.sandbox.cgroups import Groups
+from ludus.sandbox.local import UnsafeLocal
+from ludus.sandbox.owner import OWNER
 
 MIB = 1024 * 1024
 
@@ -34,7 +34,7 @@ async def opened(kind: str) -> SandboxProvider:
     elif kind == "docker":
         provider = find_provider("docker")
     elif kind == "docker-python":
-        from ludus.server.sandbox.docker import Docker  # an extra
+        from ludus.sandbox.docker import Docker  # an extra
 
         provider = Docker(steps_in=False)
     elif kind == "bubblewrap":

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from ludus.server import Environment
-from ludus.server.limits import ServerLimits
-from ludus.server.serve import LudusServer, serving
-from ludus.server.settings import ServerSettings
+from ludus.server.runtime.limits import ServerLimits
+from ludus.server.web.serve import LudusServer, serving
+from ludus.server.web.settings import ServerSettings
 
 
 @contextmanager

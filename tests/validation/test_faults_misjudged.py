@@ -12,7 +12,7 @@ from misjudged import FAULTS as PLANTED
 from misjudged import SOUND
 
 from ludus.client.validation import Report, Settings, Verdict, validate
-from ludus.server.catalog import snake_case
+from ludus.server.tasks.catalog import snake_case
 
 SOURCE = f"{FAULTS}/misjudged.py"
 

@@ -10,7 +10,7 @@ from overlooked import FAULTS as PLANTED
 from overlooked import SOUND
 
 from ludus.client.validation import Evidence, Report, Verdict, validate
-from ludus.server.catalog import snake_case
+from ludus.server.tasks.catalog import snake_case
 
 SOURCE = f"{FAULTS}/overlooked.py"
 

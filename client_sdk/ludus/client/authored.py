@@ -29,7 +29,7 @@ class AuthoredEnvironments:
         self._catalogs: dict[str, Any] = {}
 
     def published(self, environment: str) -> Any:
-        """The environment of a name, as `ludus.server.catalog.Published`.
+        """The environment of a name, as `ludus.server.tasks.catalog.Published`.
 
         Raises:
             EnvironmentNotFound: no class for it is installed here.
@@ -38,7 +38,7 @@ class AuthoredEnvironments:
         key = "" if self.sources else environment
         if key not in self._catalogs:
             # Not a static import: the client may not depend on the server, which an environment's package brings.
-            catalog = importlib.import_module("ludus.server.catalog").Catalog
+            catalog = importlib.import_module("ludus.server.tasks.catalog").Catalog
             self._catalogs[key] = catalog(_load(self.sources) if self.sources else [installed_class(environment)])
         return self._catalogs[key].find(environment)
 
@@ -59,7 +59,7 @@ class AuthoredEnvironments:
 
 
 def _load(sources: Sequence[str]) -> Any:
-    return importlib.import_module("ludus.server.loading").load_environments(sources)
+    return importlib.import_module("ludus.server.tasks.loading").load_environments(sources)
 
 
 def installed_class(name: str) -> Any:

@@ -20,14 +20,14 @@ from ludus.protocol.distribution import missing_extra
 from ludus.protocol.errors import InfrastructureFailed
 
 try:
-    from ludus.server.environment import Environment, Toolset
-    from ludus.server.host import EpisodeHost
-    from ludus.server.limits import ServerLimits
-    from ludus.server.noise import Noise
-    from ludus.server.noisy import with_noise
-    from ludus.server.results import Result, ToolError
-    from ludus.server.splits import Split
-    from ludus.server.tools import StepContext, tool
+    from ludus.server.authoring.environment import Environment, Toolset
+    from ludus.server.authoring.noise import Noise
+    from ludus.server.authoring.results import Result, ToolError
+    from ludus.server.authoring.splits import Split
+    from ludus.server.authoring.tools import StepContext, tool
+    from ludus.server.runtime.host import EpisodeHost
+    from ludus.server.runtime.limits import ServerLimits
+    from ludus.server.tasks.noisy import with_noise
 except ModuleNotFoundError as error:
     raise missing_extra(error, "server") from None
 

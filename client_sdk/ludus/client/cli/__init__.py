@@ -4,7 +4,7 @@ Commands are found through the entry-point group `ludus.commands`; ours enter th
 An entry point's value is a function `register(app: typer.Typer) -> None` that adds one or more commands to `app`:
 
     [project.entry-points."ludus.commands"]
-    server = "ludus.server.commands:register"        # the entry point's own name means nothing
+    server = "ludus.server.web.commands:register"        # the entry point's own name means nothing
 
     # ludus/server/commands.py
     COMMANDS: Final = {"serve": "Serve environments.", "token": "Make and list tokens."}

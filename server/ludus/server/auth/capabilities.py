@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ludus.protocol.errors import CapabilityRefused
-from ludus.server.principal import CREDENTIAL_BYTES, Principal
+from ludus.server.auth.principal import CREDENTIAL_BYTES, Principal
 
 PREFIX: Final = "play_"
 """How every capability begins."""

@@ -23,7 +23,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from ludus.protocol.errors import Unauthenticated
 from ludus.protocol.methods import SPLIT_SCOPE_PREFIX, Scope
-from ludus.server.principal import CREDENTIAL_BYTES, Principal
+from ludus.server.auth.principal import CREDENTIAL_BYTES, Principal
 
 TOKEN_PREFIX: Final = "ludus_"
 """How every token begins."""

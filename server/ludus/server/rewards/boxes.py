@@ -11,8 +11,8 @@ from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from ludus.sandbox.errors import SandboxFileError
 from ludus.server.rewards.attempt import Attempt
-from ludus.server.sandbox.errors import SandboxFileError
 
 DEPTH: Final = 100
 """Directories that are nested more deeply are not read."""

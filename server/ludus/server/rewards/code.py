@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from ludus.protocol.errors import AuthoringError
+from ludus.sandbox.errors import SandboxFileError
 from ludus.server.rewards.attempt import Attempt, Of, resolve
 from ludus.server.rewards.boxes import Box, Ran, verifier_of
 from ludus.server.rewards.functions import CALLS_SECONDS, CallResult, call_function, last_line
@@ -16,7 +17,6 @@ from ludus.server.rewards.nodes import Check
 from ludus.server.rewards.structure import cut, fenced
 from ludus.server.rewards.text import short
 from ludus.server.rewards.verdict import Verdict
-from ludus.server.sandbox.errors import SandboxFileError
 
 CODE_CHARS: Final = 500_000
 """Longer programs are not run: they earn 0."""

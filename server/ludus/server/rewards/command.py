@@ -47,9 +47,9 @@ def rescore_command(
 
     Exits with 1 when a trajectory could not be scored again or its replay came out differently.
     """
-    from ludus.server.loading import load_environments
-    from ludus.server.noisy import all_with_noise
     from ludus.server.rewards.rescoring import classes_for, read_stored, rescore
+    from ludus.server.tasks.loading import load_environments
+    from ludus.server.tasks.noisy import all_with_noise
 
     if out is not None and out.exists():
         raise typer.BadParameter(f"{out} exists; name another file", param_hint="--out")

@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ludus.protocol.errors import AuthoringError
-from ludus.server.clock import CLOCK
 from ludus.server.rewards.attempt import Attempt, Of, answer_of, resolve
 from ludus.server.rewards.nodes import Check
 from ludus.server.rewards.text import short
 from ludus.server.rewards.verdict import Verdict
+from ludus.server.runtime.clock import CLOCK
 
 ANSWER_CHARS: Final = 10_000
 """Longer answers are not read: they earn 0."""

@@ -24,14 +24,14 @@ from ludus.protocol.content import text_of
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, LudusError, ParseError
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import Reward
-from ludus.server.catalog import Catalog
-from ludus.server.environment import Environment
-from ludus.server.host import EpisodeHost
-from ludus.server.loading import load_environment
-from ludus.server.principal import Principal
+from ludus.server.auth.principal import Principal
+from ludus.server.authoring.environment import Environment
 from ludus.server.rewards.attempt import Attempt, TakenStep
 from ludus.server.rewards.rubric import Rubric
-from ludus.server.scoring import POLICY
+from ludus.server.runtime.host import EpisodeHost
+from ludus.server.runtime.scoring import POLICY
+from ludus.server.tasks.catalog import Catalog
+from ludus.server.tasks.loading import load_environment
 
 log = logging.getLogger("ludus.server.rewards")
 

@@ -1,0 +1,40 @@
+"""Boxes in which untrusted code runs: what is asked of them is in `model`, how environments get one in `leases`."""
+
+from __future__ import annotations
+
+from ludus.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnavailable, SandboxUnsupported
+from ludus.sandbox.leases import EpisodeSandboxes, Sandboxes, VerifierPlace
+from ludus.sandbox.model import (
+    LIMIT_NAMES,
+    FileInfo,
+    LimitName,
+    Limits,
+    NetworkUse,
+    RunResult,
+    Sandbox,
+    SandboxProvider,
+    SandboxSettings,
+    Snapshot,
+)
+from ludus.sandbox.registry import find_provider
+
+__all__ = [
+    "LIMIT_NAMES",
+    "EpisodeSandboxes",
+    "FileInfo",
+    "LimitName",
+    "Limits",
+    "NetworkUse",
+    "RunResult",
+    "Sandbox",
+    "SandboxFailed",
+    "SandboxFileError",
+    "SandboxProvider",
+    "SandboxSettings",
+    "SandboxUnavailable",
+    "SandboxUnsupported",
+    "Sandboxes",
+    "Snapshot",
+    "VerifierPlace",
+    "find_provider",
+]

@@ -1,0 +1,239 @@
+"""What the boxes of every backend have in common: they take turns, survive a cancelled caller, fork, and end once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from ludus.sandbox.allowlist import Allowlist, proxy_variables
+from ludus.sandbox.doors import ADDRESS
+from ludus.sandbox.errors import SandboxFailed
+from ludus.sandbox.model import FileInfo, Limits, NetworkUse, RunResult, SandboxSettings, Snapshot
+
+if TYPE_CHECKING:
+    from ludus.sandbox.egress import WayOut
+
+log = logging.getLogger("ludus.sandbox")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What `Sandbox.run` was asked for, with the box's own environment and limits worked in."""
+
+    argv: list[str]
+    stdin: bytes
+    env: dict[str, str]
+    cwd: str
+    limits: Limits
+
+
+class Box(ABC):
+    """See `Sandbox`. A backend adds how one command runs, how files are handled, and what closing means."""
+
+    def __init__(
+        self, settings: SandboxSettings, env: Mapping[str, str],
+        another: Callable[[SandboxSettings], Awaitable[Box]], on_close: Callable[[Box], None],
+    ) -> None:  # fmt: skip
+        self.settings = settings
+        self.limits = settings.limits
+        allowed = Allowlist(settings.network)
+        self._env = {**env, **(proxy_variables(ADDRESS, allowed) if settings.network else {}), **dict(settings.env)}
+        self._another = another
+        self._on_close = on_close
+        self._turn = asyncio.Lock()
+        self._closing: asyncio.Task[None] | None = None
+        self._lost = False
+        """Whether a command took everything in the box down with it, so that it is to be rebuilt."""
+        self._rebuilding: asyncio.Task[None] | None = None
+        self._way_out: WayOut | None = None
+
+    @property
+    @abstractmethod
+    def alive(self) -> bool:
+        """Whether it can be used."""
+
+    @abstractmethod
+    async def _run(self, command: Command) -> RunResult:
+        """Run one command; it is this box's turn."""
+
+    @abstractmethod
+    async def _rebuild(self) -> None:
+        """Start everything in the box again, with the files that were saved.
+
+        Raises:
+            SandboxFailed: that cannot be done.
+        """
+
+    @abstractmethod
+    def _stop(self) -> None:
+        """End the command that runs, soon: nobody waits for it any more. Files may be finished."""
+
+    @abstractmethod
+    def _kill(self) -> None:
+        """Have everything in the box end, as far as that takes no waiting: an event loop that ends may not wait."""
+
+    @abstractmethod
+    async def _close(self) -> None:
+        """End everything in the box and remove it; called once, or again where that was cancelled."""
+
+    async def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", env: Mapping[str, str] | None = None, cwd: str = ".",
+        limits: Limits | None = None,
+    ) -> RunResult:  # fmt: skip
+        """See `Sandbox.run`."""
+        if isinstance(argv, str) or not argv:
+            raise ValueError("argv is the program and its arguments, as a list that is not empty")
+        allowed = self.limits if limits is None else limits.within(self.limits)
+        variables = {str(name): str(value) for name, value in {**self._env, **(env or {})}.items()}
+        command = Command(list(map(str, argv)), stdin, variables, str(cwd), allowed)
+        return await self._in_turn(lambda: self._run_watched(command))
+
+    async def _make_usable(self) -> None:
+        """Rebuild the box if its last command took it down; it is this box's turn.
+
+        Raises:
+            SandboxFailed: it cannot be rebuilt, or was closed.
+        """
+        if not self._lost or self._closing is not None:
+            return
+        self._rebuilding = asyncio.get_running_loop().create_task(self._rebuild())
+        try:
+            await self._rebuilding
+        except asyncio.CancelledError:
+            if self._closing is None:
+                raise
+            raise SandboxFailed("the sandbox is gone: it was closed") from None
+        except BaseException:
+            await self.aclose()
+            raise
+        self._lost = False
+
+    async def _move_way_out(self, listener: socket.socket) -> None:
+        """Let the programs of a rebuilt box through as those of the old one, with what is left of its traffic."""
+        assert self._way_out is not None
+        await self._way_out.move(listener)
+
+    def _open_way_out(self, listener: socket.socket) -> None:
+        """Let the box's programs through to the hosts of its allowlist, from a socket in its own network."""
+        from ludus.sandbox.egress import WayOut  # few environments want one
+
+        self._way_out = WayOut(listener, Allowlist(self.settings.network), self.limits.traffic)
+
+    async def _run_watched(self, command: Command) -> RunResult:
+        """Run one command, with its way out open meanwhile."""
+        await self._make_usable()
+        way_out = self._way_out
+        if way_out is None or self._closing is not None:
+            return await self._run(command)
+        had_room = not way_out.spent
+        way_out.begin()
+        used: tuple[NetworkUse, ...] = ()
+        try:
+            result = await self._run(command)
+        finally:
+            used = await way_out.finish()
+        for use in used:
+            if use.refused is not None:
+                log.info("%s", use)
+        failed = result.limit is None and result.exit_code != 0
+        met = failed and had_room and way_out.spent
+        return replace(result, network=used, limit="traffic" if met else result.limit)
+
+    async def _in_turn(self, operation: Callable[[], Awaitable[T]]) -> T:
+        """Carry an operation out when it is its turn.
+
+        A caller that is cancelled takes its operation with it: one that waits never begins, a command that runs is
+        ended, and the box stays usable for who comes next.
+        """
+        begun = False
+
+        async def taken() -> T:
+            nonlocal begun
+            async with self._turn:
+                begun = True
+                return await operation()
+
+        task = asyncio.get_running_loop().create_task(taken())
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not begun:
+                task.cancel()
+            elif not task.done():
+                self._stop()
+            task.add_done_callback(_forget)
+            raise
+
+    @abstractmethod
+    async def read(self, path: str, *, limit: int = 16 * 1024 * 1024) -> bytes:
+        """See `Sandbox.read`."""
+
+    @abstractmethod
+    async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
+        """See `Sandbox.write`."""
+
+    @abstractmethod
+    async def list(self, path: str = ".") -> tuple[FileInfo, ...]:
+        """See `Sandbox.list`."""
+
+    @abstractmethod
+    async def snapshot(self) -> Snapshot:
+        """See `Sandbox.snapshot`."""
+
+    @abstractmethod
+    async def restore(self, snapshot: Snapshot) -> None:
+        """See `Sandbox.restore`."""
+
+    async def fork(self) -> Box:
+        """See `Sandbox.fork`."""
+        snapshot = await self.snapshot()
+        other = await self._another(self.settings)
+        try:
+            await other.restore(snapshot)
+        except BaseException:
+            await other.aclose()
+            raise
+        return other
+
+    async def aclose(self) -> None:
+        """See `Sandbox.aclose`."""
+        if self._closing is None or self._closing.cancelled():
+            self._kill()
+            self._closing = asyncio.get_running_loop().create_task(self._close_once())
+        await asyncio.shield(self._closing)
+
+    async def _close_once(self) -> None:
+        try:
+            if self._rebuilding is not None:
+                self._rebuilding.cancel()
+                await asyncio.gather(self._rebuilding, return_exceptions=True)
+            if self._way_out is not None:
+                await self._way_out.aclose()
+            await self._close()
+        except asyncio.CancelledError:
+            raise  # it stays known to its provider, which can close it again
+        except BaseException:
+            self._on_close(self)
+            raise
+        self._on_close(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()

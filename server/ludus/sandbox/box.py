@@ -1,0 +1,530 @@
+"""A box with our own program inside, seen from the server; see `inside`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import marshal
+import os
+import signal
+import socket
+import struct
+import subprocess
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from ludus.sandbox import doors, rescue
+from ludus.sandbox.base import Box, Command
+from ludus.sandbox.cgroups import Group
+from ludus.sandbox.errors import SandboxFailed, SandboxFileError
+from ludus.sandbox.model import FileInfo, LimitName, RunResult, SandboxSettings, Snapshot
+from ludus.sandbox.owner import OWNER
+
+_INSIDE: Final = Path(__file__).with_name("inside")
+_HEAD: Final = struct.Struct("!II")
+_START_SECONDS: Final = 30.0
+_OVERTIME_SECONDS: Final = 2.0
+"""How much later than the program inside the server's own clock ends a command, and the box with it."""
+_CLEAN_UP_SECONDS: Final = 10.0
+"""How long the program inside may take to end a command's processes where no namespace holds them together."""
+_END_SECONDS: Final = 60.0
+"""How long the kernel may take to end what was killed."""
+_FILE_SECONDS: Final = 60.0
+
+_PACKAGE: Final = "ludus.sandbox.inside"
+_MODULES: Final = ("messages", "confine", "command", "files", "runner")
+"""Each after those that it imports."""
+
+_BOOT: Final = f"""
+import marshal, os, sys
+def take(size):
+    data = b""
+    while len(data) < size:
+        part = os.read(control, size - len(data))
+        if not part: os._exit(0)
+        data += part
+    return data
+control = int(sys.argv[1])
+sys.modules["{_PACKAGE}"] = type(sys)("{_PACKAGE}")
+for name, code in marshal.loads(take(int.from_bytes(take(4), "big"))):
+    module = sys.modules[name] = type(sys)(name)
+    exec(code, module.__dict__)
+sys.modules["{_PACKAGE}.runner"].main(control)
+"""
+"""What starts in a box: it is sent its program, compiled, so that no box has to find and compile it."""
+
+
+@cache
+def _program() -> bytes:
+    """The modules inside, compiled without their docstrings."""
+    parts = [
+        (f"{_PACKAGE}.{name}", compile((_INSIDE / f"{name}.py").read_bytes(), f"<{name}>", "exec", optimize=2))
+        for name in _MODULES
+    ]
+    data = marshal.dumps(parts)
+    return len(data).to_bytes(4, "big") + data
+
+
+def inside_argv(python: str, descriptor: int) -> list[str]:
+    """The command line of the program inside: alone, without site-packages or packages of ours."""
+    return [python, "-I", "-S", "-B", "-c", _BOOT, str(descriptor), OWNER]
+
+
+@dataclass(slots=True)
+class Launch:
+    """How to start a box."""
+
+    argv: list[str]
+    config: dict[str, Any]
+    """Told to the program inside."""
+    descriptors: tuple[int, ...]
+    """Descriptors to hand down; closed here afterwards."""
+    info: int = -1
+    """Where the id of the box's first process can be read; -1 where that is the started process itself."""
+    group: Group | None = None
+    door: socket.socket | None = None
+    """Where the program inside sends the listening socket of the box's way out."""
+
+
+class BoxProcess:
+    """The processes of one box, and the socket to the program inside."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pid = -1
+        """The box's first process, where it has a namespace of its own."""
+        self._outer = -1
+        """A descriptor of the process that was started."""
+        self._first = -1
+        """A descriptor of the box's first process: with it ends everything in the box."""
+        self._control: socket.socket | None = None
+        self._home = -1
+        """A descriptor of the work directory, through which its files can be saved when its processes are gone."""
+        self._forced = False
+        self._said = -1
+        """Where what the started process writes about its failure can be read."""
+        self._until_started = ExitStack()
+        if launch.info >= 0:
+            self._until_started.callback(os.close, launch.info)
+        if launch.door is not None:
+            self._until_started.enter_context(launch.door)
+        self._listener: socket.socket | None = None
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    async def start(self, control: socket.socket, theirs: socket.socket) -> None:
+        """Start it, and wait until it is closed in. Whoever is cancelled meanwhile leaves nothing behind.
+
+        It is started by this very thread: a box ends with the thread that started it, which must be the event loop's.
+
+        Raises:
+            SandboxFailed: it could not be started; the message has its own words.
+        """
+        launch = self._launch
+        self._control = control
+        try:
+            try:
+                process = self._process = self._spawn(theirs.fileno())
+            finally:
+                theirs.close()
+                for descriptor in launch.descriptors:
+                    os.close(descriptor)
+            self._outer = os.pidfd_open(process.pid)
+            self._reader, self._writer = await asyncio.open_unix_connection(sock=control)
+            async with asyncio.timeout(_START_SECONDS):
+                await self._enter_group(process.pid)
+                self._writer.write(_program())
+                reply, _ = await self.exchange(launch.config, b"")
+            if "error" in reply:
+                raise SandboxFailed(f"a sandbox could not be closed in: {reply['error']}")
+            if launch.door is not None:
+                self._listener = doors.receive(launch.door)
+            if self._pid > 0:
+                self._home = rescue.open_home(self._pid, launch.config["home"])
+            self._until_started.close()
+        except BaseException as error:
+            said = self._give_up(control)
+            try:
+                await self.end()
+            finally:
+                self.release()
+            if isinstance(error, OSError | EOFError | ValueError):
+                why = said or error or type(error).__name__
+                raise SandboxFailed(f"a sandbox could not be started: {why}") from None
+            raise
+
+    def listener(self) -> socket.socket | None:
+        """The listening socket of the box's way out, which is the caller's from here on; None without one."""
+        listener, self._listener = self._listener, None
+        return listener
+
+    async def _enter_group(self, pid: int) -> None:
+        launch = self._launch
+        if launch.info >= 0:
+            self._pid = pid = await _child_pid(launch.info)
+        self._first = os.pidfd_open(pid)
+        if launch.group is not None:
+            launch.group.add(pid)
+
+    def _spawn(self, control: int) -> subprocess.Popen[bytes]:
+        launch = self._launch
+        if launch.group is not None:
+            launch.group.make(launch.config["disk"]["bytes"] + launch.config["memory"], launch.config["tasks"])
+            launch.config["meter"] = launch.group.meter()
+            launch.descriptors = (*launch.descriptors, launch.config["meter"])
+        with ExitStack() as theirs:
+            nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            theirs.callback(os.close, nowhere)
+            self._said, said = os.pipe()
+            self._until_started.callback(os.close, self._said)
+            theirs.callback(os.close, said)
+            return subprocess.Popen(
+                launch.argv, stdin=nowhere, stdout=nowhere, stderr=said,
+                pass_fds=(control, *launch.descriptors), env={}, cwd="/", start_new_session=True,
+            )  # fmt: skip
+
+    def _give_up(self, control: socket.socket) -> str:
+        """Kill what was started; what it wrote about its failure."""
+        if self._writer is None:
+            control.close()
+        if self._process is None:
+            return ""
+        if self._first < 0:
+            self._first = _child_of(self._process)
+        self._process.kill()
+        os.set_blocking(self._said, False)
+        try:
+            return os.read(self._said, 2000).decode("utf-8", "replace").strip()
+        except BlockingIOError:
+            return ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs and was not told to end."""
+        return self._ending is None and self._process is not None and self._process.poll() is None
+
+    @property
+    def isolated(self) -> bool:
+        """Whether no command can do anything to the program inside."""
+        return bool(self._launch.config["alone"])
+
+    async def exchange(
+        self, asked: dict[str, Any], blob: bytes, on_begin: Callable[[], None] | None = None
+    ) -> tuple[dict[str, Any], bytes]:
+        """Ask and wait for the reply.
+
+        Args:
+            asked: the request.
+            blob: the bytes that belong to it.
+            on_begin: called when the command that was asked for has begun.
+
+        Raises:
+            EOFError: the box ended.
+        """
+        if self._reader is None or self._writer is None or self._ending is not None:
+            raise EOFError("it has been closed")
+        self._post(asked, blob)
+        pieces = []
+        try:
+            while True:
+                json_size, blob_size = _HEAD.unpack(await self._reader.readexactly(_HEAD.size))
+                reply = json.loads(await self._reader.readexactly(json_size))
+                pieces.append(await self._reader.readexactly(blob_size))
+                if "more" not in reply:
+                    return reply, b"".join(pieces)
+                if on_begin is not None and "began" in reply:
+                    on_begin()
+        except (asyncio.IncompleteReadError, ConnectionError, ValueError):
+            raise EOFError("it ended unexpectedly") from None
+
+    def cancel(self) -> None:
+        """End the command that runs; its reply comes as soon as it has ended."""
+        if self._ending is None:
+            self._post({"op": "cancel"}, b"")
+
+    def _post(self, asked: dict[str, Any], blob: bytes) -> None:
+        assert self._writer is not None
+        header = marshal.dumps(asked)
+        self._writer.write(_HEAD.pack(len(header), len(blob)) + header)
+        if blob:
+            self._writer.write(blob)
+
+    def broken(self) -> tuple[int, int]:
+        """How often the box's control group met its limits on memory and on processes; zeros without one."""
+        group = self._launch.group
+        return (0, 0) if group is None else group.broken()
+
+    async def end(self, *, force: bool = False) -> None:
+        """End every process of the box, and come back when none is left; repeats wait for the first.
+
+        They are killed at once: a caller that is cancelled, or an event loop that ends, leaves none behind.
+
+        Args:
+            force: do not trust the program inside to end the others, where no namespace holds them together.
+        """
+        if self._ending is None or self._ending.cancelled():
+            self._forced = force
+            self.kill()
+            self._ending = asyncio.get_running_loop().create_task(self._end())
+        await asyncio.shield(self._ending)
+
+    def kill(self) -> None:
+        """Have all processes end that this server can reach by now; `end` waits for them."""
+        if self._process is None:
+            return
+        if self._first >= 0 and self.isolated:
+            _signal(self._first, signal.SIGKILL)
+        elif self._first >= 0 and self._control is not None:
+            with suppress(OSError):  # the program inside ends the others, then itself, when its socket is closed
+                self._control.shutdown(socket.SHUT_RDWR)
+        else:
+            self._process.kill()
+
+    async def save_files(self, disk: int) -> Snapshot | None:
+        """Copy the files of a box whose processes were ended; None where they cannot be copied, or need not be."""
+        folder, self._home = self._home, -1
+        return None if folder < 0 else await asyncio.to_thread(rescue.save_files, folder, disk)
+
+    def release(self) -> None:
+        """Let go of the files."""
+        folder, self._home = self._home, -1
+        if folder >= 0:
+            os.close(folder)
+
+    async def _end(self) -> None:
+        try:
+            if self._writer is not None:
+                self._writer.transport.abort()
+            if self._process is not None:
+                await self._end_processes(self._process)
+        finally:
+            self._until_started.close()
+            outer, first, self._outer, self._first = self._outer, self._first, -1, -1
+            for descriptor in (outer, first):
+                if descriptor >= 0:
+                    os.close(descriptor)
+            if self._listener is not None:
+                self._listener.close()
+            if self._launch.group is not None:
+                await self._launch.group.remove()
+
+    async def _end_processes(self, process: subprocess.Popen[bytes]) -> None:
+        if self._first >= 0 and self.isolated:
+            await _ended(self._first, _END_SECONDS)
+        elif self._first >= 0 and (self._forced or not await _ended(self._first, _CLEAN_UP_SECONDS)):
+            first = process.pid if process.returncode is None else None
+            await asyncio.to_thread(rescue.end_tree, first, self._launch.config["home"])
+        if process.returncode is None and self._outer >= 0 and not await _ended(self._outer, _CLEAN_UP_SECONDS):
+            process.kill()
+            await _ended(self._outer, _END_SECONDS)
+        process.wait()
+
+
+def _child_of(process: subprocess.Popen[bytes]) -> int:
+    """A descriptor of bubblewrap's child, which would outlive it if bubblewrap had not come to release it; -1 for none.
+
+    Bubblewrap is stopped, so that it does not start one just now.
+    """
+    if process.returncode is not None:
+        return -1
+    os.kill(process.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    try:
+        below = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
+        return os.pidfd_open(int(below[0])) if below else -1
+    except OSError:
+        return -1
+
+
+def _signal(pidfd: int, number: signal.Signals) -> None:
+    try:
+        signal.pidfd_send_signal(pidfd, number)
+    except ProcessLookupError:
+        pass
+
+
+async def _child_pid(info: int) -> int:
+    """The id of the box's first process, from what bubblewrap writes piece by piece, read to its end."""
+    text = b""
+    while True:
+        await _readable(info)
+        part = os.read(info, 4096)
+        if not part:
+            return int(json.loads(text)["child-pid"])
+        text += part
+
+
+async def _ended(pidfd: int, seconds: float) -> bool:
+    """Wait until a process has ended, within bounds; whether it has."""
+    try:
+        async with asyncio.timeout(seconds):
+            await _readable(pidfd)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(descriptor, lambda: None if done.done() else done.set_result(None))
+    try:
+        await done
+    finally:
+        loop.remove_reader(descriptor)
+
+
+class RunnerBox(Box):
+    """A box whose program inside does everything.
+
+    Args:
+        process: the running box.
+        settings, env, another, on_close: see `Box`.
+        restart: starts another such process, for when a command takes this one down.
+    """
+
+    def __init__(
+        self, process: BoxProcess, settings: SandboxSettings, env: Mapping[str, str],
+        another: Callable[[SandboxSettings], Awaitable[Box]], on_close: Callable[[Box], None],
+        restart: Callable[[], Awaitable[BoxProcess]],
+    ) -> None:  # fmt: skip
+        super().__init__(settings, env, another, on_close)
+        self._process = process
+        self._restart = restart
+        self._unwanted = False
+        if (listener := process.listener()) is not None:
+            self._open_way_out(listener)
+
+    @property
+    def alive(self) -> bool:
+        """See `Box.alive`."""
+        return self._closing is None and (self._lost or self._process.alive)
+
+    def _stop(self) -> None:
+        self._unwanted = True
+        self._process.cancel()
+
+    async def _make_usable(self) -> None:
+        self._unwanted = False
+        await super()._make_usable()
+
+    async def _rebuild(self) -> None:
+        files = await self._process.save_files(self.limits.disk)
+        self._process = await self._restart()
+        if (listener := self._process.listener()) is not None:
+            await self._move_way_out(listener)
+        if files is not None:
+            try:
+                async with asyncio.timeout(_FILE_SECONDS):
+                    reply, _ = await self._process.exchange({"op": "restore"}, files.data)
+            except (TimeoutError, EOFError) as error:
+                raise SandboxFailed(f"the sandbox could not be rebuilt: {error or 'it does not answer'}") from None
+            if "failed" in reply:
+                raise SandboxFailed(f"the sandbox could not be rebuilt: {reply['failed']}")
+
+    async def _run(self, command: Command) -> RunResult:
+        if self._unwanted:
+            raise SandboxFailed("the command was cancelled before it began")
+        process, loop = self._process, asyncio.get_running_loop()
+        before, asked_at = process.broken(), loop.time()
+        clock, begun_at = asyncio.timeout(_START_SECONDS), None
+
+        def begin() -> None:
+            nonlocal begun_at
+            begun_at = loop.time()
+            clock.reschedule(begun_at + command.limits.seconds + _OVERTIME_SECONDS)
+
+        limit: LimitName | None
+        asked = {
+            "op": "run", "argv": command.argv, "cwd": command.cwd, "env": command.env,
+            "limits": command.limits.model_dump(),
+        }  # fmt: skip
+        try:
+            async with clock:
+                reply, output = await process.exchange(asked, command.stdin, begin)
+            return _result(reply, output, before, process.broken())
+        except TimeoutError:
+            limit, why = "seconds", "it does not answer"
+        except EOFError as error:
+            limit, why = "memory" if process.broken()[0] > before[0] else None, str(error)
+        # Nothing that a command does reaches the program inside an isolated box, but that memory runs out. Elsewhere
+        # commands can stop and kill it, later ones included.
+        caused = limit == "memory" or not process.isolated or (limit == "seconds" and begun_at is not None)
+        if self._closing is not None or not caused:
+            await self.aclose()
+            raise SandboxFailed(f"the sandbox is gone: {why}")
+        await process.end(force=True)
+        self._lost = True
+        took = loop.time() - (asked_at if begun_at is None else begun_at)
+        peak = command.limits.memory if limit == "memory" else 0
+        return RunResult(b"", b"", None, signal.SIGKILL, limit, took, 0.0, peak, True, True, rebuilt=True)
+
+    async def _ask(self, asked: dict[str, Any], blob: bytes = b"") -> tuple[dict[str, Any], bytes]:
+        reply, data = await self._in_turn(lambda: self._exchange(asked, blob))
+        _check(reply)
+        return reply, data
+
+    async def _exchange(self, asked: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
+        await self._make_usable()
+        try:
+            async with asyncio.timeout(_FILE_SECONDS):
+                return await self._process.exchange(asked, blob)
+        except (TimeoutError, EOFError) as error:
+            await self.aclose()  # half a reply may be under way
+            raise SandboxFailed(f"the sandbox is gone: {error or 'it does not answer'}") from None
+
+    async def read(self, path: str, *, limit: int = 16 * 1024 * 1024) -> bytes:
+        """See `Sandbox.read`."""
+        return (await self._ask({"op": "read", "path": str(path), "limit": limit}))[1]
+
+    async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
+        """See `Sandbox.write`."""
+        await self._ask({"op": "write", "path": str(path), "executable": executable}, data)
+
+    async def list(self, path: str = ".") -> tuple[FileInfo, ...]:
+        """See `Sandbox.list`."""
+        reply, _ = await self._ask({"op": "list", "path": str(path)})
+        return tuple(FileInfo(**entry) for entry in reply["entries"])
+
+    async def snapshot(self) -> Snapshot:
+        """See `Sandbox.snapshot`."""
+        return Snapshot((await self._ask({"op": "snapshot"}))[1])
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """See `Sandbox.restore`."""
+        await self._ask({"op": "restore"}, snapshot.data)
+
+    def _kill(self) -> None:
+        self._process.kill()
+
+    async def _close(self) -> None:
+        await self._process.end()
+        self._process.release()
+
+
+def _check(reply: dict[str, Any]) -> None:
+    """Raise what a reply says went wrong: with the files, which is the commands' doing, or with the box."""
+    if "error" in reply:
+        raise SandboxFileError(reply["error"])
+    if "failed" in reply:
+        raise SandboxFailed(f"the sandbox failed: {reply['failed']}")
+
+
+def _result(reply: dict[str, Any], output: bytes, before: tuple[int, int], after: tuple[int, int]) -> RunResult:
+    _check(reply)
+    limit, code = reply["limit"], reply["exit_code"]
+    if limit is None and code != 0:
+        if after[0] > before[0]:
+            limit = "memory"
+        elif after[1] > before[1]:
+            limit = "processes"
+    return RunResult(
+        output[: reply["out"]], output[reply["out"] :], code, reply["signal"], limit, reply["seconds"],
+        reply["cpu_seconds"], reply["peak_memory"], *reply["cut"],
+    )  # fmt: skip

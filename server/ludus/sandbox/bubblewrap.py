@@ -1,0 +1,286 @@
+"""Boxes by bubblewrap: new namespaces, a read-only system, bounded files in memory, no network, a system-call filter.
+
+An ordinary user's server makes boxes in a user namespace. A server that is root makes them without one and under an
+unused user id instead: in a user namespace, "nobody" inside would still be root to every file it can reach, and root
+is exempt from the limit on processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import platform
+import secrets
+import shutil
+import socket
+import sys
+import sysconfig
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from ludus.sandbox import doors, filters
+from ludus.sandbox.box import BoxProcess, Launch, RunnerBox, inside_argv
+from ludus.sandbox.cgroups import Groups
+from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
+from ludus.sandbox.model import Limits, SandboxSettings
+from ludus.sandbox.owner import end_left_behind
+from ludus.sandbox.pool import PooledProvider, check_shown
+
+HOME: Final = "/box"
+_OTHERWISE: Final = (
+    "or name another sandbox in the environment's settings: `docker` where an engine runs, `unsafe-local` for code "
+    "that you trust"
+)
+_SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_CONFIGURATION: Final = (
+    "/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime",
+    "/etc/mime.types", "/etc/ssl/certs",
+)  # fmt: skip
+_DEVICES: Final = ("null", "zero", "full", "random", "urandom")
+_UNUSED_USERS: Final = 0x70000000
+"""Ids that systemd's table of user ids leaves to nobody (https://systemd.io/UIDS-GIDS)."""
+_OPEN_FILES: Final = 1024
+_UNCOUNTED_FILES: Final = 256
+_LEAST_FILES: Final = 64
+_WATCHES_SHARE: Final = 16
+_THREAD_RESERVE: Final = 144 * 1024 * 1024
+
+
+class Bubblewrap(PooledProvider):
+    """The provider; `cgroups=False` leaves control groups alone even where they could be used."""
+
+    name = "bubblewrap"
+
+    def __init__(self, *, cgroups: bool = True) -> None:
+        super().__init__()
+        self._wants_groups = cgroups
+        self._groups: Groups | None = None
+        self._root = os.geteuid() == 0
+        self._program = ""
+
+    async def open(self) -> None:
+        """See `SandboxProvider.open`."""
+        if sys.platform != "linux":
+            raise SandboxUnavailable(f"bubblewrap sandboxes need Linux, and this is {sys.platform}; {_OTHERWISE}")
+        program = shutil.which("bwrap")
+        if program is None:
+            raise SandboxUnavailable(
+                "bubblewrap sandboxes need the program `bwrap`, which is not installed; install the package "
+                f"`bubblewrap` (apt-get install bubblewrap, dnf install bubblewrap), {_OTHERWISE}",
+                package="bubblewrap",
+            )
+        if not filters.supported():
+            raise SandboxUnavailable(
+                f"there is no system-call filter for {platform.machine()} yet; run the server on x86-64 or arm64, "
+                f"{_OTHERWISE}"
+            )
+        self._program = program
+        await asyncio.to_thread(end_left_behind)
+        if self._wants_groups:
+            self._groups = await asyncio.to_thread(Groups.find)
+            if self._groups is not None:
+                self._groups.sweep()
+        await self._try()
+
+    async def _try(self) -> None:
+        try:
+            box = await self._pool.take(SandboxSettings(warm=0))
+            async with box:
+                result = await box.run(["true"])
+        except SandboxFailed as error:
+            who = (
+                "a server that is root needs the right to mount (CAP_SYS_ADMIN); run it as an ordinary user"
+                if self._root
+                else "the system must let ordinary users make user namespaces (on Ubuntu 24.04: "
+                "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for bwrap)"
+            )
+            raise SandboxUnavailable(
+                f"bubblewrap is installed but cannot make a sandbox here: {error.message}; {who}, {_OTHERWISE}",
+                package="bubblewrap",
+            ) from None
+        if not result.ok:
+            raise SandboxUnavailable(
+                f"bubblewrap makes sandboxes here, but `true` does not run in them: {result.ending} "
+                f"{result.stderr[:300]!r}; {_OTHERWISE}"
+            )
+
+    async def _check(self, settings: SandboxSettings) -> None:
+        if settings.image is not None:
+            raise SandboxUnsupported(
+                f"bubblewrap sandboxes show this machine's own system, not the image {settings.image!r}; "
+                'use provider="docker", or show further paths with `readonly`'
+            )
+        await check_shown(settings)
+
+    async def _start(self, settings: SandboxSettings) -> RunnerBox:
+        process = await self._start_process(settings)
+        another = partial(self._start_process, settings)
+        return RunnerBox(process, settings, _environment(), self.create, self._pool.forget, another)
+
+    async def _start_process(self, settings: SandboxSettings) -> BoxProcess:
+        try:
+            with ExitStack() as opened:
+                control, theirs = _pair(opened)
+                door, inner = _pair(opened) if settings.network else (None, None)
+                launch = self._launch(settings, theirs.fileno(), door, inner, opened)
+                opened.pop_all()
+        except OSError as error:
+            raise SandboxFailed(f"a sandbox could not be started: {error}") from None
+        process = BoxProcess(launch)
+        await process.start(control, theirs)
+        return process
+
+    def _launch(
+        self, settings: SandboxSettings, control: int, door: socket.socket | None, inner: socket.socket | None,
+        opened: ExitStack,
+    ) -> Launch:  # fmt: skip
+        user = _UNUSED_USERS + secrets.randbits(27) if self._root else 1000
+        info_read, info_write = _pipe(opened)
+        users = _prefilled(opened, f"root:x:0:0::/:/bin/sh\nbox:x:{user}:{user}::{HOME}:/bin/sh\n")
+        groups = _prefilled(opened, f"root:x:0:\nbox:x:{user}:\n")
+        hosts = _prefilled(opened, "127.0.0.1 localhost\n")
+        argv = [
+            self._program, *_namespaces(self._root, user), *_system(settings),
+            "--perms", "0644", "--ro-bind-data", str(users), "/etc/passwd",
+            "--perms", "0644", "--ro-bind-data", str(groups), "/etc/group",
+            "--perms", "0644", "--ro-bind-data", str(hosts), "/etc/hosts",
+            "--dir", "/.ludus/stage",
+            "--dir", HOME, "--dir", "/tmp", "--remount-ro", "/", "--chdir", "/", "--info-fd", str(info_write),
+            "--", *inside_argv(_python(), control),
+        ]  # fmt: skip
+        config = _config(settings, user, counted=self._groups is not None)
+        config |= {"door": -1 if inner is None else inner.fileno(), "address": (doors.HOST, doors.PORT)}
+        handed = (info_write, users, groups, hosts, *(() if inner is None else (inner.detach(),)))
+        group = self._groups.new() if self._groups is not None else None
+        return Launch(argv, config, handed, info_read, group, door)
+
+
+def _config(settings: SandboxSettings, user: int, *, counted: bool) -> dict[str, Any]:
+    limits, network = settings.limits, bool(settings.network)
+    return {
+        "alone": True,
+        "home": HOME,
+        "user": user,
+        "disk": {"bytes": limits.disk, "inodes": limits.inodes},
+        "memory": limits.memory,
+        # One more than allowed, so that a command is seen to break the limit; and the program inside.
+        "tasks": limits.processes + 2,
+        "files": _open_files(limits, counted=counted),
+        "filter": filters.assemble(counted=counted, own_user=os.geteuid() == 0, network=network).hex(),
+        "counted": counted,
+        "meter": -1,
+        # Only a backstop: what is resident is watched. Each thread's stack and heap reserve much and use little.
+        "address_space": 0 if counted else 4 * limits.memory + limits.processes * _THREAD_RESERVE,
+        # A control group that counts is to be met first: it tells that it was.
+        "count_tasks": limits.processes + (4 if counted else 2) if _counts_tasks_per_box() else 0,
+    }
+
+
+def _open_files(limits: Limits, *, counted: bool) -> int:
+    """How many descriptors a process may have.
+
+    What the kernel holds for sockets and pipes is counted by control groups only. And of what epoll may watch a user
+    has so much, be it in a box or in this server: a process can watch half of its descriptors with the other half.
+    """
+    files = _OPEN_FILES if counted else _UNCOUNTED_FILES
+    if os.geteuid() != 0:
+        try:
+            watches = int(Path("/proc/sys/fs/epoll/max_user_watches").read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            watches = 0
+        files = min(files, 2 * math.isqrt(watches // (_WATCHES_SHARE * limits.processes)))
+    return max(_LEAST_FILES, files)
+
+
+def _counts_tasks_per_box() -> bool:
+    """Whether the limit on processes counts those of one box only, in a user namespace since Linux 5.14."""
+    release = platform.release().split(".")
+    return os.geteuid() == 0 or (int(release[0]), int(release[1].partition("-")[0])) >= (5, 14)
+
+
+def _namespaces(root: bool, user: int) -> list[str]:
+    wanted = [
+        "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
+        "--hostname", "sandbox", "--as-pid-1", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
+        "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP",
+    ]  # fmt: skip
+    if not root:
+        return ["--unshare-user", "--uid", str(user), "--gid", str(user), *wanted]
+    return [*wanted, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_CHOWN"]
+
+
+def _system(settings: SandboxSettings) -> list[str]:
+    """What of this machine a box sees, all of it read-only."""
+    argv = ["--proc", "/proc", "--tmpfs", "/dev", "--perms", "0755", "--dir", "/etc"]
+    for device in _DEVICES:
+        argv += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
+    for name, target in (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"),
+                         ("stderr", "/proc/self/fd/2"), ("shm", "/tmp")):  # fmt: skip
+        argv += ["--symlink", target, f"/dev/{name}"]
+    argv += ["--remount-ro", "/dev"]
+    for place in _SYSTEM:
+        path = Path(place)
+        if path.is_symlink():
+            argv += ["--symlink", os.readlink(path), place]
+        elif path.is_dir():
+            argv += ["--ro-bind", place, place]
+    shown = [(place, place) for place in (*_CONFIGURATION, *_python_prefixes()) if Path(place).exists()]
+    shown += settings.readonly
+    # Directories that bubblewrap makes on the way to a place are closed to everybody but root.
+    for folder in dict.fromkeys(str(above) for _, inside in shown for above in reversed(Path(inside).parents)):
+        if folder not in ("/", "/etc") and not folder.startswith("/usr"):
+            argv += ["--perms", "0755", "--dir", folder]
+    for outside, inside in shown:
+        argv += ["--ro-bind", outside, inside]
+    for packages in _packages():
+        # What this machine's Python happens to have installed would make results differ, and Python's start slow.
+        argv += ["--perms", "0555", "--tmpfs", packages, "--remount-ro", packages]
+    return argv
+
+
+def _packages() -> list[str]:
+    """Where packages are installed for this Python, its venv left out; Debian has places of its own."""
+    base, version = sys.base_prefix, f"python{sys.version_info.major}.{sys.version_info.minor}"
+    places = (
+        sysconfig.get_path("purelib", vars={"base": base}), sysconfig.get_path("platlib", vars={"platbase": base}),
+        f"{base}/lib/python3/dist-packages", f"{base}/local/lib/{version}/dist-packages",
+    )  # fmt: skip
+    return [place for place in dict.fromkeys(places) if Path(place).is_dir()]
+
+
+def _python() -> str:
+    return os.path.realpath(sys.executable)
+
+
+def _python_prefixes() -> list[str]:
+    found = dict.fromkeys((os.path.realpath(sys.base_prefix), str(Path(_python()).parents[1])))
+    return [prefix for prefix in found if not any(Path(prefix).is_relative_to(place) for place in _SYSTEM)]
+
+
+def _environment() -> dict[str, str]:
+    places = dict.fromkeys((str(Path(_python()).parent), "/usr/local/bin", "/usr/bin", "/bin"))
+    return {"PATH": ":".join(places), "HOME": HOME, "TMPDIR": "/tmp", "LANG": "C.UTF-8", "USER": "box"}
+
+
+def _pair(opened: ExitStack) -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair()
+    return opened.enter_context(ours), opened.enter_context(theirs)
+
+
+def _pipe(opened: ExitStack) -> tuple[int, int]:
+    read, write = os.pipe()
+    opened.callback(os.close, read)
+    opened.callback(os.close, write)
+    return read, write
+
+
+def _prefilled(opened: ExitStack, text: str) -> int:
+    """A descriptor from which `text` can be read."""
+    read, write = os.pipe()
+    opened.callback(os.close, read)
+    os.write(write, text.encode())
+    os.close(write)
+    return read

@@ -1,0 +1,254 @@
+"""Control groups: the kernel's own bounds on a box's memory and processes, where this process may make groups.
+
+Both versions are used as they are found. Version 2 needs a group with `memory` and `pids` handed down to its children:
+the server's own, the one above it, or the root. Version 1 needs `memory`, `pids` and `cpuacct` writable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ludus.sandbox.owner import OWNER, is_alive
+
+_ROOT: Final = Path("/sys/fs/cgroup")
+_NEEDED: Final = ("memory", "pids")
+_TIME: Final = "cpuacct"
+_REMOVALS: Final = 400
+_TCP_SHARE: Final = 4
+
+
+class Group:
+    """One box's group, a directory per hierarchy."""
+
+    def __init__(self, places: dict[str, Path], version: int) -> None:
+        self._memory, self._pids = places["memory"], places["pids"]
+        self._time = places.get(_TIME, self._memory)
+        """Where processor time is counted; in version 2 that is every group."""
+        self._version = version
+        self._all = dict.fromkeys((self._memory, self._pids, self._time))
+
+    def make(self, memory: int, processes: int) -> None:
+        """Make it with its limits: bytes, and tasks."""
+        for place in self._all:
+            place.mkdir()
+        if self._version == 2:
+            self._write(self._memory / "memory.max", memory)
+            self._write(self._memory / "memory.swap.max", 0, optional=True)
+        else:
+            self._write(self._memory / "memory.limit_in_bytes", memory)
+            self._write(self._memory / "memory.memsw.limit_in_bytes", memory, optional=True)
+            self.bound_tcp(memory)
+        self._write(self._pids / "pids.max", processes)
+
+    def bound_tcp(self, memory: int) -> None:
+        """Bound the buffers of TCP, which version 1 counts apart from the rest of `memory`."""
+        if self._version == 1:
+            share = memory // _TCP_SHARE
+            self._write(self._memory / "memory.kmem.tcp.limit_in_bytes", share, optional=True)
+
+    def add(self, pid: int) -> None:
+        """Put a process into it, and with it all it will start."""
+        for place in self._all:
+            self._write(place / "cgroup.procs", pid)
+
+    def meter(self) -> int:
+        """A descriptor from which its processor time can be read: `cpu.stat` of version 2, `cpuacct.usage` of 1."""
+        return os.open(self._time / ("cpu.stat" if self._version == 2 else "cpuacct.usage"), os.O_RDONLY | os.O_CLOEXEC)
+
+    def broken(self) -> tuple[int, int]:
+        """How often the memory limit ended a process so far, and how often the process limit refused one."""
+        memory = "memory.events" if self._version == 2 else "memory.oom_control"
+        return _counter(self._memory / memory, "oom_kill"), _counter(self._pids / "pids.events", "max")
+
+    async def remove(self) -> None:
+        """Remove it; the processes in it must have been ended."""
+        for place in self._all:
+            for _ in range(_REMOVALS):
+                try:
+                    place.rmdir()
+                except FileNotFoundError:
+                    break
+                except OSError:  # the kernel is still burying its processes
+                    await asyncio.sleep(0.005)
+                else:
+                    break
+
+    def _write(self, file: Path, value: int, *, optional: bool = False) -> None:
+        try:
+            file.write_text(str(value), encoding="ascii")
+        except OSError:
+            if not optional:
+                raise
+
+
+def _counter(file: Path, name: str) -> int:
+    try:
+        for line in file.read_text(encoding="ascii").splitlines():
+            key, _, value = line.partition(" ")
+            if key == name:
+                return int(value)
+    except OSError:
+        pass
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a group uses: processor seconds so far, bytes of memory that are no file's, tasks."""
+
+    cpu: float = 0.0
+    memory: int = 0
+    tasks: int = 0
+
+
+class Meter:
+    """Reads what the group of a process uses, and how often its limits were met."""
+
+    def __init__(self, places: dict[str, Path], version: int) -> None:
+        self._places = places
+        self._version = version
+        self._group = Group(places, version)
+
+    @classmethod
+    def of(cls, pid: int, box: str) -> Meter | None:
+        """The meter of a process's group, which has `box` in its name; None where it cannot be seen."""
+        if not is_in_group(pid, box):
+            return None
+        found: dict[str, Path] = {}
+        for controllers, path in _memberships(str(pid)):
+            for name in controllers.split(","):
+                if name in (*_NEEDED, _TIME):
+                    found[name] = _ROOT / name / path
+            if not controllers and (_ROOT / path / "memory.current").exists():
+                return cls(dict.fromkeys((*_NEEDED, _TIME), _ROOT / path), 2)
+        complete = len(found) == 3 and all(place.exists() for place in found.values())
+        return cls(found, 1) if complete else None
+
+    def read(self) -> Usage:
+        """What it uses now."""
+        cpu, memory = self._places[_TIME], self._places["memory"]
+        if self._version == 2:
+            seconds = _counter(cpu / "cpu.stat", "usage_usec") / 1e6
+            used = _number(memory / "memory.current") - _counter(memory / "memory.stat", "file")
+        else:
+            seconds = _number(cpu / "cpuacct.usage") / 1e9
+            used = _number(memory / "memory.usage_in_bytes") - _counter(memory / "memory.stat", "total_cache")
+        return Usage(seconds, max(0, used), _number(self._places["pids"] / "pids.current"))
+
+    def bound_tcp(self, memory: int) -> None:
+        """See `Group.bound_tcp`."""
+        self._group.bound_tcp(memory)
+
+    def broken(self) -> tuple[int, int]:
+        """See `Group.broken`."""
+        return self._group.broken()
+
+    def most_tasks(self) -> int:
+        """The most tasks that it ever had; 0 where the kernel does not tell."""
+        return _number(self._places["pids"] / "pids.peak")
+
+
+def _number(file: Path) -> int:
+    try:
+        return int(file.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0
+
+
+class Groups:
+    """Where groups can be made."""
+
+    def __init__(self, bases: dict[str, Path], version: int) -> None:
+        self._bases = bases
+        self._version = version
+
+    @classmethod
+    def find(cls) -> Groups | None:
+        """The usable hierarchy, or None."""
+        for bases, version in (*_candidates_v2(), *_candidates_v1()):
+            groups = cls(bases, version)
+            if groups._works():
+                return groups
+        return None
+
+    def new(self) -> Group:
+        """A group that is not made yet."""
+        name = f"{OWNER}-{secrets.token_hex(6)}"
+        return Group({kind: base / name for kind, base in self._bases.items()}, self._version)
+
+    def sweep(self) -> int:
+        """Remove what servers left that are no more; how many groups that were."""
+        removed = 0
+        for base in set(self._bases.values()):
+            for left in base.glob("ludus-*-*-*"):
+                if not is_alive(left.name.rpartition("-")[0]):
+                    try:
+                        left.rmdir()
+                        removed += 1
+                    except OSError:
+                        continue
+        return removed
+
+    def _works(self) -> bool:
+        group = self.new()
+        try:
+            group.make(64 * 1024 * 1024, 8)
+        except OSError:
+            return False
+        finally:
+            for place in group._all:
+                try:
+                    place.rmdir()
+                except OSError:
+                    pass
+        return True
+
+
+def is_in_group(pid: int, name: str) -> bool:
+    """Whether a process of this machine is in a group with `name` in its path.
+
+    An engine elsewhere, or in a virtual machine, numbers its processes as it likes: here the number is anybody's.
+    """
+    return any(name in path for _, path in _memberships(str(pid)))
+
+
+def _memberships(process: str = "self") -> Iterator[tuple[str, str]]:
+    """The controllers of each hierarchy, and a process's group in it."""
+    try:
+        lines = Path(f"/proc/{process}/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        yield controllers, path.lstrip("/")
+
+
+def _candidates_v2() -> Iterator[tuple[dict[str, Path], int]]:
+    own = next((path for controllers, path in _memberships() if not controllers), None)
+    if own is None or not (_ROOT / "cgroup.subtree_control").exists():
+        return
+    here = _ROOT / own
+    for place in dict.fromkeys((here, here.parent if here != _ROOT else here, _ROOT)):
+        try:
+            handed_down = (place / "cgroup.subtree_control").read_text(encoding="ascii").split()
+        except OSError:
+            continue
+        if set(_NEEDED) <= set(handed_down) and os.access(place, os.W_OK):
+            yield dict.fromkeys(_NEEDED, place), 2
+
+
+def _candidates_v1() -> Iterator[tuple[dict[str, Path], int]]:
+    found = {
+        name: _ROOT / name / path
+        for controllers, path in _memberships()
+        for name in controllers.split(",")
+        if name in (*_NEEDED, _TIME)
+    }
+    if len(found) == len(_NEEDED) + 1 and all(os.access(place, os.W_OK) for place in found.values()):
+        yield found, 1

@@ -1,0 +1,529 @@
+"""One container as a `Sandbox`.
+
+Starting a command in a container costs the engine some 50 ms. So a shell is started ahead of each command and waits
+for its input's first line, which tells it what to become; the command then begins within milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import struct
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+
+import docker.errors
+import requests.exceptions
+
+from ludus.sandbox import rescue
+from ludus.sandbox import shell_scripts as scripts
+from ludus.sandbox.base import Box, Command
+from ludus.sandbox.cgroups import Meter, Usage, is_in_group
+from ludus.sandbox.container_files import ContainerFiles
+from ludus.sandbox.doors import Rendezvous, step_in
+from ludus.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnsupported
+from ludus.sandbox.model import LimitName, Limits, RunResult, SandboxSettings
+
+T = TypeVar("T")
+
+_ENVIRONMENT: Final = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": scripts.HOME, "TMPDIR": "/tmp",
+    "LANG": "C.UTF-8",
+}  # fmt: skip
+_READY: Final = b"\1\0\0\0\0\0\0\1\n"
+_DISK_FULL: Final = b"\0ludus: disk full\0"
+_LARGE_FILE: Final = b"\0ludus: large file\0"
+_NO_DIRECTORY: Final = b"\0ludus: no such directory\0"
+_RENDEZVOUS_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 0.1
+_END_SECONDS: Final = 5.0
+_EXIT_LOOKS: Final = 400
+_GRACE_SECONDS: Final = 20.0
+_START_SECONDS: Final = 60.0
+"""For the first shell; an engine on a machine that is out of breath has taken more than twenty."""
+_ERRORS: Final = (docker.errors.DockerException, requests.exceptions.RequestException, OSError)
+
+
+@dataclass(slots=True)
+class _Shell:
+    """A shell that waits for what to become."""
+
+    id: str
+    stream: Any
+    socket: socket.socket
+    early: bytes
+    """What it had written when the engine answered, and came in with the answer's head."""
+
+    def close(self) -> None:
+        """Let go of it."""
+        _shut(self.stream)
+
+
+@dataclass(slots=True)
+class _Output:
+    """What a command wrote, as far as it was kept."""
+
+    room: int
+    parts: dict[int, bytearray] = field(default_factory=lambda: {1: bytearray(), 2: bytearray()})
+    cut: set[int] = field(default_factory=set)
+    full: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def take(self, stream: int, data: bytes) -> None:
+        """Keep as much as there is room for."""
+        kept = data[: self.room]
+        self.parts[stream] += kept
+        self.room -= len(kept)
+        if len(kept) < len(data):
+            self.cut.add(stream)
+            self.full.set()
+
+
+class ContainerBox(ContainerFiles):
+    """A box whose commands the engine starts."""
+
+    def __init__(
+        self, api: Any, settings: SandboxSettings, user: int,
+        another: Callable[[SandboxSettings], Awaitable[Box]], on_close: Callable[[Box], None],
+        restart: Callable[[ContainerBox], Awaitable[None]],
+    ) -> None:  # fmt: skip
+        super().__init__(settings, _ENVIRONMENT, another, on_close)
+        self._api = api
+        self.user = user
+        self._restart = restart
+        self._id = ""
+        self._input: Any = None
+        self._meter: Meter | None = None
+        self._next: asyncio.Task[_Shell] | None = None
+        self._stopped = asyncio.Event()
+        self._home = -1
+        """A descriptor of the work directory, through which its files can be saved when the container is gone."""
+        self._over = False
+        """Whether it is closed: threads that a cancelled start left behind see to it that nothing stays."""
+
+    async def start(self, create: Callable[[], str], rendezvous: Rendezvous | None) -> None:
+        """Start the container, and a first shell in it; where it is to have a way out, with that.
+
+        Raises:
+            SandboxUnsupported: the way out cannot be made.
+        """
+        await _to_thread(self._begin, create)
+        if self.settings.network:
+            listener = await _to_thread(self._door, rendezvous)
+            if self._way_out is None:
+                self._open_way_out(listener)
+            else:
+                await self._move_way_out(listener)
+        self._next = asyncio.create_task(asyncio.to_thread(self._open_shell))
+        await asyncio.shield(self._next)
+
+    def _begin(self, create: Callable[[], str]) -> None:
+        """Create and start the container, in a thread that goes on when its caller is cancelled."""
+        self._id = create()
+        try:
+            # Attached before it starts: its input must never be without us.
+            self._input = self._api.attach_socket(self._id, params={"stdin": 1, "stream": 1})
+            self._api.start(self._id)
+            process = self._api.inspect_container(self._id)["State"]["Pid"]
+            # The engine's own figures take it a second; the kernel's are there at once where the engine is on this
+            # machine.
+            self._meter = Meter.of(process, self._id)
+            if self.settings.network and self._meter is not None:
+                self._meter.bound_tcp(self.limits.memory)
+            if is_in_group(process, self._id):
+                self._home = rescue.open_home(process, scripts.HOME)
+        finally:
+            if self._over:
+                self._remove()
+                self._let_go()
+
+    def _door(self, rendezvous: Rendezvous | None) -> socket.socket:
+        """A listening socket in the container's network."""
+        if rendezvous is None:
+            process = self._api.inspect_container(self._id)["State"]["Pid"]
+            if not is_in_group(process, self._id):
+                raise SandboxUnsupported("an allowlist needs a Docker engine on this machine; this one runs elsewhere")
+            try:
+                return step_in(process)
+            except PermissionError:
+                raise SandboxUnsupported(
+                    "an allowlist takes the right to enter a container's network (CAP_SYS_ADMIN), which this server "
+                    "lacks although it is root; give it that right, or run it as an ordinary user, with `python3` in "
+                    "the image"
+                ) from None
+        said = self._output_of(["python3", "-I", "-S", "-c", Rendezvous.PROGRAM])
+        try:
+            return rendezvous.receive(_RENDEZVOUS_SECONDS)
+        except OSError:
+            raise SandboxUnsupported(
+                f"the image {self.settings.image!r} cannot open the way out that an allowlist needs: it takes "
+                f"`python3` in the image and an engine on this machine ({said.strip()[-200:] or 'no answer'}); install "
+                "Python in the image, run the server as root, or use bubblewrap"
+            ) from None
+
+    def _output_of(self, argv: list[str]) -> str:
+        made = self._api.exec_create(self._id, argv, user=f"{self.user}:{self.user}")
+        return bytes(self._api.exec_start(made["Id"])).decode("utf-8", "replace")
+
+    def _open_shell(self) -> _Shell:
+        """Start a shell, and wait until it waits."""
+        shell = self._execute(scripts.WAIT)
+        try:
+            shell.socket.settimeout(_START_SECONDS)
+            said = shell.early
+            while len(said) < len(_READY) and (more := shell.socket.recv(len(_READY) - len(said))):
+                said += more
+            if said != _READY:
+                raise OSError("no shell starts in it: its image must have /bin/sh")
+            shell.socket.setblocking(False)
+        except OSError:
+            shell.close()
+            raise
+        return shell
+
+    def _execute(self, script: str) -> _Shell:
+        made = self._api.exec_create(self._id, ["/bin/sh", "-c", script], stdin=True, user=f"{self.user}:{self.user}")
+        stream = self._api.exec_start(made["Id"], socket=True)
+        raw = getattr(stream, "_sock", stream)
+        raw.setblocking(False)
+        return _Shell(made["Id"], stream, raw, _buffered(stream))
+
+    @property
+    def alive(self) -> bool:
+        """See `Box.alive`."""
+        return self._closing is None
+
+    # ── running ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _stop(self) -> None:
+        self._stopped.set()
+
+    async def _run(self, command: Command) -> RunResult:
+        if any("\0" in word for word in command.argv):
+            return RunResult(b"", b"embedded null byte\n", 126, None, None, 0.0, 0.0, 0)
+        words = [*(f"{name}={value}" for name, value in command.env.items()), *command.argv]
+        line = (
+            f"chmod 700 {scripts.HOME}; cd -P -- {scripts.quoted(command.cwd)} 2>/dev/null && "
+            f"case $PWD/ in {scripts.HOME}/*) ;; *) false;; esac || {{ {scripts.say(_NO_DIRECTORY)}; exit 125; }}; "
+            f"full=; {scripts.IS_FULL} && full=1; "
+            f"({scripts.limits(command.limits)}; {scripts.FIRST_TO_GO}; "
+            f"exec env -i {' '.join(map(scripts.quoted, words))}); code=$?; "
+            f"if [ $code = {128 + signal.SIGXFSZ} ] && {scripts.has_largest(command.limits)}; "
+            f"then {scripts.say(_LARGE_FILE)}; "
+            f'elif [ $code != 0 ] && [ -z "$full" ] && {scripts.IS_FULL}; then {scripts.say(_DISK_FULL)}; fi; '
+            f"{scripts.END_ALL} 2>/dev/null; exit $code"
+        )
+        result = await self._line(line, command.stdin, command.limits)
+        if result.exit_code == 125 and result.stderr == _NO_DIRECTORY:
+            raise SandboxFileError(f"there is no directory {command.cwd!r} below the work directory")
+        if result.stderr.endswith(_DISK_FULL):
+            limit = result.limit or "disk"
+            return replace(result, stderr=result.stderr.removesuffix(_DISK_FULL), limit=limit)
+        return result
+
+    async def _line(self, line: str, stdin: bytes, allowed: Limits) -> RunResult:
+        """Have the shell that waits carry a line out; it is this box's turn."""
+        self._stopped.clear()
+        began = time.monotonic()
+        try:
+            return await self._carry_out(line, stdin, allowed)
+        except (*_ERRORS, EOFError) as error:
+            why = error
+        if self._closing is None and await asyncio.to_thread(self._ran_out_of_memory):
+            await self._lose()
+            took = time.monotonic() - began
+            return RunResult(
+                b"", b"", None, signal.SIGKILL, "memory", took, 0.0, allowed.memory, True, True, rebuilt=True
+            )
+        await self.aclose()
+        raise SandboxFailed(f"the sandbox is gone: {why or type(why).__name__}")
+
+    async def _carry_out(self, line: str, stdin: bytes, allowed: Limits) -> RunResult:
+        if not self.alive or self._next is None:
+            raise EOFError("it has been closed")
+        shell = await self._next
+        self._next = None
+        self._bury()  # what the last command left, and the shell has ended
+        output = _Output(allowed.output)
+        before, met = self._usage(), self._met()
+        began = time.monotonic()
+        try:
+            limit, usage = await self._attend(shell, line, stdin, allowed, output, before)
+            took = time.monotonic() - began
+            if self._closing is not None:
+                raise EOFError("it has been closed")
+            code = None if self._lost else await asyncio.to_thread(self._exit_code, shell.id)
+            met_now = self._met()
+        finally:
+            shell.close()
+        if code is not None and code > 128 and limit is None:
+            await self._end_all()  # what ended may have been the shell, before it could end the rest
+        after = usage if self._lost else self._usage()
+        if limit is None and code != 0:
+            limit = _met_quietly(met, met_now, allowed)
+        if not self._lost:
+            self._bury()
+            self._next = asyncio.create_task(asyncio.to_thread(self._open_shell))
+        return replace(_result(output, code, limit, took, before, usage, after, allowed), rebuilt=self._lost)
+
+    async def _attend(
+        self, shell: _Shell, line: str, stdin: bytes, allowed: Limits, output: _Output, before: Usage
+    ) -> tuple[LimitName | None, Usage]:
+        """Feed the command, read what it writes, and watch what it uses, until it or a limit ends it."""
+        deadline = time.monotonic() + allowed.seconds
+        feeding = asyncio.create_task(_feed(shell.socket, line.encode("utf-8", "surrogateescape") + b"\n" + stdin))
+        reading = asyncio.create_task(_read(shell.socket, output))
+        stopped = asyncio.create_task(self._stopped.wait())
+        full = asyncio.create_task(output.full.wait())
+        limit: LimitName | None = None
+        usage = before
+        try:
+            while True:
+                left = deadline - time.monotonic()
+                await asyncio.wait(
+                    (reading, stopped, full), timeout=max(0.0, min(left, _LOOK_SECONDS)),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )  # fmt: skip
+                if output.full.is_set():
+                    limit = "output"
+                    break
+                if reading.done():
+                    reading.result()
+                    break
+                if self._stopped.is_set() or time.monotonic() >= deadline:
+                    limit = "seconds"
+                    break
+                now = self._usage()
+                usage = replace(now, memory=max(now.memory, usage.memory))
+                limit = _broken(now, before, allowed)
+                if limit is not None:
+                    break
+            if limit is not None:
+                await self._end_all()
+                await asyncio.wait((reading,), timeout=_GRACE_SECONDS)
+                if not reading.done():  # something in the container still holds the output
+                    await self._lose()
+        finally:
+            for task in (feeding, reading, stopped, full):
+                task.cancel()
+            await asyncio.gather(feeding, reading, stopped, full, return_exceptions=True)
+        return limit, usage
+
+    async def _end_all(self) -> None:
+        """End every process but the first; if that cannot be done, end the container."""
+        deadline = time.monotonic() + _END_SECONDS
+        while not await self._kill_all():
+            # Where memory has run out, what is to end the rest may be ended itself.
+            if time.monotonic() >= deadline or not await asyncio.to_thread(self._runs):
+                await self._lose()
+                return
+
+    async def _kill_all(self) -> bool:
+        """Have a shell inside end every process but the first; whether it did."""
+        try:
+            shell = await asyncio.to_thread(self._execute, scripts.END_ALL)
+            try:
+                async with asyncio.timeout(_END_SECONDS):
+                    await _read(shell.socket, _Output(1 << 16))
+            finally:
+                shell.close()
+            return await asyncio.to_thread(self._exit_code, shell.id) in (0, 1)  # 1: there was nothing to end
+        except _ERRORS:
+            return False
+
+    async def _lose(self) -> None:
+        """End the container with all that is in it; it is made again when it is used next."""
+        self._lost = True
+        await asyncio.to_thread(self._remove)
+        await self._close_next()
+
+    def _runs(self) -> bool:
+        """Whether the engine answers and the container runs.
+
+        Raises:
+            docker.errors.DockerException, requests.exceptions.RequestException: the engine does not answer.
+        """
+        try:
+            return bool(self._api.inspect_container(self._id)["State"]["Running"])
+        except docker.errors.NotFound:
+            return False
+
+    def _ran_out_of_memory(self) -> bool:
+        """Whether the container has ended, and had run out of memory: commands can end its first process only so."""
+        try:
+            if self._runs():
+                return False
+            about = {"container": self._id, "event": "oom"}
+            return any(self._api.events(since=1, until=time.time(), filters=about))
+        except _ERRORS:
+            return False
+
+    async def _rebuild(self) -> None:
+        folder, self._home = self._home, -1
+        limits = self.limits.but(seconds=60.0)
+        try:
+            files = None if folder < 0 else await asyncio.to_thread(rescue.save_files, folder, self.limits.disk)
+            self._let_go()
+            await self._restart(self)
+            self._lost = False
+            if files is not None:
+                await self._carry_out(f"{scripts.no_links('.')}; {scripts.UNPACK}", files.data, limits)
+        except (*_ERRORS, EOFError) as error:
+            raise SandboxFailed(f"the sandbox could not be rebuilt: {error or type(error).__name__}") from None
+
+    def _exit_code(self, shell: str) -> int | None:
+        """How a shell ended; its output ends a moment before it does."""
+        for _ in range(_EXIT_LOOKS):
+            found = self._api.exec_inspect(shell)
+            if not found["Running"] and found["ExitCode"] is not None:
+                return int(found["ExitCode"])
+            time.sleep(0.005)
+        return None
+
+    def _bury(self) -> None:
+        raw = getattr(self._input, "_sock", self._input)
+        raw.sendall(b"\n")
+
+    def _usage(self) -> Usage:
+        return Usage() if self._meter is None else self._meter.read()
+
+    def _met(self) -> tuple[int, int, int]:
+        return (0, 0, 0) if self._meter is None else (*self._meter.broken(), self._meter.most_tasks())
+
+    # ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _kill(self) -> None:
+        """A container ends with its input, which goes when this process does."""
+
+    async def _close(self) -> None:
+        self._over = True
+        await self._close_next()
+        if self._id:
+            await asyncio.to_thread(self._remove)
+        self._let_go()
+
+    async def _close_next(self) -> None:
+        """Close the shell that waits. Not before it is there: the SDK would lose the connection that it asked on."""
+        if self._next is not None:
+            (shell,) = await asyncio.gather(self._next, return_exceptions=True)
+            if isinstance(shell, _Shell):
+                shell.close()
+            self._next = None
+
+    def _let_go(self) -> None:
+        """Close what is held of the container."""
+        folder, self._home = self._home, -1
+        if folder >= 0:
+            os.close(folder)
+        if self._input is not None:
+            _shut(self._input)
+            self._input = None
+
+    def _remove(self) -> None:
+        try:
+            self._api.remove_container(self._id, force=True)
+        except docker.errors.NotFound:
+            return
+        except docker.errors.APIError as error:
+            if error.status_code != 409:  # it is being removed already, by itself
+                raise
+
+
+async def _to_thread(work: Callable[..., T], *values: Any) -> T:
+    """Carry work out in a thread; a caller that is cancelled waits until it has ended, so that it can be undone."""
+    task = asyncio.create_task(asyncio.to_thread(work, *values))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait((task,), timeout=_START_SECONDS)
+        raise
+
+
+def _buffered(stream: Any) -> bytes:
+    """What came with the head of the answer: the SDK read it into a buffer, and gave the socket below that."""
+    try:
+        return bytes(stream._response.raw._fp.fp.peek())
+    except (AttributeError, OSError):  # no such buffer (ssh), or an empty one (TLS)
+        return b""
+
+
+def _shut(stream: Any) -> None:
+    """Close a stream that the engine's SDK took over from HTTP, with all that it came in."""
+    raw, response = getattr(stream, "_sock", stream), getattr(stream, "_response", None)
+    for part in (response, stream, raw):
+        with suppress(ValueError, OSError):  # each closes some of the others, and minds when they are closed
+            if part is not None:
+                part.close()
+
+
+async def _feed(connection: socket.socket, data: bytes) -> None:
+    loop = asyncio.get_running_loop()
+    try:
+        await loop.sock_sendall(connection, data)
+        connection.shutdown(socket.SHUT_WR)
+    except OSError:  # it ended without reading all of its input
+        return
+
+
+async def _read(connection: socket.socket, output: _Output) -> None:
+    """Read what the engine sends to its end, each part after a header that says whose it is.
+
+    To its end even when nothing more is kept: an engine that cannot get rid of output does nothing else in the box.
+    """
+    loop = asyncio.get_running_loop()
+    buffer = bytearray()
+    while part := await loop.sock_recv(connection, 1 << 18):
+        buffer += part
+        while len(buffer) >= 8:
+            stream, size = struct.unpack(">BxxxI", bytes(buffer[:8]))
+            if len(buffer) < 8 + size:
+                break
+            output.take(stream, bytes(buffer[8 : 8 + size]))
+            del buffer[: 8 + size]
+
+
+def _broken(usage: Usage, before: Usage, allowed: Limits) -> LimitName | None:
+    if usage.memory > allowed.memory:
+        return "memory"
+    if usage.tasks > allowed.processes + scripts.OVERHEAD_TASKS:
+        return "processes"
+    return "cpu_seconds" if usage.cpu - before.cpu > allowed.cpu_seconds else None
+
+
+def _met_quietly(before: tuple[int, int, int], after: tuple[int, int, int], allowed: Limits) -> LimitName | None:
+    """The limit that made calls of a command fail.
+
+    The shell's own limit on processes counts no refusals. But it refuses where there are as many as it allows, and the
+    most that there were is told.
+    """
+    if after[0] > before[0]:
+        return "memory"
+    crowded = before[2] < allowed.processes + scripts.OVERHEAD_TASKS + 1 <= after[2]
+    return "processes" if after[1] > before[1] or crowded else None
+
+
+def _result(
+    output: _Output, code: int | None, limit: LimitName | None, took: float, before: Usage, usage: Usage,
+    after: Usage, allowed: Limits,
+) -> RunResult:  # fmt: skip
+    """What came of a command. Its shell tells of a signal by an exit code, which the command may have chosen itself.
+
+    So those of limits are believed only where something else speaks for them.
+    """
+    number = None if code is None or not 128 < code <= 192 else code - 128
+    errors = bytes(output.parts[2])
+    if code is None or limit is not None:
+        number = signal.SIGKILL
+    elif number == signal.SIGXCPU:
+        spent = after == Usage() or after.cpu - before.cpu >= allowed.cpu_seconds
+        limit, number = ("cpu_seconds", number) if spent else (None, None)
+    elif number == signal.SIGXFSZ:
+        limit, number = ("file_size", number) if errors.endswith(_LARGE_FILE) else (None, None)
+    return RunResult(
+        bytes(output.parts[1]), errors.removesuffix(_LARGE_FILE), code if number is None else None, number, limit, took,
+        max(0.0, after.cpu - before.cpu), max(usage.memory, after.memory), 1 in output.cut, 2 in output.cut,
+    )  # fmt: skip

@@ -1,0 +1,193 @@
+"""Boxes in containers of a Docker engine, through the docker SDK; the engine is the one that DOCKER_HOST names.
+
+A container has no network, no capabilities, a read-only root, an unused user id, and files in memory. It ends when its
+standard input closes, which the server holds open: a server that is killed leaves no container running. What an
+engine's crash may leave is removed when the next server opens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import socket
+import tempfile
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Final
+
+import docker
+import docker.errors
+import docker.types
+import docker.utils
+import requests.exceptions
+
+from ludus.sandbox import filters
+from ludus.sandbox.container import ContainerBox
+from ludus.sandbox.doors import Rendezvous
+from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
+from ludus.sandbox.model import SandboxSettings
+from ludus.sandbox.owner import OWNER, is_alive, remove_left_behind
+from ludus.sandbox.pool import PooledProvider, check_shown
+from ludus.sandbox.shell_scripts import HOME
+
+LABEL: Final = "dev.ludus.owner"
+"""The label that says which server a container belongs to."""
+
+_BOOT_LABEL: Final = "dev.ludus.boot"
+_UNUSED_USERS: Final = 0x70000000
+_HEADROOM: Final = 24
+"""Tasks beyond the limit on processes, for the engine's own starter of commands, which is counted with them."""
+_WAIT: Final = "while read -r _; do (:) & wait $!; done"
+"""The first process: it waits for its input to end, and for every line buries the dead that have come to it."""
+
+
+@cache
+def _security(network: bool) -> list[str]:
+    """Options of every container, the system-call filter among them where this machine's architecture has one."""
+    profile = [f"seccomp={json.dumps(filters.profile(network=network))}"] if filters.supported() else []
+    return ["no-new-privileges", *profile]
+
+
+class Docker(PooledProvider):
+    """The provider; `steps_in=False` makes the way out from inside a container even where the server is root."""
+
+    name = "docker"
+
+    def __init__(self, *, steps_in: bool = True) -> None:
+        super().__init__()
+        self._steps_in = steps_in and os.geteuid() == 0
+        self._client: Any = None
+        self._images: set[str] = set()
+
+    async def open(self) -> None:
+        """See `SandboxProvider.open`."""
+        try:
+            self._client = await asyncio.to_thread(_connect)
+            await asyncio.to_thread(self._sweep)
+            await asyncio.to_thread(remove_left_behind)
+        except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+            raise SandboxUnavailable(
+                f"docker sandboxes need a Docker engine, and none answers: {error}; install and start one (package "
+                "`docker.io` or `docker-ce`), point DOCKER_HOST to it, or name another sandbox in the environment's "
+                "settings: `bubblewrap` on Linux, `unsafe-local` for code that you trust",
+                package="docker.io",
+            ) from None
+
+    async def prepare(self, settings: SandboxSettings) -> None:
+        """See `SandboxProvider.prepare`; an image that the engine does not have is pulled."""
+        await super().prepare(settings)
+        if settings.network and settings.warm == 0:
+            await (await self.create(settings)).aclose()  # what a way out lacks is to be known now
+
+    async def aclose(self) -> None:
+        """See `SandboxProvider.aclose`."""
+        await super().aclose()
+        if self._client is not None:
+            await asyncio.to_thread(self._client.close)
+
+    async def _check(self, settings: SandboxSettings) -> None:
+        if settings.image is None:
+            raise SandboxUnsupported("docker sandboxes run in an image: name it in the settings, `image=…`")
+        await check_shown(settings)  # the engine would make a directory of what is missing
+        if settings.image not in self._images:
+            await asyncio.to_thread(self._find_image, settings.image)
+            self._images.add(settings.image)
+
+    def _find_image(self, image: str) -> None:
+        try:
+            self._client.images.get(image)
+        except docker.errors.ImageNotFound:
+            try:
+                self._client.images.pull(image)
+            except docker.errors.DockerException as error:
+                raise SandboxUnsupported(
+                    f"the engine has no image {image!r} and cannot pull it: {error}; build, load or import it first"
+                ) from None
+
+    def _sweep(self) -> None:
+        """Remove the containers of servers that are no more."""
+        for left in self._client.containers.list(all=True, filters={"label": LABEL}):
+            here = left.labels.get(_BOOT_LABEL) == _boot()
+            if here and not is_alive(left.labels[LABEL]):
+                try:
+                    left.remove(force=True)
+                except docker.errors.APIError:
+                    continue
+
+    async def _start(self, settings: SandboxSettings) -> ContainerBox:
+        user = _UNUSED_USERS + secrets.randbits(27)
+        box = ContainerBox(self._client.api, settings, user, self.create, self._pool.forget, self._start_container)
+        try:
+            await self._start_container(box)
+        except BaseException as error:
+            await box.aclose()
+            if isinstance(error, docker.errors.DockerException | requests.exceptions.RequestException | OSError):
+                raise SandboxFailed(f"a container could not be started: {error}") from None
+            raise
+        return box
+
+    async def _start_container(self, box: ContainerBox) -> None:
+        """Start a container for a new box, or another one for a box whose container is gone."""
+        rendezvous = None
+        try:
+            if box.settings.network and not self._steps_in:
+                rendezvous = Rendezvous(tempfile.mkdtemp(prefix=f"{OWNER}-"))
+            await box.start(partial(self._container, box.settings, box.user, rendezvous), rendezvous)
+        finally:
+            if rendezvous is not None:
+                rendezvous.close()
+
+    def _container(self, settings: SandboxSettings, user: int, rendezvous: Rendezvous | None) -> str:
+        """Create a container whose commands are to run as `user`; its id.
+
+        Its first process is root's, though with no capability, so that commands can neither end it nor look into it.
+        """
+        api = self._client.api
+        made = api.create_container(
+            settings.image, ["/bin/sh", "-c", _WAIT], user="0:0", stdin_open=True, tty=False,
+            working_dir=HOME, network_disabled=True, labels={LABEL: OWNER, _BOOT_LABEL: _boot()},
+            hostname="sandbox", entrypoint=[], host_config=_confinement(api, settings, user, rendezvous),
+        )  # fmt: skip
+        return str(made["Id"])
+
+
+def _confinement(api: Any, settings: SandboxSettings, user: int, rendezvous: Rendezvous | None) -> Any:
+    limits = settings.limits
+    shown = [f"{outside}:{inside}:ro" for outside, inside in settings.readonly]
+    if rendezvous is not None:
+        shown.append(f"{rendezvous.path}:{Rendezvous.SEEN}:ro")
+    ulimits = {
+        "nofile": 1024, "core": 0, "nproc": limits.processes + 16, "fsize": limits.file_size, "memlock": 65536,
+        "msgqueue": 0,
+    }  # fmt: skip
+    files = f"nr_inodes={limits.inodes},mode=0700,uid={user},gid={user},nosuid,nodev,exec"
+    memory = limits.memory + limits.disk  # files are in memory, and counted with it
+    return api.create_host_config(
+        network_mode="none", read_only=True, cap_drop=["ALL"], auto_remove=True,
+        security_opt=_security(bool(settings.network)),
+        mem_limit=memory, memswap_limit=memory, pids_limit=limits.processes + _HEADROOM,
+        ulimits=[docker.types.Ulimit(name=name, soft=value, hard=value) for name, value in ulimits.items()],
+        tmpfs={HOME: f"size={limits.disk},{files}", "/tmp": f"size={limits.disk // 4},{files}"},
+        binds=shown, ipc_mode="none",
+        log_config=docker.types.LogConfig(type="none"), shm_size=None,
+    )  # fmt: skip
+
+
+def _connect() -> Any:
+    host = str(docker.utils.parse_host(os.environ.get("DOCKER_HOST")))
+    if host.startswith("http+unix://"):
+        with socket.socket(socket.AF_UNIX) as probe:  # the SDK leaves its own open when nobody answers
+            probe.connect(host.removeprefix("http+unix://"))
+    client = docker.from_env(timeout=60)
+    client.ping()
+    return client
+
+
+def _boot() -> str:
+    """Which start of the machine this is: process ids mean nothing after the next one."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"

@@ -1,0 +1,476 @@
+"""A box's only way out: a proxy in the server that lets the hosts of an allowlist through, and nothing else.
+
+A box has a network of its own with nothing in it. The proxy's listening socket is made *in* that network, on its
+loopback address, and held by the server (see `doors`): nobody but the box can reach it, no path leads to it, and it is
+gone when the server is. Programs find it by `http_proxy` and the like; one that does not ask them has no network.
+
+`CONNECT host:port` opens a tunnel, and `GET http://host/…` is carried out for the program, one request to a connection.
+Names are looked up here, checked against the list, and the address that was checked is the one that is connected to.
+Requests and answers are read and written anew by h11, so that both sides see the same request.
+
+What passes is bounded: connections, their number at one time, the bytes of a box (`Limits.traffic`), and the time until
+a request is complete; and so is the share of the event loop's time that goes into reading it. Connections end with the
+command that made them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import socket
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache, partial
+from ipaddress import ip_address
+from typing import Any, Final
+
+import h11
+
+from ludus.sandbox.allowlist import Address, Allowlist, Destination, is_public, parse_destination
+from ludus.sandbox.model import NetworkUse
+
+log = logging.getLogger("ludus.sandbox")
+
+Resolve = Callable[[str], Awaitable[Sequence[Address]]]
+
+_AT_ONCE: Final = 64
+_PER_COMMAND: Final = 10_000
+_HEAD_BYTES: Final = 16 * 1024
+_HEAD_SECONDS: Final = 10.0
+_DIAL_SECONDS: Final = 10.0
+_PAUSE_SECONDS: Final = 0.5
+_LINGER_SECONDS: Final = 1.0
+_CHUNK: Final = 64 * 1024
+_HEADERS: Final = 128
+_SLICE_SECONDS: Final = 0.001
+"""For how long requests and answers are read before others have their turn."""
+_REMEMBERED: Final = 100
+"""Destinations that a result tells apart."""
+_HOP_BY_HOP: Final = frozenset({
+    b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
+    b"trailer", b"transfer-encoding", b"upgrade", b"expect", b"host", b"via",
+})  # fmt: skip
+_ABSOLUTE: Final = re.compile(r"http://([^/?#@\\]*)([/?][^#]*)?", re.IGNORECASE)
+_REASONS: Final = {
+    400: "Bad Request", 403: "Refused", 408: "Request Timeout", 431: "Head Too Large", 501: "Not Implemented",
+    502: "Bad Gateway", 503: "Limit Reached", 504: "Gateway Timeout", 505: "HTTP Version Not Supported",
+}  # fmt: skip
+
+
+class _Refused(Exception):
+    """A request that is answered here; the text is the answer."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class WayOut:
+    """The proxy of one box. It answers between `begin` and `finish`, which go around each command.
+
+    Args:
+        listener: a listening socket in the box's own network; closed with this.
+        allowed: where it may lead.
+        traffic: bytes that may pass in the box's life, both ways together.
+        resolve: the addresses of a name; the system's resolver unless a test brings its own.
+    """
+
+    def __init__(
+        self, listener: socket.socket, allowed: Allowlist, traffic: int, resolve: Resolve | None = None
+    ) -> None:
+        listener.setblocking(False)
+        self._listener = listener
+        self._allowed = allowed
+        self._room = traffic
+        self._resolve = resolve if resolve is not None else look_up
+        self._turns = _Turns()
+        self._tasks: dict[asyncio.Task[None], socket.socket] = {}
+        self._used: dict[tuple[str, str | None], int] = {}
+        self._left = 0
+        self._listens = False
+
+    @property
+    def spent(self) -> bool:
+        """Whether the limit on traffic was met."""
+        return self._room < 0
+
+    def begin(self) -> None:
+        """Answer the connections of one command."""
+        self._left = _PER_COMMAND
+        self._used = {}
+        self._listen()
+
+    async def finish(self) -> tuple[NetworkUse, ...]:
+        """End all connections; what was asked for since `begin`."""
+        self._left = 0
+        self._deafen()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with suppress(OSError):
+            while True:  # those that waited belong to the command, too
+                self._listener.accept()[0].close()
+        return tuple(NetworkUse(target, why, count) for (target, why), count in self._used.items())
+
+    async def aclose(self) -> None:
+        """End all connections, and the listening socket."""
+        await self.finish()
+        self._listener.close()
+
+    async def move(self, listener: socket.socket) -> None:
+        """Listen to another socket instead: that of the same box, rebuilt."""
+        await self.aclose()
+        listener.setblocking(False)
+        self._listener = listener
+
+    # ── connections ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _listen(self) -> None:
+        if not self._listens and self._left > 0 and len(self._tasks) < _AT_ONCE:
+            asyncio.get_running_loop().add_reader(self._listener, self._admit)
+            self._listens = True
+
+    def _deafen(self) -> None:
+        if self._listens:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listens = False
+
+    def _admit(self) -> None:
+        """Take one connection; one at a time, so that a flood of them gets no more than its turn."""
+        try:
+            connection, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        except OSError:  # out of descriptors, for one: asked again at once, it would say the same
+            self._deafen()
+            asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self._listen)
+            return
+        connection.setblocking(False)
+        task = asyncio.get_running_loop().create_task(self._serve(connection))
+        self._tasks[task] = connection
+        task.add_done_callback(self._end)
+        self._left -= 1
+        if self._left == 0:
+            self._note("any host", f"there were {_PER_COMMAND:,} connections already")
+        if self._left == 0 or len(self._tasks) >= _AT_ONCE:
+            self._deafen()
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task).close()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the way out of a sandbox failed", exc_info=error)
+        self._listen()
+
+    def _note(self, target: str, refused: str | None) -> None:
+        key = (target, refused)
+        if key not in self._used and len(self._used) >= _REMEMBERED:
+            key = ("other hosts", refused and "see the hosts before")
+        self._used[key] = self._used.get(key, 0) + 1
+
+    async def _serve(self, connection: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=connection)
+        try:
+            try:
+                await self._answer(self._peer(h11.Connection(h11.SERVER, _HEAD_BYTES), reader, writer))
+            except _Refused as refused:
+                await _explain(reader, writer, refused)
+            writer.close()
+            await writer.wait_closed()
+        except (OSError, EOFError, h11.ProtocolError):
+            pass  # one of the two sides is gone, or talks nonsense in the middle of an answer
+        finally:
+            writer.transport.abort()
+
+    def _peer(self, http: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Peer:
+        return _Peer(http, reader, writer, self._count, self._turns)
+
+    async def _answer(self, client: _Peer) -> None:
+        if self.spent:
+            raise _Refused(503, "the limit on traffic was met")
+        try:
+            async with asyncio.timeout(_HEAD_SECONDS):
+                request = await client.next()
+        except TimeoutError:
+            raise _Refused(408, f"the request was not complete within {_HEAD_SECONDS:g} s") from None
+        except h11.RemoteProtocolError as error:
+            raise _Refused(error.error_status_hint, f"not a request that can be passed on: {error}") from None
+        if not isinstance(request, h11.Request):
+            return
+        wanted, path = _target(request)
+        try:
+            reader, writer = await self._dial(wanted)
+        except _Refused as refused:
+            if refused.status != 403:
+                self._note(str(wanted), None)
+                raise _Refused(refused.status, f"{wanted}: {refused}") from None
+            self._note(str(wanted), str(refused))
+            raise _Refused(403, f"refused {wanted}: {refused}") from None
+        self._note(str(wanted), None)
+        try:
+            if path is None:
+                await self._tunnel(client, reader, writer)
+            else:
+                origin = self._peer(h11.Connection(h11.CLIENT), reader, writer)
+                await _carry_out(client, origin, _forwarded(request, wanted, path))
+        finally:
+            writer.transport.abort()
+
+    async def _dial(self, wanted: Destination) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to one of the addresses that a destination has and may have."""
+        if not self._allowed.names(wanted):
+            raise _Refused(403, "it is not on the allowlist")
+        try:
+            async with asyncio.timeout(_DIAL_SECONDS):
+                found = [wanted.address] if wanted.address is not None else await self._resolve(wanted.host)
+                fit = [one for one in found if self._may_be(one, wanted.port)]
+                if found and not fit:
+                    inner = ", ".join(map(str, found))
+                    raise _Refused(403, f"it leads to {inner}, which is not a public address, nor on the allowlist")
+                for address in fit:
+                    with suppress(OSError):
+                        return await asyncio.open_connection(str(address), wanted.port)
+        except TimeoutError:
+            raise _Refused(504, "it does not answer") from None
+        except OSError as error:
+            raise _Refused(502, f"its name has no address: {error.strerror}") from None
+        raise _Refused(502, "it cannot be reached")
+
+    def _may_be(self, address: Address, port: int) -> bool:
+        return self._allowed.holds(address, port) or (is_public(address) and not _is_own(address))
+
+    async def _tunnel(self, client: _Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client.writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        writer.write(client.http.trailing_data[0])
+        await _both(self._relay(client.reader, writer), self._relay(reader, client.writer))
+
+    async def _relay(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        while data := await source.read(_CHUNK):
+            self._count(len(data))
+            target.write(data)
+            await target.drain()
+        target.write_eof()
+
+    def _count(self, size: int) -> None:
+        self._room -= size
+        if self._room < 0:
+            self._note("any host", "the limit on traffic was met")
+            raise EOFError("the limit on traffic was met")
+
+
+class _Turns:
+    """In which a box's connections read what came, one at a time and with pauses.
+
+    However small the pieces are that it comes in: half of the event loop's time, at least, is left to others.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._spent = 0.0
+
+    async def take(self, read: Callable[[], Any]) -> Any:
+        """What `read` returns, when it is its turn."""
+        async with self._lock:
+            if self._spent > _SLICE_SECONDS:
+                await asyncio.sleep(self._spent)
+                self._spent = 0.0
+            began = time.perf_counter()
+            try:
+                return read()
+            finally:
+                self._spent += time.perf_counter() - began
+
+
+class _Peer:
+    """One side of a connection that speaks HTTP."""
+
+    def __init__(
+        self, http: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
+        count: Callable[[int], None], turns: _Turns,
+    ) -> None:  # fmt: skip
+        self.http = http
+        self.reader = reader
+        self.writer = writer
+        self._count = count
+        self._turns = turns
+        self._ahead: Any = None
+        """An event that was met while pieces of a body were joined."""
+
+    async def next(self) -> Any:
+        """The next event from that side; the pieces of a body that have come together are one."""
+        while True:
+            event, self._ahead = self._ahead, None
+            if event is None:
+                event = await self._turns.take(self._read)
+            if event is not h11.NEED_DATA:
+                return event
+            data = await self.reader.read(_CHUNK)
+            self._count(len(data))
+            self.http.receive_data(data)
+
+    def _read(self) -> Any:
+        enough = time.perf_counter() + _SLICE_SECONDS
+        body = bytearray()
+        while isinstance(event := self.http.next_event(), h11.Data):
+            body += event.data
+            if time.perf_counter() > enough:
+                return h11.Data(data=bytes(body))
+        if body:
+            self._ahead = None if event is h11.NEED_DATA else event
+            return h11.Data(data=bytes(body))
+        return event
+
+    async def send(self, event: Any) -> None:
+        """Pass an event on to that side."""
+        self.writer.write(self.http.send(event) or b"")
+        await self.writer.drain()
+
+
+def _target(request: h11.Request) -> tuple[Destination, str | None]:
+    """Where a request wants to go, and what it wants there; None for a tunnel."""
+    if request.http_version not in (b"1.0", b"1.1"):
+        raise _Refused(505, "this is HTTP/1.1")
+    if len(request.headers) > _HEADERS:
+        raise _Refused(431, f"there are more than {_HEADERS} headers")
+    target = request.target.decode("ascii")
+    names = [name for name, _ in request.headers]
+    if b"transfer-encoding" in names and b"content-length" in names:
+        raise _Refused(400, "a body is either chunked or has a length")
+    if request.method == b"CONNECT":
+        if b"transfer-encoding" in names or b"content-length" in names:
+            raise _Refused(400, "CONNECT has no body")
+        return _destination(target, None), None
+    match = _ABSOLUTE.fullmatch(target)
+    if match is None:
+        raise _Refused(400, "this is a proxy: it takes CONNECT host:port, and http:// addresses in full")
+    path = match[2] or "/"
+    return _destination(match[1], 80), path if path.startswith("/") else f"/{path}"
+
+
+def _destination(text: str, default_port: int | None) -> Destination:
+    try:
+        return parse_destination(text, default_port)
+    except ValueError as error:
+        raise _Refused(400, f"not a host: {error}") from None
+
+
+def _end_to_end(headers: Any) -> list[tuple[bytes, bytes]]:
+    """Headers but for those that are between two neighbours only."""
+    named = {word.strip().lower() for name, value in headers if name == b"connection" for word in value.split(b",")} - {
+        b"content-length"
+    }
+    return [(name, value) for name, value in headers if name not in _HOP_BY_HOP and name not in named]
+
+
+def _forwarded(request: h11.Request, wanted: Destination, path: str) -> h11.Request:
+    host = str(wanted).removesuffix(":80")
+    headers = [(b"host", host.encode()), *_end_to_end(request.headers)]
+    headers += [(name, value) for name, value in request.headers if name == b"transfer-encoding"]
+    headers += [(b"via", b"1.1 ludus"), (b"connection", b"close")]
+    return h11.Request(method=request.method, target=path.encode("ascii"), headers=headers)
+
+
+async def _carry_out(client: _Peer, origin: _Peer, request: h11.Request) -> None:
+    """Pass one request on, and its answer back."""
+    await origin.send(request)
+    uploading = asyncio.create_task(_upload(client, origin))
+    # An origin that waits for the rest of a broken body would wait for ever.
+    uploading.add_done_callback(partial(_give_up, origin))
+    try:
+        await _download(client, origin)
+    finally:
+        uploading.cancel()
+        await asyncio.gather(uploading, return_exceptions=True)
+
+
+def _give_up(origin: _Peer, upload: asyncio.Task[None]) -> None:
+    if not upload.cancelled() and upload.exception() is not None:
+        origin.writer.transport.abort()
+
+
+async def _upload(client: _Peer, origin: _Peer) -> None:
+    if client.http.they_are_waiting_for_100_continue:
+        await client.send(h11.InformationalResponse(status_code=100, headers=[]))
+    while True:
+        event = await client.next()
+        if isinstance(event, h11.Data):
+            await origin.send(h11.Data(data=event.data))
+        elif isinstance(event, h11.EndOfMessage):
+            await origin.send(h11.EndOfMessage())
+            return
+
+
+async def _download(client: _Peer, origin: _Peer) -> None:
+    begun = False
+    try:
+        while True:
+            event = await origin.next()
+            if isinstance(event, h11.Response):
+                if len(event.headers) > _HEADERS:
+                    raise _Refused(502, f"what came back has more than {_HEADERS} headers")
+                begun = True
+                headers = [*_end_to_end(event.headers), (b"connection", b"close")]
+                status, reason = event.status_code, event.reason
+                await client.send(h11.Response(status_code=status, headers=headers, reason=reason))
+            elif isinstance(event, h11.Data):
+                await client.send(h11.Data(data=event.data))
+            elif isinstance(event, h11.EndOfMessage):
+                await client.send(h11.EndOfMessage())
+                return
+    except h11.RemoteProtocolError as error:
+        if begun:
+            raise
+        raise _Refused(502, f"what came back is not HTTP: {error}") from None
+
+
+async def _both(*halves: Awaitable[None]) -> None:
+    """Wait for both halves of a tunnel; when one breaks, the other ends with it."""
+    tasks = [asyncio.ensure_future(half) for half in halves]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _explain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, refused: _Refused) -> None:
+    """Answer a request that goes no further; read on a little, since unread input takes the answer with it."""
+    text = f"network: {refused}\n".encode()
+    head = f"HTTP/1.1 {refused.status} {_REASONS.get(refused.status, 'Refused')}\r\n"
+    head += f"Content-Type: text/plain; charset=utf-8\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
+    writer.write(head.encode() + text)
+    await writer.drain()
+    writer.write_eof()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LINGER_SECONDS):
+            while await reader.read(_CHUNK):
+                pass
+
+
+def _is_own(address: Address) -> bool:
+    """Whether an address is this machine's: what it would send from to get there. Nothing is sent."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((str(address), 9))
+        except OSError:
+            return False
+        return ip_address(probe.getsockname()[0]) == address
+
+
+@cache
+def _lookers() -> ThreadPoolExecutor:
+    # Threads of their own: a name server that does not answer must not hold up what else the server does in threads.
+    return ThreadPoolExecutor(4, "ludus-lookup")
+
+
+async def look_up(name: str) -> list[Address]:
+    """The addresses of a name, by the system's resolver."""
+    loop = asyncio.get_running_loop()
+    found = await loop.run_in_executor(
+        _lookers(), lambda: socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    )
+    return list(dict.fromkeys(ip_address(entry[4][0]) for entry in found))

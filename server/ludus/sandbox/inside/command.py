@@ -1,0 +1,421 @@
+"""One command inside a box: started, fed, watched, and ended with all that it started."""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import sys
+import time
+
+from ludus.sandbox.inside import confine
+from ludus.sandbox.inside.messages import Refused, send
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+TICK = 0.02
+"""Seconds between two looks at what the processes of a command use."""
+_CHUNK = 65536
+_SOCKET_BYTES = 2 * 212992
+"""What a local socket may have under way: twice `net.core.wmem_default`, as its last message may exceed it."""
+_PAGE = resource.getpagesize()
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class Tree:
+    """Everything that the current command has started: counted, and ended."""
+
+    def __init__(self, alone: bool, meter: int = -1) -> None:
+        self.alone = alone
+        """Whether this process namespace is the box's own."""
+        self.status: int | None = None
+        self.peak = 0
+        self._meter = meter
+        """Where the box's control group tells its processor time; -1 without one."""
+        self._before = self._metered() if meter >= 0 else 0.0
+        self._counts_sockets = alone and meter < 0
+        self._sockets = sockets() if self._counts_sockets else 0
+        """How many there were before the command began: that of the box's way out."""
+        self._waited = 0.0
+        """Processor time of what this process has waited for."""
+        self._seen: dict[tuple[int, int], _Usage] = {}
+        self._gone = self._passed_on = 0.0
+        """Processor time that processes had when they were last seen, and that the living took over from children."""
+
+    def _metered(self) -> float:
+        """What the control group tells, less this process's own."""
+        words = os.pread(self._meter, 256, 0).split()
+        used = int(words[1]) / 1e6 if words[0] == b"usage_usec" else int(words[0]) / 1e9
+        return used - time.process_time()
+
+    def cpu(self) -> float:
+        """Seconds of processor time so far.
+
+        Without a control group, what a process had used when it was last seen is kept: nobody waits for it where its
+        parent ignores SIGCHLD. What is missing in the sum of those that were waited for is what nobody waited for.
+        """
+        if self._meter >= 0:
+            return max(0.0, self._metered() - self._before)
+        living = sum(one.own + one.children for one in self._seen.values())
+        return self._waited + living + max(0.0, self._gone - self._passed_on - self._waited)
+
+    def _note(self, seen: dict[tuple[int, int], _Usage]) -> None:
+        """Keep who lives now, and the processor time of who lived a moment ago."""
+        for key, before in self._seen.items():
+            if self.alone and key not in seen:  # elsewhere, who is between two parents is overlooked
+                self._gone += before.own + before.children
+        for key, now in seen.items():
+            known = self._seen.get(key)
+            self._passed_on += now.children - (known.children if known else 0.0)
+        self._seen = seen
+
+    def pids(self) -> list[int]:
+        """All processes but this one."""
+        me = os.getpid()
+        if self.alone:
+            return [pid for name in os.listdir("/proc") if name.isdigit() and (pid := int(name)) != me]
+        found, wanted = [], [me]
+        parents = {pid: parent for pid, parent in map(_parent, _numbers("/proc")) if parent}
+        while wanted:
+            above = set(wanted)
+            wanted = [pid for pid, parent in parents.items() if parent in above]
+            found += wanted
+        return found
+
+    def look(self, limits: dict[str, Any]) -> str | None:
+        """The limit that the processes break together, if one."""
+        seen = {(pid, usage.began): usage for pid in self.pids() if (usage := _usage(pid)) is not None}
+        self._note(seen)
+        memory = sum(one.memory for one in seen.values())
+        if memory > limits["memory"]:
+            # Pages that processes share were counted for each of them.
+            memory = sum(_proportional(pid, one) for (pid, _), one in seen.items())
+        memory += self._held_by_sockets()
+        self.peak = max(self.peak, memory)
+        if memory > limits["memory"]:
+            return "memory"
+        if sum(one.tasks for one in seen.values()) > limits["processes"]:
+            return "processes"
+        return "cpu_seconds" if self.cpu() > limits["cpu_seconds"] else None
+
+    def _held_by_sockets(self) -> int:
+        """The most that the kernel may hold for the box's sockets; 0 where a control group counts it."""
+        return max(0, sockets() - self._sockets) * _SOCKET_BYTES if self._counts_sockets else 0
+
+    def reap(self, first: int, *, wait: bool = False) -> bool:
+        """Collect ended processes; whether there are others. Notes how `first` ended."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, 0 if wait else os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            self._waited += usage.ru_utime + usage.ru_stime
+            self.peak = max(self.peak, usage.ru_maxrss * 1024)
+            if pid == first:
+                self.status = status
+
+    def kill(self, first: int) -> None:
+        """End everything, and come back when nothing is left."""
+        if self.alone:
+            # One system call, under the kernel's lock: no process can fork its way out of it.
+            try:
+                os.kill(-1, confine.SIGKILL)
+            except ProcessLookupError:
+                pass
+            self.reap(first, wait=True)
+        else:
+            self._kill_each(first)
+        self._note({})
+
+    def _kill_each(self, first: int) -> None:
+        while True:
+            for number in (confine.SIGSTOP, confine.SIGKILL):
+                for pid in self.pids():
+                    try:
+                        os.kill(pid, number)
+                    except (ProcessLookupError, PermissionError):
+                        pass
+            if not self.reap(first) and not self.pids():
+                return
+            time.sleep(0.001)
+
+
+def sockets() -> int:
+    """Return how many sockets there are in the box's own network, local ones included."""
+    with open("/proc/self/net/sockstat", "rb") as file:
+        return int(file.readline().split()[2])
+
+
+def _numbers(path: str) -> list[int]:
+    return [int(name) for name in os.listdir(path) if name.isdigit()]
+
+
+def _fields(place: str) -> list[bytes] | None:
+    try:
+        with open(f"/proc/{place}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+
+
+def _parent(pid: int) -> tuple[int, int]:
+    fields = _fields(str(pid))
+    return pid, 0 if fields is None else int(fields[1])
+
+
+class _Usage:
+    """What one process uses."""
+
+    def __init__(self, fields: list[bytes]) -> None:
+        self.own = (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+        """Its processor seconds."""
+        self.children = (int(fields[13]) + int(fields[14])) / _TICKS_PER_SECOND
+        """Those of children that it waited for, and of theirs."""
+        self.tasks = int(fields[17])
+        self.began = int(fields[19])
+        self.memory = int(fields[21]) * _PAGE
+        """Its resident bytes."""
+
+
+def _usage(pid: int) -> _Usage | None:
+    fields = _fields(str(pid))
+    if fields is None:
+        return None
+    usage = _Usage(fields)
+    if fields[0] == b"Z" and usage.tasks > 1:
+        usage.memory = max((one.memory for one in _threads(pid)), default=0)
+    return usage
+
+
+def _threads(pid: int) -> list[_Usage]:
+    """What is told of a process by each of its threads: the first tells of no memory once it has ended."""
+    try:
+        threads = _numbers(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    return [_Usage(fields) for thread in threads if (fields := _fields(f"{pid}/task/{thread}")) is not None]
+
+
+def _proportional(pid: int, usage: _Usage) -> int:
+    """The resident bytes of a process, with its share of pages that it has in common with others."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            for line in file:
+                if line.startswith(b"Pss:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return usage.memory
+
+
+class Command:
+    """One command from its start to the end of all it started."""
+
+    def __init__(self, asked: dict[str, Any], stdin: bytes, config: dict[str, Any], control: int) -> None:
+        self.asked = asked
+        self.limits = asked["limits"]
+        self.config = config
+        self.control = control
+        self.tree = Tree(config["alone"], config["meter"])
+        self.full = self._disk_is_full()
+        self.stdin = memoryview(stdin)
+        self.taken: dict[int, bytearray] = {}
+        self.cut: set[int] = set()
+        self.room = self.limits["output"]
+        self.limit: str | None = None
+        self.gone = False
+
+    def run(self) -> tuple[dict[str, Any], bytes]:
+        """What came of it."""
+        ends = [os.pipe(), os.pipe(), os.pipe()]
+        self.began = time.monotonic()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _become(self.asked, self.config, ends[0][0], ends[1][1], ends[2][1])
+        self.input, self.outputs = ends[0][1], (ends[1][0], ends[2][0])
+        for end in (ends[0][0], ends[1][1], ends[2][1]):
+            os.close(end)
+        for end in (self.input, *self.outputs):
+            os.set_blocking(end, False)
+        self.taken = {end: bytearray() for end in self.outputs}
+        pidfd = os.pidfd_open(self.pid)
+        try:
+            # The server's own clock starts here, and ends the whole box if this one does not end the command in time.
+            send(self.control, {"more": True, "began": True})
+            self._attend(pidfd)
+            took = time.monotonic() - self.began
+            self._name_quiet_limits()
+        finally:
+            self.tree.kill(self.pid)
+            try:
+                for end in self.outputs:
+                    self._take(end)
+            finally:
+                for end in (pidfd, *([self.input] if self.input >= 0 else []), *self.outputs):
+                    os.close(end)
+        return self._result(took)
+
+    def _attend(self, pidfd: int) -> None:
+        poller = select.poll()
+        for end in (*self.outputs, pidfd, self.control):
+            poller.register(end, select.POLLIN)
+        if self.stdin:
+            poller.register(self.input, select.POLLOUT)
+        else:
+            self._close_input(None)
+        deadline = self.began + self.limits["seconds"]
+        look = self.began + TICK
+        while self.limit is None and not self.gone:
+            now = time.monotonic()
+            for end, _ in poller.poll(max(0.0, min(look, deadline) - now) * 1000):
+                if end == pidfd:
+                    return
+                if end == self.control:
+                    self.gone = True
+                elif end == self.input:
+                    self._feed(poller)
+                elif not self._take(end):
+                    poller.unregister(end)
+            now = time.monotonic()
+            if now >= deadline:
+                self.limit = "seconds"
+            elif now >= look and self.limit is None:
+                self.limit = self.tree.look(self.limits)
+                # Looking at many processes takes long; commands are to have most of the time.
+                look = time.monotonic() + max(TICK, 4 * (time.monotonic() - now))
+
+    def _feed(self, poller: select.poll) -> None:
+        try:
+            self.stdin = self.stdin[os.write(self.input, self.stdin[:_CHUNK]) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self.stdin = self.stdin[:0]
+        if not self.stdin:
+            self._close_input(poller)
+
+    def _close_input(self, poller: select.poll | None) -> None:
+        if poller is not None:
+            poller.unregister(self.input)
+        os.close(self.input)
+        self.input = -1
+
+    def _take(self, end: int) -> bool:
+        """Read what there is; whether there may be more."""
+        while True:
+            try:
+                part = os.read(end, _CHUNK)
+            except BlockingIOError:
+                return True
+            if not part:
+                return False
+            self.taken[end] += part[: self.room]
+            if len(part) > self.room:
+                self.cut.add(end)
+                self.limit = self.limit or "output"
+                self.room = 0
+                return True
+            self.room -= len(part)
+
+    def _name_quiet_limits(self) -> None:
+        """Limits that make calls fail, rather than end the process at once."""
+        self.tree.reap(self.pid)
+        status = self.tree.status
+        if self.limit is not None or status is None or status == 0:
+            return
+        if os.WIFSIGNALED(status):
+            named: dict[int, str] = {confine.SIGXCPU: "cpu_seconds", confine.SIGXFSZ: "file_size"}
+            self.limit = named.get(os.WTERMSIG(status))
+            return
+        left = {**self.limits, "memory": sys.maxsize, "processes": self.limits["processes"] - 1}
+        if self.tree.look(left) == "processes":
+            self.limit = "processes"
+        elif self._disk_is_full() and not self.full:
+            self.limit = "disk"
+
+    def _disk_is_full(self) -> bool:
+        if not self.config["alone"]:
+            return False
+        room = os.statvfs(self.config["home"])
+        return room.f_bavail * room.f_frsize < _PAGE or room.f_ffree == 0
+
+    def _result(self, took: float) -> tuple[dict[str, Any], bytes]:
+        status = self.tree.status
+        code = os.waitstatus_to_exitcode(status) if status is not None else -confine.SIGKILL
+        out, err = (bytes(self.taken[end]) for end in self.outputs)
+        described = {
+            "ok": True, "out": len(out), "cut": [end in self.cut for end in self.outputs], "limit": self.limit,
+            "exit_code": code if code >= 0 else None, "signal": -code if code < 0 else None, "seconds": took,
+            "cpu_seconds": self.tree.cpu(), "peak_memory": self.tree.peak,
+        }  # fmt: skip
+        return described, out + err
+
+
+def _become(asked: dict[str, Any], config: dict[str, Any], stdin: int, stdout: int, stderr: int) -> NoReturn:
+    """In the child: turn into the command."""
+    code = 126
+    try:
+        os.setsid()
+        for number, end in enumerate((stdin, stdout, stderr)):
+            os.dup2(end, number)
+        os.closerange(3, config["files"])
+        if config["counted"]:
+            confine.be_the_first_to_go()
+        _limit(asked["limits"], config)
+        confine.default_signals(confine.SIGPIPE, confine.SIGXFSZ)
+        os.chdir(absolute(config, asked["cwd"]))
+        try:
+            os.execvpe(asked["argv"][0], asked["argv"], asked["env"])
+        except OSError:
+            code = 126 if _exists(asked["argv"][0], asked["env"]) else 127
+            raise
+    except BaseException as error:
+        why = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
+        os.write(2, f"{asked['argv'][0]}: {why}\n".encode("utf-8", "replace"))
+    os._exit(code)
+
+
+def _exists(program: str, env: dict[str, str]) -> bool:
+    """Whether there is such a file: what cannot be searched in PATH is reported in the same way as what may not run."""
+    folders = [""] if "/" in program else env.get("PATH", os.defpath).split(":")
+    return any(os.path.exists(os.path.join(folder, program)) for folder in folders)
+
+
+def _limit(limits: dict[str, Any], config: dict[str, Any]) -> None:
+    seconds = int(limits["cpu_seconds"]) + 1
+    wanted = {
+        resource.RLIMIT_CPU: (seconds, seconds + 1),
+        resource.RLIMIT_FSIZE: (limits["file_size"], limits["file_size"]),
+        # 1 and not 0: with 0 a core still goes to a handler, where the machine pipes cores to one.
+        resource.RLIMIT_CORE: (1, 1),
+        resource.RLIMIT_NOFILE: (config["files"], config["files"]),
+    }
+    if config["alone"]:
+        wanted[resource.RLIMIT_MSGQUEUE] = (0, 0)
+        wanted[resource.RLIMIT_MEMLOCK] = (65536, 65536)
+    if config["address_space"]:
+        wanted[resource.RLIMIT_AS] = (config["address_space"], config["address_space"])
+    if config["count_tasks"]:
+        wanted[resource.RLIMIT_NPROC] = (config["count_tasks"], config["count_tasks"])
+    for kind, (soft, hard) in wanted.items():
+        top = resource.getrlimit(kind)[1]
+        if top != resource.RLIM_INFINITY:
+            soft, hard = min(soft, top), min(hard, top)
+        resource.setrlimit(kind, (soft, hard))
+
+
+def absolute(config: dict[str, Any], path: str) -> str:
+    """Where a command begins that was told to begin at `path`.
+
+    Raises:
+        Refused: not in the work directory.
+    """
+    home = os.path.realpath(config["home"])
+    place = "" if "\0" in path else os.path.realpath(os.path.join(home, path))
+    if place != home and not place.startswith(home + "/"):
+        raise Refused(f"{path!r} is not a path below the work directory")
+    return place

@@ -1,0 +1,105 @@
+"""The loop inside a box: it waits on a socket and carries out one request after another.
+
+It is process 1 of the box's own process namespace, where no signal from inside can reach it, and it is not dumpable,
+so that nobody inside can look into it. When the socket closes, everything ends.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from ludus.sandbox.inside import confine, files
+from ludus.sandbox.inside.command import Command, Tree, absolute
+from ludus.sandbox.inside.messages import Incoming, Outgoing, Refused, receive, send
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+OF_FILES = {
+    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ENOSPC,
+    errno.EDQUOT, errno.EFBIG, errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY, errno.EXDEV, errno.EMLINK, errno.EROFS,
+    errno.ETXTBSY,
+}  # fmt: skip
+"""What commands can do to their own files. Any other error is the box's."""
+
+
+def answer(control: int, config: dict[str, Any], asked: dict[str, Any], blob: Incoming) -> None:
+    """Carry one request out."""
+    op = asked["op"]
+    if op == "cancel":
+        return
+    os.chmod(config["home"], 0o700)
+    if op == "run":
+        if not os.path.isdir(absolute(config, asked["cwd"])):
+            raise Refused(f"there is no directory {asked['cwd']!r}")
+        command = Command(asked, blob.rest(), config, control)
+        reply, output = command.run()
+        send(control, reply, output)
+    elif op == "read":
+        files.read_file(config, asked, Outgoing(control))
+        send(control, {"ok": True})
+    elif op == "write":
+        files.write_file(config, asked, blob)
+        send(control, {"ok": True})
+    elif op == "list":
+        send(control, {"ok": True, "entries": files.list_files(config, asked)})
+    elif op == "snapshot":
+        files.snapshot(config, Outgoing(control))
+        send(control, {"ok": True})
+    elif op == "restore":
+        files.restore(config, blob)
+        send(control, {"ok": True})
+    else:
+        raise Refused(f"unknown operation {op!r}")
+
+
+def main(control: int) -> None:
+    """Set up, then serve until the server is gone.
+
+    Few modules are imported here and below, and no more than needed: what a box imports, every new box waits for.
+    """
+    os.set_inheritable(control, False)
+    first = receive(control)
+    if first is None:
+        return
+    config = first[0]
+    os.umask(0o022)
+    confine.default_signals(confine.SIGINT)
+    try:
+        if config["alone"]:
+            confine.make_disk(config)
+            confine.give_up_privileges(config)
+            if config["door"] >= 0:
+                confine.open_door(config["door"], config["address"])
+        else:
+            confine.adopt_orphans()
+    except OSError as error:
+        send(control, {"error": str(error)})
+        return
+    nowhere = os.open("/dev/null", os.O_RDWR)
+    for end in range(3):
+        os.dup2(nowhere, end)
+    send(control, {"ok": True})
+    try:
+        while (message := receive(control)) is not None:
+            try:
+                answer(control, config, *message)
+            except Refused as error:
+                send(control, {"error": str(error)})
+            except Exception as error:
+                told = "error" if isinstance(error, OSError) and error.errno in OF_FILES else "failed"
+                send(control, {told: f"{type(error).__name__}: {error}"})
+            message[1].skip()
+    except (ConnectionError, BrokenPipeError):
+        pass
+    finally:
+        if not config["alone"]:
+            Tree(alone=False).kill(0)
+            try:
+                files.clear(config["home"])
+                os.rmdir(config["home"])
+            except OSError:
+                pass

@@ -1,0 +1,96 @@
+"""Commands run as the server's own user, with the server's own rights: for code that you trust, and nothing else.
+
+Limits hold for programs that do not fight them: they are watched rather than enforced by the kernel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, Final
+
+from ludus.sandbox.box import BoxProcess, Launch, RunnerBox, inside_argv
+from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
+from ludus.sandbox.inside.files import clear
+from ludus.sandbox.model import Limits, SandboxSettings
+from ludus.sandbox.owner import OWNER, end_left_behind, remove_left_behind
+from ludus.sandbox.pool import PooledProvider
+
+log = logging.getLogger("ludus.sandbox")
+
+PYTHON: Final = os.path.realpath(sys.executable)
+
+
+class UnsafeLocal(PooledProvider):
+    """The provider. It isolates nothing, and is chosen only by its name."""
+
+    name = "unsafe-local"
+
+    async def open(self) -> None:
+        """See `SandboxProvider.open`."""
+        if sys.platform != "linux":
+            raise SandboxUnavailable(f"unsafe-local needs Linux's /proc, and this is {sys.platform}; name `docker`")
+        await asyncio.to_thread(end_left_behind)
+        await asyncio.to_thread(remove_left_behind)
+
+    async def _check(self, settings: SandboxSettings) -> None:
+        asked = [name for name in ("network", "image", "readonly") if getattr(settings, name)]
+        if asked:
+            raise SandboxUnsupported(f"unsafe-local isolates nothing, so it cannot honour {', '.join(asked)}")
+
+    async def _start(self, settings: SandboxSettings) -> LocalBox:
+        with ExitStack() as undo:
+            try:
+                home = tempfile.mkdtemp(prefix=f"{OWNER}-")
+            except OSError as error:
+                raise SandboxFailed(f"a sandbox could not be started: {error}") from None
+            undo.callback(shutil.rmtree, home, ignore_errors=True)
+            process = await _start_process(settings.limits, home)
+            undo.pop_all()
+        env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
+        another = partial(_start_process, settings.limits, home)
+        return LocalBox(home, process, settings, env, self.create, self._pool.forget, another)
+
+
+class LocalBox(RunnerBox):
+    """A box whose work directory is one of this machine's, and outlives the program inside."""
+
+    def __init__(self, home: str, *about: Any) -> None:
+        super().__init__(*about)
+        self._home = home
+
+    async def _close(self) -> None:
+        await super()._close()
+        await asyncio.to_thread(_remove, self._home)  # the program inside did, unless it was killed
+
+
+async def _start_process(limits: Limits, home: str) -> BoxProcess:
+    try:
+        control, theirs = socket.socketpair()
+    except OSError as error:
+        raise SandboxFailed(f"a sandbox could not be started: {error}") from None
+    config = {
+        "alone": False, "home": home, "user": os.geteuid(), "memory": limits.memory, "files": 1024,
+        "disk": {"bytes": limits.disk, "inodes": limits.inodes}, "tasks": limits.processes, "counted": False,
+        "meter": -1, "address_space": 0, "count_tasks": 0, "filter": "",
+    }  # fmt: skip
+    process = BoxProcess(Launch(inside_argv(PYTHON, theirs.fileno()), config, ()))
+    await process.start(control, theirs)
+    return process
+
+
+def _remove(home: str) -> None:
+    try:
+        clear(home)
+        os.rmdir(home)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        log.warning("the directory of a sandbox could not be removed: %s", error)

@@ -1,0 +1,37 @@
+"""Finds sandbox providers by name, in the entry-point group `ludus.sandboxes`, ours included."""
+
+from __future__ import annotations
+
+import difflib
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+from ludus.sandbox.errors import SandboxUnavailable
+from ludus.sandbox.model import SandboxProvider
+
+GROUP: Final = "ludus.sandboxes"
+"""The entry-point group in which packages publish providers: name → `module:Class`, a class without parameters."""
+
+
+def find_provider(name: str) -> SandboxProvider:
+    """A new provider of that name, not yet opened.
+
+    Raises:
+        SandboxUnavailable: there is none of that name, or what it needs is not installed.
+    """
+    published = {entry.name: entry for entry in entry_points(group=GROUP)}
+    entry = published.get(name)
+    if entry is None:
+        near = difflib.get_close_matches(name, published, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(published)) or 'none'}"
+        raise SandboxUnavailable(f"there is no sandbox called {name!r}; {hint}")
+    try:
+        kind: Any = entry.load()
+    except ModuleNotFoundError as error:
+        raise SandboxUnavailable(
+            f"the sandbox {name!r} needs the package {error.name!r}; install it with: pip install {error.name}, "
+            "or name another sandbox",
+            package=error.name,
+        ) from error
+    provider: SandboxProvider = kind()
+    return provider

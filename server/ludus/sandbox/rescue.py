@@ -1,0 +1,112 @@
+"""What is done from outside a box when the program inside cannot do it any more: end its processes, save its files."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import signal
+import time
+from typing import Final
+
+from ludus.sandbox.inside import files
+from ludus.sandbox.inside.messages import Refused
+from ludus.sandbox.model import Snapshot
+
+log = logging.getLogger("ludus.sandbox")
+
+_END_SECONDS: Final = 10.0
+_ROUND_SECONDS: Final = 0.002
+
+
+def open_home(process: int, home: str) -> int:
+    """Open the work directory of a box by its first process, before anything untrusted runs in it.
+
+    A file system in memory lives as long as a process holds it open, so the files outlive the box's processes.
+
+    Returns:
+        A descriptor, or -1 where this server may not look into its boxes: it lacks CAP_SYS_PTRACE.
+
+    Raises:
+        OSError: this server has no descriptors left.
+    """
+    try:
+        return os.open(f"/proc/{process}/root{home}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (PermissionError, FileNotFoundError, ProcessLookupError):
+        return -1
+
+
+def save_files(folder: int, disk: int) -> Snapshot | None:
+    """Copy what is in a directory, which nothing can change any more, and close it.
+
+    Args:
+        folder: a descriptor of it.
+        disk: the bytes that its files may have.
+
+    Returns:
+        The files; None where they cannot be copied: sparse files larger than `disk`, or paths that are too long.
+    """
+    data = io.BytesIO()
+    try:
+        os.fchmod(folder, 0o700)
+        files.snapshot({"home": f"/proc/self/fd/{folder}", "disk": {"bytes": disk}}, data)
+    except (Refused, OSError) as error:
+        log.info("a rebuilt sandbox starts without its files: %s", error)
+        return None
+    finally:
+        os.close(folder)
+    return Snapshot(data.getvalue())
+
+
+def end_tree(first: int | None, home: str) -> None:
+    """End processes that no namespace holds together; blocks until they are gone, within bounds.
+
+    Args:
+        first: the process whose descendants are meant, and which is meant itself; None where it has ended.
+        home: the work directory; processes that lost their parents are known by it, in their environment.
+    """
+    deadline = time.monotonic() + _END_SECONDS
+    while time.monotonic() < deadline:
+        found: set[int] = set()
+        while more := _tree(first, home) - found:
+            # Stopped first, all of them, so that none starts another while they are ended.
+            _signal(more, signal.SIGSTOP)
+            found |= more
+        if not found:
+            return
+        _signal(found, signal.SIGKILL)
+        time.sleep(_ROUND_SECONDS)
+
+
+def _tree(first: int | None, home: str) -> set[int]:
+    below: dict[int, list[int]] = {}
+    found, marked = set(), f"={home}\0".encode()
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    state, parent = file.read().rpartition(b")")[2].split()[:2]
+                if state == b"Z":
+                    continue
+                below.setdefault(int(parent), []).append(int(name))
+                with open(f"/proc/{name}/environ", "rb") as file:
+                    if marked in file.read():
+                        found.add(int(name))
+            except OSError:
+                continue
+    waiting = [] if first is None else [first]
+    while waiting:
+        children = below.get(waiting.pop(), [])
+        found.update(children)
+        waiting += children
+    if first is not None and any(first in children for children in below.values()):
+        found.add(first)
+    return found
+
+
+def _signal(processes: set[int], number: signal.Signals) -> None:
+    for process in processes:
+        try:
+            os.kill(process, number)
+        except (ProcessLookupError, PermissionError):
+            continue

@@ -1,0 +1,107 @@
+"""Shell code that runs in containers, and what it writes, read."""
+
+from __future__ import annotations
+
+import io
+import shlex
+import stat
+import tarfile
+from typing import Final, Literal
+
+from ludus.sandbox.errors import SandboxFileError
+from ludus.sandbox.model import FileInfo, Limits
+
+HOME: Final = "/box"
+END_ALL: Final = "kill -9 -1"
+IS_FULL: Final = f"stat -f -c '%a %d' {HOME} /tmp | grep -qE '^0 | 0$'"
+WAIT: Final = f"{END_ALL} 2>/dev/null; N='\n'; echo; IFS= read -r line && eval \"$line\""
+"""Wait for a line and carry it out. First, what is left of the last command ends: the shell that should have ended it
+ran as the same user, and may have been tampered with."""
+FIRST_TO_GO: Final = "{ echo 1000 > /proc/self/oom_score_adj; } 2>/dev/null"
+"""After it the kernel ends the command first when memory is short, before the container's own shells."""
+OVERHEAD_TASKS: Final = 2
+"""Tasks that are not the command's: the first process, and the shell above it."""
+
+
+def limits(allowed: Limits) -> str:
+    """The shell's own limits. That on processes is below the container's, so that a shell to end them still starts."""
+    processes = allowed.processes + OVERHEAD_TASKS
+    return (
+        f"ulimit -t {int(allowed.cpu_seconds) + 1}; ulimit -f {allowed.file_size // 512}; "
+        f"{{ ulimit -u {processes} || ulimit -p {processes}; }} 2>/dev/null"
+    )
+
+
+def has_largest(allowed: Limits) -> str:
+    """Shell code that finds a file of the largest size that the shell's limit allows."""
+    largest = allowed.file_size // 512 * 512
+    return f"find {HOME} /tmp -type f -size +{largest - 1}c 2>/dev/null | grep -q ."
+
+
+def say(mark: bytes) -> str:
+    """Shell code that adds a mark to the errors."""
+    return f"printf '{mark.decode().replace(chr(0), chr(92) + '0')}' >&2"
+
+
+def quoted(word: str) -> str:
+    """A word for the shell on one line: line ends come from the variable N."""
+    return '"$N"'.join(shlex.quote(part) for part in word.split("\n"))
+
+
+def parts(path: str) -> list[str]:
+    """Split a path of the work directory.
+
+    Raises:
+        SandboxFileError: it leads outside.
+    """
+    found = [part for part in path.split("/") if part not in ("", ".")]
+    if path.startswith("/") or ".." in found or "\0" in path:
+        raise SandboxFileError(f"{path!r} is not a path below the work directory")
+    return found
+
+
+def no_links(path: str, *, last: bool = True) -> str:
+    """Shell code that refuses a path with links in it. Nothing else runs in the box meanwhile, so it stays true."""
+    names = parts(path)
+    steps = ["./" + "/".join(names[: end + 1]) for end in range(len(names) if last else len(names) - 1)]
+    checks = [f"[ ! -L {quoted(step)} ] || exit 61" for step in steps]
+    return "; ".join([f"chmod 700 {HOME}", f"cd {HOME}", *checks])
+
+
+CLEAR: Final = (
+    'n=0; while [ -n "$(ls -A)" ] && [ $n -lt 1000 ]; do n=$((n+1)); '
+    "find . -maxdepth 100 -type d ! -perm -700 -exec chmod 700 {} \\; ; "
+    'find . -mindepth 100 -maxdepth 100 -type d -exec sh -c \'mv "$1" "$(mktemp -d ./.ludus-XXXXXX)"\' sh {} \\; ; '
+    "find . -mindepth 1 -maxdepth 1 -exec rm -rf {} +; done"
+)
+"""Empties a directory, a hundred levels at a time: what lies deeper is moved up, as `rm` can go only so deep."""
+
+
+UNPACK: Final = f"{CLEAR}; exec tar xof -"
+
+
+def file_info(name: bytes, about: bytes) -> FileInfo:
+    """Read what `find` and `stat` wrote about one entry of a directory."""
+    mode_text, size = about.split()
+    mode = int(mode_text, 16)
+    kinds: dict[int, Literal["file", "directory", "link", "other"]] = {
+        stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link",
+    }  # fmt: skip
+    kind = kinds.get(stat.S_IFMT(mode), "other")
+    text = name.removeprefix(b"./").decode("utf-8", "surrogateescape")
+    return FileInfo(text, kind, int(size), kind == "file" and bool(mode & 0o100))
+
+
+def only_files(data: bytes, room: int) -> bytes:
+    """The archive without pipes, sockets and devices, and with directories that can be written to by who unpacks it."""
+    kept = io.BytesIO()
+    with tarfile.open(fileobj=io.BytesIO(data)) as source, tarfile.open(fileobj=kept, mode="w") as target:
+        for member in source:
+            if member.isfile() or member.isdir() or member.issym() or member.islnk():
+                room -= member.size
+                if room < 0:
+                    raise SandboxFileError("the files are larger than the limit on disk")
+                if member.isdir():
+                    member.mode |= 0o700
+                target.addfile(member, source.extractfile(member) if member.isfile() else None)
+    return kept.getvalue()

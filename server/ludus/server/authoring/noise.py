@@ -1,0 +1,174 @@
+"""Noise: tools that fail, dawdle or garble their answers, on purpose, by a seed, at a rate.
+
+Policies that only ever met tools that work do not know what to do when one does not. An environment with noise is the
+same environment: the same tasks, tools and rewards, but some steps are disturbed. Whether and how depends on the
+noise's seed, the episode's seed and the step's number alone, so the same calls meet the same noise again.
+
+What noise never does: change a reward, touch a grade, or pass for a failure of the infrastructure. Rubrics see the
+answers as the tools gave them, and a call that noise kept from its tool is no step to them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from ludus.protocol.content import Content, TextBlock
+from ludus.protocol.episodes import NoiseKind, StepError, StepResult
+from ludus.server.authoring.results import cut
+
+NOISE_KINDS: Final[tuple[NoiseKind, ...]] = get_args(NoiseKind)
+"""All kinds."""
+
+_USUAL: Final[Mapping[NoiseKind, float]] = {"tool_error": 1.0, "delay": 1.0, "truncation": 1.0, "flaky_output": 1.0}
+
+_NOT_RUN: Final = (
+    "Temporary failure: the tool is unavailable and did not run. Try again.",
+    "503 Service Unavailable: the tool did not run. Try again.",
+    "429 Too Many Requests: the tool did not run. Try again.",
+)
+_LOST: Final = "The connection was lost before the tool answered. It may or may not have run."
+
+_BLOT: Final = "#"
+"""What unreadable characters are replaced by; nothing that an environment did not say is ever shown instead."""
+
+
+class Noise(BaseModel):
+    """How often steps are disturbed, and how.
+
+    A step is hit at most once, and a hit that would change nothing (an empty text cut) leaves the step unmarked.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    rate: float = Field(default=0.05, ge=0, le=1)
+    """The share of tool calls that are hit; 0.05 to 0.1 is usual in training."""
+    kinds: Mapping[NoiseKind, float] = Field(default=_USUAL)
+    """The kinds by weight; as text or JSON also their names alone, as in `tool_error+delay`. The only one that is not
+    there by default is `lost_answer`, where the tool runs and its answer is lost: to repeat the call does it twice."""
+    seed: int = Field(default=0, ge=0)
+    """Another seed hits other steps."""
+    per_episode: bool = False
+    """Whether each episode has noise of its own, instead of all episodes of one seed the same. It cannot be repeated
+    by a seed then; forks have the noise of the episode that they come from."""
+    delay_seconds: float = Field(default=1.0, gt=0, le=60)
+    """The longest `delay`; the shortest is a tenth of it. Delays do not count against the limit of a tool call, but
+    against that of the episode."""
+    keep: float = Field(default=0.3, ge=0, lt=1)
+    """The least share of an answer that `truncation` leaves."""
+    lines: float = Field(default=0.2, gt=0, le=1)
+    """The share of lines that `flaky_output` drops, repeats, swaps or makes unreadable; one at least."""
+
+    @field_validator("kinds", mode="before")
+    @classmethod
+    def _by_name(cls, value: Any) -> Any:
+        names = value.split("+") if isinstance(value, str) else value
+        listed = isinstance(names, list | tuple | set | frozenset) and all(isinstance(name, str) for name in names)
+        return dict.fromkeys(names, 1.0) if listed else names
+
+    @field_validator("kinds")
+    @classmethod
+    def _some(cls, value: Mapping[NoiseKind, float]) -> Mapping[NoiseKind, float]:
+        if not all(weight >= 0 for weight in value.values()) or not 0 < sum(value.values()) < math.inf:
+            raise ValueError("weights must be 0 or more, not all 0, and finite together")
+        return value
+
+    def draw(self, luck: str, step: int) -> Hit | None:
+        """Whether and how a step is hit; None when not.
+
+        Args:
+            luck: what stands for the episode; see `Episode.luck`.
+            step: the step's number.
+        """
+        digest = hashlib.blake2b(f"{self.seed}/{luck}/{step}".encode(), digest_size=16).digest()
+        if (int.from_bytes(digest[:8], "big") >> 11) / 2**53 >= self.rate:
+            return None
+        rng = random.Random(int.from_bytes(digest[8:], "big"))
+        (kind,) = rng.choices(tuple(self.kinds), tuple(self.kinds.values()))
+        return Hit(kind, rng, self)
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """What befalls one step."""
+
+    kind: NoiseKind
+    rng: random.Random
+    noise: Noise
+
+    def seconds(self) -> float:
+        """How long a `delay` is."""
+        return self.noise.delay_seconds * self.rng.uniform(0.1, 1.0)
+
+    def instead(self, step: int) -> StepResult:
+        """What is told of a call that a `tool_error` kept from its tool."""
+        return _unavailable(StepResult(step=step, content=()), self.rng.choice(_NOT_RUN))
+
+    def after(self, result: StepResult) -> StepResult:
+        """What is told of a call that was made: `result` itself where nothing changes."""
+        if self.kind == "lost_answer":
+            return _unavailable(result, _LOST)
+        content = result.content
+        if self.kind == "truncation":
+            content = self._truncated(content)
+        elif self.kind == "flaky_output":
+            content = self._garbled(content)
+        return result if content == result.content else result.model_copy(update={"content": content})
+
+    def _truncated(self, content: tuple[Content, ...]) -> tuple[Content, ...]:
+        size = cut(content, None)[1]
+        share = self.rng.uniform(self.noise.keep, 1.0)
+        return cut(content, min(size - 1, math.ceil(size * share)))[0] if size else content
+
+    def _garbled(self, content: tuple[Content, ...]) -> tuple[Content, ...]:
+        places = [number for number, block in enumerate(content) if isinstance(block, TextBlock) and block.text]
+        if not places:
+            return content
+        place = self.rng.choice(places)
+        block = content[place]
+        assert isinstance(block, TextBlock)
+        text = TextBlock(text=garbled(block.text, self.noise.lines, self.rng))
+        return (*content[:place], text, *content[place + 1 :])
+
+
+def garbled(text: str, share: float, rng: random.Random) -> str:
+    """A text some of whose lines are missing, doubled, swapped or unreadable.
+
+    Args:
+        text: what a tool said.
+        share: of its lines; one at least.
+        rng: where the chance comes from.
+    """
+    lines = text.split("\n")
+    for _ in range(max(1, round(share * len(lines)))):
+        at = rng.randrange(len(lines))
+        ways = ("drop", "swap", "repeat", "blot") if len(lines) > 1 else ("blot",)
+        match rng.choice(ways):
+            case "drop":
+                del lines[at]
+            case "swap":
+                other = (at + 1) % len(lines)
+                lines[at], lines[other] = lines[other], lines[at]
+            case "repeat":
+                lines.insert(at, lines[at])
+            case _:
+                lines[at] = _blotted(lines[at], rng)
+    return "\n".join(lines)
+
+
+def _blotted(line: str, rng: random.Random) -> str:
+    """A line of which a third of the characters cannot be read, one at least."""
+    places: Sequence[int] = [number for number, character in enumerate(line) if not character.isspace()]
+    hidden = set(rng.sample(places, max(1, len(places) // 3))) if places else set()
+    return "".join(_BLOT if number in hidden else character for number, character in enumerate(line))
+
+
+def _unavailable(result: StepResult, message: str) -> StepResult:
+    error = StepError(code="unavailable", message=message)
+    return result.model_copy(update={"content": (TextBlock(text=message),), "error": error})

@@ -1,0 +1,362 @@
+"""`@tool`: an ordinary method becomes something an agent can call, its schema read from hints and docstring."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Final, TypeVar, get_type_hints, overload
+
+import docstring_parser
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticSerializationError
+
+from ludus.protocol.episodes import ToolSpec
+from ludus.protocol.errors import AuthoringError
+from ludus.protocol.identifiers import RESERVED_TOOL_NAMES
+from ludus.protocol.text import json_problem, replace_surrogates
+from ludus.server.authoring.bounds import first_errors, short
+from ludus.server.authoring.finite import allows_non_finite, find_non_finite, may_hold_floats
+
+F = TypeVar("F", bound=Callable[..., Any])
+_MARK: Final = "__ludus_tool__"
+_PLAIN: Final = frozenset({int, bool, type(None)})
+_FEW: Final = 16
+_NAME_LIMIT: Final = 64
+"""OpenAI's and Anthropic's limit for tool names."""
+_MESSAGE_LIMIT: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOptions:
+    """What the author said in `@tool(…)`."""
+
+    name: str | None = None
+    ends: bool = False
+    concurrent: bool = False
+    inline: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepContext:
+    """Injected into a parameter annotated with it; never in the schema."""
+
+    step: int
+    """The number of this step, from 1."""
+    deadline: float
+    """When this call must be done, in seconds of the event loop's clock."""
+    rng: random.Random
+    """The episode's random generator."""
+
+
+@overload
+def tool(function: F, /) -> F: ...
+@overload
+def tool(
+    *, name: str | None = None, ends: bool = False, concurrent: bool = False, inline: bool | None = None
+) -> Callable[[F], F]: ...
+def tool(
+    function: F | None = None,
+    /,
+    *,
+    name: str | None = None,
+    ends: bool = False,
+    concurrent: bool = False,
+    inline: bool | None = None,
+) -> F | Callable[[F], F]:
+    """Publish a method as a tool.
+
+    The schema comes from the parameters' type hints, the descriptions from the docstring (Google, NumPy or reST
+    style; text after a form feed is for humans only). A single pydantic-model parameter is taken as the whole schema.
+
+    Args:
+        function: the method, when used without parentheses.
+        name: the tool's name; the method's by default.
+        ends: whether the episode is completed by every successful call.
+        concurrent: whether calls may overlap with other concurrent calls of the same episode.
+        inline: run a plain `def` on the event loop instead of in a thread: only for code that never blocks. By
+            default as the environment's `blocking` says.
+    """
+
+    def mark(target: F) -> F:
+        setattr(target, _MARK, ToolOptions(name, ends, concurrent, inline))
+        return target
+
+    return mark if function is None else mark(function)
+
+
+def options_of(target: object) -> ToolOptions | None:
+    """What `@tool` said of a function or bound method; None when it is no tool."""
+    options = getattr(target, _MARK, None)
+    return options if isinstance(options, ToolOptions) else None
+
+
+class InvalidArguments(Exception):
+    """Arguments that do not fit the schema, in words for the agent."""
+
+
+class Tool:
+    """A tool ready to be called: its specification, its validator and how to run it."""
+
+    __slots__ = (
+        "_injected", "_model", "_names", "_searched", "_takes_any_number", "_whole", "attribute", "concurrent", "ends",
+        "function", "is_async", "name", "offload", "owner", "spec",
+    )  # fmt: skip
+
+    def __init__(
+        self, function: Callable[..., Any], options: ToolOptions, *, owner: int | None, bound: bool, blocking: bool
+    ) -> None:
+        self.name = options.name or function.__name__
+        self.attribute = function.__name__
+        self.function = None if bound else function
+        """What to call; None for a method, which is looked up by `attribute` on its owner."""
+        self.owner = owner
+        """Which toolset it belongs to, by position; None for the environment's own."""
+        self.ends = options.ends
+        self.concurrent = options.concurrent
+        self.is_async = inspect.iscoroutinefunction(function)
+        inline = not blocking if options.inline is None else options.inline
+        self.offload = not self.is_async and not inline
+        """Whether it runs in a thread."""
+        _check_name(self.name)
+        description, parameter_docs = _read_docstring(function)
+        parameters = _parameters(function, bound=bound)
+        hints = _hints(function)
+        self._injected = next((name for name in parameters if hints.get(name) is StepContext), None)
+        visible = {name: p for name, p in parameters.items() if name != self._injected}
+        self._whole: str | None = None
+        self._names: dict[str, str] = {}
+        only = next(iter(visible)) if len(visible) == 1 else None
+        if only is not None and isinstance(hint := hints.get(only), type) and issubclass(hint, BaseModel):
+            self._whole, self._model = only, hint
+        else:
+            self._names = {f"a{number}": name for number, name in enumerate(visible)}
+            self._model = _arguments_model(self.name, visible, self._names, hints, parameter_docs)
+        self._searched = tuple(
+            name for name in visible if may_hold_floats(hints[name]) and not allows_non_finite(hints[name])
+        )
+        """Parameters whose values may hold numbers that are not finite, and must not."""
+        self._takes_any_number = len(self._searched) < sum(may_hold_floats(hints[name]) for name in visible)
+        schema = replace_surrogates(_without_non_finite(schema_of(self._model, self.name)))
+        self.spec = ToolSpec(name=self.name, description=replace_surrogates(description), input_schema=schema)
+
+    def arguments(self, given: Mapping[str, Any], context: Callable[[], StepContext]) -> dict[str, Any]:
+        """Keyword arguments for the method.
+
+        Raises:
+            InvalidArguments: they do not fit.
+        """
+        if not _are_plain(given):
+            problem = json_problem(given, "arguments", finite=not self._takes_any_number)
+            if problem is not None:
+                raise InvalidArguments(problem.removeprefix("arguments."))
+        validate = self._model.__pydantic_validator__.validate_python
+        try:
+            value = validate(given)
+        except ValidationError as error:
+            raise InvalidArguments(explain(error, validate, given)) from None
+        if self._whole is not None:
+            arguments = {self._whole: value}
+        else:
+            fields = value.__dict__
+            arguments = {name: fields[field] for field, name in self._names.items()}
+        for name in self._searched:
+            if name not in given and self._whole is None:
+                continue  # the author's default, which may be an infinity
+            found = arguments[name]
+            if type(found) is float and isfinite(found):
+                continue
+            if (where := find_non_finite(found, name)) is not None:
+                raise InvalidArguments(f"{where}: a number must be finite, not NaN or an infinity")
+        if self._injected is not None:
+            arguments[self._injected] = context()
+        return arguments
+
+    def renew(self, arguments: dict[str, Any], context: Callable[[], StepContext]) -> None:
+        """Give arguments a new context, where the method takes one: the call waited since they were read."""
+        if self._injected is not None:
+            arguments[self._injected] = context()
+
+    def received(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments as the method got them, in JSON: converted (`"7"` may be 7), and with what was left out.
+
+        Those that do not fit stay as they were given.
+        """
+        try:
+            value = self._model.__pydantic_validator__.validate_python(given)
+            arguments: dict[str, Any] = value.model_dump(mode="json", by_alias=True, warnings=False)
+        except (ValidationError, PydanticSerializationError):
+            return given
+        return arguments
+
+
+def collect(source: type, *, owner: int | None, blocking: bool) -> list[Tool]:
+    """The tools that a class declares, in the order of their definition, bases first."""
+    names: dict[str, None] = {}
+    for base in reversed(source.__mro__):
+        names.update(dict.fromkeys(base.__dict__))
+    found = []
+    for name in names:
+        attribute = inspect.getattr_static(source, name)
+        options = options_of(attribute)
+        if options is None:
+            continue
+        try:
+            found.append(Tool(attribute, options, owner=owner, bound=True, blocking=blocking))
+        except AuthoringError as error:
+            raise AuthoringError(f"{source.__name__}.{name}: {error.message}") from None
+    return found
+
+
+def explain(error: ValidationError, validate: Callable[[Any], object], given: Any) -> str:
+    """Describe a validation's first errors in words that an agent can act on, without echoing large inputs.
+
+    Args:
+        error: what the validation raised.
+        validate: validates again.
+        given: the input.
+    """
+    lines = []
+    for item in first_errors(error, validate, given):
+        where = ".".join(str(part)[:_NAME_LIMIT] for part in item["loc"]) or "arguments"
+        if item["type"] == "missing":
+            lines.append(f"{where}: this argument is required")
+        elif item["type"] == "extra_forbidden":
+            lines.append(f"{where}: there is no such argument")
+        elif "secrets" in item["loc"]:  # of a start: what they hold may stand in no message
+            lines.append(f"{where}: {item['msg']}")
+        else:
+            lines.append(f"{where}: {item['msg'][:_MESSAGE_LIMIT]}, not {short(item['input'])}")
+    if (more := error.error_count() - len(lines)) > 0:
+        lines.append(f"and {more} more errors")
+    return "; ".join(lines)
+
+
+class _PlainSchema(GenerateJsonSchema):
+    """JSON Schema without the titles that pydantic makes up from names."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def schema_of(model: type[BaseModel], name: str) -> dict[str, Any]:
+    """The JSON Schema of a tool's arguments.
+
+    Raises:
+        AuthoringError: a type that JSON Schema cannot express.
+    """
+    try:
+        schema = model.model_json_schema(by_alias=True, schema_generator=_PlainSchema)
+    except PydanticUserError as error:
+        raise AuthoringError(f"tool {name!r}: a parameter's type has no JSON Schema ({error.message})") from None
+    schema.pop("title", None)
+    for definition in schema.get("$defs", {}).values():
+        definition.pop("title", None)
+    schema.setdefault("type", "object")
+    schema.setdefault("properties", {})
+    schema["additionalProperties"] = (
+        False if model.model_config.get("extra") == "forbid" else schema.get("additionalProperties", True)
+    )
+    return schema
+
+
+def _are_plain(given: Mapping[str, Any]) -> bool:
+    """Return whether arguments can travel as JSON without a closer look: nearly all can."""
+    for name, value in given.items():
+        kind = type(value)
+        if kind is str:
+            if not value.isascii():
+                return False
+        elif kind is float:
+            if not isfinite(value):
+                return False
+        elif kind is list:
+            if len(value) > _FEW or not all(type(item) is str and item.isascii() for item in value):
+                return False
+        elif kind not in _PLAIN:
+            return False
+        if not name.isascii():
+            return False
+    return True
+
+
+def _without_non_finite(schema: Any) -> Any:
+    """Return a schema without limits and defaults that are not finite: JSON cannot say them, and none is as good."""
+    if isinstance(schema, dict):
+        items = schema.items()
+        return {k: _without_non_finite(v) for k, v in items if not (isinstance(v, float) and not isfinite(v))}
+    return [_without_non_finite(item) for item in schema] if isinstance(schema, list) else schema
+
+
+def _check_name(name: str) -> None:
+    if name in RESERVED_TOOL_NAMES:
+        raise AuthoringError(f"the tool name {name!r} is taken by Ludus itself; choose another with @tool(name=…)")
+    if not name.replace("_", "a").replace("-", "a").isalnum() or not name.isascii() or len(name) > _NAME_LIMIT:
+        raise AuthoringError(
+            f"the tool name {name!r} is not usable: model providers accept 1 to {_NAME_LIMIT} letters, digits, '_', '-'"
+        )
+
+
+def _parameters(function: Callable[..., Any], *, bound: bool) -> dict[str, inspect.Parameter]:
+    parameters = list(inspect.signature(function).parameters.values())
+    if bound and not isinstance(function, staticmethod):
+        if not parameters:
+            raise AuthoringError("a tool method needs `self` as its first parameter")
+        parameters = parameters[1:]
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise AuthoringError(f"*{parameter.name} has no schema; name each parameter and annotate it")
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise AuthoringError(
+                f"{parameter.name!r} is positional-only; agents name their arguments, so remove the '/'"
+            )
+        if parameter.annotation is parameter.empty:
+            raise AuthoringError(
+                f"parameter {parameter.name!r} has no annotation; write its type, as in `{parameter.name}: int`"
+            )
+    return {parameter.name: parameter for parameter in parameters}
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise AuthoringError(
+            f"an annotation cannot be resolved ({error}); import that name at module level, not inside a function"
+        ) from None
+
+
+def _arguments_model(
+    name: str,
+    visible: Mapping[str, inspect.Parameter],
+    names: Mapping[str, str],
+    hints: Mapping[str, Any],
+    docs: Mapping[str, str],
+) -> type[BaseModel]:
+    # Fields get neutral names with the parameter as alias: `copy`, `schema` or `_x` would clash with BaseModel.
+    fields: dict[str, Any] = {}
+    for field, parameter_name in names.items():
+        parameter = visible[parameter_name]
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[field] = (
+            hints[parameter_name],
+            Field(default, alias=parameter_name, description=docs.get(parameter_name)),
+        )
+    try:
+        return create_model(name, __config__=ConfigDict(extra="forbid", allow_inf_nan=False), **fields)
+    except (PydanticUserError, TypeError) as error:
+        raise AuthoringError(f"its parameters cannot be read as JSON: {str(error).splitlines()[0]}") from None
+
+
+def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    text = inspect.getdoc(function)
+    if not text:
+        return "", {}
+    parsed = docstring_parser.parse(text.split("\f", 1)[0])
+    parts: Sequence[str | None] = (parsed.short_description, parsed.long_description)
+    description = "\n\n".join(part.strip() for part in parts if part)
+    return description, {p.arg_name: p.description for p in parsed.params if p.description}

@@ -1,0 +1,250 @@
+"""One episode, all of its state in one object."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ludus.protocol.content import Message
+from ludus.protocol.episodes import (
+    EpisodeInfo,
+    EpisodeLimits,
+    NoiseKind,
+    StepError,
+    StepResult,
+    TaskRow,
+    ToolSpec,
+    TurnMark,
+)
+from ludus.protocol.errors import EpisodeEnded, LudusError
+from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, Event, advance
+from ludus.protocol.rewards import Reward, RewardEntry, total
+from ludus.server.authoring.environment import Toolset
+from ludus.server.authoring.tools import Tool
+from ludus.server.runtime.turns import OpenTurn
+from ludus.server.tasks.catalog import SUBMIT_SPEC, Published
+
+_UNSCORED = {
+    EndReason.ENVIRONMENT_ERROR: "the environment failed",
+    EndReason.INFRASTRUCTURE_ERROR: "the infrastructure failed",
+    EndReason.EXPIRED: "the episode expired before its end",
+    EndReason.SERVER_STOPPED: "the server stopped before the episode's end",
+}
+
+
+class StepRecord:
+    """One accepted step, or the grade (`tool` is None): what was asked and what came of it."""
+
+    __slots__ = (
+        "_callbacks", "arguments", "digest", "key", "noise", "number", "outcome", "refused", "size", "task", "tool",
+        "truth", "turn", "turned", "watchdog",
+    )  # fmt: skip
+
+    def __init__(
+        self, number: int, key: str, tool: str | None, arguments: dict[str, Any], turn: TurnMark | None = None
+    ) -> None:
+        self.number = number
+        self.key = key
+        self.tool = tool
+        self.arguments = arguments
+        self.turn = turn
+        self.digest: bytes | None = None
+        """What is left of the arguments of a refused call that were large; `arguments` is then empty."""
+        self.refused: StepError | None = None
+        """Why the call is refused without a look at its arguments."""
+        self.size = 0
+        """What the record takes in memory, in bytes."""
+        self.outcome: StepResult | LudusError | None = None
+        self.truth: StepResult | None = None
+        """What the tool gave, where noise changed what was told of it."""
+        self.noise: NoiseKind | None = None
+        self.turned: tuple[RewardEntry, ...] = ()
+        """What the turns earned that were over with it."""
+        self.task: asyncio.Task[None] | None = None
+        self.watchdog: asyncio.TimerHandle | None = None
+        self._callbacks: list[Callable[[], None]] | None = None
+
+    def settle(self, outcome: StepResult | LudusError) -> None:
+        """Set the outcome, once, and wake everybody who waits for it."""
+        self.outcome = outcome
+        if self.watchdog is not None:
+            self.watchdog.cancel()
+            self.watchdog = None
+        callbacks, self._callbacks = self._callbacks, None
+        for callback in callbacks or ():
+            callback()
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        """Call back when the outcome is there, or now if it is. The callback must not raise."""
+        if self.outcome is not None:
+            callback()
+        elif self._callbacks is None:
+            self._callbacks = [callback]
+        else:
+            self._callbacks.append(callback)
+
+    async def wait(self) -> StepResult:
+        """The outcome, when it is there. Cancelling the wait does nothing to the step.
+
+        Raises:
+            LudusError: the outcome is an error.
+        """
+        if self.outcome is None:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.when_settled(partial(_wake, waiter))
+            await waiter
+        if isinstance(self.outcome, LudusError):
+            # A fresh copy: raising one object from several tasks would knot their tracebacks together.
+            raise type(self.outcome)(self.outcome.message, **self.outcome.data)
+        assert self.outcome is not None
+        return self.outcome
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeView:
+    """What the play plane and ORS show of an episode."""
+
+    id: str
+    environment: str
+    row: TaskRow
+    seed: int
+    prompt: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...]
+    """With `submit_answer` where the environment grades answers."""
+    status: EpisodeStatus
+    end_reason: EndReason | None
+    incident: str | None
+
+
+class Episode:
+    """One run of one task."""
+
+    __slots__ = (
+        "active", "asked", "began", "end_reason", "entries", "graded", "group", "held", "id", "incident",
+        "instance", "keys", "limits", "origin", "owner", "pending", "pending_bytes", "prompt",
+        "published", "queue", "records", "retired", "row",
+        "secrets", "seed", "sharing", "shown_chars", "specs", "status", "task", "tools", "toolsets", "turns", "used",
+    )  # fmt: skip
+
+    def __init__(
+        self, id: str, group: str, published: Published, row: TaskRow, task: Any, seed: int, owner: str,
+        limits: EpisodeLimits, secrets: Mapping[str, str], now: float,
+    ) -> None:  # fmt: skip
+        self.id = id
+        self.group = group
+        self.published = published
+        self.row = row
+        self.task = task
+        self.seed = seed
+        self.owner = owner
+        self.limits = limits
+        self.secrets: Mapping[str, str] | None = secrets or None
+        self.instance: Any = None
+        self.toolsets: tuple[Toolset, ...] = ()
+        self.prompt: tuple[Message, ...] = ()
+        self.tools: Mapping[str, Tool] = published.tools
+        self.specs: tuple[ToolSpec, ...] = published.specs
+        self.status = EpisodeStatus.STARTING
+        self.end_reason: EndReason | None = None
+        self.incident: str | None = None
+        self.asked = 0
+        """Steps accepted so far; the next one has the number after it."""
+        self.records: list[StepRecord] | None = None
+        self.keys: dict[str, StepRecord] | None = None
+        self.graded: StepRecord | None = None
+        self.entries: list[RewardEntry] | None = None
+        self.queue: deque[StepRecord] | None = None
+        self.active: list[StepRecord] | None = None
+        """Records whose tools run now."""
+        self.pending = 0
+        """Calls that are not settled, repeats that wait included."""
+        self.pending_bytes = 0
+        """What their arguments take in memory."""
+        self.held = 0
+        """What settled calls and their outcomes take in memory, in bytes."""
+        self.sharing = False
+        """Whether what runs now may overlap."""
+        self.shown_chars = 0
+        self.turns: Sequence[OpenTurn] = ()
+        """Turns that are not judged yet, where turns are judged."""
+        self.origin: str | None = None
+        """The `luck` of the episode that it was forked from."""
+        self.began = now
+        self.used = now
+        self.retired: asyncio.Future[None] | None = None
+        """Done when the environment has been torn down."""
+
+    def move(self, event: Event) -> None:
+        """Change status by the lifecycle's table."""
+        self.status = advance(self.status, event)
+
+    def end(self, reason: EndReason) -> None:
+        """Set the end reason and the status it implies."""
+        self.move(EVENT_OF_REASON[reason])
+        self.end_reason = reason
+
+    def release(self) -> None:
+        """Let go of everything that only a living episode needs."""
+        self.instance = self.task = None
+        self.toolsets = ()
+
+    @property
+    def luck(self) -> str:
+        """What stands for the episode where noise is drawn: its seed, or its id where each has noise of its own."""
+        if self.origin is not None:
+            return self.origin
+        noise = self.published.cls.noise
+        return self.id if noise is not None and noise.per_episode else str(self.seed)
+
+    @property
+    def deadline(self) -> float | None:
+        """When its time limit passes, on the event loop's clock."""
+        return None if self.limits.seconds is None else self.began + self.limits.seconds
+
+    @property
+    def reward(self) -> Reward:
+        """The total; unscored when the platform ended the episode, or its environment failed."""
+        why = _UNSCORED.get(self.end_reason) if self.end_reason is not None else None
+        if why is not None:
+            return Reward.unscored(why if self.incident is None else f"{why} (incident {self.incident})")
+        return total(entry.reward for entry in self.entries or ())
+
+    def ended_error(self) -> EpisodeEnded:
+        """What a call after the end is told."""
+        return EpisodeEnded(
+            f"episode {self.id} is over ({self.end_reason}); start a new one",
+            episode=self.id,
+            endReason=str(self.end_reason),
+        )
+
+    def info(self, *, rewards: bool) -> EpisodeInfo:
+        """Where it stands, with its reward only for those who may read rewards."""
+        return EpisodeInfo(
+            episode=self.id,
+            group=self.group,
+            environment=self.published.name,
+            task=self.row,
+            seed=self.seed,
+            status=self.status,
+            end_reason=self.end_reason,
+            steps=self.asked,
+            reward=self.reward if rewards else None,
+            incident=self.incident,
+        )
+
+    def view(self) -> EpisodeView:
+        """What players see."""
+        tools = (*self.specs, SUBMIT_SPEC) if self.published.gradable else self.specs
+        return EpisodeView(
+            self.id, self.published.name, self.row, self.seed, self.prompt, tools,
+            self.status, self.end_reason, self.incident,
+        )  # fmt: skip

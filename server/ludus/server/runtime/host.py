@@ -1,0 +1,484 @@
+"""`EpisodeHost`: the one episode runtime behind every wire."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from ludus.protocol import episodes as e
+from ludus.protocol.content import TextBlock
+from ludus.protocol.errors import (
+    EpisodeFailed,
+    GroupNotFound,
+    InvalidParams,
+    LudusError,
+    ShuttingDown,
+    Unsupported,
+)
+from ludus.protocol.identifiers import PLAY_PATH, SUBMIT_TOOL
+from ludus.protocol.lifecycle import EndReason, EpisodeStatus
+from ludus.protocol.methods import Scope
+from ludus.protocol.rewards import Reward
+from ludus.protocol.text import is_unicode
+from ludus.sandbox import Sandboxes
+from ludus.server.auth.principal import Principal
+from ludus.server.authoring.environment import Environment
+from ludus.server.runtime.episode import Episode, EpisodeView, StepRecord
+from ludus.server.runtime.idempotency import Once
+from ludus.server.runtime.journal import Ended, Journal, Started
+from ludus.server.runtime.limits import Capacity, ServerLimits
+from ludus.server.runtime.replay import repeat
+from ludus.server.runtime.runner import StepCounts, StepRunner
+from ludus.server.runtime.scoring import score
+from ludus.server.runtime.setup import Opener
+from ludus.server.runtime.store import Register
+from ludus.server.runtime.threads import Workers
+from ludus.server.tasks.catalog import Catalog
+from ludus.server.tasks.service import Library
+
+log = logging.getLogger("ludus.server.runtime.host")
+
+
+class Signer(Protocol):
+    """Makes play capabilities."""
+
+    def sign(self, episode: str, tools: Sequence[str], principal: Principal | None = None) -> tuple[str, float]:
+        """A capability for the episode and exactly these tools, and when it expires (Unix time)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HostStats:
+    """Counts for metrics and health."""
+
+    running: int
+    starting: int
+    queued: int
+    kept: int
+    """Episodes in memory, those that are over included."""
+    started: dict[str, int]
+    """By environment."""
+    ended: dict[tuple[str, str], int]
+    """By environment and end reason."""
+    steps: StepCounts
+
+
+class EpisodeHost:
+    """Starts, steps, grades and ends the episodes of some environments.
+
+    Use it as an async context manager; leaving it tears every episode down, within bounds.
+
+    Args:
+        environments: the classes to publish, their variants included.
+        limits: what the server and its episodes may use.
+        journal: where to write what happens; without one, only the episodes themselves remember it.
+        capabilities: who signs play capabilities; without one there is no play plane.
+
+    Raises:
+        AuthoringError: a class has a mistake; the message says which and how to mend it.
+    """
+
+    def __init__(
+        self,
+        environments: Sequence[type[Environment[Any]]],
+        *,
+        limits: ServerLimits | None = None,
+        journal: Journal | None = None,
+        capabilities: Signer | None = None,
+    ) -> None:
+        self.limits = limits or ServerLimits()
+        self.catalog = Catalog(environments)
+        self.journal = journal
+        self.signer = capabilities
+        self.admit_secrets: Callable[[Mapping[str, str]], Mapping[str, str]] = dict
+        """Chooses which secrets environments are given; none that opens this server."""
+        self.ready = False
+        self._workers = Workers(self.limits.threads, self.catalog)
+        self._library = Library(self.catalog, self._workers)
+        self.sandboxes = Sandboxes()
+        self._opener = Opener(self._workers, self.sandboxes, self.limits.setup_seconds, self.limits.grace_seconds)
+        self._capacity = Capacity(self.limits.max_episodes, self.limits.max_queue, self.limits.queue_seconds)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._started: Counter[str] = Counter()
+        self._ended: Counter[tuple[str, str]] = Counter()
+        self._running = 0
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        await self.sandboxes.open(one.cls.sandbox_settings for one in self.catalog.values())
+        self.runner = StepRunner(self._workers, self.journal, self._end, self.limits)
+        linger = self.limits.linger_seconds
+        self._register = Register(self.journal, linger)
+        self._starts = Once[tuple[Episode, ...]](self._spawn, linger, lambda g: any(e.id in self._register for e in g))
+        self._forks = Once[Episode](self._spawn, linger, lambda episode: episode.id in self._register)
+        self._scores = Once[e.ScoreGroupResult](self._spawn, linger)
+        self._reaper = self._loop.create_task(self._reap())
+        self.ready = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.ready = False
+        self._reaper.cancel()
+        self._capacity.refuse_waiting()
+        for episode in self._register:
+            if episode.status is EpisodeStatus.RUNNING:
+                self._end(episode, EndReason.SERVER_STOPPED, None)
+        retiring = [episode.retired for episode in self._register if episode.retired is not None]
+        if retiring:
+            await asyncio.wait(retiring, timeout=self.limits.grace_seconds + self.limits.setup_seconds)
+        for task in self._tasks:
+            task.cancel()
+        waiting = {*self._tasks, self._reaper}
+        await asyncio.wait(waiting, timeout=self.limits.grace_seconds)
+        for stray in (task for task in waiting if not task.done()):
+            log.error("a task of environment code ignores its cancellation: %r", stray.get_name())
+        await self.sandboxes.aclose()
+        self._workers.close()
+
+    # ── environments and tasks ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def list_environments(
+        self, params: e.ListEnvironmentsParams, principal: Principal
+    ) -> e.ListEnvironmentsResult:
+        """All environments."""
+        for published in self.catalog.values():
+            await self._library.prepare(published)
+        return e.ListEnvironmentsResult(environments=tuple(one.info for one in self.catalog.values()))
+
+    async def list_splits(self, params: e.ListSplitsParams, principal: Principal) -> e.ListSplitsResult:
+        """The splits of one environment."""
+        published = self.catalog.find(params.environment)
+        await self._library.prepare(published)
+        return e.ListSplitsResult(splits=published.split_infos())
+
+    async def list_tasks(self, params: e.ListTasksParams, principal: Principal) -> e.ListTasksResult:
+        """One page of tasks."""
+        return await self._library.list(params, principal)
+
+    async def get_task(self, params: e.GetTaskParams, principal: Principal) -> e.GetTaskResult:
+        """One task."""
+        return await self._library.get(params, principal)
+
+    async def sample_tasks(self, params: e.SampleTasksParams, principal: Principal) -> e.SampleTasksResult:
+        """A draw of tasks."""
+        return await self._library.sample(params, principal)
+
+    async def report_outcomes(self, params: e.ReportOutcomesParams, principal: Principal) -> e.ReportOutcomesResult:
+        """Outcomes for the curriculum."""
+        return await self._library.report(params, principal)
+
+    # ── starting ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self, params: e.StartParams, principal: Principal) -> e.StartResult:
+        """Start a group of episodes, once per key.
+
+        Raises:
+            KeyConflict: the key started something else.
+            Unsupported: a seed for an environment that has no use for it.
+            CapacityError: no room in time.
+            EpisodeFailed: the author's setup failed; no episode of the group is left.
+        """
+        episodes = await self.begin(params, principal)
+        started = tuple(self._describe(one, principal) for one in episodes)
+        return e.StartResult(group=episodes[0].group, episodes=started)
+
+    async def begin(self, params: e.StartParams, principal: Principal) -> tuple[Episode, ...]:
+        """`start` for a wire that shows episodes in its own way, without play capabilities."""
+        return await self._starts.do(principal.name, params.key, params, lambda: self._open_group(params, principal))
+
+    async def _open_group(self, params: e.StartParams, principal: Principal) -> tuple[Episode, ...]:
+        if not self.ready:
+            raise ShuttingDown("the server is stopping; start the episode elsewhere, or when it is back")
+        published, _ = await self._library.open(params.environment, params.split, principal)
+        if params.seed is not None and not published.cls.seedable:
+            raise Unsupported(
+                f"environment {published.name!r} cannot be seeded; leave the seed out", environment=published.name
+            )
+        seed = secrets.randbits(53) if params.seed is None else params.seed
+        index, task = await self._library.choose(published, params.split, params.task, params.index, seed)
+        limits = self.limits.of_episode(published.cls.limits, params.limits)
+        row = published.row(params.split, index, task)
+        await self._capacity.acquire(params.count)
+        group = "g_" + secrets.token_urlsafe(12)
+        episodes = [
+            Episode(
+                "e_" + secrets.token_urlsafe(12), group, published, row, task, seed, principal.name, limits,
+                self.admit_secrets(params.secrets), self._loop.time(),
+            )
+            for _ in range(params.count)
+        ]  # fmt: skip
+        self._running += params.count
+        try:
+            await self._opener.open_all(episodes, params.tools)
+        except BaseException:
+            for episode in episodes:
+                await self._discard_unborn(episode)
+            raise
+        for episode in episodes:
+            self._register.add(episode)
+            if self.journal is not None:
+                self.journal.append(Started(episode.id, published.name, params.split, index, seed, principal.name))
+        self._started[published.name] += params.count
+        return tuple(episodes)
+
+    async def _discard_unborn(self, episode: Episode) -> None:
+        self._running -= 1
+        self._capacity.release(1)
+        if episode.instance is not None:
+            await asyncio.shield(self._spawn(self._opener.tear_down(episode, ())))
+
+    def _describe(self, episode: Episode, principal: Principal) -> e.StartedEpisode:
+        play = _play_access(self.signer, episode, principal) if self.signer is not None else None
+        return e.StartedEpisode(
+            episode=episode.id, task=episode.row, seed=episode.seed, prompt=episode.prompt, tools=episode.specs,
+            limits=episode.limits, play=play, turns=episode.published.judges_turns,
+        )  # fmt: skip
+
+    # ── playing ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def step(self, params: e.StepParams, principal: Principal) -> e.StepResult:
+        """Call one tool, once per key."""
+        return shown(await self.submit(params, principal).wait(), principal)
+
+    def submit(self, params: e.StepParams, principal: Principal) -> StepRecord:
+        """Accept a step and give its record at once; `shown` makes of its outcome what the principal may see."""
+        episode = self._register.owned(params.episode, principal)
+        return self.runner.accept(episode, params.step, params.key, params.tool, params.arguments, params.turn)
+
+    async def play(
+        self, episode: str, tool: str, arguments: dict[str, Any], *, step: int | None = None, key: str | None = None
+    ) -> e.StepResult:
+        """Call one tool on a wire without step numbers or principals; the wire hides the reward from players.
+
+        The generated tool `submit_answer` hands its argument to the environment's `grade`.
+
+        Args:
+            episode: the episode's id, already authorised by the wire.
+            tool: the tool's name.
+            arguments: its arguments.
+            step: the step's number where the wire has one.
+            key: an idempotency key where the wire has one.
+        """
+        found = self._register.find(episode)
+        key = key or f"play/{found.asked + 1}/{secrets.token_hex(4)}"
+        if tool == SUBMIT_TOOL and found.published.gradable:
+            answer = arguments.get("answer")
+            if not isinstance(answer, str) or len(arguments) != 1 or not is_unicode(answer):
+                if found.end_reason is not None:
+                    raise found.ended_error()
+                message = f"Wrong arguments for {SUBMIT_TOOL}: give exactly `answer`, a string of characters."
+                error = e.StepError(code="invalid_arguments", message=message)
+                return e.StepResult(step=found.asked, content=(TextBlock(text=message),), error=error)
+            return await self.runner.accept(found, None, key, None, {"answer": answer}).wait()
+        return await self.runner.accept(found, step, key, tool, arguments).wait()
+
+    async def grade(self, params: e.GradeParams, principal: Principal) -> e.GradeResult:
+        """Hand in the final message, once per key."""
+        episode = self._register.owned(params.episode, principal)
+        result = await self.runner.accept(episode, None, params.key, None, {"answer": params.answer}).wait()
+        rewards = principal.may(Scope.REWARDS_READ)
+        return e.GradeResult(reward=result.reward if rewards else None, info=episode.info(rewards=rewards))
+
+    async def rewards(self, params: e.RewardsParams, principal: Principal) -> e.RewardsResult:
+        """The reward log."""
+        episode = self._register.owned(params.episode, principal)
+        return e.RewardsResult(
+            entries=tuple(episode.entries or ())[params.after :],
+            total=episode.reward,
+            status=episode.status,
+            end_reason=episode.end_reason,
+        )
+
+    async def get_episode(self, params: e.GetEpisodeParams, principal: Principal) -> e.GetEpisodeResult:
+        """Where an episode stands."""
+        episode = self._register.owned(params.episode, principal)
+        return e.GetEpisodeResult(info=episode.info(rewards=principal.may(Scope.REWARDS_READ)))
+
+    async def close(self, params: e.CloseParams, principal: Principal) -> e.CloseResult:
+        """End an episode and free what it holds; what it has earned stands. Repeats are harmless."""
+        episode = self._register.owned(params.episode, principal)
+        await self._close(episode)
+        return e.CloseResult(info=episode.info(rewards=principal.may(Scope.REWARDS_READ)))
+
+    def view(self, episode: str) -> EpisodeView:
+        """What players see of an episode; looking at it counts as use.
+
+        Raises:
+            EpisodeNotFound: there is none.
+        """
+        return self._register.find(episode).view()
+
+    async def discard(self, episode: str) -> None:
+        """Close an episode for a wire that owns it; an unknown one is no error."""
+        if episode in self._register:
+            await self._close(self._register.find(episode))
+
+    # ── forks and groups ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def fork(self, params: e.ForkParams, principal: Principal) -> e.ForkResult:
+        """A new episode that stands where another stood, made by repeating its steps.
+
+        Raises:
+            Unsupported: the class is not `forkable`, or repeating led elsewhere.
+            InvalidParams: the other episode has not come to that step.
+        """
+        source = self._register.owned(params.episode, principal)
+        episode = await self._forks.do(
+            principal.name, params.key, params, lambda: self._fork(source, params, principal)
+        )
+        return e.ForkResult(group=episode.group, episode=self._describe(episode, principal))
+
+    async def _fork(self, source: Episode, params: e.ForkParams, principal: Principal) -> Episode:
+        published = source.published
+        if not published.cls.forkable:
+            raise Unsupported(f"environment {published.name!r} is not forkable", environment=published.name)
+        records = source.records or []
+        upto = len(records) if params.step is None else params.step
+        if upto > len(records) or any(record.outcome is None for record in records[:upto]):
+            raise InvalidParams(f"episode {source.id} has not finished step {upto}; it is at step {len(records)}")
+        again = e.StartParams(
+            environment=published.name, split=source.row.split, task=source.row.id, limits=source.limits,
+            seed=source.seed if published.cls.seedable else None, secrets=dict(source.secrets or {}),
+            tools=tuple(source.tools), key="fork/" + params.key,
+        )  # fmt: skip
+        (episode,) = await self._open_group(again, principal)
+        try:
+            await repeat(self.runner, source, episode, upto)
+        except LudusError:
+            await self._close(episode)
+            raise
+        return episode
+
+    async def score_group(self, params: e.ScoreGroupParams, principal: Principal) -> e.ScoreGroupResult:
+        """Score episodes of one group against each other, once per key.
+
+        Raises:
+            GroupNotFound: no such group, or an episode that is not in it.
+        """
+        return await self._scores.do(principal.name, params.key, params, lambda: self._score_group(params, principal))
+
+    async def _score_group(self, params: e.ScoreGroupParams, principal: Principal) -> e.ScoreGroupResult:
+        members = [self._register.owned(episode, principal) for episode in params.candidates]
+        if not members or any(member.group != params.group for member in members):
+            raise GroupNotFound(
+                f"there is no group {params.group[:64]!r} with the {len(params.candidates)} episodes that were named",
+                group=params.group[:64],
+            )
+        rewards = await self.score_candidates(members[0].id, list(params.candidates.values()))
+        return e.ScoreGroupResult(rewards=dict(zip(params.candidates, rewards, strict=True)))
+
+    async def score_candidates(self, episode: str, candidates: Sequence[e.Candidate]) -> Sequence[Reward]:
+        """Score answers to the task of an episode against each other.
+
+        Raises:
+            Unsupported: the environment has no `score_group`.
+            EpisodeFailed: the author's code failed.
+        """
+        found = self._register.find(episode)
+        published = found.published
+        if not published.group_scoring:
+            raise Unsupported(f"environment {published.name!r} does not score groups", environment=published.name)
+        _, task = await self._library.at(published, found.row.split, found.row.index)
+        return await score(self._workers.share(published.name), published, task, candidates, self.limits.tool_seconds)
+
+    # ── ends ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _end(
+        self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None, last: StepRecord | None = None
+    ) -> None:
+        episode.end(reason)
+        episode.incident = failure.incident if failure is not None else None
+        if self.journal is not None:
+            self.journal.append(Ended(episode.id, reason))
+        self._ended[episode.published.name, str(reason)] += 1
+        records = [*(episode.active or ()), *((last,) if last is not None else ())]
+        current = asyncio.current_task()
+        running = [r.task for r in records if r.task is not None and r.task is not current]
+        self.runner.drain(episode)
+        self._running -= 1
+        self._capacity.release(1)
+        episode.retired = self._loop.create_future()
+        if running or episode.published.has_teardown:
+            self._spawn(self._retire(episode, running))
+        else:
+            episode.release()
+            episode.retired.set_result(None)
+
+    async def _retire(self, episode: Episode, running: Sequence[asyncio.Task[None]]) -> None:
+        try:
+            await self._opener.tear_down(episode, running)
+        finally:
+            if episode.retired is not None and not episode.retired.done():
+                episode.retired.set_result(None)
+
+    async def _close(self, episode: Episode) -> None:
+        if episode.end_reason is None:
+            self._end(episode, EndReason.CLOSED, None)
+        if episode.retired is not None and not episode.retired.done():
+            await asyncio.wait([episode.retired])
+        self._register.bury(episode)
+
+    async def _reap(self) -> None:
+        idle = min(self.limits.idle_seconds, self.limits.episode_seconds or self.limits.idle_seconds)
+        pause = max(0.01, min(1.0, idle / 4, self.limits.linger_seconds / 4 or 1.0))
+        while True:
+            await asyncio.sleep(pause)
+            now = self._loop.time()
+            for episode in self._register:
+                self._reap_one(episode, now)
+            self._register.forget(now)
+            for once in (self._starts, self._forks, self._scores):
+                once.forget(now)
+
+    def _reap_one(self, episode: Episode, now: float) -> None:
+        if episode.end_reason is None:
+            if episode.deadline is not None and now >= episode.deadline and not episode.active:
+                self._end(episode, EndReason.TIME_LIMIT, None)
+            elif not episode.active and now - episode.used > (episode.limits.idle_seconds or now):
+                self._end(episode, EndReason.EXPIRED, None)
+        elif now - episode.used > self.limits.idle_seconds:
+            self._register.bury(episode)
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def busy(self) -> bool:
+        """Whether any step is running or waiting; asked while the server stops."""
+        return any(episode.active for episode in self._register)
+
+    def stats(self) -> HostStats:
+        """Counts for metrics and health."""
+        return HostStats(
+            running=self._running,
+            starting=self._starts.pending,
+            queued=self._capacity.queued,
+            kept=len(self._register),
+            started=dict(self._started),
+            ended=dict(self._ended),
+            steps=self.runner.counts,
+        )
+
+
+def _play_access(signer: Signer, episode: Episode, principal: Principal) -> e.PlayAccess:
+    """Return where `episode` is played, by a capability that ends with the principal's token."""
+    tools = [tool.name for tool in episode.view().tools]
+    capability, expires = signer.sign(episode.id, tools, principal)
+    return e.PlayAccess(path=PLAY_PATH.replace("{capability}", capability), expires_at=expires)
+
+
+def shown(result: e.StepResult, principal: Principal) -> e.StepResult:
+    """A step's result without what the principal may not read."""
+    if principal.may(Scope.REWARDS_READ):
+        return result
+    return result.model_copy(update={"reward": None, "metadata": {}, "noise": None})

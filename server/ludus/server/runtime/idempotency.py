@@ -1,0 +1,107 @@
+"""Doing a thing once per key: repeats wait for, and get, the first one's outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from ludus.protocol._model import WireModel
+from ludus.protocol.errors import EpisodeFailed, InternalError, KeyConflict, LudusError, ShuttingDown
+
+log = logging.getLogger("ludus.server.runtime.host")
+T = TypeVar("T")
+
+
+class _Slot(Generic[T]):
+    __slots__ = ("digest", "error", "expires", "task", "value")
+
+    def __init__(self, digest: bytes) -> None:
+        self.digest = digest
+        self.value: T | None = None
+        self.error: LudusError | None = None
+        self.expires = 0.0
+        self.task: asyncio.Task[None] | None = None
+
+
+class Once(Generic[T]):
+    """Outcomes by principal and key.
+
+    A request that changed nothing (no room, bad params) frees its key, so that it may be tried again; an episode that
+    failed keeps it, because the author's code has run.
+
+    Args:
+        spawn: starts a task that the host owns.
+        linger_seconds: how long an outcome is kept at least.
+        in_use: whether a value still matters, for outcomes that live as long as what they hold.
+    """
+
+    def __init__(
+        self,
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        linger_seconds: float,
+        in_use: Callable[[T], bool] = lambda value: False,
+    ) -> None:
+        self._spawn = spawn
+        self._linger_seconds = linger_seconds
+        self._in_use = in_use
+        self._loop = asyncio.get_running_loop()
+        self._slots: dict[tuple[str, str], _Slot[T]] = {}
+
+    @property
+    def pending(self) -> int:
+        """How many are being done now."""
+        return sum(1 for slot in self._slots.values() if slot.task is not None)
+
+    async def do(self, owner: str, key: str, params: WireModel, work: Callable[[], Awaitable[T]]) -> T:
+        """Do `work` if the key is new, and give its outcome in any case. Cancelling the wait does not stop the work.
+
+        Raises:
+            KeyConflict: the key stands for other params.
+            LudusError: whatever the work raised.
+        """
+        digest = hashlib.blake2b(params.model_dump_json().encode(), digest_size=16).digest()
+        slot = self._slots.get((owner, key))
+        if slot is None:
+            slot = self._slots[owner, key] = _Slot(digest)
+            slot.task = self._spawn(self._fill(slot, (owner, key), work))
+        elif slot.digest != digest:
+            raise KeyConflict(f"the key {key!r} already stands for another request; use a new key", key=key)
+        if slot.task is not None:
+            await asyncio.wait([slot.task])
+        if slot.error is not None:
+            raise type(slot.error)(slot.error.message, **slot.error.data)
+        assert slot.value is not None
+        return slot.value
+
+    def forget(self, now: float) -> None:
+        """Let go of outcomes that nobody will ask for again."""
+        for name in [
+            name
+            for name, slot in self._slots.items()
+            if slot.task is None and slot.expires < now and not (slot.value is not None and self._in_use(slot.value))
+        ]:
+            del self._slots[name]
+
+    async def _fill(self, slot: _Slot[T], name: tuple[str, str], work: Callable[[], Awaitable[T]]) -> None:
+        try:
+            slot.value = await work()
+        except EpisodeFailed as error:
+            slot.error = error
+        except LudusError as error:
+            slot.error = error
+            self._slots.pop(name, None)
+        except asyncio.CancelledError:
+            slot.error = ShuttingDown("the server stopped before it was done; ask again elsewhere, or when it is back")
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            incident = secrets.token_hex(6)
+            log.exception("a request failed inside the server (incident %s)", incident)
+            slot.error = InternalError(f"the server itself failed ({type(error).__name__})", incident=incident)
+            self._slots.pop(name, None)
+        slot.expires = self._loop.time() + self._linger_seconds
+        slot.task = None

@@ -1,0 +1,152 @@
+"""What one episode may hold and queue in memory, in bytes: an agent with one capability must not fill the server.
+
+Calls that run or wait are *pending*; too many of them are refused with an error that says when to retry, and leave
+nothing behind. Settled calls are *held*, as the rubric, repeats and forks need them. A call whose arguments do not fit
+is a refused step of which a digest is kept, and an episode whose records outgrow their allowance is truncated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from sys import getsizeof
+from typing import Any, Final
+
+from ludus.protocol.content import TextBlock
+from ludus.protocol.episodes import StepError, StepResult
+from ludus.protocol.errors import CapacityError
+from ludus.server.authoring.bounds import TooComplex, digest_of, footprint
+from ludus.server.runtime.episode import Episode, StepRecord
+from ludus.server.runtime.limits import ServerLimits
+
+RECORD_BYTES: Final = 1024
+"""What a record takes besides its arguments and its observation, rounded up."""
+
+KEPT_REFUSED_BYTES: Final = 4096
+"""Arguments of refused calls that are no larger are kept whole."""
+
+RETRY_SECONDS: Final = 1.0
+"""When to come back after a refusal for a full queue."""
+
+TOOL_NAME_CHARS: Final = 200
+"""Names of tools are cut off here; no tool has a longer one."""
+
+
+class Holding:
+    """Counts what the episodes of one server hold.
+
+    Args:
+        limits: what they may.
+    """
+
+    def __init__(self, limits: ServerLimits) -> None:
+        self._limits = limits
+
+    def admit(
+        self, episode: Episode, arguments: Mapping[str, Any], text: str = "", *, final: bool = False
+    ) -> tuple[int, StepError | None]:
+        """Count a new call as pending, unless the episode's queue is full.
+
+        Args:
+            episode: whose call.
+            arguments: the call's arguments.
+            text: what else of it is kept.
+            final: whether it is the final answer, which is never refused for what the episode holds.
+
+        Returns:
+            The call's size in bytes, and why it must be refused if it must.
+
+        Raises:
+            CapacityError: too many calls of the episode are pending.
+        """
+        size, refused = RECORD_BYTES, None
+        try:
+            size += footprint(arguments) + (getsizeof(text) if text else 0)
+        except TooComplex as error:
+            refused = _too_large(str(error))
+        else:
+            # A small call is kept in any case, so that what is left matters to large ones only.
+            if size > KEPT_REFUSED_BYTES and not final:
+                allowed = self._limits.episode_bytes
+                if size > allowed - episode.held - episode.pending_bytes:
+                    refused = _too_large(f"episode_bytes, {allowed} for all calls, are used up")
+        if refused is not None:
+            size = RECORD_BYTES
+        if episode.pending:
+            self._check_queue(episode, size)
+        episode.pending += 1
+        episode.pending_bytes += size
+        return size, refused
+
+    def await_repeat(self, episode: Episode, record: StepRecord, arguments: Mapping[str, Any]) -> None:
+        """Count a repeated call as pending for as long as it waits for the first one's outcome.
+
+        Raises:
+            CapacityError: too many calls of the episode are pending.
+        """
+        try:
+            size = RECORD_BYTES + footprint(arguments)
+        except TooComplex:
+            size = RECORD_BYTES
+        self._check_queue(episode, size)
+        episode.pending += 1
+        episode.pending_bytes += size
+        record.when_settled(partial(self._release, episode, size))
+
+    def settle(self, episode: Episode, record: StepRecord, outcome: object) -> None:
+        """Count a settled call as held, and drop the arguments of a refused one that are large."""
+        episode.pending -= 1  # as in `_release`, without a call: every step comes here
+        episode.pending_bytes -= record.size
+        if isinstance(outcome, StepResult):
+            error = outcome.error
+            if error is not None and error.code in ("invalid_arguments", "unknown_tool"):
+                self.drop(record)
+            record.size += _observed(outcome)
+        episode.held += record.size
+
+    def drop(self, record: StepRecord) -> None:
+        """Keep only a digest of arguments that are large and never reached a tool."""
+        if record.digest is None and record.size > KEPT_REFUSED_BYTES:
+            record.digest, record.arguments = digest_of(record.arguments), {}
+            record.size = RECORD_BYTES
+
+    def is_full(self, episode: Episode) -> bool:
+        """Return whether the episode holds more than it may."""
+        return episode.held > self._limits.episode_bytes
+
+    def _check_queue(self, episode: Episode, size: int) -> None:
+        limits = self._limits
+        if episode.pending >= limits.queue_calls:
+            raise _queue_full(episode, f"{limits.queue_calls} calls", "queue_calls")
+        if episode.pending_bytes + size > limits.queue_bytes:
+            raise _queue_full(episode, f"{limits.queue_bytes} bytes of calls", "queue_bytes")
+
+    def _release(self, episode: Episode, size: int) -> None:
+        episode.pending -= 1
+        episode.pending_bytes -= size
+
+
+def _too_large(why: str) -> StepError:
+    return StepError(code="invalid_arguments", message=f"The arguments are too large: {why}. Call with less.")
+
+
+def _queue_full(episode: Episode, what: str, limit: str) -> CapacityError:
+    return CapacityError(
+        f"episode {episode.id} has as many unfinished calls as it may ({what}); wait for one to finish and try again",
+        limit=limit,
+        retryAfter=RETRY_SECONDS,
+        episode=episode.id,
+    )
+
+
+def _observed(result: StepResult) -> int:
+    """Return the bytes of an observation and its metadata; of metadata with very many values only a part is counted."""
+    size = 0
+    for block in result.content:
+        size += (block.text if isinstance(block, TextBlock) else block.data).__sizeof__()
+    if result.metadata:
+        try:
+            size += footprint(result.metadata)
+        except TooComplex:
+            size += RECORD_BYTES
+    return size

@@ -1,0 +1,31 @@
+"""Bringing a new episode to where another one stood, by repeating its steps."""
+
+from __future__ import annotations
+
+from ludus.protocol.episodes import StepResult
+from ludus.protocol.errors import Unsupported
+from ludus.server.runtime.episode import Episode
+from ludus.server.runtime.runner import StepRunner
+
+
+async def repeat(runner: StepRunner, source: Episode, episode: Episode, upto: int) -> None:
+    """Ask `episode` for the first `upto` steps of `source`, with the same noise, and insist on the same observations.
+
+    Raises:
+        Unsupported: a step showed something else, so the environment is not deterministic.
+    """
+    episode.origin = source.luck
+    for record in (source.records or ())[:upto]:
+        assert record.tool is not None
+        key = f"fork/{record.number}"
+        # Of a refused call with large arguments there is a digest only; no tool saw it, so its refusal is its repeat.
+        refused = record.outcome.error if record.digest is not None and isinstance(record.outcome, StepResult) else None
+        again = runner.accept(episode, record.number, key, record.tool, record.arguments, record.turn, refused=refused)
+        outcome = await again.wait()
+        if not isinstance(record.outcome, StepResult) or outcome.content != record.outcome.content:
+            name = episode.published.name
+            raise Unsupported(
+                f"repeating step {record.number} led elsewhere, so environment {name!r} is not deterministic; set "
+                "`forkable = False`",
+                environment=name,
+            )

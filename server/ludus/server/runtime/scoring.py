@@ -1,0 +1,152 @@
+"""Scoring: what the rubric of an environment says of steps and ends, and of several answers to one task."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any, Final
+
+from ludus.protocol.content import text_of
+from ludus.protocol.episodes import Candidate, StepResult
+from ludus.protocol.rewards import Reward, RewardEntry, total
+from ludus.server.authoring.environment import Environment
+from ludus.server.authoring.results import Reading, read_reward
+from ludus.server.rewards.attempt import Attempt, TakenStep
+from ludus.server.rewards.binding import Facts
+from ludus.server.runtime import turns
+from ludus.server.runtime import user_code as boundary
+from ludus.server.runtime.clock import time_limit
+from ludus.server.runtime.episode import Episode, StepRecord
+from ludus.server.runtime.threads import Threads
+from ludus.server.tasks.catalog import Published
+
+POLICY_VARIABLE: Final = "LUDUS_POLICY_MODEL"
+"""The environment variable that tells judges which model plays, so that none judges its own family."""
+
+POLICY: Final[ContextVar[str | None]] = ContextVar("ludus_policy", default=None)
+"""The same for one caller of the host, which knows better."""
+
+
+def prepare(workers: Threads, episode: Episode, last: TakenStep | None = None) -> None:
+    """Tell the instance of an episode what its rubric may look at.
+
+    Args:
+        workers: where checks that may block run.
+        episode: which.
+        last: the step that is not settled yet.
+    """
+    known = {} if episode.instance._facts is None else {s.number: s for s in episode.instance._facts.attempt.steps}
+    steps = [
+        known.get(record.number) or _taken(episode, record, record.truth or record.outcome)
+        for record in episode.records or ()
+        if _settled(record)
+    ]
+    if last is not None:
+        steps.append(last)
+    attempt = Attempt(
+        task=episode.task,
+        steps=tuple(steps),
+        prompt="\n\n".join(text_of(message.content) for message in episode.prompt),
+        environment=episode.instance,
+        policy=POLICY.get() or os.environ.get(POLICY_VARIABLE),
+    )
+    episode.instance._facts = Facts(attempt, episode.group, workers.run)
+
+
+async def judge_step(
+    workers: Threads, episode: Episode, record: StepRecord, reading: Reading, *, finished: bool
+) -> Reading:
+    """A tool's reading with what the environment's `@reward` methods and, at the end, its rubric add to its reward."""
+    instance = episode.instance
+    binding = type(instance)._binding
+    rewards = [] if reading.reward is None else [reading.reward]
+    if binding is None or not (binding.step or finished):
+        return reading
+    last = _step(episode, record, text_of(reading.content), None, reading.metadata)
+    prepare(workers, episode, last)
+    if binding.step is not None:
+        rewards += _read(await binding.step.score(instance._facts.attempt, offload=workers.run))
+    if finished and type(instance).grade is Environment.apply_rubric:
+        rewards += _read(await instance.apply_rubric(""))
+    return replace(reading, reward=total(rewards)) if rewards else reading
+
+
+async def judge_turns(
+    workers: Threads, episode: Episode, record: StepRecord, outcome: StepResult
+) -> tuple[RewardEntry, ...]:
+    """What the turns earned that are over with a call, or with the grade, as entries of the reward log."""
+    instance = episode.instance
+    rubric = type(instance)._binding.turn
+    step = _taken(episode, record, record.truth or outcome) if _reached(record) else None
+    due = turns.done(episode, record, step, ended=outcome.terminated)
+    if not due:
+        return ()
+    prepare(workers, episode, step)
+    whole: Attempt = instance._facts.attempt
+    entries = []
+    for turn in due:
+        # Calls that overlap may be done and not settled yet: the turn knows them all.
+        known = {one.number: one for one in (*whole.steps, *turn.steps) if one.number <= turn.last}
+        attempt = replace(whole, steps=tuple(known[number] for number in sorted(known)), turn=turn.taken())
+        for reward in _read(await rubric.score(attempt, offload=workers.run)):
+            entries.append(RewardEntry(step=turn.last, source="turn", reward=reward, turn=turn.number))
+    return tuple(entries)
+
+
+def may_grade_nothing(episode: Episode) -> bool:
+    """Return whether a grade may be None: where the class declares rewards, but none for the end of an episode."""
+    binding = episode.published.cls._binding
+    return binding is not None and binding.end(episode.group) is None
+
+
+def _read(reward: object) -> list[Reward]:
+    found = read_reward(reward)
+    return [] if found is None else [found]
+
+
+def _settled(record: StepRecord) -> bool:
+    return _reached(record) and isinstance(record.outcome, StepResult)
+
+
+def _reached(record: StepRecord) -> bool:
+    """Whether it is a tool call that noise did not keep from its tool."""
+    return record.tool is not None and record.noise != "tool_error"
+
+
+def _taken(episode: Episode, record: StepRecord, outcome: Any) -> TakenStep:
+    error = outcome.error.code if outcome.error is not None else None
+    return _step(episode, record, text_of(outcome.content), error, outcome.metadata)
+
+
+def _step(episode: Episode, record: StepRecord, text: str, error: str | None, metadata: Mapping[str, Any]) -> TakenStep:
+    tool = episode.tools.get(record.tool or "")
+    arguments = record.arguments if tool is None else tool.received(record.arguments)
+    return TakenStep(record.number, record.tool or "", arguments, text, error, metadata)
+
+
+async def score(
+    workers: Threads, published: Published, task: Any, candidates: Sequence[Candidate], seconds: float
+) -> list[Reward]:
+    """One reward for each candidate, in their order.
+
+    Raises:
+        EpisodeFailed: the author's code raised, took longer than `seconds` or returned something else.
+    """
+    function = published.cls.score_group
+    offload = not inspect.iscoroutinefunction(function)
+    own = asyncio.current_task()
+    try:
+        async with time_limit(seconds):
+            scores = await boundary.run(workers, offload, function, task, candidates)
+        rewards = [reward for one in scores if (reward := read_reward(one)) is not None]
+        if len(rewards) != len(candidates):
+            raise TypeError(f"score_group must return one reward for each of {len(candidates)} candidates")
+    except BaseException as error:
+        if boundary.from_host(error, own):
+            raise
+        raise boundary.failure("score_group", None, published.name, error) from None
+    return rewards

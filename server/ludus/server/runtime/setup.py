@@ -1,0 +1,162 @@
+"""Setting an episode up: the instance, its `setup`, its prompt and its tools, within one deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from ludus.protocol.content import Message
+from ludus.protocol.errors import AuthoringError, EpisodeFailed, InvalidParams, LudusError
+from ludus.protocol.lifecycle import Event
+from ludus.sandbox import Sandboxes
+from ludus.server.authoring.bounds import SHOWN_COMPLAINTS
+from ludus.server.authoring.results import ToolError, read_messages
+from ludus.server.authoring.tools import Tool, options_of
+from ludus.server.runtime import user_code as boundary
+from ludus.server.runtime.clock import time_limit
+from ludus.server.runtime.episode import Episode
+from ludus.server.runtime.threads import Workers
+from ludus.server.web.logs import episode_secrets
+
+log = logging.getLogger("ludus.server.episodes")
+
+_PROMPTS_KEPT = 256
+
+
+class Opener:
+    """Makes episodes ready to be played, and frees what they hold."""
+
+    def __init__(self, workers: Workers, sandboxes: Sandboxes, setup_seconds: float, grace_seconds: float) -> None:
+        self._workers = workers
+        self._sandboxes = sandboxes
+        self._setup_seconds = setup_seconds
+        self._grace_seconds = grace_seconds
+        self._prompts: dict[str, tuple[Message, ...]] = {}
+
+    async def open(self, episode: Episode, allowed: Sequence[str] | None) -> None:
+        """Run the author's setup and read prompt and tools; the episode runs afterwards.
+
+        Raises:
+            EpisodeFailed: the author's code raised, took too long or returned what it may not.
+            InvalidParams: `allowed` names a tool that the task does not have.
+        """
+        published = episode.published
+        if episode.secrets:
+            episode_secrets.add(episode.secrets.values())
+        what = "the constructor"
+        own = asyncio.current_task()
+        try:
+            async with time_limit(self._setup_seconds):
+                instance = episode.instance = boundary.call(published.cls)
+                instance.task, instance.seed, instance.secrets = episode.task, episode.seed, episode.secrets or {}
+                if published.cls.toolsets:
+                    episode.toolsets = tuple(boundary.call(one, instance) for one in published.cls.toolsets)
+                what = "the sandbox"
+                if published.cls.sandbox_settings is not None:
+                    instance._sandboxes = await self._sandboxes.lease(published.cls.sandbox_settings)
+                what = "setup"
+                if published.has_setup:
+                    await self._run(episode, instance.setup)
+                what = "the prompt"
+                episode.prompt = self._shared(await self._run(episode, instance.prompt))
+                if published.has_task_tools:
+                    what = "task_tools"
+                    self._add_task_tools(episode, await self._run(episode, instance.task_tools))
+        except TimeoutError:
+            raise self._failure(what, episode, f"it took longer than {self._setup_seconds:g} s") from None
+        except BaseException as error:
+            ours = isinstance(error, LudusError) and not isinstance(error, AuthoringError | EpisodeFailed)
+            if ours or boundary.from_host(error, own):
+                raise
+            raise self._failure(what, episode, error) from None
+        if allowed is not None:
+            self._restrict(episode, allowed)
+        episode.move(Event.READY)
+        episode.began = episode.used = asyncio.get_running_loop().time()
+
+    async def open_all(self, episodes: Sequence[Episode], allowed: Sequence[str] | None) -> None:
+        """Open a group at once; the first failure is raised when all have come to an end."""
+        if len(episodes) == 1:
+            await self.open(episodes[0], allowed)
+            return
+        outcomes = await asyncio.gather(*(self.open(one, allowed) for one in episodes), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def tear_down(self, episode: Episode, running: Sequence[asyncio.Task[None]]) -> None:
+        """Wait for the episode's last steps, bounded, and run the author's teardown; failures are only logged."""
+        if running:
+            _, stray = await asyncio.wait(running, timeout=self._grace_seconds)
+            for task in stray:
+                _break(task)
+        if episode.published.has_teardown and episode.instance is not None:
+            try:
+                async with time_limit(self._setup_seconds):
+                    await self._run(episode, episode.instance.teardown)
+            except TimeoutError:
+                self._failure("teardown", episode, f"it took longer than {self._setup_seconds:g} s")
+            except (boundary.AuthorRaised, ToolError) as error:
+                self._failure("teardown", episode, error)
+            finally:
+                if episode.instance._sandboxes is not None:
+                    await episode.instance._sandboxes.aclose()
+        episode.release()
+
+    async def _run(self, episode: Episode, method: Any) -> Any:
+        offload = episode.published.cls.blocking and not inspect.iscoroutinefunction(method)
+        return await boundary.run(self._workers.share(episode.published.name), offload, method)
+
+    def _shared(self, prompt: object) -> tuple[Message, ...]:
+        """The prompt's messages; equal text gives the same object, since thousands of episodes may hold it."""
+        if not isinstance(prompt, str):
+            return read_messages(prompt)
+        messages = self._prompts.get(prompt)
+        if messages is None:
+            if len(self._prompts) >= _PROMPTS_KEPT:
+                self._prompts.clear()
+            messages = self._prompts[prompt] = read_messages(prompt)
+        return messages
+
+    def _add_task_tools(self, episode: Episode, functions: object) -> None:
+        if not isinstance(functions, Sequence):
+            raise TypeError(f"task_tools must return a list of tools, not {type(functions).__name__}")
+        tools = dict(episode.published.tools)
+        for function in functions:
+            options = options_of(function)
+            if options is None:
+                raise AuthoringError(f"task_tools returned {function!r}, which is not marked with @tool")
+            tool = Tool(function, options, owner=None, bound=False, blocking=episode.published.cls.blocking)
+            if tool.name in tools:
+                raise AuthoringError(f"task_tools returned a second tool called {tool.name!r}")
+            tools[tool.name] = tool
+        episode.tools = tools
+        episode.specs = tuple(tool.spec for tool in tools.values())
+
+    def _restrict(self, episode: Episode, allowed: Sequence[str]) -> None:
+        unknown = [name for name in allowed if name not in episode.tools]
+        if unknown:
+            named = ", ".join(map(repr, unknown[:SHOWN_COMPLAINTS]))
+            raise InvalidParams(f"`tools` names {named}; this task has {', '.join(map(repr, episode.tools))}")
+        chosen = set(allowed)
+        episode.tools = {name: tool for name, tool in episode.tools.items() if name in chosen}
+        episode.specs = tuple(tool.spec for tool in episode.tools.values())
+
+    def _failure(self, what: str, episode: Episode, cause: BaseException | str) -> EpisodeFailed:
+        return boundary.failure(what, episode.id, episode.published.name, cause)
+
+
+def _break(task: asyncio.Task[None]) -> None:
+    """End a task whose code ignores cancellation, by closing its coroutine under it."""
+    coroutine = task.get_coro()
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    try:
+        if coroutine is not None:
+            coroutine.close()
+    except RuntimeError:
+        log.error("environment code ignores both cancellation and GeneratorExit; its task is left behind")
+        return
+    task.cancel()

@@ -1,0 +1,94 @@
+"""The episodes a host holds: those that live, and those closed a short while ago that still answer repeats."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from ludus.protocol.errors import EpisodeNotFound
+from ludus.protocol.methods import Scope
+from ludus.server.auth.principal import Principal
+from ludus.server.runtime.episode import Episode
+from ludus.server.runtime.journal import Journal
+
+_CLOSED_KEPT = 50_000
+
+
+class Register:
+    """Finds episodes, for those who may see them."""
+
+    def __init__(self, journal: Journal | None, linger_seconds: float) -> None:
+        self._journal = journal
+        self._linger_seconds = linger_seconds
+        self._loop = asyncio.get_running_loop()
+        self._living: dict[str, Episode] = {}
+        self._closed: OrderedDict[str, tuple[float, Episode]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._living) + len(self._closed)
+
+    def __contains__(self, episode: str) -> bool:
+        return episode in self._living or episode in self._closed
+
+    def __iter__(self) -> Iterator[Episode]:
+        """Those not yet closed, over or not."""
+        return iter(list(self._living.values()))
+
+    def add(self, episode: Episode) -> None:
+        """Hold an episode."""
+        self._living[episode.id] = episode
+
+    def find(self, episode: str) -> Episode:
+        """The episode of an id; finding it counts as use.
+
+        Raises:
+            EpisodeNotFound: there is none.
+        """
+        found = self._living.get(episode)
+        if found is None:
+            closed = self._closed.get(episode)
+            if closed is None:
+                raise _not_found(episode)
+            return closed[1]
+        found.used = self._loop.time()
+        return found
+
+    def owned(self, episode: str, principal: Principal) -> Episode:
+        """The episode of an id if it belongs to the principal; to others it does not exist.
+
+        Raises:
+            EpisodeNotFound: there is none for it.
+        """
+        found = self.find(episode)
+        if found.owner != principal.name and Scope.ADMIN not in principal.scopes:
+            raise _not_found(episode)
+        return found
+
+    def bury(self, episode: Episode) -> None:
+        """Keep a closed episode for repeats only, and not for long."""
+        if self._living.pop(episode.id, None) is None:
+            return
+        episode.secrets = None
+        self._closed[episode.id] = (self._loop.time() + self._linger_seconds, episode)
+        if len(self._closed) > _CLOSED_KEPT:
+            self._forget_oldest()
+
+    def forget(self, now: float) -> None:
+        """Let go of what was closed long enough ago."""
+        while self._closed and next(iter(self._closed.values()))[0] <= now:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        name, _ = self._closed.popitem(last=False)
+        if self._journal is not None:
+            self._journal.forget(name)
+
+
+def _not_found(episode: str) -> EpisodeNotFound:
+    shown = episode[:64]
+    return EpisodeNotFound(
+        f"this server does not know the episode {shown!r}: it was closed a while ago, belongs to another token, or was "
+        "started on another server (behind a load balancer, requests must reach the server that started the episode)",
+        episode=shown,
+    )

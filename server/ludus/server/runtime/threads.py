@@ -1,0 +1,285 @@
+"""Threads for environment code that may block: fair shares for environments, and a clock that leaves waiting out.
+
+How this works:
+
+    share.run(function)     one call in a thread, when the environment's turn has come
+        │
+        ├─ enter()          a place at once if one is free, else in the queue of this environment
+        │                   (meanwhile the clock of the caller stands still)
+        └─ place.run()      a daemon thread calls the function; afterward the place goes to the environment
+                            with the fewest running calls
+
+All places may go to one environment as long as no other asks. Each environment also has a few places that no other can
+take, so its first calls never wait for the calls of another. A call that hangs is abandoned to its thread, and its
+place is given to another call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from ludus.server.runtime.clock import CLOCK, Clock
+
+OWN_FRACTION: Final = 4
+"""The places that environments have to themselves are, together, this fraction of all; each has at least one."""
+
+
+class Threads(Protocol):
+    """Runs a blocking call in a thread."""
+
+    async def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call `function` in a thread and return what it returns."""
+        ...
+
+
+@dataclass(slots=True)
+class _Job:
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    loop: asyncio.AbstractEventLoop
+    done: asyncio.Future[tuple[Any, BaseException | None]]
+    started: bool = False
+    abandoned: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Workers:
+    """A pool of daemon threads with a share for each environment.
+
+    The standard executor cannot do this: its threads cannot be abandoned, so code that never returns would fill the
+    pool and delay the interpreter's exit.
+
+    Args:
+        size: calls that run at one time.
+        names: the environments, which decides how many places each has to itself.
+    """
+
+    def __init__(self, size: int, names: Iterable[str] = ()) -> None:
+        self._size = size
+        self._shares: dict[str, Share] = {}
+        self._waiting: dict[Share, None] = {}
+        """Shares with calls that wait, the one that was served last at the end."""
+        self._pool = _Pool()
+        self.running = 0
+        """Calls that have a place."""
+        self._own = 1
+        for name in names:
+            self.share(name)
+
+    def share(self, name: str) -> Share:
+        """Return the share of an environment."""
+        share = self._shares.get(name)
+        if share is None:
+            share = self._shares[name] = Share(self, name)
+            self._own = max(1, self._size // (OWN_FRACTION * len(self._shares)))
+        return share
+
+    def close(self) -> None:
+        """Let idle threads end; busy ones end after their call, and none of them delays the interpreter's exit."""
+        self._pool.close()
+
+    def _admits(self, share: Share) -> bool:
+        return self.running < self._size or share.running < self._own
+
+    def _take(self, share: Share) -> None:
+        self.running += 1
+        share.running += 1
+
+    def _give_back(self, share: Share) -> None:
+        self.running -= 1
+        share.running -= 1
+        while self._waiting and (ready := [one for one in self._waiting if self._admits(one)]):
+            chosen = min(ready, key=lambda one: one.running)
+            turn = chosen.queue.popleft()
+            del self._waiting[chosen]
+            if chosen.queue:
+                self._waiting[chosen] = None
+            if not turn.done():
+                self._take(chosen)
+                turn.set_result(None)
+
+
+class Share:
+    """The threads of one environment."""
+
+    __slots__ = ("_workers", "name", "queue", "running")
+
+    def __init__(self, workers: Workers, name: str) -> None:
+        self._workers = workers
+        self.name = name
+        self.running = 0
+        """Calls that have a place."""
+        self.queue: deque[asyncio.Future[None]] = deque()
+        """Calls that wait for one, in their order."""
+
+    async def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call `function` in a thread and return what it returns; `SystemExit` and the like are raised here too.
+
+        When the waiting task is cancelled, a call that has begun is abandoned to its thread, and its place is given
+        to another call.
+        """
+        place = self.enter_at_once() or await self.enter()
+        return await place.run(function, *args, **kwargs)
+
+    def enter_at_once(self) -> Place | None:
+        """Take a place if one is free and no other call waits for it; None otherwise."""
+        workers = self._workers
+        if self.queue or not workers._admits(self):
+            return None
+        workers._take(self)
+        return Place(workers, self, CLOCK.get())
+
+    async def enter(self) -> Place:
+        """Take a place, waiting for it in turn. The clock of the caller stands still while it waits.
+
+        The caller must either `run` a call on the place or `leave` it.
+        """
+        if (place := self.enter_at_once()) is not None:
+            return place
+        workers = self._workers
+        clock = CLOCK.get()
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.queue.append(turn)
+        workers._waiting[self] = None
+        if clock is not None:
+            clock.wait()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                workers._give_back(self)
+            elif turn in self.queue:
+                self.queue.remove(turn)
+                if not self.queue:
+                    workers._waiting.pop(self, None)
+            raise
+        finally:
+            if clock is not None:
+                clock.go_on()
+        return Place(workers, self, clock)
+
+
+class Place:
+    """The right to one call in a thread."""
+
+    __slots__ = ("_clock", "_left", "_share", "_workers")
+
+    def __init__(self, workers: Workers, share: Share, clock: Clock | None) -> None:
+        self._workers = workers
+        self._share = share
+        self._clock = clock
+        self._left = False
+        if clock is not None:
+            clock.work()
+
+    async def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call `function` in a thread, then leave the place."""
+        pool = self._workers._pool
+        job = None
+        try:
+            job = pool.begin(function, args, kwargs)
+            value, error = await job.done
+        except asyncio.CancelledError:
+            if job is not None:
+                pool.abandon(job)
+            raise
+        finally:
+            self.leave()
+        if error is not None:
+            raise error
+        return value
+
+    def leave(self) -> None:
+        """Give the place to the next call; harmless when it was left before."""
+        if self._left:
+            return
+        self._left = True
+        if self._clock is not None:
+            self._clock.rest()
+        self._workers._give_back(self._share)
+
+
+class _Pool:
+    """As many threads as there are calls at one time."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._idle = 0
+
+    def begin(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Job:
+        """Give a call to a thread; `done` of what is returned is its outcome."""
+        loop = asyncio.get_running_loop()
+        job = _Job(function, args, kwargs, loop, loop.create_future())
+        self._jobs.put(job)
+        self._ensure_thread()
+        return job
+
+    def close(self) -> None:
+        with self._lock:
+            for _ in range(self._threads):
+                self._jobs.put(None)
+
+    def _ensure_thread(self) -> None:
+        with self._lock:
+            if self._idle >= self._jobs.qsize():
+                return
+            self._threads += 1
+        threading.Thread(target=self._work, name="ludus-worker", daemon=True).start()
+
+    def abandon(self, job: _Job) -> None:
+        """Forget a call whose caller has left; a thread in which it has begun is lost with it."""
+        with job.lock:
+            job.abandoned = True
+            if not job.started:
+                return
+        with self._lock:
+            self._threads -= 1
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            job = self._jobs.get()
+            with self._lock:
+                self._idle -= 1
+                if job is None:
+                    self._threads -= 1
+                    return
+            with job.lock:
+                if job.abandoned:
+                    continue
+                job.started = True
+            outcome = _outcome(job)
+            with job.lock:
+                lost = job.abandoned
+                job.started = False
+            if lost:
+                return
+            try:
+                job.loop.call_soon_threadsafe(_deliver, job.done, outcome)
+            except RuntimeError:  # the loop closed while the call ran: nothing waits for the outcome any more
+                with self._lock:
+                    self._threads -= 1
+                return
+            del job, outcome
+
+
+def _outcome(job: _Job) -> tuple[Any, BaseException | None]:
+    try:
+        return job.function(*job.args, **job.kwargs), None
+    except BaseException as error:
+        return None, error
+
+
+def _deliver(done: asyncio.Future[tuple[Any, BaseException | None]], outcome: tuple[Any, BaseException | None]) -> None:
+    if not done.done():
+        done.set_result(outcome)

@@ -1,0 +1,72 @@
+"""Turns that are being taken: which calls belong to one, and when it is over.
+
+A turn is over with the call that its client marked as the last, with the first call of another turn, or with the end of
+the task, whichever comes first; and it is judged as soon as it is over and all of its calls have come to an end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ludus.server.rewards.attempt import TakenStep, TakenTurn
+
+if TYPE_CHECKING:
+    from ludus.server.runtime.episode import Episode, StepRecord
+
+
+@dataclass(slots=True)
+class OpenTurn:
+    """One turn that is not judged yet. Its calls have consecutive numbers."""
+
+    number: int | None
+    """As the client counts; None for a call without a mark, which is a turn of its own."""
+    first: int
+    last: int
+    text: str = ""
+    running: int = 0
+    """Calls that have not come to an end."""
+    over: bool = False
+    """Whether no further call belongs to it."""
+    steps: list[TakenStep] = field(default_factory=list)
+
+    def taken(self) -> TakenTurn:
+        """What checks see of it."""
+        return TakenTurn(self.number, self.text, tuple(sorted(self.steps, key=lambda step: step.number)))
+
+
+def asked(episode: Episode, record: StepRecord) -> None:
+    """Take note of an accepted call, or of the grade."""
+    mark, waiting = record.turn, episode.turns
+    goes_on = mark is not None and bool(waiting) and waiting[-1].number == mark.number
+    if not goes_on:
+        for turn in waiting:
+            turn.over = True
+        if record.tool is None:
+            return
+        turn = OpenTurn(mark.number if mark is not None else None, record.number, record.number)
+        episode.turns = [*waiting, turn]
+    turn = episode.turns[-1]
+    turn.last = record.number
+    turn.running += 1
+    turn.over = mark is None or mark.last
+    turn.text = turn.text or (mark.text if mark is not None else "")
+
+
+def done(episode: Episode, record: StepRecord, step: TakenStep | None, *, ended: bool) -> list[OpenTurn]:
+    """Take note that a call has come to an end, and give the turns that are to be judged now.
+
+    Args:
+        episode: which.
+        record: the call, or the grade.
+        step: what checks see of the call; None for what is no step to them.
+        ended: whether the task ends with it.
+    """
+    own = None
+    if record.tool is not None:
+        own = next(turn for turn in episode.turns if turn.first <= record.number <= turn.last)
+        own.running -= 1
+        own.steps += [] if step is None else [step]
+    due = [turn for turn in episode.turns if (turn.over and not turn.running) or (ended and turn is own)]
+    episode.turns = [turn for turn in episode.turns if turn not in due]
+    return [turn for turn in due if turn.steps]

@@ -1,0 +1,315 @@
+"""Checking an environment class and publishing it: mistakes are refused here, at start, with the fix."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic_core import to_jsonable_python
+
+from ludus.protocol.episodes import EnvironmentInfo, SplitInfo, SplitType, TaskRow, ToolSpec
+from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, SplitNotFound
+from ludus.protocol.identifiers import SUBMIT_TOOL
+from ludus.protocol.messages import VALIDATION_NAMES, did_you_mean
+from ludus.protocol.tasks import Task
+from ludus.protocol.text import is_unicode, json_problem, replace_surrogates
+from ludus.server.authoring.environment import Environment, Toolset
+from ludus.server.authoring.noise import Noise
+from ludus.server.authoring.splits import SPLIT_TYPES, Split
+from ludus.server.authoring.tools import Tool, collect
+from ludus.server.runtime import user_code as boundary
+from ludus.server.tasks.curriculum import Curriculum
+from ludus.server.tasks.difficulty import check_narrowed
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
+_ROOT_PATHS = frozenset(
+    {
+        "health", "ready", "metrics", "ping", "version", "list_environments", "create", "delete", "create_session",
+        "delete_session", "docs", "redoc", "openapi.json", "mcp", "play", "channel",
+    }
+)  # fmt: skip
+"""First path segments of the server's own routes: ORS puts environment names in the same place."""
+_TYPE_OF_NAME: dict[str, SplitType] = {name: "validation" for name in VALIDATION_NAMES}
+_TYPE_OF_NAME.update((name, name) for name in SPLIT_TYPES)
+_ROWS_KEPT = 1024
+
+SUBMIT_SPEC = ToolSpec(
+    name=SUBMIT_TOOL,
+    description="Hand in your final answer. This ends the episode.",
+    input_schema={
+        "type": "object",
+        "properties": {"answer": {"type": "string", "description": "The final answer."}},
+        "required": ["answer"],
+        "additionalProperties": False,
+    },
+)
+"""The tool through which a final message reaches `grade` where a wire has no such message."""
+
+
+@dataclass(slots=True)
+class Published:
+    """An environment that passed its checks, with everything that is the same for all its episodes."""
+
+    name: str
+    cls: type[Environment[Any]]
+    splits: dict[str, Split[Any]]
+    tools: dict[str, Tool]
+    gradable: bool
+    has_setup: bool
+    has_teardown: bool
+    has_task_tools: bool
+    group_scoring: bool
+    curricula: dict[str, Curriculum]
+    judges_turns: bool = False
+    specs: tuple[ToolSpec, ...] = ()
+    rows: dict[tuple[str, int], TaskRow] = field(default_factory=dict)
+
+    def split(self, name: str) -> Split[Any]:
+        """The split of a name.
+
+        Raises:
+            SplitNotFound: there is none.
+        """
+        try:
+            return self.splits[name]
+        except KeyError:
+            near = did_you_mean(name, self.splits)
+            raise SplitNotFound(
+                f"environment {self.name!r} has no split {name!r}; it has {_list(self.splits)}{near}",
+                split=name,
+            ) from None
+
+    def curriculum(self, split: str) -> Curriculum:
+        """What was reported of a split's tasks."""
+        return self.curricula.setdefault(split, Curriculum())
+
+    def row(self, split: str, index: int, task: Any) -> TaskRow:
+        """The public row of a task; test tasks show their id only.
+
+        Raises:
+            EnvironmentFailed: the task's own serialisers failed.
+        """
+        row = self.rows.get((split, index))
+        if row is None:
+            try:
+                fields = {} if self.splits[split].type == "test" else _public(task)
+            except BaseException as error:
+                raise boundary.failure("the public part of a task", None, self.name, error) from None
+            row = TaskRow(id=task.id, split=split, index=index, fields=fields)
+            if len(self.rows) >= _ROWS_KEPT:
+                self.rows.clear()
+            self.rows[split, index] = row
+        return row
+
+    @property
+    def info(self) -> EnvironmentInfo:
+        """What is published of it."""
+        cls = self.cls
+        return EnvironmentInfo(
+            name=self.name,
+            description=replace_surrogates(inspect.cleandoc(cls.__doc__ or "")),
+            version=replace_surrogates(cls.version),
+            splits=self.split_infos(),
+            tools=self.specs,
+            seedable=cls.seedable,
+            gradable=self.gradable,
+            forkable=cls.forkable,
+            group_scoring=self.group_scoring,
+            reward_range=cls.reward_range,
+        )
+
+    def split_infos(self) -> tuple[SplitInfo, ...]:
+        """Its splits in the author's order."""
+        infos = []
+        for name, split in self.splits.items():
+            assert split.type is not None
+            infos.append(SplitInfo(name=name, type=split.type, count=split.count))
+        return tuple(infos)
+
+
+_SHOWN_NAME: Final = 200
+
+
+class Catalog(Mapping[str, Published]):
+    """The environments of a server by name."""
+
+    def __init__(self, classes: Iterable[type[Environment[Any]]]) -> None:
+        self._published: dict[str, Published] = {}
+        for cls in classes:
+            for name, variant in _with_variants(cls):
+                if name in self._published:
+                    raise AuthoringError(
+                        f"two environments are called {name!r} ({self._published[name].cls.__qualname__} and "
+                        f"{cls.__qualname__}); give one of them another `name`"
+                    )
+                self._published[name] = publish(name, variant)
+        if not self._published:
+            raise AuthoringError("there is no environment to serve; name at least one class")
+
+    def __getitem__(self, name: str) -> Published:
+        return self._published[name]
+
+    def __iter__(self) -> Any:
+        return iter(self._published)
+
+    def __len__(self) -> int:
+        return len(self._published)
+
+    def find(self, name: str) -> Published:
+        """The environment of a name.
+
+        Raises:
+            EnvironmentNotFound: there is none; the message names the nearest.
+        """
+        try:
+            return self._published[name]
+        except KeyError:
+            name = name[:_SHOWN_NAME]  # bounds the search for the nearest name
+            near = difflib.get_close_matches(name, self._published, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"this server has {_list(self._published)}"
+            raise EnvironmentNotFound(f"there is no environment {name!r}; {hint}", environment=name) from None
+
+
+def publish(name: str, cls: type[Environment[Any]]) -> Published:
+    """Check one class.
+
+    Raises:
+        AuthoringError: with the mistake and its fix.
+    """
+    where = cls.__qualname__
+    if not _NAME.fullmatch(name) or name in _ROOT_PATHS:
+        raise AuthoringError(
+            f"{where}: the name {name!r} cannot be published; use lower-case letters, digits, '_', '-' and '.', and "
+            f"none of the server's own paths ({', '.join(sorted(_ROOT_PATHS))})"
+        )
+    _check_class(cls, where)
+    tools = _tools(cls, where)
+    gradable = cls.grade is not Environment.grade
+    has_task_tools = cls.task_tools is not Environment.task_tools
+    if not tools and not gradable and not has_task_tools:
+        raise AuthoringError(f"{where} has no tools; mark a method with @tool, or define grade(self, answer)")
+    published = Published(
+        name=name,
+        cls=cls,
+        splits=_splits(cls, where),
+        tools=tools,
+        gradable=gradable,
+        has_setup=cls.setup is not Environment.setup,
+        has_teardown=cls.teardown is not Environment.teardown or cls.sandbox_settings is not None,
+        has_task_tools=has_task_tools,
+        group_scoring=cls.score_group.__func__ is not Environment.score_group.__func__,  # type: ignore[attr-defined]
+        curricula={},
+        judges_turns=cls._binding is not None and cls._binding.turn is not None,
+    )
+    check_narrowed(_names(name, cls), cls.version, published.splits)
+    published.specs = tuple(tool.spec for tool in tools.values())
+    return published
+
+
+def _public(task: Any) -> dict[str, Any]:
+    """Return a task's public fields, with lone surrogates replaced.
+
+    Raises:
+        ValueError: a number in them is not finite, which pydantic would write as null.
+    """
+    if type(task).public is Task.public:
+        fields = task.model_dump(exclude={"id"})
+        if json_problem(fields, "the task") is None:
+            return task.public()  # type: ignore[no-any-return]
+        fields = to_jsonable_python(replace_surrogates(fields))
+    else:
+        fields = replace_surrogates(task.public())
+    if (problem := json_problem(fields, "the task")) is not None:
+        raise ValueError(problem)
+    return fields  # type: ignore[no-any-return]
+
+
+def snake_case(name: str) -> str:
+    """`GuessNumber` → `guess_number`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def published_name(cls: type[Environment[Any]]) -> str:
+    """The name of a class on servers: its own `name`, or its class's in snake_case."""
+    return cls.__dict__.get("name") or snake_case(cls.__name__)
+
+
+def _names(name: str, cls: type[Environment[Any]]) -> list[str]:
+    """What an environment is called, and the environments that it is a variant or a subclass of."""
+    return [name, *(published_name(base) for base in cls.__mro__ if issubclass(base, Environment))]
+
+
+def _with_variants(cls: type[Environment[Any]]) -> Iterable[tuple[str, type[Environment[Any]]]]:
+    base = published_name(cls)
+    yield base, cls
+    for variant, changes in cls.variants.items():
+        unknown = [attribute for attribute in changes if not hasattr(cls, attribute)]
+        if unknown:
+            raise AuthoringError(
+                f"{cls.__qualname__}: its variant {variant!r} changes {', '.join(unknown)}, which the class does not "
+                "have; variants change existing class attributes"
+            )
+        yield (
+            f"{base}-{variant}",
+            type(f"{cls.__name__}_{variant}", (cls,), {"__doc__": cls.__doc__, **changes, "variants": {}}),
+        )
+
+
+def _check_class(cls: type[Environment[Any]], where: str) -> None:
+    if not (isinstance(cls, type) and issubclass(cls, Environment)):
+        raise AuthoringError(f"{cls!r} is not an Environment; subclass ludus.server.Environment")
+    if cls.prompt is Environment.prompt:
+        raise AuthoringError(f"{where} has no prompt; define prompt(self) and return what the policy is told first")
+    if not isinstance(cls.noise, Noise | None):
+        raise AuthoringError(f"{where}.noise is {type(cls.noise).__name__}; give a ludus.server.Noise, or None")
+    try:
+        cls()
+    except TypeError:
+        raise AuthoringError(
+            f"{where}() cannot be made without arguments; prepare the episode in setup(self) instead of __init__"
+        ) from None
+
+
+def _tools(cls: type[Environment[Any]], where: str) -> dict[str, Tool]:
+    found = collect(cls, owner=None, blocking=cls.blocking)
+    for position, toolset in enumerate(cls.toolsets):
+        if not (isinstance(toolset, type) and issubclass(toolset, Toolset)):
+            raise AuthoringError(f"{where}.toolsets holds {toolset!r}; list subclasses of ludus.server.Toolset")
+        found += collect(toolset, owner=position, blocking=cls.blocking)
+    tools: dict[str, Tool] = {}
+    for tool in found:
+        if tool.name in tools:
+            raise AuthoringError(f"{where} has two tools called {tool.name!r}; rename one with @tool(name=…)")
+        tools[tool.name] = tool
+    return tools
+
+
+def _splits(cls: type[Environment[Any]], where: str) -> dict[str, Split[Any]]:
+    if not cls.splits:
+        raise AuthoringError(f'{where} has no splits; set `splits = {{"train": [Task(…), …]}}`')
+    splits: dict[str, Split[Any]] = {}
+    for name, given in cls.splits.items():
+        if not is_unicode(name):
+            raise AuthoringError(f"{where}: the split name {name!r} holds what is not a character; choose another")
+        split = given if isinstance(given, Split) else Split(given)
+        kind = split.type or _TYPE_OF_NAME.get(name)
+        if kind is None or kind not in SPLIT_TYPES:
+            raise AuthoringError(
+                f"{where}: split {name!r} needs a type, as its name shows none; write Split(tasks, type=…) with one of "
+                f"{', '.join(SPLIT_TYPES)}"
+            )
+        split.type = kind
+        try:
+            split.check()
+        except AuthoringError as error:
+            raise AuthoringError(f"{where}: split {name!r}: {error.message}") from None
+        splits[name] = split
+    return splits
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in names)

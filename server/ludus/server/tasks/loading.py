@@ -1,0 +1,163 @@
+"""Finds environment classes by what people type: `NAME`, `module:Class` or `file.py:Class`.
+
+Names come from the entry-point group `ludus.environments`, ours included.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from ludus.protocol.errors import AuthoringError, EnvironmentNotFound
+from ludus.server.authoring.environment import Environment
+
+GROUP: Final = "ludus.environments"
+"""The entry-point group in which packages publish environments: name → `module:Class`."""
+
+_STAMPS: Final[dict[str, tuple[int, int]]] = {}
+"""When each file was changed last and its size, as it was read: one that has changed is read again."""
+
+
+def load_environments(specs: Sequence[str]) -> list[type[Environment[Any]]]:
+    """The classes that `specs` name, in their order.
+
+    Raises:
+        EnvironmentNotFound: a name, module, file or class that does not exist; the message has the nearest right one.
+        AuthoringError: importing failed, or what was found is not an environment.
+    """
+    return [load_environment(spec) for spec in specs]
+
+
+def load_environment(spec: str) -> type[Environment[Any]]:
+    """The class that `spec` names; see `load_environments`."""
+    place, _, name = spec.rpartition(":") if ":" in spec else (spec, "", "")
+    if place.endswith(".py"):
+        return _pick(_import_file(Path(place), spec), name, spec)
+    if name:
+        _look_in_working_directory()
+        return _pick(_import(place, spec, None), name, spec)
+    return _by_name(spec)
+
+
+def _by_name(name: str) -> type[Environment[Any]]:
+    published = {entry.name: entry for entry in entry_points(group=GROUP)}
+    entry = published.get(name)
+    if entry is None:
+        near = difflib.get_close_matches(name, published, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(published)) or 'none'}."
+        raise EnvironmentNotFound(
+            f"no environment is published as {name!r}; {hint} A class of your own is named as `module:Class` or "
+            "`file.py:Class`",
+            environment=name,
+        )
+    return _pick(_import(entry.module, name, entry), entry.attr, name)
+
+
+def _import(module: str, spec: str, entry: EntryPoint | None) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = error.name or module
+        if module == missing or module.startswith(f"{missing}."):
+            raise EnvironmentNotFound(
+                f"there is no module {missing!r}, which {spec!r} names", environment=spec
+            ) from None
+        raise AuthoringError(
+            f"{spec!r} needs the package {missing!r}; install it with: {_install_command(missing, entry)}"
+        ) from error
+    except Exception as error:
+        raise _import_failed(spec, error) from error
+
+
+def _import_file(path: Path, spec: str) -> ModuleType:
+    if not path.is_file():
+        near = difflib.get_close_matches(path.name, [file.name for file in path.parent.glob("*.py")], n=1)
+        hint = f"; did you mean {path.with_name(near[0])}?" if near else ""
+        raise EnvironmentNotFound(f"there is no file {path}, which {spec!r} names{hint}", environment=spec)
+    name, place = re.sub(r"\W", "_", path.stem), str(path.resolve())
+    if name in sys.modules and getattr(sys.modules[name], "__file__", None) != place:
+        # Files of one name are kept apart, and none hides a module that others import.
+        name = f"{name}_{hashlib.sha256(place.encode()).hexdigest()[:12]}"
+    stamp = (path.stat().st_mtime_ns, path.stat().st_size)
+    if name in sys.modules and _STAMPS.setdefault(place, stamp) == stamp:
+        return sys.modules[name]
+    found = importlib.util.spec_from_file_location(name, place)
+    if found is None or found.loader is None:
+        raise AuthoringError(f"{path} cannot be imported as Python")
+    module = importlib.util.module_from_spec(found)
+    # Pickling, dataclasses and pydantic look a class's module up here; its neighbours are imported from its folder.
+    sys.modules[name] = module
+    _STAMPS[place] = stamp
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        found.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        sys.modules.pop(name, None)
+        raise AuthoringError(
+            f"{path} needs the package {error.name!r}; install it with: pip install {error.name}"
+        ) from error
+    except BaseException as error:
+        sys.modules.pop(name, None)
+        if not isinstance(error, Exception):
+            raise
+        raise _import_failed(spec, error) from error
+    return module
+
+
+def _pick(module: ModuleType, name: str, spec: str) -> type[Environment[Any]]:
+    here = {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, Environment) and value.__module__ == module.__name__
+    }
+    if not name:
+        if len(here) != 1:
+            choices = f"; say which: {', '.join(f'{spec}:{key}' for key in here)}" if here else ""
+            raise EnvironmentNotFound(f"{spec!r} has {len(here)} environments{choices}", environment=spec)
+        return next(iter(here.values()))
+    if not hasattr(module, name):
+        near = difflib.get_close_matches(name, list(here) or list(vars(module)), n=1, cutoff=0.4)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise EnvironmentNotFound(f"{module.__name__} has no {name!r}{hint}", environment=spec)
+    value = getattr(module, name)
+    if not (isinstance(value, type) and issubclass(value, Environment)):
+        raise AuthoringError(
+            f"{spec!r} is not an environment: it must be a class derived from ludus.server.Environment"
+        )
+    return value
+
+
+def _look_in_working_directory() -> None:
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+
+
+def _import_failed(spec: str, error: Exception) -> AuthoringError:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno})" if trace is not None else ""
+    return AuthoringError(f"importing {spec!r} failed: {type(error).__name__}: {error}{where}")
+
+
+def _install_command(missing: str, entry: EntryPoint | None) -> str:
+    """pip's command for a missing package: the extra that lists it, where the entry's own distribution has one."""
+    distribution = entry.dist if entry is not None else None
+    for requirement in (distribution.requires or []) if distribution is not None else []:
+        found = re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", requirement)
+        if distribution is not None and found and _plain(found[1]) == _plain(missing.partition(".")[0]):
+            return f'pip install "{distribution.metadata["Name"]}[{found[2]}]"'
+    return f"pip install {missing.partition('.')[0]}"
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

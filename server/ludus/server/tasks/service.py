@@ -1,0 +1,185 @@
+"""The tasks of all environments: pages, single tasks, draws, and what is reported of them."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections import OrderedDict
+from typing import Any
+
+from ludus.protocol import episodes as e
+from ludus.protocol.errors import Forbidden, InvalidParams, KeyConflict, TaskNotFound
+from ludus.protocol.methods import SPLIT_SCOPE_PREFIX
+from ludus.server.auth.principal import Principal
+from ludus.server.authoring.results import ToolError
+from ludus.server.authoring.splits import ENDLESS_INDEX_LIMIT, Split
+from ludus.server.runtime import user_code as boundary
+from ludus.server.runtime.threads import Workers
+from ludus.server.tasks.catalog import Catalog, Published
+
+_REPORTS_KEPT = 10_000
+_REDRAWS = 16
+"""How often a draw is repeated in the hope of a task that nothing was reported of."""
+
+
+class Library:
+    """Answers everything about tasks, for whoever may ask."""
+
+    def __init__(self, catalog: Catalog, workers: Workers) -> None:
+        self._catalog = catalog
+        self._workers = workers
+        self._reports: OrderedDict[tuple[str, str], int] = OrderedDict()
+        """By principal and key, a hash of what was reported."""
+
+    async def open(self, environment: str, split: str, principal: Principal) -> tuple[Published, Split[Any]]:
+        """A split that is ready to give tasks.
+
+        Raises:
+            EnvironmentNotFound, SplitNotFound: there is no such thing.
+            Forbidden: a test split, and no scope for it.
+            EnvironmentFailed: reading its tasks failed.
+        """
+        published = self._catalog.find(environment)
+        found = published.split(split)
+        if found.type == "test" and not principal.may_open_split(split):
+            raise Forbidden(
+                f"split {split!r} is a test split and the token {principal.name!r} lacks the scope "
+                f"'{SPLIT_SCOPE_PREFIX}{split}'; use a token that has it",
+                scope=SPLIT_SCOPE_PREFIX + split,
+            )
+        await self.prepare(published, found)
+        return published, found
+
+    async def prepare(self, published: Published, *splits: Split[Any]) -> None:
+        """Read the tasks of splits that are read at first use, so that their size is known."""
+        for split in splits or published.splits.values():
+            if not split.prepared:
+                await self._run(published, split.prepare)
+
+    async def at(self, published: Published, split: str, index: int) -> tuple[int, Any]:
+        """The task at an index, with its index."""
+        found = published.split(split)
+        if found.count is not None and index >= found.count:
+            raise TaskNotFound(
+                f"split {split!r} of {published.name!r} has {found.count} tasks, so there is no index {index}",
+                split=split, index=index,
+            )  # fmt: skip
+        if index >= ENDLESS_INDEX_LIMIT:
+            raise TaskNotFound(f"indices end at {ENDLESS_INDEX_LIMIT - 1}; {index} is beyond", split=split, index=index)
+        return index, await self._run(published, found.get, index, here=found.immediate)
+
+    async def by_id(self, published: Published, split: str, task: str) -> tuple[int, Any]:
+        """The task of an id, with its index."""
+        found = published.split(split)
+        try:
+            return await self._run(published, found.find, task, here=found.immediate)  # type: ignore[no-any-return]
+        except KeyError:
+            raise TaskNotFound(
+                f"split {split!r} of {published.name!r} has no task {task!r}; tasks/list names them",
+                split=split, task=task,
+            ) from None  # fmt: skip
+
+    async def choose(
+        self, published: Published, split: str, task: str | None, index: int | None, seed: int
+    ) -> tuple[int, Any]:
+        """The task that was named, or one drawn by the seed."""
+        if task is not None:
+            return await self.by_id(published, split, task)
+        if index is None:
+            index = random.Random(seed).randrange(published.split(split).count or ENDLESS_INDEX_LIMIT)
+        return await self.at(published, split, index)
+
+    async def list(self, params: e.ListTasksParams, principal: Principal) -> e.ListTasksResult:
+        """One page."""
+        published, split = await self.open(params.environment, params.split, principal)
+        try:
+            start = int(params.cursor) if params.cursor is not None else 0
+        except ValueError:
+            start = -1
+        if start < 0:
+            cursor = (params.cursor or "")[:64]
+            raise InvalidParams(f"cursor {cursor!r} is not one this server gave; begin again without a cursor")
+        end = start + params.limit
+        if split.count is not None:
+            end = min(end, split.count)
+        rows = [await self._row(published, params.split, index) for index in range(start, end)]
+        more = end < (ENDLESS_INDEX_LIMIT if split.count is None else split.count)
+        return e.ListTasksResult(tasks=tuple(rows), next_cursor=str(end) if more else None)
+
+    async def get(self, params: e.GetTaskParams, principal: Principal) -> e.GetTaskResult:
+        """One task."""
+        published, _ = await self.open(params.environment, params.split, principal)
+        index, task = await self.choose(published, params.split, params.task, params.index, 0)
+        return e.GetTaskResult(task=published.row(params.split, index, task))
+
+    async def sample(self, params: e.SampleTasksParams, principal: Principal) -> e.SampleTasksResult:
+        """A draw."""
+        published, split = await self.open(params.environment, params.split, principal)
+        low, high = params.band
+        if not 0 <= low <= high <= 1:
+            raise InvalidParams(f"band {params.band} must be two pass rates between 0 and 1, the lower one first")
+        rng = random.Random(secrets.randbits(63) if params.seed is None else params.seed)
+        limit = split.count or ENDLESS_INDEX_LIMIT
+        if params.strategy == "uniform":
+            rows = [await self._row(published, params.split, rng.randrange(limit)) for _ in range(params.count)]
+            return e.SampleTasksResult(tasks=tuple(rows))
+        curriculum = published.curriculum(params.split)
+        wanted = curriculum.in_band(low, high)
+        rows = []
+        for task_id in rng.sample(wanted, min(params.count, len(wanted))):
+            index, task = await self.by_id(published, params.split, task_id)
+            rows.append(published.row(params.split, index, task))
+        while len(rows) < params.count:
+            row = await self._row(published, params.split, rng.randrange(limit))
+            for _ in range(_REDRAWS):
+                if not curriculum.knows(row.id):
+                    break
+                row = await self._row(published, params.split, rng.randrange(limit))
+            rows.append(row)
+        return e.SampleTasksResult(tasks=tuple(rows))
+
+    async def report(self, params: e.ReportOutcomesParams, principal: Principal) -> e.ReportOutcomesResult:
+        """Outcomes for the curriculum."""
+        published, _ = await self.open(params.environment, params.split, principal)
+        for outcome in params.outcomes:
+            await self.by_id(published, params.split, outcome.task)
+        curriculum = published.curriculum(params.split)
+        if self._is_new(params, principal):
+            curriculum.report(params.outcomes)
+        return e.ReportOutcomesResult(recorded=curriculum.recorded)
+
+    def _is_new(self, params: e.ReportOutcomesParams, principal: Principal) -> bool:
+        name, digest = (principal.name, params.key), hash(params)
+        new = name not in self._reports
+        if self._reports.setdefault(name, digest) != digest:
+            raise KeyConflict(
+                f"the key {params.key!r} already stands for another report; use a new key", key=params.key
+            )
+        self._reports.move_to_end(name)
+        if len(self._reports) > _REPORTS_KEPT:
+            self._reports.popitem(last=False)
+        return new
+
+    async def _row(self, published: Published, split: str, index: int) -> e.TaskRow:
+        cached = published.rows.get((split, index))
+        if cached is not None:
+            return cached
+        _, task = await self.at(published, split, index)
+        return published.row(split, index, task)
+
+    async def _run(self, published: Published, function: Any, *args: Any, here: bool = False) -> Any:
+        """Call what reads tasks.
+
+        Raises:
+            KeyError: there is no task of the id that was asked for.
+            EnvironmentFailed: it raised anything else.
+        """
+        try:
+            if here:
+                return boundary.call(function, *args)
+            return await boundary.run(self._workers.share(published.name), True, function, *args)
+        except (boundary.AuthorRaised, ToolError) as error:
+            cause = error.cause if isinstance(error, boundary.AuthorRaised) else error
+            if args and isinstance(cause, KeyError) and cause.args == args:
+                raise cause from None
+            raise boundary.failure("reading tasks", None, published.name, error) from None

@@ -1,0 +1,452 @@
+"""The channel: many episodes over one WebSocket, each text frame a JSON-RPC object or an array of them.
+
+The way of a step: one frame is parsed once, each step in it is handed to the host, which runs it in a task of its own
+(never the connection's) and calls back, and whatever is answered within one turn of the event loop leaves as one frame.
+Other requests become tasks of the server's. A lost connection loses replies only; the client asks again under the same
+keys, on another connection.
+
+Most of the cost of a small frame is the socket, the loop and the WebSocket header, so coalescing is what makes it fast:
+with 64 requests in flight those costs are shared by tens of steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import json
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
+
+from pydantic import ValidationError
+from pydantic_core import SchemaSerializer, SchemaValidator, from_json, to_json
+from starlette.datastructures import Headers
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.types import Receive, Scope, Send
+
+from ludus.protocol.episodes import StepResult
+from ludus.protocol.errors import (
+    InternalError,
+    InvalidParams,
+    InvalidRequest,
+    LudusError,
+    ParseError,
+    PayloadTooLarge,
+    Unauthenticated,
+    to_wire,
+)
+from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER
+from ludus.protocol.jsonrpc import RequestId
+from ludus.protocol.methods import METHODS, STEP
+from ludus.protocol.text import is_unicode
+from ludus.server.authoring.bounds import MAX_FRAME_VALUES, SHOWN_COMPLAINTS, check_json, short
+from ludus.server.runtime.dispatch import HANDLERS, check_params, dispatch
+from ludus.server.runtime.host import shown
+from ludus.server.web.guard import refuse
+from ludus.server.web.proxies import with_urls
+
+if TYPE_CHECKING:
+    from ludus.protocol._model import WireModel
+    from ludus.server.auth.principal import Principal
+    from ludus.server.runtime.host import EpisodeHost
+    from ludus.server.transports import WireContext
+
+
+logger = logging.getLogger(__name__)
+
+MAX_IN_FLIGHT: Final = 16_384
+"""Requests of one connection that may be unanswered; then the server reads no further until some are."""
+
+MAX_IN_FLIGHT_BYTES: Final = 64 * 1024 * 1024
+"""The same for the size of those requests together with that of replies the peer has not taken yet."""
+
+HANDFUL: Final = 32
+"""Requests of one frame that are begun in one turn of the loop. A large batch begun at once is answered at once, and
+then server and client take turns at working instead of both working. Measured with 64 in flight: handfuls of 16 and
+fewer cost more for their frames than they gain."""
+
+REPLY_FRAME_BYTES: Final = 1024 * 1024
+"""Replies beyond this begin another frame, so that no client needs a large receive limit for many small replies."""
+
+RECHECK_SECONDS: Final = 5.0
+"""How often the token of a connection that is in use is looked at again."""
+
+UNAUTHORIZED: Final = 3000
+"""The WebSocket close code for a credential that is not good any more (IANA's registry of close codes)."""
+
+MAX_ID_CHARS: Final = 128
+"""The longest request id; it is echoed."""
+
+_ENVELOPE: Final = frozenset({"jsonrpc", "id", "method", "params"})
+
+
+class _Entry(NamedTuple):
+    """What it takes to serve one method."""
+
+    name: str
+    validate: Callable[[Any], WireModel]
+    handle: Callable[[Any, Principal], Awaitable[WireModel]]
+    serialize: Callable[[Any], bytes]
+
+
+class Channel:
+    """The ASGI application behind `/channel`."""
+
+    def __init__(self, context: WireContext) -> None:
+        self.context = context
+        self.tasks: set[asyncio.Task[None]] = set()
+        """Requests being served. They outlive their connections."""
+        self._entries: dict[str, _Entry] | None = None
+
+    @property
+    def entries(self) -> dict[str, _Entry]:
+        """One row for each method, built at first use so that starting up does not pay for schemas."""
+        if self._entries is None:
+            self._entries = _table(self.context.host)
+        return self._entries
+
+    def entries_of(self, principal: Principal) -> dict[str, _Entry]:
+        """The rows that a principal's scopes open."""
+        return {name: row for name, row in self.entries.items() if principal.may(METHODS[name].scope)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection, from its upgrade to its end."""
+        headers = Headers(scope=scope)
+        try:
+            if CHANNEL_SUBPROTOCOL not in scope.get("subprotocols", ()):
+                raise InvalidRequest(f"offer the WebSocket subprotocol {CHANNEL_SUBPROTOCOL!r}; it is the only one")
+            connection = _Connection(self, headers, scope)
+        except LudusError as error:
+            await refuse(scope, receive, send, error)
+            return
+        await receive()
+        limit = str(self.context.limits.body_bytes).encode()
+        await send(
+            {
+                "type": "websocket.accept",
+                "subprotocol": CHANNEL_SUBPROTOCOL,
+                "headers": [(MAX_FRAME_HEADER.lower().encode(), limit)],
+            }
+        )
+        await connection.run(receive, send)
+
+
+class _Connection:
+    """One client. Holds what is in flight, and replies that wait for the end of this turn of the loop.
+
+    Raises:
+        Unauthenticated: its headers hold no good credential.
+    """
+
+    def __init__(self, channel: Channel, headers: Headers, scope: Scope) -> None:
+        self._channel = channel
+        self._headers = headers
+        self._scope = scope
+        self._host = channel.context.host
+        self._principal = channel.context.authenticate(headers)
+        self._entries = channel.entries_of(self._principal)
+        self._check_again = 0.0
+        self._max_bytes = channel.context.limits.body_bytes
+        self._tasks = channel.tasks
+        self._loop = asyncio.get_running_loop()
+        self._lost = False
+        self._outbox: list[bytes] = []
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._in_flight = 0
+        self._bytes = 0
+
+    async def run(self, receive: Receive, send: Send) -> None:
+        """Read until the peer is gone. What it asked for runs on."""
+        writer = self._loop.create_task(self._write(send))
+        try:
+            while (message := await receive())["type"] != "websocket.disconnect":
+                if not self._still_welcome():
+                    await send({"type": "websocket.close", "code": UNAUTHORIZED, "reason": "the token is not valid"})
+                    return
+                text = message.get("text")
+                if text is None:
+                    self._reply(_failure(None, InvalidRequest("a binary frame; send JSON in text frames")))
+                else:
+                    await self._read(text)
+                if self._full():
+                    await self._wait_for_room(writer)
+        finally:
+            self._lost = True
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    def _still_welcome(self) -> bool:
+        """Whether the token is good: it may have been revoked, or expired, since the connection was made."""
+        now = self._loop.time()
+        if now >= self._check_again:
+            self._check_again = now + RECHECK_SECONDS
+            try:
+                principal = self._channel.context.authenticate(self._headers)
+            except Unauthenticated:
+                return False
+            if principal != self._principal:
+                self._principal = principal
+                self._entries = self._channel.entries_of(principal)
+        return True
+
+    def _full(self) -> bool:
+        return self._in_flight >= MAX_IN_FLIGHT or self._bytes >= MAX_IN_FLIGHT_BYTES
+
+    async def _wait_for_room(self, writer: asyncio.Task[None]) -> None:
+        while self._full() and not writer.done():
+            self._room.clear()
+            room = self._loop.create_task(self._room.wait())
+            try:
+                await asyncio.wait({room, writer}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                room.cancel()
+
+    async def _read(self, text: str) -> None:
+        """Begin everything that one frame asks for, in its order, a handful in each turn of the loop."""
+        if len(text) > self._max_bytes:
+            self._reply(_failure(None, _too_large(self._max_bytes)))
+            return
+        try:
+            check_json(text, MAX_FRAME_VALUES)
+            frame = _parse(text)
+        except PayloadTooLarge as error:
+            self._reply(_failure(None, error))
+            return
+        except ValueError as error:
+            self._reply(_failure(None, ParseError(f"the frame is not JSON: {error}")))
+            return
+        if type(frame) is not list:
+            self._begin(frame, len(text))
+            return
+        if not frame:
+            self._reply(_failure(None, InvalidRequest("an empty array; a batch holds at least one request")))
+            return
+        if len(frame) > MAX_IN_FLIGHT:
+            too_many = f"the array has {len(frame)} requests; send at most {MAX_IN_FLIGHT} in one frame"
+            self._reply(_failure(None, PayloadTooLarge(too_many, limit=MAX_IN_FLIGHT)))
+            return
+        share = len(text) // len(frame)
+        for first in range(0, len(frame), HANDFUL):
+            if first:
+                await asyncio.sleep(0)
+            for item in frame[first : first + HANDFUL]:
+                self._begin(item, share)
+
+    def _begin(self, item: Any, size: int) -> None:
+        try:
+            identifier, method, params = _envelope(item)
+        except InvalidRequest as error:
+            self._reply(_failure(_readable_id(item), error))
+            return
+        serving: Any
+        entry = self._entries.get(method)
+        try:
+            if entry is None:
+                raise LookupError
+            valid = entry.validate(params)
+            if method != STEP.name:
+                check_params(method, params)
+        except (ValidationError, LookupError, InvalidParams):
+            serving = self._serve_checked(identifier, method, params, self._principal, size)
+        else:
+            if method == STEP.name:
+                self._step(identifier, entry, valid, size)
+                return
+            serving = self._serve(identifier, entry, valid, self._principal, size)
+        self._in_flight += 1
+        self._bytes += size
+        task = self._loop.create_task(serving)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _step(self, identifier: RequestId, entry: _Entry, params: Any, size: int) -> None:
+        """The way of most requests: the host runs the step in a task of its own, so waiting needs no other."""
+        principal = self._principal
+        try:
+            record = self._host.submit(params, principal)
+        except LudusError as error:
+            self._reply(_failure(identifier, error))
+            return
+        except Exception:
+            self._reply(_failure(identifier, _incident(entry.name)))
+            return
+
+        def settled() -> None:
+            outcome = record.outcome
+            try:
+                if isinstance(outcome, StepResult):
+                    result = entry.serialize(shown(outcome, principal))
+                    reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_id_json(identifier), result)
+                else:
+                    assert outcome is not None
+                    reply = _failure(identifier, outcome)
+            except Exception:
+                reply = _failure(identifier, _incident(entry.name))
+            self._answer(reply, size)
+
+        self._in_flight += 1
+        self._bytes += size
+        record.when_settled(settled)
+
+    async def _serve(
+        self, identifier: RequestId, entry: _Entry, params: WireModel, principal: Principal, size: int
+    ) -> None:
+        try:
+            result = with_urls(await entry.handle(params, principal), self._scope)
+            reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_id_json(identifier), entry.serialize(result))
+        except LudusError as error:
+            reply = _failure(identifier, error)
+        except Exception:
+            reply = _failure(identifier, _incident(entry.name))
+        self._answer(reply, size)
+
+    async def _serve_checked(
+        self, identifier: RequestId, method: str, params: dict[str, Any], principal: Principal, size: int
+    ) -> None:
+        """The way of requests that are not valid: `dispatch` finds the words for why."""
+        try:
+            result = with_urls(await dispatch(self._host, method, params, principal), self._scope)
+            reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_id_json(identifier), result.model_dump_json().encode())
+        except LudusError as error:
+            reply = _failure(identifier, error)
+        except Exception:
+            reply = _failure(identifier, _incident(method))
+        self._answer(reply, size)
+
+    def _answer(self, reply: bytes, size: int) -> None:
+        self._in_flight -= 1
+        self._bytes -= size
+        self._reply(reply)
+        if not self._room.is_set() and not self._full():
+            self._room.set()
+
+    def _reply(self, reply: bytes) -> None:
+        if self._lost:
+            return
+        if not self._outbox:
+            self._wake.set()
+        self._outbox.append(reply)
+        self._bytes += len(reply)
+
+    async def _write(self, send: Send) -> None:
+        """Send what has gathered; while the socket is busy more gathers."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            replies, self._outbox = self._outbox, []
+            for frame in _frames(replies):
+                await send({"type": "websocket.send", "text": frame.decode()})
+            self._bytes -= sum(map(len, replies))
+            if not self._room.is_set() and not self._full():
+                self._room.set()
+
+
+def routes(context: WireContext) -> list[BaseRoute]:
+    """The channel's route."""
+    return [WebSocketRoute(CHANNEL_PATH, Channel(context), name="channel")]
+
+
+def _table(host: EpisodeHost) -> dict[str, _Entry]:
+    table = {}
+    for name, method in METHODS.items():
+        for model in (method.params, method.result):
+            model.model_rebuild()
+        validator: SchemaValidator = method.params.__pydantic_validator__
+        serializer: SchemaSerializer = method.result.__pydantic_serializer__
+        table[name] = _Entry(name, validator.validate_python, getattr(host, HANDLERS[name]), serializer.to_json)
+    return table
+
+
+def _parse(text: str) -> Any:
+    """The value of a frame's JSON text.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError:
+        # One request with half a surrogate pair must not cost the others of its batch their replies.
+        if "\\u" not in text:
+            raise
+        try:
+            return json.loads(text, parse_constant=_no_constant)
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _envelope(item: Any) -> tuple[RequestId, str, dict[str, Any]]:
+    if type(item) is not dict:
+        raise InvalidRequest(f"a request is a JSON object, not {_json_name(item)}")
+    identifier = item.get("id")
+    if not _is_id(identifier):
+        raise InvalidRequest(f"`id` must be a 64-bit integer or a string of at most {MAX_ID_CHARS} characters")
+    if item.get("jsonrpc") != "2.0":
+        raise InvalidRequest('`jsonrpc` must be "2.0"')
+    method = item.get("method")
+    if type(method) is not str:
+        raise InvalidRequest("`method` must be a string")
+    params = item.get("params")
+    if type(params) is not dict:
+        if "params" in item:
+            raise InvalidRequest(f"`params` must be an object, not {_json_name(params)}")
+        params = {}
+    if not _ENVELOPE.issuperset(item):
+        unknown = heapq.nsmallest(SHOWN_COMPLAINTS, item.keys() - _ENVELOPE)
+        raise InvalidRequest(f"a request has no field {', '.join(map(short, unknown))}")
+    return identifier, method, params
+
+
+def _readable_id(item: Any) -> RequestId | None:
+    identifier = item.get("id") if type(item) is dict else None
+    return identifier if _is_id(identifier) else None
+
+
+def _is_id(value: Any) -> TypeGuard[RequestId]:
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
+    return type(value) is str and len(value) <= MAX_ID_CHARS and is_unicode(value)
+
+
+def _json_name(value: Any) -> str:
+    names = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string"}
+    return names.get(type(value), "an array" if type(value) is list else "an object")
+
+
+def _id_json(identifier: RequestId | None) -> bytes:
+    return b"%d" % identifier if type(identifier) is int else to_json(identifier)
+
+
+def _failure(identifier: RequestId | None, error: LudusError) -> bytes:
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (_id_json(identifier), to_wire(error).model_dump_json().encode())
+
+
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"the frame is larger than {limit} bytes; send smaller batches", limit=limit)
+
+
+def _incident(method: str) -> InternalError:
+    incident = secrets.token_hex(8)
+    logger.exception("incident %s: %s failed", incident, method)
+    return InternalError(f"the server failed at {method}; its log tells why under {incident}", incident=incident)
+
+
+def _frames(replies: list[bytes]) -> list[bytes]:
+    """Replies as frames: one object alone, several as an array."""
+    if len(replies) == 1:
+        return replies
+    frames: list[bytes] = []
+    begin = size = 0
+    for end, reply in enumerate(replies):
+        if size and size + len(reply) > REPLY_FRAME_BYTES:
+            frames.append(b"[" + b",".join(replies[begin:end]) + b"]")
+            begin, size = end, 0
+        size += len(reply) + 1
+    frames.append(b"[" + b",".join(replies[begin:]) + b"]")
+    return frames

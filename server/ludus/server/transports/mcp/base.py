@@ -1,0 +1,104 @@
+"""What all our MCP servers have in common."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from mcp import MCPError
+from mcp.server.caching import CacheableMethod, CacheHint
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from pydantic import ValidationError
+
+from ludus.protocol.errors import InternalError
+from ludus.protocol.identifiers import EXTENSION_ID, EXTENSION_VERSION
+from ludus.server.transports.mcp.answers import mcp_error
+from ludus.server.web.logs import new_incident
+from ludus.server.web.proxies import path_prefix
+
+_logger = logging.getLogger("ludus.server.transports.mcp")
+
+Context = ServerRequestContext[Any, Any]
+"""One request, as the SDK gives it to handlers."""
+
+_CACHE: Final = CacheHint(ttl_ms=60_000, scope="private")
+"""Lists never change while a server runs; a minute lets clients notice another server, or a forgotten episode."""
+
+_CACHED: Final[dict[CacheableMethod, CacheHint]] = {
+    "server/discover": _CACHE,
+    "tools/list": _CACHE,
+    "prompts/list": _CACHE,
+}
+
+
+PATH_SETTINGS: Final = ("channel", "play")
+"""The settings of the extension that are paths; behind a prefix they are announced with it."""
+
+_OPENINGS: Final = frozenset({"initialize", "server/discover"})
+
+
+class LudusServer(Server[Any]):
+    """An MCP server that announces its extensions in the handshake era too.
+
+    `InitializeResult` has no `extensions` before 2026-07-28, and the SDK leaves them out; `experimental` survives.
+    """
+
+    def __init__(self, instructions: str | None = None) -> None:
+        super().__init__(
+            "ludus",
+            version=EXTENSION_VERSION,
+            instructions=instructions,
+            cache_hints=_CACHED,
+            get_tool_input_schema=_no_header_parameters,
+        )
+        # The SDK's span for each message would be a second one inside the app's own, which knows the route.
+        self.middleware[:] = [self._serve]
+
+    async def instructions_for(self, ctx: Context) -> str | None:
+        """What the answers to `initialize` and `server/discover` tell a model to do."""
+        return self.instructions
+
+    async def _serve(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Middleware around every message: our faults are told by incident, where the SDK would tell their text."""
+        try:
+            result = await call_next(ctx)
+            if ctx.method in _OPENINGS and isinstance(result, dict):
+                if prefix := path_prefix(ctx.request.scope) if ctx.request is not None else "":
+                    result = _with_prefix(result, prefix)
+                instructions = await self.instructions_for(ctx)
+                return result if instructions is None else {**result, "instructions": instructions}
+            return result
+        except (MCPError, ValidationError):
+            raise
+        except Exception as error:
+            incident = new_incident()
+            _logger.exception("%s failed (incident %s)", ctx.method, incident, extra={"incident": incident})
+            told = f"the server failed at {ctx.method}; its log tells why under {incident}"
+            raise mcp_error(InternalError(told, incident=incident)) from error
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """The SDK's own, with the extensions repeated as experimental capabilities."""
+        experimental = {**self.extensions, **(experimental_capabilities or {})}
+        return super().create_initialization_options(notification_options, experimental or None, extensions)
+
+
+def _with_prefix(result: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Return an answer to an opening request with the prefix in every path that the extension's settings name."""
+    capabilities = dict(result.get("capabilities") or {})
+    for era in ("extensions", "experimental"):
+        settings = (capabilities.get(era) or {}).get(EXTENSION_ID)
+        if settings:
+            paths = {name: prefix + settings[name] for name in PATH_SETTINGS if name in settings}
+            capabilities[era] = {**capabilities[era], EXTENSION_ID: {**settings, **paths}}
+    return {**result, "capabilities": capabilities}
+
+
+def _no_header_parameters(name: str) -> None:
+    """No tool of ours uses `x-mcp-header`; saying so spares the SDK a `tools/list` before each call."""

@@ -1,0 +1,77 @@
+"""The control plane over MCP: the extension's methods for trainers, a few plain tools for stock hosts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, cast
+
+import mcp_types as types
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ludus.protocol.errors import Unauthenticated
+from ludus.server.transports.mcp.base import Context, LudusServer
+from ludus.server.transports.mcp.catalogue import Catalogue
+from ludus.server.transports.mcp.extension import HTTP_SETTINGS, add_extension, declares_extension
+from ludus.server.transports.mcp.http import Endpoint, Extend
+
+if TYPE_CHECKING:
+    from ludus.server.auth.principal import Principal
+    from ludus.server.runtime.host import EpisodeHost
+    from ludus.server.transports import WireContext
+
+_PRINCIPAL: Final = "ludus.principal"
+"""Where the ASGI scope holds who asks."""
+
+_INSTRUCTIONS: Final = (
+    "A server of environments for reinforcement learning. `list_environments` tells what there is; `start_episode` "
+    "begins an episode and says how it is played."
+)
+
+
+class ControlPlane:
+    """`POST /mcp`. The arguments are those of `McpWire`."""
+
+    def __init__(self, context: WireContext, extend: Extend | None = None, *, back_channel: bool = False) -> None:
+        self._authenticate = context.authenticate
+        server = catalogue_server(context.host, _principal_of_request)
+        add_extension(server, context.host, _principal_of_request, HTTP_SETTINGS)
+        self._endpoint = Endpoint(server, context.limits.body_bytes, extend, back_channel=back_channel)
+        self.run = self._endpoint.run
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request on `CONTROL_PATH`."""
+        try:
+            scope[_PRINCIPAL] = self._authenticate(Headers(scope=scope))
+        except Unauthenticated as error:
+            await _unauthorized(error)(scope, receive, send)
+            return
+        await self._endpoint(scope, receive, send)
+
+
+def catalogue_server(host: EpisodeHost, principal_of: Callable[[Context], Principal]) -> LudusServer:
+    """An MCP server with the catalogue's tools."""
+    server = LudusServer(_INSTRUCTIONS)
+    catalogue = Catalogue(host, principal_of, declares_extension)
+    server.add_request_handler("tools/list", types.PaginatedRequestParams, catalogue.list_tools)
+    server.add_request_handler("tools/call", types.CallToolRequestParams, catalogue.call_tool)
+    return server
+
+
+def _principal_of_request(ctx: Context) -> Principal:
+    principal: Principal = cast(Request, ctx.request).scope[_PRINCIPAL]
+    return principal
+
+
+def _unauthorized(error: Unauthenticated) -> Response:
+    described = error.message.replace("\\", "").replace('"', "'").encode("ascii", "replace").decode()
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": error.code, "message": error.message}}
+    return Response(
+        json.dumps(body),
+        status_code=401,
+        media_type="application/json",
+        headers={"WWW-Authenticate": f'Bearer realm="ludus", error="invalid_token", error_description="{described}"'},
+    )

@@ -1,0 +1,72 @@
+"""The extension's methods on an MCP server."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import mcp_types as types
+from mcp import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from ludus.protocol.errors import LudusError
+from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, EXTENSION_ID, EXTENSION_VERSION, PLAY_PATH
+from ludus.protocol.methods import METHODS
+from ludus.server.runtime.dispatch import dispatch
+from ludus.server.transports.mcp.answers import mcp_error
+from ludus.server.transports.mcp.base import Context, LudusServer
+from ludus.server.web.proxies import with_urls
+
+if TYPE_CHECKING:
+    from ludus.server.auth.principal import Principal
+    from ludus.server.runtime.host import EpisodeHost
+
+HTTP_SETTINGS: Final[Mapping[str, Any]] = {
+    "version": EXTENSION_VERSION,
+    "channel": CHANNEL_PATH,
+    "channelSubprotocol": CHANNEL_SUBPROTOCOL,
+    "play": PLAY_PATH,
+}
+"""The extension's settings over HTTP: its version and where the other wires are."""
+
+STDIO_SETTINGS: Final[Mapping[str, Any]] = {"version": EXTENSION_VERSION}
+"""The extension's settings over stdio, where there are no other wires."""
+
+
+def add_extension(
+    server: LudusServer, host: EpisodeHost, principal_of: Callable[[Context], Principal], settings: Mapping[str, Any]
+) -> None:
+    """Serve and announce every method of the extension."""
+    server.extensions[EXTENSION_ID] = dict(settings)
+    for name in METHODS:
+        server.add_request_handler(name, types.RequestParams, _method(name, host, principal_of))
+
+
+def declares_extension(ctx: Context) -> bool:
+    """Whether the client said, in this request or its handshake, that it knows the extension."""
+    capabilities = ctx.session.client_capabilities
+    if capabilities is None:
+        return False
+    return EXTENSION_ID in (capabilities.extensions or ()) or EXTENSION_ID in (capabilities.experimental or ())
+
+
+def _method(
+    name: str, host: EpisodeHost, principal_of: Callable[[Context], Principal]
+) -> Callable[[Context, types.RequestParams], Awaitable[dict[str, Any]]]:
+    async def handle(ctx: Context, params: types.RequestParams) -> dict[str, Any]:
+        # A stateless handshake-era request says nothing of its client, so there the credential decides alone.
+        if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS and not declares_extension(ctx):
+            raise MCPError(
+                types.MISSING_REQUIRED_CLIENT_CAPABILITY,
+                f"{name} belongs to the extension {EXTENSION_ID!r}, which this request does not declare",
+                {"requiredCapabilities": {"extensions": {EXTENSION_ID: {}}}},
+            )
+        given = {key: value for key, value in (ctx.params or {}).items() if key != "_meta"}
+        try:
+            result = await dispatch(host, name, given, principal_of(ctx))
+        except LudusError as error:
+            raise mcp_error(error) from None
+        result = with_urls(result, ctx.request.scope if ctx.request is not None else None)
+        return result.model_dump(mode="json")
+
+    return handle

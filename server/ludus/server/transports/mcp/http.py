@@ -1,0 +1,66 @@
+"""Streamable HTTP for one MCP server, both eras on one route, nothing remembered between requests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.types import Receive, Scope, Send
+
+from ludus.server.transports.mcp.base import LudusServer
+from ludus.server.transports.mcp.streaming import answer_patiently
+
+_CHECKED_ALREADY: Final = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+"""The app's own guard has checked Host and Origin before any wire is reached."""
+
+Extend = Callable[[LudusServer], None]
+"""Adds handlers to an MCP server."""
+
+
+class Endpoint:
+    """The ASGI application of one MCP server.
+
+    Args:
+        server: what is served.
+        body_bytes: the largest request body.
+        extend: adds further handlers first.
+        back_channel: let handlers send progress, log messages and requests of their own to the client while they
+            run. Ludus's own tools do none of that, and it costs a session per handshake-era client and an event
+            stream per request.
+    """
+
+    def __init__(
+        self, server: LudusServer, body_bytes: int, extend: Extend | None = None, *, back_channel: bool = False
+    ) -> None:
+        if extend is not None:
+            extend(server)
+        self._back_channel = back_channel
+        self._server = server
+        self._body_bytes = body_bytes
+        self._manager = self._new_manager()
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Serve while entered; may be entered again after it was left."""
+        async with self._manager.run():
+            yield
+        self._manager = self._new_manager()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request."""
+        if self._back_channel:
+            await self._manager.asgi_app(scope, receive, send)
+        else:
+            await answer_patiently(self._manager.asgi_app, scope, receive, send)
+
+    def _new_manager(self) -> StreamableHTTPSessionManager:
+        return StreamableHTTPSessionManager(
+            self._server,
+            json_response=not self._back_channel,
+            stateless=not self._back_channel,
+            security_settings=_CHECKED_ALREADY,
+            max_request_body_size=self._body_bytes,
+        )

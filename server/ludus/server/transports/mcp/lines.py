@@ -1,0 +1,115 @@
+"""The lines of stdio: what is no JSON-RPC message is answered, and no line fills the memory.
+
+The SDK's transport drops a line that it cannot read, and its sender waits in vain; JSON-RPC 2.0 (section 5.1) has an
+error with a null id for that. It also reads lines of any length.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from io import TextIOBase
+from typing import Any, BinaryIO, Final, cast
+
+import anyio
+import mcp_types as types
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
+from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from ludus.protocol.errors import InvalidRequest, LudusError, ParseError, PayloadTooLarge, to_wire
+from ludus.server.authoring.bounds import check_json
+
+Incoming = ObjectReceiveStream[SessionMessage | Exception]
+Outgoing = ObjectSendStream[SessionMessage]
+
+_REFUSED: Final = "refused: "
+"""Begins what stands for a line that was not passed on; it is no JSON."""
+
+_PIECE: Final = 64 * 1024
+
+
+@asynccontextmanager
+async def bounded_stdio(line_bytes: int) -> AsyncIterator[tuple[Incoming, Outgoing]]:
+    """Serve stdin and stdout: streams of messages, with a reply to each line that is none.
+
+    Args:
+        line_bytes: the longest line.
+    """
+    with _stdin() as stdin:
+        lines = _Lines(stdin, line_bytes)
+        async with stdio_server(stdin=anyio.wrap_file(cast(Any, lines))) as (incoming, outgoing):
+            sender, receiver = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+            async with anyio.create_task_group() as group:
+                group.start_soon(_pass_on, incoming, sender, outgoing)
+                yield receiver, cast(Outgoing, outgoing)
+                group.cancel_scope.cancel()
+
+
+async def _pass_on(incoming: Any, sender: ObjectSendStream[SessionMessage | Exception], outgoing: Any) -> None:
+    async with sender:
+        async for message in incoming:
+            if isinstance(message, Exception):
+                await outgoing.send(SessionMessage(_reply(message)))
+            else:
+                await sender.send(message)
+
+
+def _reply(error: Exception) -> types.JSONRPCError:
+    wire = to_wire(_why(error))
+    return types.JSONRPCError(
+        jsonrpc="2.0", id=None, error=types.ErrorData(code=wire.code, message=wire.message, data=wire.data or None)
+    )
+
+
+def _why(error: Exception) -> LudusError:
+    first = error.errors(include_url=False, include_context=False)[0] if isinstance(error, ValidationError) else None
+    if first is None or first["type"] != "json_invalid":
+        return InvalidRequest("the line is JSON, but no JSON-RPC 2.0 message; each line is one message")
+    if str(first["input"]).startswith(_REFUSED):
+        return PayloadTooLarge(f"the line {str(first['input']).removeprefix(_REFUSED)}; send less in one message")
+    return ParseError("the line is not JSON; each line is one JSON-RPC 2.0 message")
+
+
+class _Lines(TextIOBase):
+    """The lines of a binary stream as text, each of bounded length."""
+
+    def __init__(self, stream: BinaryIO, line_bytes: int) -> None:
+        self._stream = stream
+        self._line_bytes = line_bytes
+
+    def readline(self, size: int = -1, /) -> str:  # type: ignore[override]
+        """Return the next line that is not blank; for one that is too long or holds too many values, what says so."""
+        while (line := self._stream.readline(self._line_bytes + 1)).isspace():
+            pass
+        if len(line) > self._line_bytes and not line.endswith(b"\n"):
+            while (piece := self._stream.readline(_PIECE)) and not piece.endswith(b"\n"):
+                pass
+            return f"{_REFUSED}is longer than {self._line_bytes} bytes\n"
+        try:
+            check_json(line)
+        except PayloadTooLarge as error:
+            return f"{_REFUSED}holds more than {error.data['maximum']} JSON values\n"
+        return line.decode("utf-8", "replace")
+
+
+@contextmanager
+def _stdin() -> Iterator[BinaryIO]:
+    """Hold the process's stdin: while entered, environment code and its children read nothing from descriptor 0."""
+    try:
+        private = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
+    except OSError:  # no descriptor 0: use this process's replacement for stdin
+        yield sys.stdin.buffer
+        return
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    try:
+        # A thread may still read from this descriptor at the end, so it is never closed.
+        yield os.fdopen(private, "rb", closefd=False)
+    finally:
+        os.dup2(private, 0)

@@ -1,0 +1,211 @@
+"""The play plane: one episode as an ordinary MCP server, at a URL of its own.
+
+Any MCP client of either era plays here unchanged: the episode's tools, its prompt (as MCP prompt and as
+`instructions`) and nothing else. Rewards, tasks and lifecycle have no methods here, so they are "method not found".
+
+The URL is the credential. One that is forged or expired is answered 404, not 401: it names nothing that exists, and
+401 would send hosts off to look for an OAuth server. An episode that has ended, or that the server has forgotten,
+still lists its tools (none, once forgotten) and answers calls with a tool error, because a 404 makes handshake-era
+clients begin again and dual-era clients change eras.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import mcp_types as types
+from mcp import MCPError
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ludus.protocol._model import WireModel
+from ludus.protocol.episodes import Key
+from ludus.protocol.errors import CapabilityRefused, EpisodeNotFound, LudusError
+from ludus.protocol.identifiers import STEP_META_KEY
+from ludus.protocol.methods import Scope as TokenScope
+from ludus.server.authoring.bounds import first_errors
+from ludus.server.transports.mcp.answers import (
+    mcp_error,
+    observation,
+    prompt_messages,
+    prompt_text,
+    refused,
+    tool_list,
+    unknown_episode,
+)
+from ludus.server.transports.mcp.base import Context, LudusServer
+from ludus.server.transports.mcp.http import Endpoint, Extend
+
+if TYPE_CHECKING:
+    from ludus.server.auth import Claims
+    from ludus.server.runtime.host import EpisodeHost
+    from ludus.server.transports import WireContext
+
+_CLAIMS: Final = "ludus.claims"
+"""The key of the ASGI scope under which the claims of the request's capability are stored."""
+
+_PROCESS: Final = secrets.token_hex(8)
+_calls = itertools.count()
+"""Calls without a key of their own are told apart by process and number."""
+
+_REMEMBERED: Final = 4096
+"""Capabilities whose signatures are not checked again."""
+
+PROMPT_NAME: Final = "task"
+"""The name of the play plane's one prompt."""
+
+
+class StepMark(WireModel):
+    """What an extension-aware client puts into a call's `_meta`, so that a repeated call is not a second step."""
+
+    step: int | None = None
+    """The number of this step, as in `episodes/step`; null leaves the numbering to the server."""
+    key: Key
+
+
+class PlayPlane:
+    """Every episode's play plane: one MCP server that reads from the URL which episode is meant.
+
+    The arguments are those of `McpWire`.
+    """
+
+    def __init__(self, context: WireContext, extend: Extend | None = None, *, back_channel: bool = False) -> None:
+        self._host = context.host
+        self._signer = context.signer
+        self._tokens = context.tokens
+        self._known: dict[str, Claims] = {}
+        server = EpisodeServer(context.host, lambda ctx: _claims(ctx).episode, lambda ctx: _claims(ctx).made_here)
+        self._endpoint = Endpoint(server, context.limits.body_bytes, extend, back_channel=back_channel)
+        self.run = self._endpoint.run
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request on `PLAY_PATH`."""
+        try:
+            scope[_CLAIMS] = self._verified(scope["path_params"]["capability"])
+        except CapabilityRefused as refusal:
+            await _not_found(refusal)(scope, receive, send)
+            return
+        await self._endpoint(scope, receive, send)
+
+    def _verified(self, capability: str) -> Claims:
+        claims = self._known.get(capability)
+        if claims is None or claims.expires_at <= time.time():
+            claims = self._signer.verify(capability)
+            # An episode that is forgotten says so itself, in a tool result.
+            with suppress(EpisodeNotFound):
+                claims.require(tools=[tool.name for tool in self._host.view(claims.episode).tools])
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[capability] = claims
+        self._require_token(claims)
+        return claims
+
+    def _require_token(self, claims: Claims) -> None:
+        """Refuse a capability whose episode was started with a token that is no longer good for starting episodes."""
+        tokens = self._tokens
+        if tokens is not None and not tokens.still_may(claims.credential, TokenScope.EPISODES_RUN):
+            raise CapabilityRefused(
+                "this play address is not valid any more: the token that started the episode was revoked or has expired"
+            )
+
+
+class EpisodeServer(LudusServer):
+    """An MCP server for episodes.
+
+    Args:
+        host: the runtime.
+        episode_of: finds the id of a request's episode.
+        ran_here: whether it is certain that this process started a request's episode.
+    """
+
+    def __init__(
+        self,
+        host: EpisodeHost,
+        episode_of: Callable[[Context], str],
+        ran_here: Callable[[Context], bool] = lambda ctx: True,
+    ) -> None:
+        super().__init__()
+        self._host = host
+        self._episode_of = episode_of
+        self._ran_here = ran_here
+        self.add_request_handler("tools/list", types.PaginatedRequestParams, self._list_tools)
+        self.add_request_handler("tools/call", types.CallToolRequestParams, self._call_tool)
+        self.add_request_handler("prompts/list", types.PaginatedRequestParams, self._list_prompts)
+        self.add_request_handler("prompts/get", types.GetPromptRequestParams, self._get_prompt)
+
+    async def instructions_for(self, ctx: Context) -> str | None:
+        """The prompt, for hosts that know no prompts."""
+        try:
+            return prompt_text(self._host.view(self._episode_of(ctx)).prompt)
+        except EpisodeNotFound:
+            return unknown_episode(self._ran_here(ctx))
+
+    async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
+        """`tools/call`: one step."""
+        mark = _step_mark(ctx)
+        try:
+            result = await self._host.play(
+                self._episode_of(ctx),
+                params.name,
+                params.arguments or {},
+                key=mark.key if mark else f"{_PROCESS}/{next(_calls)}",
+                step=mark.step if mark else None,
+            )
+        except LudusError as error:
+            return refused(error, ran_here=self._ran_here(ctx))
+        return observation(result, params.name)
+
+    async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        """`tools/list`: this episode's tools."""
+        try:
+            view = self._host.view(self._episode_of(ctx))
+        except EpisodeNotFound:
+            return types.ListToolsResult(tools=[])
+        return types.ListToolsResult(tools=tool_list(view.tools))
+
+    async def _list_prompts(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+        """`prompts/list`: the one prompt."""
+        description = "What this episode asks of you."
+        return types.ListPromptsResult(prompts=[types.Prompt(name=PROMPT_NAME, title="Task", description=description)])
+
+    async def _get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        """`prompts/get`: what the policy is told at the beginning."""
+        if params.name != PROMPT_NAME:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}; there is only {PROMPT_NAME!r}")
+        try:
+            view = self._host.view(self._episode_of(ctx))
+        except EpisodeNotFound as error:
+            raise mcp_error(EpisodeNotFound(unknown_episode(self._ran_here(ctx)), **error.data)) from None
+        return types.GetPromptResult(messages=prompt_messages(view.prompt))
+
+
+def _claims(ctx: Context) -> Claims:
+    claims: Claims = cast(Request, ctx.request).scope[_CLAIMS]
+    return claims
+
+
+def _step_mark(ctx: Context) -> StepMark | None:
+    meta = ctx.params.get("_meta") if ctx.params else None
+    given = meta.get(STEP_META_KEY) if meta else None
+    if given is None:
+        return None
+    try:
+        return StepMark.model_validate(given)
+    except ValidationError as error:
+        errors = first_errors(error, StepMark.model_validate, given)
+        where = ", ".join(".".join(map(str, item["loc"]))[:100] or STEP_META_KEY for item in errors)
+        raise MCPError(types.INVALID_PARAMS, f"_meta[{STEP_META_KEY!r}] must be {{step?, key}}: see {where}") from None
+
+
+def _not_found(refusal: CapabilityRefused) -> Response:
+    error = {"code": refusal.code, "message": refusal.message}
+    body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error})
+    return Response(body, status_code=404, media_type="application/json")

@@ -1,0 +1,100 @@
+"""MCP over stdin and stdout: one process, one client, either era.
+
+With a task, the process is one episode and its tools are that episode's own, as on the play plane. Without one it is
+the catalogue: `list_environments`, `start_episode`, and `call_tool` to play, because a tool list may not change as a
+side effect of a call. Whoever started the process owns it, so there is no credential; the extension's methods are
+there too unless `play_only`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Final
+
+from ludus.protocol.episodes import StartParams
+from ludus.protocol.errors import InvalidParams
+from ludus.protocol.methods import Scope
+from ludus.server.auth.principal import Principal
+from ludus.server.transports.mcp.base import Context, LudusServer
+from ludus.server.transports.mcp.catalogue import default_split
+from ludus.server.transports.mcp.control import catalogue_server
+from ludus.server.transports.mcp.extension import STDIO_SETTINGS, add_extension
+from ludus.server.transports.mcp.lines import bounded_stdio
+from ludus.server.transports.mcp.play import EpisodeServer
+
+if TYPE_CHECKING:
+    from ludus.server.runtime.host import EpisodeHost
+
+_AGENT: Final = Principal("agent", frozenset({Scope.TASKS_READ, Scope.EPISODES_RUN}))
+
+
+async def serve_stdio(
+    host: EpisodeHost,
+    *,
+    environment: str | None = None,
+    split: str | None = None,
+    task: str | None = None,
+    index: int | None = None,
+    seed: int | None = None,
+    play_only: bool = False,
+) -> None:
+    """Serve until stdin ends. `host` must have been entered.
+
+    Args:
+        host: whose environments.
+        environment: start one episode of it and serve that; None serves the catalogue, unless one of the arguments
+            after it says that an episode is meant and `host` has one environment only.
+        split: where the task is drawn from; the first training split by default.
+        task: the task's id.
+        index: the task's place in the split.
+        seed: the episode's seed.
+        play_only: leave out the extension's methods and with them rewards, and open no tasks of test splits except
+            the one that `split` names here.
+
+    Raises:
+        InvalidParams: an episode is meant, and it is not clear of which environment.
+        LudusError: the episode could not be started.
+    """
+    if environment is None and any(given is not None for given in (split, task, index, seed)):
+        environment = _only(host)
+    if environment is None:
+        await _serve(catalogue_server(host, _agent if play_only else _owner), host, play_only)
+        return
+    params = StartParams(
+        environment=environment,
+        split=split or default_split(host, environment),
+        task=task,
+        index=index,
+        seed=seed,
+        key=secrets.token_hex(16),
+    )
+    (episode,) = (await host.start(params, Principal.open())).episodes
+    try:
+        await _serve(EpisodeServer(host, lambda ctx: episode.episode), host, play_only)
+    finally:
+        await host.discard(episode.episode)
+
+
+async def _serve(server: LudusServer, host: EpisodeHost, play_only: bool) -> None:
+    if not play_only:
+        add_extension(server, host, _owner, STDIO_SETTINGS)
+    async with bounded_stdio(host.limits.body_bytes) as (incoming, outgoing):
+        await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+def _only(host: EpisodeHost) -> str:
+    """The one environment of a host; its variants do not count."""
+    first, *others = map(str, host.catalog)
+    if any(not other.startswith(f"{first}-") for other in others):
+        names = ", ".join([first, *others])
+        raise InvalidParams(f"an episode is of one environment; name it with `environment`: {names}")
+    return first
+
+
+def _owner(ctx: Context) -> Principal:
+    return Principal.open()
+
+
+def _agent(ctx: Context) -> Principal:
+    """Return who asks where only playing is allowed: no rewards, and no tasks of test splits."""
+    return _AGENT

@@ -1,0 +1,117 @@
+"""The Open Reward Standard over HTTP and server-sent events, as `ors-sdk` and `openreward` speak it.
+
+Where the published text and the two SDKs disagree, every kind of client is served: both spellings of task routes, bare
+paths, secrets in body and header, events or JSON from `/create_session`. Extensions are optional and at the roots:
+`X-Seed` (or `seed` in the body) of `/create` seeds the episode.
+
+Rewards are part of every reply by this standard, so a token needs `episodes:run` and `rewards:read` to play here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from starlette.routing import BaseRoute, Match, NoMatchFound
+
+from ludus.server.transports.ors import calls, discovery, lifecycle
+from ludus.server.transports.ors.exchange import Exchange, Receive, Refusal, Send
+from ludus.server.transports.ors.wire import Handler, Ors
+
+if TYPE_CHECKING:
+    from ludus.server.transports import WireContext
+
+ROOT_ROUTES: Final[Mapping[str, tuple[str, Handler]]] = MappingProxyType(
+    {
+        "version": ("GET", discovery.show_version),
+        "list_environments": ("GET", discovery.list_environments),
+        "create_session": ("POST", lifecycle.create_session),
+        "create": ("POST", lifecycle.create),
+        "ping": ("POST", lifecycle.ping),
+        "delete": ("POST", lifecycle.delete),
+        "delete_session": ("POST", lifecycle.delete),
+    }
+)
+"""Routes without an environment."""
+
+ENVIRONMENT_ROUTES: Final[Mapping[str, tuple[str, Handler]]] = MappingProxyType(
+    {
+        "tools": ("GET", discovery.list_tools),
+        "splits": ("GET", discovery.list_splits),
+        "tasks": ("POST", discovery.list_tasks),
+        "num_tasks": ("POST", discovery.num_tasks),
+        "task": ("POST", discovery.get_task),
+        "get_task": ("POST", discovery.get_task),
+        "task_range": ("POST", discovery.get_task_range),
+        "get_task_range": ("POST", discovery.get_task_range),
+        "prompt": ("GET", lifecycle.prompt),
+        "messages": ("GET", lifecycle.messages),
+        "task_tools": ("GET", lifecycle.task_tools),
+        "call": ("POST", calls.call),
+        "score_group": ("POST", calls.score_group),
+    }
+)
+"""Routes of an environment: `/{env}/tools`, or bare, `/tools`."""
+
+
+async def _refuse_environment(ors: Ors, x: Exchange, environment: str) -> None:
+    """Answer a request about an environment that is not served.
+
+    Raises:
+        Unauthenticated: the request has no valid token, and is answered as for an environment that is served.
+        Refusal: 404, as the published servers say it.
+    """
+    ors.principal(x)
+    raise Refusal(404, "Not Found")
+
+
+class OrsRoute(BaseRoute):
+    """All of ORS as one route: two dictionary look-ups instead of a regular expression for each path."""
+
+    answers_faults = True
+    """Nothing raised in a handler leaves it, so the application may skip FastAPI's middleware."""
+
+    def __init__(self, ors: Ors) -> None:
+        self.ors = ors
+
+    def matches(self, scope: Any) -> tuple[Match, Any]:
+        """Match ORS's paths, whatever the method, as an unknown method is answered here."""
+        if scope["type"] != "http":
+            return Match.NONE, {}
+        path: str = scope["path"]
+        root_path: str = scope.get("root_path", "")
+        if root_path and path.startswith(root_path):
+            path = path[len(root_path) :]
+        first, _, second = path[1:].partition("/")
+        if second:
+            found = ENVIRONMENT_ROUTES.get(second)
+            if found is None:
+                return Match.NONE, {}
+            # An unknown name is refused by the handler, after the token: who has none must not learn which names exist.
+            environment = self.ors.environment(first)
+            return Match.FULL, {"ors": (*found, environment) if environment else ("", _refuse_environment, first)}
+        found = ENVIRONMENT_ROUTES.get(first) or ROOT_ROUTES.get(first)
+        return (Match.FULL, {"ors": (*found, "")}) if found is not None else (Match.NONE, {})
+
+    async def handle(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Serve a matched request."""
+        method, handler, environment = scope["ors"]
+        x = Exchange(scope, receive, send)
+        if scope["method"] != method and method:
+            await x.refuse(Refusal(405, "Method Not Allowed", {"Allow": method}))
+            return
+        await self.ors.serve(handler, x, environment)
+
+    def url_path_for(self, name: str, /, **path_params: Any) -> NoReturn:
+        """ORS's paths have no names.
+
+        Raises:
+            NoMatchFound: always.
+        """
+        raise NoMatchFound(name, path_params)
+
+
+def routes(context: WireContext) -> list[BaseRoute]:
+    """ORS's routes, as one."""
+    return [OrsRoute(Ors(context))]

@@ -1,0 +1,159 @@
+"""Our values in ORS's JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from pydantic_core import to_json
+
+from ludus.protocol.content import Content, ImageBlock, Message, TextBlock
+from ludus.protocol.episodes import Candidate, StepResult, TaskRow, ToolSpec
+from ludus.protocol.identifiers import SUBMIT_TOOL
+from ludus.server.transports.ors.bodies import BlockBody, CandidateBody
+
+MESSAGE_BLOCK_TYPES: Final = ("text", "image", "reasoning", "tool_call", "tool_result")
+"""The blocks that `/score_group` reads. Prompts hold text and images."""
+
+VALIDATION_PREFIX: Final = "Tool input validation error: "
+"""Old clients recognise bad input by it."""
+
+_quote = json.encoder.encode_basestring
+
+
+def task_json(row: TaskRow) -> dict[str, Any]:
+    """A task as `task_spec`: its public fields, and the id and split by which `/create` finds it again."""
+    return {**row.fields, "id": row.id, "split": row.split}
+
+
+def tools_json(specs: Iterable[ToolSpec], *, gradable: bool, group_scoring: bool) -> bytes:
+    """The answer of `/tools` and `/task_tools`. Specs hold exactly the three keys that clients allow."""
+    tools = list(specs)
+    submit = next((spec for spec in tools if spec.name == SUBMIT_TOOL), None) if gradable else None
+    return to_json(
+        {
+            "tools": [
+                {"name": spec.name, "description": spec.description, "input_schema": spec.input_schema}
+                for spec in tools
+            ],
+            "terminal_tool": None
+            if submit is None
+            else {"name": submit.name, "arg": "answer", "description": submit.description},
+            "supports_score_group": group_scoring,
+            "message_block_types": MESSAGE_BLOCK_TYPES,
+        }
+    )
+
+
+def prompt_json(prompt: Sequence[Message]) -> bytes:
+    """`/prompt`: the blocks of all messages, one after the other."""
+    return f"[{_blocks([block for message in prompt for block in message.content])}]".encode()
+
+
+def messages_json(prompt: Sequence[Message]) -> bytes:
+    """`/messages`."""
+    messages = (
+        f'{{"role":"{message.role}","blocks":[{_blocks(message.content)}],"detail":null}}' for message in prompt
+    )
+    return f"[{','.join(messages)}]".encode()
+
+
+def extend(answer: bytes, extension: str) -> bytes:
+    """A JSON object with what only our own client asks for, under `ludus` at its root."""
+    return b'%b,"ludus":%b}' % (answer[:-1], extension.encode())
+
+
+def step_json(tool: str, result: StepResult, *, extended: bool = False) -> str:
+    """The result of a call.
+
+    A step that was worth something has the value in `reward`, as ORS has it. What ORS has no word for (components,
+    why a reward is unscored, why an episode was cut short, a tool's refusal, noise) stands in `metadata`, or for
+    clients that know our extension, at the root.
+    """
+    if extended:
+        return _extended_json(tool, result)
+    metadata: Mapping[str, Any] = result.metadata
+    reward, error = result.reward, result.error
+    if reward is not None and (reward.components or reward.reason is not None or not reward.valid):
+        metadata = {"reward": reward.model_dump(mode="json"), **metadata}
+    if error is not None:
+        metadata = {"error": error.model_dump(mode="json"), **metadata}
+    if result.noise is not None:
+        metadata = {"noise": result.noise, **metadata}
+    if result.truncated:
+        metadata = {"end_reason": str(result.end_reason), **metadata}
+    return _step(tool, result, metadata)
+
+
+def _extended_json(tool: str, result: StepResult) -> str:
+    rest = result.model_dump_json(exclude={"content", "metadata"})
+    return f'{_step(tool, result, result.metadata)[:-1]},"ludus":{rest}}}'
+
+
+def _step(tool: str, result: StepResult, metadata: Mapping[str, Any]) -> str:
+    error, reward = result.error, result.reward
+    if error is not None and error.code == "unknown_tool":
+        return _failed(f"{tool!r} is not a valid tool", "not_found")
+    if error is not None and error.code == "invalid_arguments":
+        return _failed(VALIDATION_PREFIX + error.message, "input_validation")
+    value = reward.value if reward is not None else None
+    return _ok(_blocks(result.content), metadata, value, result.end_reason is not None)
+
+
+def finished_json(tool: str) -> str:
+    """The refusal of a call after the end."""
+    return _failed(
+        f"{tool!r} was not run: the episode has finished, so no further tool calls are accepted.", "episode_finished"
+    )
+
+
+def candidate(body: CandidateBody) -> Candidate:
+    """A candidate of `/score_group`; blocks that we have no type for become text.
+
+    Raises:
+        ValueError: an image that is not base64.
+    """
+    messages = tuple(
+        Message(role=message.role, content=tuple(_content(block) for block in message.blocks))
+        for message in body.messages
+    )
+    return Candidate(messages=messages, metadata=body.metadata or {})
+
+
+def _content(block: BlockBody) -> Content:
+    if block.type == "image":
+        return ImageBlock(data=block.data, mime_type=block.mimeType)
+    if block.type == "tool_call":
+        return TextBlock(text=f"{block.name}({json.dumps(block.input, ensure_ascii=False)})")
+    if block.type == "tool_result":
+        inner = "\n".join(_text(part) for part in block.blocks)
+        return TextBlock(text=f"Error: {inner}" if block.is_error else inner)
+    return TextBlock(text=block.text)
+
+
+def _text(block: BlockBody) -> str:
+    content = _content(block)
+    return content.text if isinstance(content, TextBlock) else f"[image: {content.mime_type}]"
+
+
+def _ok(blocks: str, metadata: Mapping[str, Any], reward: float | None, finished: bool) -> str:
+    meta = to_json(metadata).decode() if metadata else "null"
+    value = "null" if reward is None else to_json(float(reward)).decode()
+    end = "true" if finished else "false"
+    return f'{{"ok":true,"output":{{"blocks":[{blocks}],"metadata":{meta},"reward":{value},"finished":{end}}}}}'
+
+
+def _failed(message: str, reason: str) -> str:
+    return f'{{"ok":false,"error":{_quote(message)},"reason":"{reason}"}}'
+
+
+def _blocks(content: Sequence[Content]) -> str:
+    if len(content) == 1 and type(content[0]) is TextBlock:
+        return f'{{"text":{_quote(content[0].text)},"detail":null,"type":"text"}}'
+    return ",".join(
+        f'{{"text":{_quote(block.text)},"detail":null,"type":"text"}}'
+        if isinstance(block, TextBlock)
+        else f'{{"data":"{block.data}","mimeType":{_quote(block.mime_type)},"detail":null,"type":"image"}}'
+        for block in content
+    )

@@ -1,0 +1,158 @@
+"""Routes that need no session: what there is to play."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from pydantic_core import to_json
+
+from ludus.protocol.distribution import installed_version
+from ludus.protocol.episodes import GetTaskParams, ListSplitsParams, ListTasksParams, SplitInfo
+from ludus.protocol.errors import SplitNotFound
+from ludus.protocol.identifiers import EXTENSION_VERSION
+from ludus.protocol.methods import Scope
+from ludus.server.auth.principal import Principal
+from ludus.server.authoring.splits import ENDLESS_INDEX_LIMIT
+from ludus.server.tasks.catalog import SUBMIT_SPEC
+from ludus.server.transports.ors import bodies
+from ludus.server.transports.ors.blocks import extend, task_json, tools_json
+from ludus.server.transports.ors.exchange import Exchange, Refusal
+from ludus.server.transports.ors.wire import Ors
+
+PAGE = 1000
+MOST_LISTED = 100_000
+"""Larger splits answer `/tasks` as the published servers' large environments do: by telling to use indices."""
+
+EXTENSION = to_json({"extension": EXTENSION_VERSION}).decode()
+
+NOT_LISTED = "list_tasks is not supported for this environment. Use the index-based API (num_tasks + get_task) instead."
+
+
+async def show_version(ors: Ors, x: Exchange, environment: str) -> None:
+    """`GET /version`."""
+    await x.json(extend(_version(), EXTENSION) if x.extended else _version())
+
+
+@cache
+def _version() -> bytes:
+    return to_json({"version": installed_version(), "build_sha": None})
+
+
+async def list_environments(ors: Ors, x: Exchange, environment: str) -> None:
+    """`GET /list_environments`."""
+    ors.principal(x, Scope.TASKS_READ)
+    await x.json(to_json(list(ors.host.catalog)))
+
+
+async def list_tools(ors: Ors, x: Exchange, environment: str) -> None:
+    """`GET /{env}/tools`: the tools every task has."""
+    ors.principal(x, Scope.TASKS_READ)
+    environment = ors.meant(x, environment)
+    info = ors.info(environment)
+    answer = ors.tools.get(environment)
+    if answer is None:
+        specs = (*info.tools, SUBMIT_SPEC) if info.gradable else info.tools
+        answer = tools_json(specs, gradable=info.gradable, group_scoring=info.group_scoring)
+        ors.tools[environment] = answer
+    await x.json(extend(answer, info.model_dump_json()) if x.extended else answer)
+
+
+async def list_splits(ors: Ors, x: Exchange, environment: str) -> None:
+    """`GET /{env}/splits`."""
+    principal = ors.principal(x, Scope.TASKS_READ)
+    environment = ors.meant(x, environment)
+    result = await ors.host.list_splits(ListSplitsParams(environment=environment), principal)
+    await x.json(to_json([{"name": split.name, "type": split.type} for split in result.splits]))
+
+
+async def list_tasks(ors: Ors, x: Exchange, environment: str) -> None:
+    """`POST /{env}/tasks`."""
+    principal = ors.principal(x, Scope.TASKS_READ)
+    environment = ors.meant(x, environment)
+    body = bodies.read(bodies.SplitBody, await x.body(ors.limits.body_bytes))
+    count = await _count(ors, environment, body.split, principal)
+    if count is None or count > MOST_LISTED:
+        raise Refusal(400, NOT_LISTED)
+    tasks = await _rows(ors, environment, body.split, 0, count, principal)
+    await x.json(to_json({"tasks": tasks, "env_name": environment}))
+
+
+async def num_tasks(ors: Ors, x: Exchange, environment: str) -> None:
+    """`POST /{env}/num_tasks`. A split without end has as many as its indices reach."""
+    principal = ors.principal(x, Scope.TASKS_READ)
+    environment = ors.meant(x, environment)
+    body = bodies.read(bodies.SplitBody, await x.body(ors.limits.body_bytes))
+    count = await _count(ors, environment, body.split, principal)
+    await x.json(to_json({"num_tasks": ENDLESS_INDEX_LIMIT if count is None else count}))
+
+
+async def get_task(ors: Ors, x: Exchange, environment: str) -> None:
+    """`POST /{env}/task` and `/{env}/get_task`."""
+    principal = ors.principal(x, Scope.TASKS_READ)
+    environment = ors.meant(x, environment)
+    raw = await x.body(ors.limits.body_bytes)
+    if x.extended and isinstance(value := bodies.parse(raw), dict) and "task" in value:
+        named = bodies.read(bodies.NamedTaskBody, raw)
+        params = GetTaskParams(environment=environment, split=named.split, task=named.task)
+    else:
+        body = bodies.read(bodies.TaskBody, raw)
+        index = await position(ors, environment, body.split, body.index, principal)
+        params = GetTaskParams(environment=environment, split=body.split, index=index)
+    row = (await ors.host.get_task(params, principal)).task
+    answer = to_json({"task": task_json(row), "env_name": environment})
+    await x.json(extend(answer, row.model_dump_json()) if x.extended else answer)
+
+
+async def get_task_range(ors: Ors, x: Exchange, environment: str) -> None:
+    """`POST /{env}/task_range` and `/{env}/get_task_range`."""
+    principal = ors.principal(x, Scope.TASKS_READ)
+    environment = ors.meant(x, environment)
+    body = bodies.read(bodies.TaskRangeBody, await x.body(ors.limits.body_bytes))
+    count = await _count(ors, environment, body.split, principal)
+    start, stop, _ = slice(body.start, body.stop).indices(ENDLESS_INDEX_LIMIT if count is None else count)
+    if stop - start > MOST_LISTED:
+        raise Refusal(400, f"Invalid index range: it holds {stop - start} tasks; ask for at most {MOST_LISTED}")
+    tasks = await _rows(ors, environment, body.split, start, stop, principal)
+    await x.json(to_json({"tasks": tasks, "env_name": environment}))
+
+
+async def position(ors: Ors, environment: str, split: str, index: int, principal: Principal) -> int:
+    """An index as the wire has it (negative ones count from the end) as ours.
+
+    Raises:
+        Refusal: 400, it is before the first task or beyond what an index may be.
+    """
+    if index < 0:
+        count = await _count(ors, environment, split, principal)
+        index = -1 if count is None else index + count
+    if not 0 <= index < ENDLESS_INDEX_LIMIT:
+        raise Refusal(400, "Invalid index")
+    return index
+
+
+async def _count(ors: Ors, environment: str, split: str, principal: Principal) -> int | None:
+    return (await _split(ors, environment, split, principal)).count
+
+
+async def _split(ors: Ors, environment: str, split: str, principal: Principal) -> SplitInfo:
+    result = await ors.host.list_splits(ListSplitsParams(environment=environment), principal)
+    for info in result.splits:
+        if info.name == split:
+            return info
+    raise SplitNotFound(f"environment {environment!r} has no split {split!r}", split=split)
+
+
+async def _rows(
+    ors: Ors, environment: str, split: str, start: int, stop: int, principal: Principal
+) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    while start < stop:
+        params = ListTasksParams(
+            environment=environment, split=split, cursor=str(start) if start else None, limit=min(PAGE, stop - start)
+        )
+        page = await ors.host.list_tasks(params, principal)
+        rows += [task_json(row) for row in page.tasks]
+        if page.next_cursor is None:
+            break
+        start = int(page.next_cursor)
+    return rows

@@ -1,0 +1,192 @@
+"""Routes of a session but for its calls: from `/create_session` to `/delete_session`."""
+
+from __future__ import annotations
+
+import uuid
+from secrets import token_hex
+from typing import Any, Final
+
+from pydantic_core import to_json
+
+from ludus.protocol.episodes import GetTaskParams, Seed, StartParams
+from ludus.server.auth.principal import Principal
+from ludus.server.runtime.episode import EpisodeView
+from ludus.server.transports.ors import bodies
+from ludus.server.transports.ors.blocks import extend, messages_json, prompt_json, tools_json
+from ludus.server.transports.ors.discovery import position
+from ludus.server.transports.ors.exchange import Exchange, Refusal
+from ludus.server.transports.ors.sessions import Session
+from ludus.server.transports.ors.wire import SESSION_SCOPES, Ors
+
+STARTING_SECONDS: Final = 25.0
+"""How long `openreward`'s clients are let wait before they are told that the environment is still starting."""
+
+SEED_LIMIT: Final = 2**63
+
+
+async def create_session(ors: Ors, x: Exchange, environment: str) -> None:
+    """`POST /create_session`: a fresh session id. Events, unless JSON is explicitly asked for."""
+    ors.principal(x, *SESSION_SCOPES)
+    body = await x.body(ors.limits.body_bytes)
+    if body:
+        bodies.parse(body)
+    sid = str(uuid.uuid4())
+    if x.header(b"accept").startswith("application/json"):
+        await x.json(to_json({"sid": sid}))
+        return
+    await x.events(b"event: task_id\r\ndata: %b\r\n\r\nevent: end\r\ndata: \r\n\r\n" % sid.encode())
+
+
+async def create(ors: Ors, x: Exchange, environment: str) -> None:
+    """`POST /create`: begin an episode under a session id. Its setup goes on after the answer.
+
+    `ors-sdk` does not say for which environment it creates a session by split and index; the paths of its later
+    requests do. Where a server has several, such a session begins with the first of them.
+    """
+    principal = ors.principal(x, *SESSION_SCOPES)
+    sid = x.header(b"x-session-id")
+    if not sid:
+        raise Refusal(400, "X-Session-ID header is required")
+    body = bodies.read_create(await x.body(ors.limits.body_bytes))
+    if body.env_name is not None:
+        named = ors.environment(body.env_name)
+        if named is None:
+            raise ors.unknown(body.env_name)
+    else:
+        named = ors.named(x, environment)
+    if body.toolset_name is not None:
+        raise Refusal(400, f"unknown toolset {body.toolset_name!r}: this server lends no toolsets to sessions")
+    given = bodies.read_secrets_header(x.header(b"x-secrets")) | (body.secrets or {})
+    credentials = x.credentials()
+    secrets = {name: value for name, value in given.items() if value.strip() not in credentials}
+    seed = _seed(x, body)
+
+    async def plan(environment: str) -> StartParams:
+        split, index = await _locate(ors, environment, body, principal)
+        if seed is not None and not ors.published(environment).cls.seedable:
+            raise Refusal(400, f"environment {environment!r} does not take seeds; leave X-Seed out")
+        return StartParams(
+            environment=environment, split=split, index=index, seed=seed, secrets=secrets, key=f"ors-{token_hex(16)}"
+        )
+
+    key = x.header(b"idempotency-key")
+    if named:
+        ors.sessions.open(principal, sid, await plan(named), key)
+    else:
+        ors.sessions.open_undecided(principal, sid, plan, key)
+    await x.json(to_json({"sid": sid}))
+
+
+async def prompt(ors: Ors, x: Exchange, environment: str) -> None:
+    """`GET /{env}/prompt`."""
+    _, view = await view_of(ors, x, environment)
+    await x.json(prompt_json(view.prompt))
+
+
+async def messages(ors: Ors, x: Exchange, environment: str) -> None:
+    """`GET /{env}/messages`: the prompt with its roles."""
+    _, view = await view_of(ors, x, environment)
+    await x.json(messages_json(view.prompt))
+
+
+async def task_tools(ors: Ors, x: Exchange, environment: str) -> None:
+    """`GET /{env}/task_tools`: the tools of this session's task."""
+    _, view = await view_of(ors, x, environment)
+    published = ors.published(view.environment)
+    answer = tools_json(view.tools, gradable=published.gradable, group_scoring=published.group_scoring)
+    if x.extended:
+        started = {
+            "task": view.row.model_dump(mode="json"),
+            "seed": view.seed,
+            "limits": ors.limits.of_episode(published.cls.limits).model_dump(mode="json"),
+        }
+        answer = extend(answer, to_json(started).decode())
+    await x.json(answer)
+
+
+async def ping(ors: Ors, x: Exchange, environment: str) -> None:
+    """`POST /ping`: keep a session alive. Does not wait for its setup."""
+    principal = ors.principal(x, *SESSION_SCOPES)
+    sid = x.header(b"x-session-id")
+    session = ors.sessions.find(principal, sid)
+    if session.episode is not None:
+        ors.sessions.view(principal, sid, session)
+    await x.json(b'{"status":"ok"}')
+
+
+async def delete(ors: Ors, x: Exchange, environment: str) -> None:
+    """`POST /delete`: end a session. Unknown ones are no error."""
+    principal = ors.principal(x, *SESSION_SCOPES)
+    sid = x.header(b"x-session-id")
+    if not sid:
+        raise Refusal(400, "X-Session-ID header is required")
+    await ors.sessions.delete(principal, sid)
+    await x.json(to_json({"sid": sid}))
+
+
+async def ready(ors: Ors, x: Exchange, session: Session, principal: Principal, environment: str) -> str:
+    """The episode of a session, once its setup is done.
+
+    `openreward` gives up on an answer that takes long but rides out a 503; `ors-sdk` is the other way round.
+
+    Raises:
+        Refusal: 400, the path is another environment's; 410, the session was deleted; 503, for `openreward` when setup
+            takes long.
+        LudusError: setup failed.
+    """
+    if session.environment is None:
+        ors.sessions.decide(session, principal, ors.meant(x, environment))
+    elif environment not in ("", session.environment):
+        raise Refusal(
+            400,
+            f"this session plays {session.environment!r}, and the path is of {environment!r}: use the paths under "
+            f"/{session.environment}/, or create another session with `env_name` {environment!r}",
+        )
+    if session.episode is not None:
+        return session.episode
+    wait_seconds = STARTING_SECONDS if x.header(b"user-agent").startswith("openreward") else None
+    try:
+        return await ors.sessions.ready(session, principal, wait_seconds)
+    except TimeoutError:
+        headers = {"X-Backend-State": "starting", "Retry-After": "2"}
+        raise Refusal(503, "Environment still starting.", headers) from None
+
+
+async def view_of(ors: Ors, x: Exchange, environment: str) -> tuple[Session, EpisodeView]:
+    """The session that is asked about, and what its episode shows."""
+    principal = ors.principal(x, *SESSION_SCOPES)
+    sid = x.header(b"x-session-id")
+    session = ors.sessions.find(principal, sid)
+    await ready(ors, x, session, principal, environment)
+    return session, ors.sessions.view(principal, sid, session)
+
+
+async def _locate(ors: Ors, environment: str, body: bodies.CreateBody, principal: Principal) -> tuple[str, int]:
+    """The split and index of the task that is meant: it is looked up, so that private fields need not travel.
+
+    Raises:
+        Refusal: 400, `task_spec` is not one that this server gave.
+        LudusError: there is no such split or task, or the principal may not use it.
+    """
+    task: dict[str, Any]
+    if body.task_spec is not None:
+        split, name = body.task_spec.get("split"), body.task_spec.get("id")
+        if not (isinstance(split, str) and split and isinstance(name, str) and name):
+            raise Refusal(400, "task_spec must hold the `id` and the `split` of a task that /tasks or /task gave")
+        task = {"task": name}
+    else:
+        assert body.split is not None
+        assert body.index is not None
+        split = body.split
+        task = {"index": await position(ors, environment, split, body.index, principal)}
+    result = await ors.host.get_task(GetTaskParams(environment=environment, split=split, **task), principal)
+    return split, result.task.index
+
+
+def _seed(x: Exchange, body: bodies.CreateBody) -> Seed | None:
+    text = x.header(b"x-seed")
+    if not text:
+        return body.seed
+    if not (text.isascii() and text.isdigit() and int(text) < SEED_LIMIT):
+        raise Refusal(400, f"X-Seed must be a whole number from 0 to {SEED_LIMIT - 1}")
+    return int(text)

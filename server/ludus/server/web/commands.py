@@ -1,0 +1,251 @@
+"""`ludus serve` and `ludus token`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from ludus.protocol.errors import AuthoringError
+from ludus.protocol.messages import describe_invalid
+from ludus.protocol.methods import SPLIT_SCOPE_PREFIX, Scope
+from ludus.server.auth.tokens import (
+    TOKEN_FILE_VARIABLE,
+    TokenFile,
+    TokenFileError,
+    new_token,
+    read_token_file,
+    write_token_file,
+)
+
+COMMANDS: Final = {"serve": "Serve environments on every wire.", "token": "Make and list trainer tokens."}
+"""One line of help by command; the command line reads it without importing this module."""
+
+DEFAULT_SCOPES: Final = (Scope.TASKS_READ, Scope.EPISODES_RUN, Scope.REWARDS_READ)
+"""What a token may do unless told otherwise: train, but not touch test splits."""
+
+_UNITS: Final = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+
+token = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    app.command("serve")(serve)
+    app.add_typer(token, name="token", help=COMMANDS["token"])
+
+
+def serve(
+    environments: Annotated[list[str], typer.Argument(help="NAME, module:Class or file.py:Class, one or more.")],
+    host: Annotated[str, typer.Option(help="Address to listen on; other than loopback needs tokens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    stdio: Annotated[bool, typer.Option("--stdio", help="Serve MCP on standard input and output instead.")] = False,
+    environment: Annotated[
+        str | None, typer.Option(help="With --stdio: be one episode of this environment; else the catalogue.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="With --environment: the task's split.")] = None,
+    task: Annotated[str | None, typer.Option(help="With --environment: the task's id.")] = None,
+    index: Annotated[int | None, typer.Option(min=0, help="With --environment: the task's index.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="With --environment: the episode's seed.")] = None,
+    play_only: Annotated[bool, typer.Option("--play-only", help="With --stdio: tools only, no rewards.")] = False,
+    noise: Annotated[
+        list[str] | None,
+        typer.Option(help="Disturb tools: [NAME:]rate=0.1,kinds=tool_error+delay,seed=3, or JSON; repeatable."),
+    ] = None,
+    difficulty: Annotated[
+        list[Path] | None, typer.Option(help="Pass rates that curricula begin with (ludus calibrate); repeatable.")
+    ] = None,
+    token_file: Annotated[Path | None, typer.Option(envvar=TOKEN_FILE_VARIABLE, help="Trainer tokens.")] = None,
+    capability_key_file: Annotated[
+        Path | None, typer.Option(help="Key of play addresses (hexadecimal), shared by several servers.")
+    ] = None,
+    capability_seconds: Annotated[float, typer.Option(help="How long a play address is good for.")] = 3600.0,
+    public_url: Annotated[
+        str | None,
+        typer.Option(envvar="LUDUS_PUBLIC_URL", help="Address that clients use when a proxy forwards to this server."),
+    ] = None,
+    root_path: Annotated[str, typer.Option(help="Path prefix under which a proxy publishes the server.")] = "",
+    trusted_proxy: Annotated[
+        list[str] | None, typer.Option(help="Address or network of a proxy to believe; repeatable.")
+    ] = None,
+    proxy_headers: Annotated[str, typer.Option(help="What those proxies set: x-forwarded or forwarded.")] = (
+        "x-forwarded"
+    ),
+    allow_host: Annotated[list[str] | None, typer.Option(help="Further Host name to answer to.")] = None,
+    allow_origin: Annotated[list[str] | None, typer.Option(help="Origin whose pages may use the server.")] = None,
+    cors: Annotated[bool, typer.Option("--cors", help="Let those pages read the answers, too.")] = False,
+    max_episodes: Annotated[int, typer.Option(min=1, help="Episodes that run at one time.")] = 100_000,
+    max_steps: Annotated[int | None, typer.Option(min=1, help="Steps of one episode.")] = None,
+    idle_seconds: Annotated[float, typer.Option(help="An episode unused for so long expires.")] = 900.0,
+    tool_seconds: Annotated[float, typer.Option(help="One tool call.")] = 60.0,
+    setup_seconds: Annotated[float, typer.Option(help="One episode's setup.")] = 60.0,
+    episode_seconds: Annotated[float | None, typer.Option(help="One whole episode.")] = None,
+    linger_seconds: Annotated[float, typer.Option(help="How long a closed episode answers repeats.", min=0)] = 60.0,
+    body_bytes: Annotated[int, typer.Option(help="Largest request.")] = 4 * 1024 * 1024,
+    threads: Annotated[int, typer.Option(min=1, help="Blocking environment code that runs at one time.")] = 64,
+    shutdown_seconds: Annotated[float, typer.Option(help="How long running steps may go on at the end.")] = 10.0,
+    metrics_open: Annotated[bool, typer.Option("--metrics-open", help="Show /metrics without a token.")] = False,
+    log_format: Annotated[str, typer.Option(envvar="LUDUS_LOG_FORMAT", help="console or json.")] = "console",
+    log_level: Annotated[str, typer.Option(envvar="LUDUS_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+    access_log: Annotated[bool, typer.Option("--access-log", help="Log every request.")] = False,
+) -> None:
+    """Serve environments on every wire: MCP, channel and ORS.
+
+    [bold]ludus serve guess_number countdown[/bold]
+    [bold]ludus serve my_env.py:Arithmetic --port 9000[/bold]
+    """
+    from ludus.server.tasks.loading import load_environments
+    from ludus.server.tasks.noisy import all_with_noise
+    from ludus.server.web.serve import run
+
+    options = dict(locals())
+    classes = all_with_noise(load_environments(environments), noise or ())
+    settings = _settings(options)
+    which = {name: options[name] for name in ("environment", "split", "task", "index", "seed", "play_only")}
+    if stdio:
+        _serve_stdio(classes, settings, which)
+        return
+    idle = next((name for name, value in which.items() if value not in (None, False)), None)
+    if idle is not None:
+        raise typer.BadParameter(f"--{idle.replace('_', '-')} means something only together with --stdio")
+    raise typer.Exit(run(classes, settings))
+
+
+def _settings(options: dict[str, Any]) -> Any:
+    from pydantic import ValidationError
+
+    from ludus.server.runtime.limits import ServerLimits
+    from ludus.server.web.settings import ServerSettings
+
+    given = {name: value for name, value in options.items() if name in ServerSettings.model_fields}
+    given["allow_hosts"] = tuple(options["allow_host"] or ())
+    given["trusted_proxies"] = tuple(options["trusted_proxy"] or ())
+    given["difficulty"] = tuple(options["difficulty"] or ())
+    given["allow_origins"] = tuple(options["allow_origin"] or ())
+    given["log_level"] = options["log_level"].upper()
+    limits = {name: value for name, value in options.items() if name in ServerLimits.model_fields}
+    try:
+        return ServerSettings(**given, limits=ServerLimits(**limits))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        option = "--" + str(first["loc"][-1]).replace("_", "-")
+        raise typer.BadParameter(f"{option}: {describe_invalid(first)}") from None
+
+
+def _serve_stdio(classes: Sequence[Any], settings: Any, which: dict[str, Any]) -> None:
+    from ludus.server.runtime.host import EpisodeHost
+    from ludus.server.tasks.difficulty import prime
+    from ludus.server.transports.mcp import serve_stdio
+    from ludus.server.web import logs
+
+    logs.configure(settings.log_format, settings.log_level)
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        async with EpisodeHost(classes, limits=settings.limits) as host:
+            prime(host.catalog, settings.difficulty)
+            serving = asyncio.create_task(serve_stdio(host, **which))
+            stopping = asyncio.create_task(stop.wait())
+            await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                stopping.cancel()
+                return await serving
+        # A thread still reads standard input, and nothing but its end wakes it.
+        logs.flush()
+        os._exit(0)
+
+    try:
+        asyncio.run(main())
+    finally:
+        logs.flush()
+
+
+def _file_option() -> Any:
+    return typer.Option("--file", envvar=TOKEN_FILE_VARIABLE, help="The token file.")
+
+
+@token.command("create")
+def create(
+    name: Annotated[str, typer.Option(help="Whose token it is; appears in logs.")],
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help=f"{', '.join(Scope)}, or {SPLIT_SCOPE_PREFIX}NAME for a test split; repeat for several."),
+    ] = None,
+    expires: Annotated[str | None, typer.Option(help="30m, 12h, 7d, 4w, or a date such as 2030-01-31.")] = None,
+    file: Annotated[Path, _file_option()] = Path("tokens.json"),
+) -> None:
+    """Make a token, print it once, and add its hash to the token file."""
+    try:
+        secret, record = new_token(name, tuple(scope or DEFAULT_SCOPES), _expiry(expires) if expires else None)
+        known = read_token_file(file).tokens if file.exists() else ()
+        if name in {other.name for other in known}:
+            raise TokenFileError(f"{file} has a token named {name!r} already: use another name, or remove it first")
+        write_token_file(file, TokenFile(tokens=(*known, record)))
+    except TokenFileError as error:
+        raise AuthoringError(str(error)) from None
+    except OSError as error:
+        raise AuthoringError(f"cannot write {file}: {error.strerror or error}") from None
+    typer.echo(secret)
+    until = f"until {record.expires:%Y-%m-%d %H:%M} UTC" if record.expires else "for ever"
+    typer.echo(
+        f"Keep it: only its hash is stored. {name!r} may {', '.join(record.scopes)} {until}, on servers started with "
+        f"--token-file {os.fspath(file)}",
+        err=True,
+    )
+
+
+@token.command("list")
+def list_tokens(file: Annotated[Path, _file_option()] = Path("tokens.json")) -> None:
+    """List the tokens of a file: names, scopes, expiry. The tokens themselves are not kept anywhere."""
+    try:
+        records = read_token_file(file).tokens
+    except TokenFileError as error:
+        raise AuthoringError(str(error)) from None
+    for record in records:
+        expired = record.expires is not None and record.expires <= datetime.now(UTC)
+        until = "never expires" if record.expires is None else f"{'EXPIRED' if expired else 'until'} {record.expires}"
+        typer.echo(f"{record.name}\t{','.join(record.scopes)}\t{until}")
+
+
+@token.command("revoke")
+def revoke(
+    name: Annotated[str, typer.Argument(help="Whose token.")],
+    file: Annotated[Path, _file_option()] = Path("tokens.json"),
+) -> None:
+    """Remove a token from a file; running servers notice within a second or two."""
+    try:
+        records = read_token_file(file).tokens
+        left = tuple(record for record in records if record.name != name)
+        if len(left) == len(records):
+            known = ", ".join(record.name for record in records) or "none"
+            raise TokenFileError(f"{file} has no token named {name!r}; there are: {known}")
+        write_token_file(file, TokenFile(tokens=left))
+    except TokenFileError as error:
+        raise AuthoringError(str(error)) from None
+    except OSError as error:
+        raise AuthoringError(f"cannot write {file}: {error.strerror or error}") from None
+
+
+def _expiry(text: str) -> datetime:
+    """When `text` says: a span from now, or a date (its end, UTC)."""
+    span = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip())
+    if span:
+        return (datetime.now(UTC) + int(span[1]) * _UNITS[span[2]]).replace(microsecond=0)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is neither a span like 7d nor a date like 2030-01-31", param_hint="--expires"
+        ) from None
+    if len(text) == len("2030-01-31"):
+        moment += timedelta(days=1)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

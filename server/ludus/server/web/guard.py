@@ -1,0 +1,264 @@
+"""What every request passes before any wire sees it: who may name this server, who may send, and how much.
+
+A page in a browser can make that browser talk to a server on the same machine, and through DNS rebinding under a name
+of the page's own. So the server answers only to its names (`Host`), and to pages of its own or listed origins
+(`Origin`), on HTTP and on WebSocket upgrades alike. MCP demands the second (2025-11-25, transports, security warning).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ludus.protocol.errors import CapacityError, Forbidden, InvalidRequest, LudusError, PayloadTooLarge, to_wire
+from ludus.protocol.identifiers import CHANNEL_PATH, CONTROL_PATH
+from ludus.server.authoring.bounds import check_json
+from ludus.server.web.arrivals import Arrivals
+
+LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+"""The names of this machine to itself."""
+
+MISDIRECTED: Final = 421
+"""HTTP's status for a request meant for another server (RFC 9110, 15.5.20)."""
+
+_PLAY_PREFIX: Final = "/play/"
+_REMEMBERED: Final = 1024
+_LONG_NAME: Final = 512
+_LONG_NUMBER: Final = 18
+_SMALL_BODY: Final = 64 * 1024
+_SMALL_DIGITS: Final = 5
+"""A length with fewer digits is small."""
+
+
+@dataclass(frozen=True)
+class Origins:
+    """Which `Host` and `Origin` headers are accepted. `origin in origins` asks for one origin.
+
+    Pages under one of `hosts` may always talk to the server; where every host is accepted no name proves anything, and
+    only `pages` may.
+
+    Attributes:
+        hosts: `name` (any port), `name:port`, or `*.domain`; None accepts every host.
+        pages: origins of further pages that may talk to this server, such as `https://lab.example`.
+    """
+
+    hosts: tuple[str, ...] | None = LOOPBACK_HOSTS
+    pages: tuple[str, ...] = ()
+    _verdicts: dict[tuple[bytes | None, bytes | None], LudusError | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    def refusal(self, host: bytes | None, origin: bytes | None) -> LudusError | None:
+        """Why a request with these headers is not served, or None. Verdicts are remembered."""
+        try:
+            return self._verdicts[host, origin]
+        except KeyError:
+            verdict = self._judge(host, origin)
+            if len(self._verdicts) < _REMEMBERED and len(host or b"") + len(origin or b"") < _LONG_NAME:
+                self._verdicts[host, origin] = verdict
+            return verdict
+
+    def accepts_host(self, host: str) -> bool:
+        """Whether `host` is one of this server's names."""
+        if self.hosts is None:
+            return True
+        name, port = _split_host(host)
+        return name is not None and any(_matches(pattern, name, port) for pattern in self.hosts)
+
+    def __contains__(self, origin: str) -> bool:
+        if origin in self.pages:
+            return True
+        try:
+            parts = urlsplit(origin)
+        except ValueError:
+            return False
+        web = parts.scheme in ("http", "https") and not (parts.path or parts.query or parts.fragment)
+        return web and self.hosts is not None and self.accepts_host(parts.netloc)
+
+    def _judge(self, host: bytes | None, origin: bytes | None) -> LudusError | None:
+        name = (host or b"").decode("latin-1")
+        if not self.accepts_host(name):
+            return _Misdirected(f"this server does not answer to the host {name[:80]!r}; allow it with --allow-host")
+        page = None if origin is None else origin.decode("latin-1")
+        if page is not None and page not in self:
+            return Forbidden(f"pages of {page[:80]!r} may not use this server; allow them with --allow-origin")
+        return None
+
+
+class _Misdirected(InvalidRequest):
+    """A request for a host that this server is not."""
+
+    http_status = MISDIRECTED
+
+
+def _split_host(host: str) -> tuple[str | None, int | None]:
+    try:
+        parts = urlsplit(f"//{host}")
+        port = parts.port
+    except ValueError:
+        return None, None
+    if parts.username is not None or parts.path or parts.query or parts.fragment:
+        return None, None
+    return (parts.hostname or "").rstrip(".") or None, port
+
+
+def _matches(pattern: str, name: str, port: int | None) -> bool:
+    bare = pattern if pattern.startswith("[") or pattern.count(":") < 2 else f"[{pattern}]"
+    wanted, wanted_port = _split_host(bare)
+    if wanted is None or (wanted_port is not None and wanted_port != port):
+        return False
+    if wanted.startswith("*."):
+        return name.endswith(wanted[1:])
+    return name == wanted
+
+
+class Guard:
+    """ASGI middleware: hosts, origins, body sizes; counts what passes and what does not.
+
+    Nothing of a body is read before a wire asks for it, and wires authenticate by the head first. A small body with an
+    announced length costs nothing here, as the HTTP parser holds it to its word. A large or chunked one is read whole
+    when it is first asked for, as soon as there is room, and refused when it holds more than a request may.
+    """
+
+    def __init__(self, app: ASGIApp, origins: Origins, body_bytes: int, arrivals: Arrivals) -> None:
+        self._app = app
+        self._origins = origins
+        self._body_bytes = body_bytes
+        self.arrivals = arrivals
+        self.requests: Counter[str] = Counter()
+        """Requests let through, by wire."""
+        self.refused: Counter[str] = Counter()
+        """Requests refused, by the error's class."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or refuse it."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        length = headers.get(b"content-length")
+        error = self._origins.refusal(headers.get(b"host"), headers.get(b"origin"))
+        if error is None and length is not None and not self._fits(length):
+            error = self._too_large()
+        if error is not None:
+            self.refused[type(error).__name__.lstrip("_")] += 1
+            await refuse(scope, receive, send, error)
+            return
+        if scope["type"] == "http":
+            if b"transfer-encoding" in headers:
+                receive = _Reading(self, scope, headers, receive, self._body_bytes)
+            elif length is not None and len(length) >= _SMALL_DIGITS and (size := int(length)) > _SMALL_BODY:
+                receive = _Reading(self, scope, headers, receive, size)
+        self.requests[wire_of(scope["path"])] += 1
+        await self._app(scope, receive, send)
+
+    def _fits(self, length: bytes) -> bool:
+        return len(length) <= _LONG_NUMBER and length.isdigit() and int(length) <= self._body_bytes
+
+    async def read(self, sender: object, receive: Receive, size: int) -> Message:
+        """Read a whole body of at most `size` bytes: the one message that it makes, or that its sender is gone.
+
+        Raises:
+            PayloadTooLarge: it is larger, or holds too many JSON values.
+            CapacityError: there is no room for it.
+        """
+        try:
+            async with self.arrivals.room(sender, size):
+                body = bytearray()
+                more = True
+                while more:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        return message
+                    body += message.get("body", b"")
+                    more = message.get("more_body", False)
+                    if len(body) > size:
+                        raise self._too_large()
+                check_json(whole := bytes(body))
+                return {"type": "http.request", "body": whole, "more_body": False}
+        except (PayloadTooLarge, CapacityError) as error:
+            self.refused[type(error).__name__] += 1
+            raise
+
+    def _too_large(self) -> PayloadTooLarge:
+        return PayloadTooLarge(
+            f"the request is larger than the {self._body_bytes} bytes this server accepts",
+            limit="body_bytes",
+            maximum=self._body_bytes,
+        )
+
+
+class _Reading:
+    """The `receive` of a request whose body is read whole at the first call."""
+
+    __slots__ = ("_guard", "_read", "_receive", "_sender", "_size")
+
+    def __init__(self, guard: Guard, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive, size: int) -> None:
+        self._guard = guard
+        self._receive = receive
+        self._size = size
+        self._read = False
+        self._sender = _sender(scope, headers)
+
+    async def __call__(self) -> Message:
+        if self._read:
+            return await self._receive()
+        self._read = True
+        return await self._guard.read(self._sender, self._receive, self._size)
+
+
+def _sender(scope: Scope, headers: Mapping[bytes, bytes]) -> object:
+    """Who sends a request: its credential, which was checked before its body is read, else its address."""
+    if scope["path"].startswith(_PLAY_PREFIX):
+        return scope["path"]
+    return headers.get(b"authorization") or headers.get(b"x-api-key") or (scope.get("client") or ("",))[0]
+
+
+def wire_of(path: str) -> str:
+    """The wire that serves `path`, for counting."""
+    if path == CHANNEL_PATH:
+        return "channel"
+    if path == CONTROL_PATH or path == CONTROL_PATH + "/":
+        return "mcp"
+    if path.startswith(_PLAY_PREFIX):
+        return "play"
+    return "pages" if path in _PAGES else "ors"
+
+
+_PAGES: Final = frozenset({"/health", "/ready", "/metrics", "/docs", "/redoc", "/openapi.json"})
+
+
+def error_body(path: str, error: LudusError) -> bytes:
+    """`error` as the wire of `path` writes errors that answer no particular request.
+
+    `detail` is where ORS clients look; JSON-RPC wants a null id.
+    """
+    thing = to_wire(error).model_dump(mode="json", by_alias=True)
+    if wire_of(path) in ("mcp", "play", "channel"):
+        return json.dumps({"jsonrpc": "2.0", "id": None, "error": thing}).encode()
+    return json.dumps({"error": thing, "detail": error.message}).encode()
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send, error: LudusError) -> None:
+    """Answer a request, or a WebSocket upgrade, with `error`."""
+    kind = "http"
+    if scope["type"] == "websocket":
+        await receive()
+        if "websocket.http.response" not in scope.get("extensions", {}):
+            await send({"type": "websocket.close", "code": 1008, "reason": error.message[:120]})
+            return
+        kind = "websocket.http"
+    body = error_body(scope["path"], error)
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if error.http_status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    if error.retry_after is not None:
+        headers.append((b"retry-after", str(int(error.retry_after + 1)).encode()))
+    await send({"type": f"{kind}.response.start", "status": error.http_status, "headers": headers})
+    await send({"type": f"{kind}.response.body", "body": body})

@@ -1,0 +1,310 @@
+"""uvicorn's HTTP protocol, with bounds on how long, how large and how many requests may arrive.
+
+uvicorn over httptools waits without limit for a head or a body that trickles, and lets a head grow without end. Timers
+per request would tax every request for the sake of the bad ones; here each connection notes when it began to wait, and
+one sweep a second looks for those that waited too long. At the limit of connections, the one that has waited the
+longest is closed for the new one.
+
+Where uvicorn differs from RFC 9110 and 9112 it is corrected here too: blanks after a header's value are no part of
+it; an answer to HTTP/1.0 is never chunked; and a connection that is closed before its request has arrived whole is
+closed only after the rest was read and thrown away, within bounds, because the peer would lose the answer otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.types import Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+
+from ludus.protocol.errors import CapacityError, InvalidRequest, LudusError, PayloadTooLarge
+from ludus.server.web.arrivals import Arrivals
+from ludus.server.web.delivery import WatchedHttpProtocol
+from ludus.server.web.guard import error_body
+from ludus.server.web.http_answers import WholeAnswers
+
+HEAD_BYTES: Final = 64 * 1024
+"""The largest request line with headers."""
+
+HEAD_FIELDS: Final = 200
+"""The most header fields of a request; each takes several times its length in memory."""
+
+DISCARDED_BYTES: Final = 64 * 1024 * 1024
+"""How much of a request that was answered already is read and thrown away; then the connection is closed."""
+
+SWEEP_SECONDS: Final = 0.5
+"""How often connections are looked at."""
+
+_BLANKS: Final = b" \t"
+
+_STATUS_LINES: Final = {
+    400: b"HTTP/1.1 400 Bad Request\r\n",
+    408: b"HTTP/1.1 408 Request Timeout\r\n",
+    431: b"HTTP/1.1 431 Request Header Fields Too Large\r\n",
+    503: b"HTTP/1.1 503 Service Unavailable\r\n",
+}
+
+
+class BoundedHttpProtocol(WatchedHttpProtocol):
+    """An HTTP connection that remembers since when its peer owes it something."""
+
+    _owed_since: float | None = None
+    """When the peer began to owe the rest of a head or body; None while it owes nothing."""
+    _idle_since: float = 0.0
+    """When the last answer was complete."""
+    _head_bytes: int = 0
+    _counted: int = 0
+    """Bytes of an incomplete head that `Arrivals` counts."""
+    _in_head: bool = False
+    _discarded: int | None = None
+    """Bytes read after the last answer on this connection; None while it goes on."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A peer connected, and owes a head."""
+        self._owed_since = self.loop.time()
+        self._limits: ConnectionLimits = getattr(self.config.app, "connection_limits", _NO_LIMITS)
+        super().connection_made(transport)
+        self._ending = _Ending(self, transport)
+        if len(self.connections) > self._limits.most:
+            self._make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._count_head(0)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser; a head without end is refused."""
+        if self._discarded is not None:
+            self._discarded += len(data)
+            if self._discarded > DISCARDED_BYTES:
+                self.transport.close()
+                return
+        super().data_received(data)
+        if self._in_head:
+            self._head_bytes += len(data)
+            self._count_head(self._head_bytes)
+            if self._head_bytes > HEAD_BYTES or len(self.headers) > HEAD_FIELDS:
+                limits = f"{HEAD_BYTES} bytes or has more than {HEAD_FIELDS} fields"
+                self._refuse(431, PayloadTooLarge(f"the head of the request is larger than {limits}"))
+            elif not self._limits.arrivals.heads_fit():
+                self._refuse(503, _busy("requests are arriving", "arriving_bytes"))
+        elif self._counted:
+            self._count_head(0)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP, in the form of our other refusals."""
+        self._refuse(400, InvalidRequest("this is not an HTTP request, or one broken beyond reading"))
+        self.transport.close()
+
+    def on_message_begin(self) -> None:
+        """A request began."""
+        self._owed_since = self.loop.time()
+        self._head_bytes = 0
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """The head is there; a body may follow."""
+        self._in_head = False
+        if self._discarded is not None or self.transport.is_closing():
+            return
+        if len(self.headers) > HEAD_FIELDS:
+            self._in_head = True  # nothing has been asked: the refusal is the answer
+            self._refuse(431, PayloadTooLarge(f"the head of the request has more than {HEAD_FIELDS} fields"))
+            return
+        for _, value in self.headers:
+            if value and value[-1] in _BLANKS:
+                self._strip_values()
+                break
+        super().on_headers_complete()
+
+    def _strip_values(self) -> None:
+        """Remove blanks after the values of header fields, which are no part of them (RFC 9110, 5.5)."""
+        fields = self.headers.copy()
+        self.headers.clear()
+        for name, value in fields:
+            self.on_header(name, value.rstrip(_BLANKS))
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body; what belongs to no request that is served is thrown away."""
+        if self.cycle is not None:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The whole request is there."""
+        self._owed_since = None
+        if self.cycle is not None:
+            super().on_message_complete()
+        if self._discarded is not None:
+            self.transport.close()
+
+    def on_response_complete(self) -> None:
+        """The answer is complete; what the request still holds is thrown away."""
+        self._idle_since = self.loop.time()
+        cycle: Any = self.cycle
+        if cycle is not None and cycle.body and cycle.response_complete:
+            cycle.body = bytearray()
+        super().on_response_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        cycle.transport = self._ending  # type: ignore[assignment]
+        cycle.send = WholeAnswers(cycle).send  # type: ignore[method-assign, assignment]
+        if cycle.scope["http_version"] != "1.1":
+            app = _Unchunked(app, cycle)
+        super()._start_asgi_task(cycle, app)
+
+    def end(self) -> None:
+        """Close the connection, once the request that was answered has arrived whole."""
+        if self._owed_since is None or self._in_head:
+            self.transport.close()
+        elif self._discarded is None:
+            self._discarded = 0
+            self._owed_since = self.loop.time()
+
+    def sweep(self, now: float, patience: float) -> None:
+        """End the connection if its peer has owed the rest of a request for longer than `patience` seconds."""
+        since = self._owed_since
+        if since is None or now - since < patience or self.flow.read_paused:
+            return
+        if self._discarded is not None:
+            self.transport.close()
+            return
+        if self._in_head and self._answering():
+            return
+        self._refuse(408, InvalidRequest(f"the request did not arrive within {patience:g} s"))
+
+    def waits_since(self) -> float | None:
+        """Return since when the connection has waited for its peer; None while a request is served."""
+        if self._answering() or self.transport.is_closing():
+            return None
+        return self._owed_since if self._owed_since is not None else self._idle_since
+
+    def _make_room(self) -> None:
+        waiting = [
+            (since, index, one)
+            for index, one in enumerate(self.connections)
+            if one is not self and isinstance(one, BoundedHttpProtocol) and (since := one.waits_since()) is not None
+        ]
+        oldest: BoundedHttpProtocol = min(waiting)[2] if waiting else self
+        if oldest._owed_since is None:
+            oldest.transport.close()
+        else:
+            oldest._refuse(503, _busy(f"connections are open ({self._limits.most})", "max_connections"))
+
+    def _count_head(self, size: int) -> None:
+        self._limits.arrivals.heads += size - self._counted
+        self._counted = size
+
+    def _answering(self) -> bool:
+        cycle: Any = self.cycle
+        return bool(self.pipeline) or (cycle is not None and not cycle.response_complete)
+
+    def _refuse(self, status: int, error: LudusError) -> None:
+        if self.transport.is_closing():
+            return
+        cycle: Any = self.cycle
+        ours_to_answer = not self.pipeline and (
+            cycle is None or cycle.response_complete or not (self._in_head or cycle.response_started)
+        )
+        if ours_to_answer and (self._in_head or cycle is None or not cycle.response_complete):
+            body = error_body("", error)
+            retry = b"" if error.retry_after is None else b"retry-after: %d\r\n" % int(error.retry_after + 1)
+            self.transport.write(
+                _STATUS_LINES[status]
+                + b"content-type: application/json\r\nconnection: close\r\n%bcontent-length: %d\r\n\r\n"
+                % (retry, len(body))
+                + body
+            )
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self._owed_since = None
+        self._count_head(0)
+        self.transport.close()
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """What all connections of a server share."""
+
+    most: int
+    """Connections at one time."""
+    arrivals: Arrivals
+
+
+_NO_LIMITS: Final = ConnectionLimits(2**31, Arrivals(2**40, 1))
+
+
+class _Ending:
+    """A connection's transport as uvicorn's request cycles see it: closing it waits for the rest of the request."""
+
+    __slots__ = ("_protocol", "get_extra_info", "is_closing", "write")
+
+    def __init__(self, protocol: BoundedHttpProtocol, transport: asyncio.Transport) -> None:
+        self._protocol = protocol
+        self.write = transport.write
+        self.is_closing = transport.is_closing
+        self.get_extra_info = transport.get_extra_info
+
+    def close(self) -> None:
+        self._protocol.end()
+
+
+class _Unchunked:
+    """An application for a client of HTTP/1.0: an answer without a length ends with its connection."""
+
+    def __init__(self, app: Any, cycle: RequestResponseCycle) -> None:
+        self._app = app
+        self._cycle = cycle
+        self._plain = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                names = {name.lower() for name, _ in message.get("headers", ())}
+                self._plain = b"content-length" not in names and scope["method"] != "HEAD"
+            if self._plain:
+                await self._send(message)
+            else:
+                await send(message)
+
+        await self._app(scope, receive, sending)
+
+    async def _send(self, message: Message) -> None:
+        cycle = self._cycle
+        if cycle.flow.write_paused and not cycle.disconnected:
+            await cycle.flow.drain()
+        if cycle.disconnected or cycle.response_complete:
+            return
+        if message["type"] == "http.response.start":
+            cycle.response_started = True
+            dropped = (b"connection", b"transfer-encoding")
+            fields = [*cycle.default_headers, *message.get("headers", ()), (b"connection", b"close")]
+            lines = [b"%b: %b\r\n" % field for field in fields[:-1] if field[0].lower() not in dropped]
+            lines.append(b"%b: %b\r\n" % fields[-1])
+            cycle.transport.write(b"".join([STATUS_LINE[message["status"]], *lines, b"\r\n"]))
+            return
+        cycle.transport.write(message.get("body", b""))
+        if not message.get("more_body", False):
+            cycle.response_complete = True
+            cycle.message_event.set()
+            cycle.transport.close()
+            cycle.on_response()
+
+
+def _busy(what: str, limit: str) -> CapacityError:
+    return CapacityError(f"too many {what}; try again", limit=limit, retryAfter=1.0)
+
+
+async def sweep_for_ever(connections: set[Any], patience: float) -> None:
+    """Sweep a server's connections until cancelled."""
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(min(SWEEP_SECONDS, patience / 2))
+        now = loop.time()
+        for connection in list(connections):
+            if isinstance(connection, BoundedHttpProtocol):
+                connection.sweep(now, patience)

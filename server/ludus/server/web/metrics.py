@@ -1,0 +1,116 @@
+"""Prometheus metrics, gathered when somebody asks: the hot paths count in plain integers.
+
+`ludus_up` is left to Prometheus itself. Names follow its conventions: base units, `_total` for counters.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ludus.server.runtime.host import EpisodeHost
+from ludus.server.web.guard import Guard
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""What `/metrics` answers with."""
+
+BUCKETS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0)
+"""Upper bounds of the step histogram, in seconds: from an inline tool to the default deadline."""
+
+_LABELS: Final = tuple(str(bound) for bound in BUCKETS) + ("+Inf",)
+
+
+class StepTimes:
+    """How long steps took, by environment."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, list[int]] = {}
+        self._sums: dict[str, float] = {}
+
+    def observe(self, environment: str, seconds: float) -> None:
+        """Count one step."""
+        counts = self._counts.get(environment)
+        if counts is None:
+            counts = self._counts[environment] = [0] * (len(BUCKETS) + 1)
+            self._sums[environment] = 0.0
+        counts[bisect_left(BUCKETS, seconds)] += 1
+        self._sums[environment] += seconds
+
+    def family(self) -> HistogramMetricFamily:
+        """The histogram as Prometheus wants it: cumulative."""
+        family = HistogramMetricFamily(
+            "ludus_step_seconds", "Time in a step, queueing left out.", labels=["environment"]
+        )
+        for environment, counts in self._counts.items():
+            total = 0
+            buckets: list[tuple[str, float]] = []
+            for label, count in zip(_LABELS, counts, strict=True):
+                total += count
+                buckets.append((label, total))
+            family.add_metric([environment], buckets, self._sums[environment])
+        return family
+
+
+class Metrics(Collector):
+    """Everything `/metrics` tells, read from the host and the guard at the moment of asking."""
+
+    def __init__(self, host: EpisodeHost) -> None:
+        self._host = host
+        self.guard: Guard | None = None
+        """Set once the application is complete."""
+        self.step_times = StepTimes()
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def render(self) -> bytes:
+        """The exposition text."""
+        return generate_latest(self._registry)
+
+    def describe(self) -> list[Metric]:
+        """Nothing: registering must not ask a host that has not begun."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """All metric families."""
+        stats = self._host.stats()
+        for name, text, value in (
+            ("ludus_episodes_running", "Episodes that hold a place: starting or running.", stats.running),
+            ("ludus_episodes_starting", "Starts that are being served.", stats.starting),
+            ("ludus_episodes_kept", "Episodes in memory, those that are over included.", stats.kept),
+            ("ludus_episodes_limit", "Episodes that may run at one time.", self._host.limits.max_episodes),
+            ("ludus_queue_length", "Starts that wait for a place.", stats.queued),
+        ):
+            yield GaugeMetricFamily(name, text, value)
+        started = CounterMetricFamily("ludus_episodes_started", "Episodes started.", labels=["environment"])
+        for environment, count in stats.started.items():
+            started.add_metric([environment], count)
+        yield started
+        ended = CounterMetricFamily("ludus_episodes_ended", "Episodes ended.", labels=["environment", "reason"])
+        for (environment, reason), count in stats.ended.items():
+            ended.add_metric([environment, reason], count)
+        yield ended
+        yield CounterMetricFamily("ludus_steps", "Steps that have an outcome.", stats.steps.settled)
+        yield CounterMetricFamily("ludus_tool_errors", "Steps that were the policy's mistake.", stats.steps.tool_errors)
+        noise = CounterMetricFamily("ludus_noise", "Steps disturbed on purpose.", labels=["kind"])
+        for kind, count in stats.steps.noise.items():
+            noise.add_metric([kind], count)
+        yield noise
+        yield self.step_times.family()
+        yield from self._of_guard()
+
+    def _of_guard(self) -> Iterator[Metric]:
+        if self.guard is None:
+            return
+        requests = CounterMetricFamily("ludus_requests", "Requests and connections, by wire.", labels=["wire"])
+        for wire, count in self.guard.requests.items():
+            requests.add_metric([wire], count)
+        yield requests
+        refused = CounterMetricFamily("ludus_requests_refused", "Requests refused at the door.", labels=["error"])
+        for error, count in self.guard.refused.items():
+            refused.add_metric([error], count)
+        yield refused

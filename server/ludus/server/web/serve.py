@@ -1,0 +1,364 @@
+"""Runs the application in a process: checks, sockets, signals, and an orderly end.
+
+SIGTERM or SIGINT → no new connections, no new episodes → running steps end, within `shutdown_seconds`
+                  → connections close → every episode is torn down → exit code 0
+a second one      → the process exits at once
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import FrameType
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import uvicorn
+
+from ludus.protocol.errors import AuthoringError
+from ludus.server.auth import CapabilitySigner, TokenStore
+from ludus.server.authoring.environment import Environment
+from ludus.server.runtime.host import EpisodeHost
+from ludus.server.runtime.journal import Journal
+from ludus.server.tasks.difficulty import prime
+from ludus.server.web import logs
+from ludus.server.web.app import LudusApp, create_app
+from ludus.server.web.http_protocol import BoundedHttpProtocol, sweep_for_ever
+from ludus.server.web.settings import ServerSettings, is_loopback
+
+CAPABILITY_KEY_VARIABLE: Final = "LUDUS_CAPABILITY_KEY"
+"""The environment variable that holds the capability key itself, in hexadecimal."""
+
+HEADERS: Final = [("x-content-type-options", "nosniff"), ("referrer-policy", "no-referrer")]
+"""On every answer: a play address is a credential, which `Referer` must not carry elsewhere."""
+
+_FIRST_PARTS: Final = frozenset({"mcp", "play", "channel"})
+"""Paths of the server that a root path may not begin with."""
+
+_CLOSING_SECONDS: Final = 3
+_GC_THRESHOLDS: Final = (50_000, 20, 100)
+_log = logging.getLogger("ludus.server")
+
+
+class ServeError(AuthoringError):
+    """The server cannot start as it was set up; the message says what to change."""
+
+
+def build(
+    environments: Sequence[type[Environment[Any]]],
+    settings: ServerSettings,
+    variables: Mapping[str, str] = os.environ,
+    journal: Journal | None = None,
+) -> LudusApp:
+    """The application for `environments`, its credentials read from where `settings` and `variables` say.
+
+    Raises:
+        ServeError: an address that others can reach without tokens, or an unusable token file or key.
+        AuthoringError: an environment class has a mistake, or a difficulty file is none of what is served.
+    """
+    try:
+        tokens = TokenStore.from_environment(settings.token_file, variables)
+        signer = _signer(settings, variables)
+    except ValueError as error:
+        raise ServeError(str(error)) from None
+    if not tokens and (where := _reachable(settings)):
+        raise ServeError(_refusal(where, settings, tokens))
+    if settings.cors and not settings.allow_origins:
+        raise ServeError("--cors needs to know for whom: name each origin with --allow-origin")
+    host = EpisodeHost(environments, limits=settings.limits, journal=journal, capabilities=signer)
+    prime(host.catalog, settings.difficulty)
+    _check_root_path(settings, host.catalog)
+    return create_app(host, settings, tokens)
+
+
+def _check_root_path(settings: ServerSettings, names: Collection[str]) -> None:
+    """Refuse a prefix that is also the beginning of a path of the server: a request could mean either."""
+    first = settings.proxies.root_path[1:].partition("/")[0]
+    if first in names or first in _FIRST_PARTS:
+        whose = f"the environment {first!r}" if first in names else "the server itself"
+        raise ServeError(f"the root path /{first} is also a path of {whose}; publish the server under another one")
+
+
+def _reachable(settings: ServerSettings) -> str:
+    """Return by what other machines can reach the server, or nothing if they cannot."""
+    if not settings.on_loopback:
+        return f"listen on {settings.host}: others can reach that address"
+    if settings.public_url and not is_loopback(urlsplit(settings.public_url).hostname or ""):
+        return f"be published at {settings.public_url}: others can reach that address"
+    if settings.trusted_proxies and not settings.public_url:
+        return "be published by a proxy: others can reach the server through it"
+    return ""
+
+
+def _refusal(where: str, settings: ServerSettings, tokens: TokenStore | None) -> str:
+    file = settings.token_file or "tokens.json"
+    why = "has no tokens" if tokens is None else f"has an empty token file ({file})"
+    return (
+        f"refusing to {where} and this server {why}. "
+        f"Make one with `ludus token create --name trainer --file {file}` and serve with `--token-file {file}`, "
+        "or listen on 127.0.0.1 without a proxy"
+    )
+
+
+def _signer(settings: ServerSettings, variables: Mapping[str, str]) -> CapabilitySigner:
+    if settings.capability_key_file is not None:
+        return CapabilitySigner.from_file(settings.capability_key_file, settings.capability_seconds)
+    text = variables.get(CAPABILITY_KEY_VARIABLE)
+    if text:
+        return CapabilitySigner.from_text(text, settings.capability_seconds, where=CAPABILITY_KEY_VARIABLE)
+    return CapabilitySigner.random(settings.capability_seconds)
+
+
+def uvicorn_config(app: LudusApp, settings: ServerSettings) -> uvicorn.Config:
+    """How uvicorn runs the application.
+
+    `websockets-sansio` was measured against `websockets` and `wsproto`: 9, 14 and 16 µs of server CPU for a small echo.
+    Compression is off: it costs more than the wire saves on the networks trainers run on.
+    """
+    return uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        loop="auto",
+        http=BoundedHttpProtocol,
+        ws="websockets-sansio",
+        ws_max_size=2 * settings.limits.body_bytes,  # the channel itself refuses what is over the limit, in words
+        ws_ping_interval=settings.ping_seconds,
+        ws_ping_timeout=settings.pong_seconds,
+        ws_per_message_deflate=False,
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        headers=HEADERS,
+        timeout_keep_alive=settings.keep_alive_seconds,
+        timeout_graceful_shutdown=_CLOSING_SECONDS,
+        backlog=4096,
+    )
+
+
+class LudusServer(uvicorn.Server):
+    """uvicorn's server with our order of ending, and with request arrival bounded.
+
+    Args:
+        app: what to serve.
+        settings: how.
+        signals: whether SIGTERM and SIGINT end it; for a server that has the process to itself.
+        on_start: called with the URL once requests are answered.
+    """
+
+    def __init__(
+        self,
+        app: LudusApp,
+        settings: ServerSettings,
+        *,
+        signals: bool = False,
+        on_start: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__(uvicorn_config(app, settings))
+        self.app = app
+        self.settings = settings
+        self._signals = signals
+        self._on_start = on_start
+        self.running = asyncio.Event()
+        self.url = ""
+        """Where it listens, known once it does; the port is the real one."""
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Enter the application and listen."""
+        try:
+            await super().startup(sockets)
+        except SystemExit:  # all that uvicorn makes of an application that cannot start
+            if (refusal := self.app.context.host.sandboxes.refusal) is not None:
+                raise refusal from None
+            raise
+        if not self.started:
+            return
+        self._sweeper = asyncio.get_running_loop().create_task(
+            sweep_for_ever(self.server_state.connections, self.settings.request_seconds)
+        )
+        name = self.servers[0].sockets[0].getsockname()
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.settings.host, self.settings.host)
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{name[1]}"
+        self.running.set()
+        if self._on_start is not None:
+            self._on_start(self.url)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let running steps end, then close connections, then leave the application."""
+        for server in self.servers:
+            server.close()
+        host = self.app.context.host
+        host.ready = False
+        if not await self._steps_end(host):
+            _log.warning("steps still run after %g s; their episodes are closed", self.settings.shutdown_seconds)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        await super().shutdown(sockets)
+
+    async def _steps_end(self, host: EpisodeHost) -> bool:
+        """Whether no step runs, waited for in ticks as long as uvicorn's own."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.settings.shutdown_seconds
+        while True:
+            idle = not host.busy()
+            # Idle must last a tick: the outcome that has just come is still on its way to its socket.
+            await asyncio.sleep(0.05)
+            if idle and not host.busy():
+                return True
+            if loop.time() >= deadline or self.force_exit:
+                return False
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Handle signals if asked to. Unlike uvicorn, do not raise them again: a wished end is a success."""
+        if not self._signals:
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal ends the server in order, the second at once."""
+        if self.should_exit:
+            _log.warning("exiting at once: a second signal came before the end")
+            logs.flush()
+            os._exit(128 + sig)
+        self.should_exit = True
+        self.app.context.host.ready = False
+
+
+@asynccontextmanager
+async def serving(
+    environments: Sequence[type[Environment[Any]]],
+    settings: ServerSettings | None = None,
+    variables: Mapping[str, str] | None = None,
+    journal: Journal | None = None,
+) -> AsyncIterator[LudusServer]:
+    """A real server in this event loop, on a free port unless `settings` say otherwise; for tests and notebooks.
+
+    `variables` stands for the process's environment variables, none of which are looked at.
+    """
+    settings = settings or ServerSettings(port=0)
+    server = LudusServer(build(environments, settings, variables or {}, journal), settings)
+    task = asyncio.create_task(server.serve())
+    started = asyncio.create_task(server.running.wait())
+    try:
+        await asyncio.wait((task, started), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            refusal = server.app.context.host.sandboxes.refusal
+            raise refusal or ServeError(f"the server did not start: {task.exception() or 'see its log'}")
+        yield server
+    finally:
+        started.cancel()
+        server.should_exit = True
+        await asyncio.wait([task])
+        # uvicorn calls sys.exit when it cannot listen; here that is an exception like others.
+        if not task.cancelled() and task.exception() is not None and not isinstance(task.exception(), SystemExit):
+            await task
+
+
+def _settle_heap() -> None:
+    """Leave what start-up made out of garbage collections, and collect less often.
+
+    Episodes keep their outcomes, so objects that outlive a request are many, and each collection would look through all
+    that was imported too: a quarter of the server CPU of an MCP call, measured.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+
+
+def run(environments: Sequence[type[Environment[Any]]], settings: ServerSettings) -> int:
+    """Serve until a signal ends it. Returns the exit code.
+
+    Raises:
+        ServeError: see `build`.
+        SandboxUnavailable, SandboxUnsupported: an environment wants a sandbox that this machine cannot give.
+    """
+    logs.configure(settings.log_format, settings.log_level)
+    app = build(environments, settings)
+    _check_address(settings.host, settings.port)
+
+    unwritten: list[OSError] = []
+
+    def announce(url: str) -> None:
+        _settle_heap()
+        names = ", ".join(app.context.host.catalog)
+        mode = "tokens required" if app.context.tokens is not None else "open: no tokens, this machine only"
+        public = f"; public address {settings.public_url}" if settings.public_url else ""
+        try:
+            sys.stdout.write(f"Serving {names} at {url} ({mode}{public})\n")
+            sys.stdout.flush()
+        except OSError as error:
+            unwritten.append(error)
+            server.should_exit = True
+
+    _raise_file_limit()
+    server = LudusServer(app, settings, signals=True, on_start=announce)
+    try:
+        server.run()
+    finally:
+        logs.flush()
+    if unwritten:
+        _give_up_output()
+        raise ServeError(
+            f"cannot write to standard output: {unwritten[0].strerror}. Free some space, or send the output elsewhere"
+        )
+    return 0 if server.started else 1
+
+
+def _give_up_output() -> None:
+    """Point standard output at nothing: what it could not write would be tried again, with a traceback, at exit."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)
+
+
+def _check_address(host: str, port: int) -> None:
+    """Refuse an address that cannot be listened on, before anything is started.
+
+    Raises:
+        ServeError: the port is in use, or is not for this user, or there is no such address here.
+    """
+    place = f"port {port} of {host}"
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as asyncio's own servers do
+            probe.bind(address)
+    except socket.gaierror:
+        raise ServeError(f"there is no address {host!r} on this machine; name one with --host") from None
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ServeError(
+                f"{place} is in use, perhaps by another server; choose another with --port, where 0 takes a free one"
+            ) from None
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise ServeError(f"the address {host} is not one of this machine's; name one that is with --host") from None
+        reason = (error.strerror or str(error)).lower()
+        raise ServeError(f"cannot listen on {place}: {reason}; choose another with --port") from None
+
+
+def _raise_file_limit() -> None:
+    """Allow as many connections as the system lets this process have; the usual soft limit is 1,024."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

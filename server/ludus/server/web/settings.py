@@ -1,0 +1,108 @@
+"""How one server process is set up."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from ludus.server.runtime.limits import ServerLimits
+from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
+from ludus.server.web.logs import LogFormat, LogLevel
+from ludus.server.web.proxies import ProxyHeaders, ProxyRules, parse_network, parse_public_url, parse_root_path
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a name or an address is this machine's own, which no other machine can reach."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _network(text: str) -> str:
+    return str(parse_network(text))
+
+
+class ServerSettings(BaseModel):
+    """Where a server listens, whom it trusts, what it logs. Times are in seconds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    host: str = "127.0.0.1"
+    """The address to listen on; anything but loopback needs tokens."""
+    port: int = Field(default=8000, ge=0, le=65535)
+    """The port; 0 takes a free one."""
+    token_file: Path | None = None
+    """Trainer tokens; `LUDUS_TOKEN_FILE` and `LUDUS_TOKENS` where this is None."""
+    capability_key_file: Path | None = None
+    """The key play capabilities are signed with; `LUDUS_CAPABILITY_KEY` where this is None, else a random one."""
+    capability_seconds: float = Field(default=3600.0, gt=0)
+    """How long a play capability is good for."""
+    public_url: Annotated[str, AfterValidator(parse_public_url)] | None = None
+    """The address that clients use, such as `https://lab.example.org/rl`, when a proxy forwards to the server.
+    Play URLs are then made of it and of nothing that a request says."""
+    root_path: Annotated[str, AfterValidator(parse_root_path)] = ""
+    """The path prefix under which the server is reached; the path of `public_url` where that has one."""
+    trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = ()
+    """Addresses or networks of proxies whose forwarded headers count; those from other addresses are ignored."""
+    proxy_headers: ProxyHeaders = "x-forwarded"
+    """Which headers those proxies set: `X-Forwarded-For`, `-Proto`, `-Host`, `-Port` and `-Prefix`, or `Forwarded`."""
+    allow_hosts: tuple[str, ...] = ()
+    """Further `Host` names to answer to, `*` for any; a server that is not on loopback answers to any by default."""
+    allow_origins: tuple[str, ...] = ()
+    """Origins of pages that may talk to this server; pages of this machine may talk to a server on loopback."""
+    cors: bool = False
+    """Whether pages of `allow_origins` may also read the answers."""
+    difficulty: tuple[Path, ...] = ()
+    """Difficulty files (`ludus calibrate --difficulty`) that curricula begin with, one for each split at most."""
+    metrics_open: bool = False
+    """Whether `/metrics` needs no token."""
+    limits: ServerLimits = ServerLimits()
+    request_seconds: float = Field(default=30.0, gt=0)
+    """How long a request may take to arrive, head and body."""
+    keep_alive_seconds: int = Field(default=75, ge=1)
+    """How long an idle connection is kept."""
+    ping_seconds: float = Field(default=20.0, gt=0)
+    """How often a channel is pinged."""
+    pong_seconds: float = Field(default=60.0, gt=0)
+    """How long a channel may leave a ping unanswered: trainers block their loops for long."""
+    shutdown_seconds: float = Field(default=10.0, ge=0)
+    """How long running steps may go on once the server was told to stop."""
+    log_format: LogFormat = "console"
+    log_level: LogLevel = "INFO"
+    access_log: bool = False
+    """Whether every request is logged."""
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        return is_loopback(self.host)
+
+    @model_validator(mode="after")
+    def _one_prefix(self) -> Self:
+        path = urlsplit(self.public_url).path if self.public_url else ""
+        if path and self.root_path and path != self.root_path:
+            raise ValueError(f"the public URL has the path {path}, the root path is {self.root_path}: leave one out")
+        return self
+
+    @property
+    def proxies(self) -> ProxyRules:
+        """What the server knows of the proxies in front of it."""
+        path = urlsplit(self.public_url).path if self.public_url else ""
+        trusted = tuple(map(parse_network, self.trusted_proxies))
+        return ProxyRules(self.public_url or "", self.root_path or path, trusted, self.proxy_headers)
+
+    @property
+    def origins(self) -> Origins:
+        """Which `Host` and `Origin` headers are accepted."""
+        hosts = self.allow_hosts
+        if self.on_loopback:
+            public = (urlsplit(self.public_url).hostname or "",) if self.public_url else ()
+            hosts = (*LOOPBACK_HOSTS, self.host, *public, *hosts)
+        return Origins(hosts if hosts and "*" not in hosts else None, self.allow_origins)
