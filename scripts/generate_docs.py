@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ludus.client.cli._app import app as cli_app
-from ludus.client.validation import CHECKS
+from ludus.cli._app import app as cli_app
 from ludus.protocol import METHODS, lifecycle
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event, advance
+from ludus.validation import CHECKS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/**/*.md")

@@ -187,7 +187,7 @@ async def sit(request: pytest.FixtureRequest, serve: Any) -> AsyncIterator[Sit]:
             if wire == "stdio":
                 where = f"{Path(inspect.getfile(environment))}:{environment.__name__}"
                 task = ["--environment", name, "--split", split, "--index", str(index), "--seed", str(seed)]
-                command = ["-m", "ludus.client.cli", "serve", where, "--stdio", *task]
+                command = ["-m", "ludus.cli", "serve", where, "--stdio", *task]
                 parameters = StdioServerParameters(command=sys.executable, args=command)
                 return await _take_mcp_seat(
                     await stack.enter_async_context(Keeper(McpClient(stdio_client(parameters))))

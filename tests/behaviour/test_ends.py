@@ -9,7 +9,7 @@ import pytest
 from ends import Graded, Ungraded
 
 from ludus.client import Client, connect
-from ludus.client.playing import Harness
+from ludus.client.agent_loop import Harness
 from ludus.client.rollout import rollout_all
 from ludus.protocol import Call, Candidate, errors
 from ludus.server.auth.principal import Principal

@@ -12,8 +12,8 @@ import pytest
 from coins import Coin, Coins, coin
 
 from ludus.client import connect
-from ludus.client.calibration import calibrate, difficulty_of, read_difficulty, write_difficulty
 from ludus.client.trajectory import Trajectory
+from ludus.evaluation.calibration import calibrate, difficulty_of, read_difficulty, write_difficulty
 from ludus.protocol.difficulty import DifficultyFile
 from ludus.protocol.episodes import Outcome
 from ludus.protocol.errors import AuthoringError, NotFound, ParseError

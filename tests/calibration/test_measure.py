@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.client.calibration import calibrate
-from ludus.client.calibration.sampling import choose_tasks
-from ludus.client.calibration.statistics import zero_bound
 from ludus.client.summary import pass_at_k, wilson
 from ludus.client.trajectory import Trajectory
+from ludus.evaluation.calibration import calibrate
+from ludus.evaluation.calibration.sampling import choose_tasks
+from ludus.evaluation.calibration.statistics import zero_bound
 from ludus.protocol.episodes import EnvironmentInfo, SplitInfo
 from ludus.protocol.errors import InvalidParams, SplitNotFound
 

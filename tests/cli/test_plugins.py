@@ -11,8 +11,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from ludus.client.cli._app import printable
-from ludus.client.cli._lazy import advice, importer
+from ludus.cli._app import printable
+from ludus.cli._lazy import advice, importer
 from ludus.client.loading import load_object
 
 Ludus = Callable[..., CompletedProcess[str]]
@@ -129,7 +129,7 @@ def test_help_imports_none_of_the_heavy_packages() -> None:
     code = textwrap.dedent("""
         import sys
         sys.argv = ["ludus", "--help"]
-        from ludus.client.cli import main
+        from ludus.cli import main
         try:
             main()
         except SystemExit:

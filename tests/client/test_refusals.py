@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from ludus.client import connect
-from ludus.client.wires._reasons import doing
+from ludus.client.transports._reasons import doing
 from ludus.protocol.errors import ConnectionFailed, LudusError
 from ludus.protocol.methods import METHODS
 from ludus.server import Environment, Task, tool

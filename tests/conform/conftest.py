@@ -12,7 +12,7 @@ import pytest
 from planting import Planted
 from worlds import SECRET_ANSWER
 
-from ludus.client.conform import Report, conform
+from ludus.conformance import Report, conform
 from ludus.server import ServerLimits
 from ludus.server.auth.tokens import TokenFile, new_token
 from ludus.server.web.app import LudusApp

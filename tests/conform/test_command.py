@@ -16,7 +16,7 @@ import pytest
 from planting import frames
 from worlds import Playground
 
-from ludus.client.conform import CHECKS, conform
+from ludus.conformance import CHECKS, conform
 from ludus.protocol.errors import ConnectionFailed, EnvironmentNotFound, SplitNotFound, Unauthenticated
 from ludus.protocol.lifecycle import EndReason
 from ludus.server import ServerLimits

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from worlds import SECRET_ANSWER, Playground
 
-from ludus.client.conform import CHECKS, WIRES, Report, conform
+from ludus.conformance import CHECKS, WIRES, Report, conform
 from ludus.environments.countdown import Countdown
 from ludus.environments.guess_number import GuessNumber
 from ludus.environments.wordle import Wordle

@@ -14,7 +14,7 @@ from planting import Faults, Handler, Planted, Rewriting, as_json, frames, on_ho
 from starlette.types import ASGIApp
 from worlds import SECRET_ANSWER, Playground
 
-from ludus.client.conform import Report
+from ludus.conformance import Report
 from ludus.protocol.episodes import GradeResult, TaskRow
 from ludus.protocol.errors import EpisodeEnded, EpisodeNotFound, Unauthenticated
 from ludus.protocol.identifiers import EXTENSION_ID, METHOD_PREFIX

@@ -11,7 +11,7 @@ from planting import Faults, Planted, Rewriting, as_json, on_ors
 from starlette.types import ASGIApp, Receive, Scope, Send
 from worlds import Playground
 
-from ludus.client.conform import Report
+from ludus.conformance import Report
 from ludus.server.web.app import LudusApp
 
 faults = Faults()

@@ -11,7 +11,7 @@ from planting import Faults, Planted, Rewriting, as_json, on_result, under
 from starlette.types import ASGIApp
 from worlds import SECRET_ANSWER
 
-from ludus.client.conform import Report
+from ludus.conformance import Report
 from ludus.protocol.errors import CapabilityRefused
 from ludus.protocol.identifiers import EXTENSION_ID, METHOD_PREFIX, STEP_META_KEY
 from ludus.server.auth.capabilities import Claims

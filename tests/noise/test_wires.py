@@ -11,7 +11,7 @@ from conformance_peer import OrsPeer
 from desks import Desk
 
 from ludus.client import connect
-from ludus.client.playing import play
+from ludus.client.agent_loop import play
 from ludus.client.summary import summarize
 from ludus.protocol import Answer, Call, NoiseKind
 from ludus.server import Noise, with_noise

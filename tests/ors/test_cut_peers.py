@@ -102,7 +102,7 @@ def cells() -> Iterator[Cell]:
 @asynccontextmanager
 async def serving(ledger: Path) -> AsyncIterator[str]:
     """`ludus serve` in a process of its own; its URL."""
-    command = [sys.executable, "-m", "ludus.client.cli", "serve", f"{WORLD}:Counting", "--port", "0"]
+    command = [sys.executable, "-m", "ludus.cli", "serve", f"{WORLD}:Counting", "--port", "0"]
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, env={**os.environ, "COUNTING_FILE": str(ledger)}
     )

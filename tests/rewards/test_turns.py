@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ludus.client import Client, connect
+from ludus.client.agent_loop import play
 from ludus.client.items import CallItem, MalformedCall, text_message
-from ludus.client.playing import play
 from ludus.client.policies import Turn
 from ludus.client.trajectory import TrajectoryWriter
 from ludus.protocol import Answer, Call, TurnMark

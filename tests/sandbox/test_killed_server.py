@@ -100,7 +100,7 @@ class Served:
 
 @asynccontextmanager
 async def served(world: Path, variables: dict[str, str]) -> AsyncIterator[Served]:
-    command = [sys.executable, "-m", "ludus.client.cli", "serve", f"{world}:Coding", "--port", "0"]
+    command = [sys.executable, "-m", "ludus.cli", "serve", f"{world}:Coding", "--port", "0"]
     process = await asyncio.create_subprocess_exec(
         *command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ, **variables}
     )

@@ -18,7 +18,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from ludus.client.cli import main
+from ludus.cli import main
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 from ludus.server.web.serve import ServeError, build
 from ludus.server.web.settings import ServerSettings
@@ -61,7 +61,7 @@ Serve = Callable[..., Awaitable[Served]]
 async def launch(*arguments: str, talk: bool = False, **variables: str) -> asyncio.subprocess.Process:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LUDUS_")}
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ludus.client.cli", *arguments,
+        sys.executable, "-m", "ludus.cli", *arguments,
         stdin=asyncio.subprocess.PIPE if talk else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -254,7 +254,7 @@ def test_unusable_credentials_are_refused_at_start(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 async def test_a_full_disk_at_startup_is_one_clear_line(yard_file: Path) -> None:
-    command = (sys.executable, "-m", "ludus.client.cli", "serve", str(yard_file), "--port", "0")
+    command = (sys.executable, "-m", "ludus.cli", "serve", str(yard_file), "--port", "0")
     with Path("/dev/full").open("wb") as full:  # noqa: ASYNC230
         process = await asyncio.create_subprocess_exec(*command, stdout=full, stderr=asyncio.subprocess.PIPE)
     _, errors = await asyncio.wait_for(process.communicate(), 50)

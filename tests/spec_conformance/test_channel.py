@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from conformance_peer import SUBPROTOCOL, ChannelPeer, until
 
-from ludus.client.wires.channel import ChannelWire
+from ludus.client.transports.channel import ChannelWire
 from ludus.protocol import episodes, methods
 from ludus.server import ServerLimits
 from ludus.server.transports import channel as server_channel

@@ -30,8 +30,8 @@ START: dict[str, Any] = {"environment": "workshop", "split": "train", "index": 0
 
 @pytest.mark.requirement("CRED-1")
 async def test_our_client_sends_its_token_on_every_wire(guarded: LudusServer, tokens: dict[str, str]) -> None:
-    from ludus.client.wires.channel import ChannelWire
-    from ludus.client.wires.mcp import McpWire
+    from ludus.client.transports.channel import ChannelWire
+    from ludus.client.transports.mcp import McpWire
 
     for kind in (ChannelWire, McpWire):
         wire = kind(guarded.url, tokens["alice"])

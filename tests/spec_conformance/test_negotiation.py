@@ -15,8 +15,8 @@ import pytest
 from aiohttp import web
 from conformance_peer import EXTENSION, LEGACY, MODERN, McpPeer, Peer, RpcError
 
-from ludus.client.wires.channel import ChannelWire
-from ludus.client.wires.mcp import McpWire
+from ludus.client.transports.channel import ChannelWire
+from ludus.client.transports.mcp import McpWire
 from ludus.protocol import episodes, errors, methods
 from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL, EXTENSION_VERSION
 from ludus.server.web.serve import LudusServer

@@ -13,8 +13,8 @@ from aiohttp import web
 from conformance_peer import SUBPROTOCOL
 
 from ludus.client import connect
-from ludus.client.wires.channel import ChannelWire
-from ludus.client.wires.mcp import McpWire
+from ludus.client.transports.channel import ChannelWire
+from ludus.client.transports.mcp import McpWire
 from ludus.protocol import episodes, errors, methods
 from ludus.server import ServerLimits
 from ludus.server.runtime.journal import Asked

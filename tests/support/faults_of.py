@@ -10,8 +10,8 @@ from typing import Final
 
 from sampling import runs_everything
 
-from ludus.client.validation import Report, Settings, validate
 from ludus.server.tasks.catalog import snake_case
+from ludus.validation import Report, Settings, validate
 
 FAULTS: Final = Path(__file__).parents[1] / "validation" / "faults"
 QUICK: Final = Settings(tasks=4, turns=12, step_seconds=0.5)

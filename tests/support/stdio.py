@@ -40,7 +40,7 @@ class Lines:
 async def serving_stdio(*arguments: str) -> AsyncIterator[Lines]:
     """Run `ludus serve ARGUMENTS --stdio`, which must end in order when its input closes."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ludus.client.cli", "serve", *arguments, "--stdio"),
+        *(sys.executable, "-m", "ludus.cli", "serve", *arguments, "--stdio"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=2**24,

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from faults_of import FAULTS
 
-from ludus.client.validation import CHECKS
-from ludus.client.validation.served import serving
+from ludus.validation import CHECKS
+from ludus.validation.server_process import serving
 
 LUDUS = Path(sys.executable).with_name("ludus")
 DOCS = Path(__file__).parents[2] / "docs" / "validation.md"

@@ -9,8 +9,8 @@ from faults_of import FAULTS, QUICK
 from overlooked import FAULTS as PLANTED
 from overlooked import SOUND
 
-from ludus.client.validation import Evidence, Report, Verdict, validate
 from ludus.server.tasks.catalog import snake_case
+from ludus.validation import Evidence, Report, Verdict, validate
 
 SOURCE = f"{FAULTS}/overlooked.py"
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.client.validation.leakage import fisher, leaks
+from ludus.validation.leakage import fisher, leaks
 
 KEYS = [("train", str(number)) for number in range(12)]
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ludus.client.validation.gaming.texts import sabotaged
+from ludus.validation.reward_hacking.texts import sabotaged
 
 RIGHT = "import math\n\ndef add(a, b):\n    return a + b\n\ndef twice(a):\n    return add(a, a)\n"
 

@@ -13,7 +13,7 @@ import pytest
 from faults_of import FAULTS, QUICK, reports
 from sound import SOUND
 
-from ludus.client.validation import validate
+from ludus.validation import validate
 
 LUDUS = Path(sys.executable).with_name("ludus")
 OTHERS = sorted({entry.name for entry in entry_points(group="ludus.environments")} - {"guess_number"})
@@ -46,7 +46,7 @@ def test_every_registered_environment_and_variant_passes_the_strict_command(name
 
 @pytest.mark.timeout(600)
 def test_what_is_seen_from_outside_alone_finds_nothing_false(tmp_path: Path) -> None:
-    from ludus.client.validation.served import serving
+    from ludus.validation.server_process import serving
 
     async def check() -> None:
         targets = [f"{FAULTS}/sound.py:{name}" for name in ("Sums", "Doors", "Choices")]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from faults_of import FAULTS, QUICK
 
-from ludus.client.validation import validate
+from ludus.validation import validate
 
 LUDUS = Path(sys.executable).with_name("ludus")
 FAULTY = f"{FAULTS}/rewarded.py:EmptyIsRight"

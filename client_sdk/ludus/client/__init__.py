@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ludus.client.client import Client
     from ludus.client.environment import RemoteEnvironment
     from ludus.client.episode import Episode, Group
-    from ludus.client.wires.base import Wire, WireCapabilities
+    from ludus.client.transports.base import Wire, WireCapabilities
     from ludus.protocol.actions import Action, Answer, Call
 
 __all__ = [
@@ -35,8 +35,8 @@ _HOMES: Final = {
     "Episode": "ludus.client.episode",
     "Group": "ludus.client.episode",
     "RemoteEnvironment": "ludus.client.environment",
-    "Wire": "ludus.client.wires.base",
-    "WireCapabilities": "ludus.client.wires.base",
+    "Wire": "ludus.client.transports.base",
+    "WireCapabilities": "ludus.client.transports.base",
     "connect": "ludus.client._connect",
 }
 

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from ludus.client.client import Client
-from ludus.client.wires.base import Wire
+from ludus.client.transports.base import Wire
 
 WireName = Literal["channel", "mcp", "ors"]
 """The wires that `connect` knows by name."""
@@ -17,9 +17,9 @@ TOKEN_VARIABLE: Final = "LUDUS_TOKEN"
 """The environment variable that holds the token where none is given."""
 
 _WIRES: Final = {
-    "channel": ("ludus.client.wires.channel", "ChannelWire"),
-    "mcp": ("ludus.client.wires.mcp", "McpWire"),
-    "ors": ("ludus.client.wires.ors", "OrsWire"),
+    "channel": ("ludus.client.transports.channel", "ChannelWire"),
+    "mcp": ("ludus.client.transports.mcp", "McpWire"),
+    "ors": ("ludus.client.transports.ors", "OrsWire"),
 }
 
 

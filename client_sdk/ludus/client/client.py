@@ -28,7 +28,7 @@ from ludus.protocol.episodes import (
 from ludus.protocol.methods import FORK, LIST_ENVIRONMENTS, SCORE_GROUP, START
 
 if TYPE_CHECKING:
-    from ludus.client.wires.base import Wire
+    from ludus.client.transports.base import Wire
     from ludus.protocol.methods import Method
     from ludus.protocol.rewards import Reward
 

@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, 
 from dataclasses import dataclass
 from typing import Final
 
+from ludus.client.agent_loop import LOST, Harness, failure_of, play
 from ludus.client.causes import NO_RIGHT, alike, cause_of
 from ludus.client.environment import RemoteEnvironment
-from ludus.client.playing import LOST, Harness, failure_of, play
 from ludus.client.policies.base import Policy, policy_name
 from ludus.client.trajectory import Failure, Trajectory
 from ludus.protocol import errors as e

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from ludus.client._connect import WireName
-    from ludus.client.wires.base import Wire
+    from ludus.client.transports.base import Wire
     from ludus.protocol.actions import Call
     from ludus.protocol.content import Message
     from ludus.protocol.episodes import (

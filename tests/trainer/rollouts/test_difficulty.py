@@ -13,7 +13,7 @@ import pytest
 from saying import Saying
 from scripted import ScriptedEngine, make_config, playing
 
-from ludus.client.calibration import write_difficulty
+from ludus.evaluation.calibration import write_difficulty
 from ludus.protocol.difficulty import DIFFICULTY_FORMAT, DifficultyFile, TaskDifficulty
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import ConfigError

@@ -225,7 +225,7 @@ async def test_a_server_that_was_started_anew_and_has_forgotten_its_episodes_is_
 
 
 def serve_in_a_process(port: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "ludus.client.cli", "serve", f"{SAYING}:Saying", "--port", str(port)]
+    command = [sys.executable, "-m", "ludus.cli", "serve", f"{SAYING}:Saying", "--port", str(port)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

@@ -60,7 +60,7 @@ async def launch(tmp_path: Path) -> AsyncIterator[Launch]:
         async def start(config: TrainConfig, *prefix: str) -> asyncio.subprocess.Process:
             file = tmp_path / "run.toml"
             file.write_text(config_toml(config))
-            command = [*(prefix or (sys.executable,)), "-m", "ludus.client.cli", "train", str(file)]
+            command = [*(prefix or (sys.executable,)), "-m", "ludus.cli", "train", str(file)]
             return await stack.enter_async_context(process(*command))
 
         yield start

@@ -10,8 +10,8 @@ from token_play import ADD, ScriptedEngine, conversation, output, played, said
 from worlds import Playground
 
 from ludus.client import connect
+from ludus.client.agent_loop import play
 from ludus.client.items import CallItem, Item, MalformedCall, text_message
-from ludus.client.playing import play
 from ludus.protocol.actions import Call
 from ludus.protocol.content import Message, text_of
 from ludus.trainer.config import RolloutConfig

@@ -18,8 +18,8 @@ from ludus.client.policies.base import Conversation, EpisodePolicy, Policy, Poli
 
 if TYPE_CHECKING:
     from ludus.client.policies.openai import OpenAIPolicy
-    from ludus.client.policies.oracle import OraclePolicy
-    from ludus.client.policies.randomly import RandomPolicy
+    from ludus.client.policies.random_policy import RandomPolicy
+    from ludus.validation.oracle import OraclePolicy
 
 __all__ = [
     "Conversation",
@@ -34,8 +34,8 @@ __all__ = [
 
 _LAZY = {
     "OpenAIPolicy": "ludus.client.policies.openai",
-    "OraclePolicy": "ludus.client.policies.oracle",
-    "RandomPolicy": "ludus.client.policies.randomly",
+    "OraclePolicy": "ludus.validation.oracle",
+    "RandomPolicy": "ludus.client.policies.random_policy",
 }
 """Imported at first use: httpx alone takes longer to import than the rest of the client."""
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ludus.client.playing import Harness, failure_of, play
+from ludus.client.agent_loop import Harness, failure_of, play
 from ludus.client.policies.base import Conversation, Turn
 from ludus.client.trajectory import Trajectory
 from ludus.protocol import errors as e

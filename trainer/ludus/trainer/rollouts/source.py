@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeVar
 
 from ludus.client import Client, Episode, RemoteEnvironment, connect
-from ludus.client.calibration.difficulty import read_difficulty
-from ludus.client.playing import LOST
+from ludus.client.agent_loop import LOST
 from ludus.client.summary import SUCCESS_TOLERANCE
+from ludus.evaluation.calibration.difficulty import read_difficulty
 from ludus.protocol import errors as e
 from ludus.protocol.difficulty import DifficultyFile
 from ludus.protocol.episodes import EnvironmentInfo, Outcome, TaskRow

@@ -1,0 +1,126 @@
+"""The command's entry: options of `ludus` itself, and how errors reach the terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+import unicodedata
+from enum import IntEnum
+from typing import Annotated
+
+import typer
+
+from ludus.cli._lazy import LazyGroup, MissingPackage, advice, importer
+
+
+class ExitCode(IntEnum):
+    """What the exit code of `ludus` says."""
+
+    OK = 0
+    UNSUCCESSFUL = 1
+    """The command ran, and what it checked or tried did not succeed."""
+    USAGE = 2
+    """Wrong arguments."""
+    REFUSED = 3
+    """The server refused the request: unknown name, missing scope, invalid parameters."""
+    UNREACHABLE = 4
+    """No connection, no answer in time, or the server is full or stopping."""
+    FAILED = 5
+    """The environment, the server, a model endpoint or a file (a full disk, a missing permission) failed."""
+    MISSING = 6
+    """A package is not installed; the message says which."""
+    BUG = 70
+    """An error nobody foresaw."""
+    INTERRUPTED = 130
+    """Ctrl-C."""
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from ludus.protocol.distribution import installed_version
+
+        typer.echo(f"ludus {installed_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Publish a reinforcement-learning environment once: any agent plays it, any trainer learns from it."""
+
+
+def main() -> None:
+    """Run the command line and exit with an `ExitCode`."""
+    try:
+        typer.main.get_command(app)(prog_name="ludus")
+    except BrokenPipeError:
+        # The reader of our output went away (`ludus tasks … | head`): nothing is left to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ExitCode.OK)
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.INTERRUPTED)
+    except Exception as error:
+        if os.environ.get("LUDUS_DEBUG"):
+            raise
+        code, message = explain(error)
+        print(f"ludus: {printable(message)}", file=sys.stderr)  # noqa: T201
+        sys.exit(code)
+
+
+def printable(text: str) -> str:
+    """The text with every control character but newline and tab shown as `�`."""
+    return text if text.isprintable() else "".join(c if _harmless(c) else "�" for c in text)
+
+
+def _harmless(char: str) -> bool:
+    # Joiners are what emoji and several scripts are made with; other format characters can reorder what is read.
+    return char.isprintable() or char in "\n\t\u200c\u200d" or unicodedata.category(char) == "Zs"
+
+
+def explain(error: BaseException) -> tuple[ExitCode, str]:
+    """The exit code and the one line for an error that ended a command."""
+    from ludus.protocol import errors as e
+
+    if isinstance(error, MissingPackage):
+        return ExitCode.MISSING, str(error)
+    if isinstance(error, ModuleNotFoundError):
+        return ExitCode.MISSING, advice(importer(error), error)
+    if isinstance(error, BaseExceptionGroup) and error.exceptions:
+        return explain(error.exceptions[0])
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, ConnectionError | TimeoutError):
+        return ExitCode.FAILED, f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if not isinstance(error, e.LudusError):
+        kind = type(error).__name__
+        return ExitCode.BUG, f"{kind}: {error} (unexpected; LUDUS_DEBUG=1 shows where, please report it)"
+    code = ExitCode.FAILED
+    if isinstance(error, e.RequestError | e.AuthoringError):
+        code = ExitCode.REFUSED
+    elif isinstance(error, e.TransportError | e.CapacityError | e.ShuttingDown):
+        code = ExitCode.UNREACHABLE
+    return code, " ".join(error.message.split()) + _hint(error)
+
+
+def _hint(error: Exception) -> str:
+    from ludus.protocol import errors as e
+
+    if isinstance(error, e.Unauthenticated) and "endpoint" in error.data:
+        return " (give the model's key with --api-key or OPENAI_API_KEY)"
+    if isinstance(error, e.Unauthenticated):
+        return " (give a token with --token or LUDUS_TOKEN)"
+    if isinstance(error, e.LudusError) and error.incident:
+        return f" (incident {error.incident} in the server's log)"
+    if isinstance(error, e.CapacityError) and error.retry_after is not None:
+        return f" (try again in {error.retry_after:g} s)"
+    return ""

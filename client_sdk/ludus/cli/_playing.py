@@ -1,0 +1,252 @@
+"""What the commands that play tasks share: policies and their options, limits of the loop, files of trajectories."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Self
+
+import typer
+
+from ludus.cli._app import ExitCode
+from ludus.cli._common import errors, shown
+from ludus.client.loading import load_object
+from ludus.client.policies import OraclePolicy, Policy, RandomPolicy
+from ludus.client.rollout import Harness
+from ludus.client.summary import Summary
+from ludus.client.trajectory import Trajectory, TrajectoryWriter
+from ludus.protocol import errors as e
+
+PolicyName = Annotated[
+    str, typer.Option("--policy", "-p", help="random, oracle, openai, module:callable or file.py:callable.")
+]
+Model = Annotated[str | None, typer.Option("--model", "-m", help="Model, for openai.")]
+BaseUrl = Annotated[
+    str, typer.Option("--base-url", envvar="OPENAI_BASE_URL", help="Endpoint up to and with /v1, for openai.")
+]
+ApiKey = Annotated[
+    str | None, typer.Option("--api-key", envvar="OPENAI_API_KEY", show_default=False, help="Key, for openai.")
+]
+Temperature = Annotated[float | None, typer.Option("--temperature", help="For openai.")]
+MaxTokens = Annotated[int | None, typer.Option("--max-tokens", help="Per turn, for openai.", min=1)]
+RequestOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="NAME=JSON", help="Further field of each request, for openai; repeatable."),
+]
+Source = Annotated[
+    str | None,
+    typer.Option("--source", help="The environment's class (module:Class or file.py:Class), for oracle."),
+]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="File for the trajectories (JSON lines).")]
+Resume = Annotated[bool, typer.Option("--resume", help="Play only what --out does not hold yet.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Begin --out anew.")]
+Concurrency = Annotated[int, typer.Option("--concurrency", "-c", help="Episodes at once.", min=1)]
+Retries = Annotated[int, typer.Option("--retries", help="Further attempts after infrastructure failures.")]
+MaxTurns = Annotated[int, typer.Option("--max-turns", help="Turns of the policy in an episode.", min=1)]
+TurnSeconds = Annotated[float | None, typer.Option("--turn-seconds", help="Limit of one turn.")]
+EpisodeSeconds = Annotated[float | None, typer.Option("--episode-seconds", help="Limit of one episode.")]
+
+KeepGoing = Annotated[
+    bool, typer.Option("--keep-going", help="Play on when every attempt so far left no reward for the same reason.")
+]
+
+SAME_ATTEMPTS: Final = 8
+"""After so many attempts that ended alike, without any reward, a run stops early."""
+
+SHOWN_CAUSES: Final = 2
+
+DEFAULT_BASE_URL = "https://api.openai.com/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChoice:
+    """A policy as options name it."""
+
+    name: str
+    endpoint: dict[str, Any]
+    """What `OpenAIPolicy` takes."""
+    source: str | None
+    seed: int
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """From a command's parameters by name.
+
+        Raises:
+            BadParameter: something is missing or malformed.
+        """
+        if options["policy"] == "openai" and not options["model"]:
+            raise typer.BadParameter("--policy openai needs --model")
+        if options["policy"] == "openai":
+            _check_endpoint(options["base_url"], options["api_key"])
+        fields = {name: options[name] for name in ("temperature", "max_tokens") if options[name] is not None}
+        fields |= {name: value for name, value in _pairs(options["option"] or []).items() if value is not None}
+        endpoint = {name: options[name] for name in ("model", "base_url", "api_key")} | {"options": fields}
+        return cls(options["policy"], endpoint, options["source"], options["seed"] or 0)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Policy]:
+        """The policy; its connections are closed when the block is left.
+
+        Raises:
+            BadParameter: there is none of that name.
+            ConnectionFailed: nothing listens at the model's endpoint.
+        """
+        if self.name == "random":
+            yield RandomPolicy(self.seed)
+        elif self.name == "oracle":
+            yield OraclePolicy(self.source)
+        elif self.name == "openai":
+            from ludus.client.policies.openai import OpenAIPolicy  # httpx takes longer to import than all the rest
+
+            async with OpenAIPolicy(**self.endpoint) as model:
+                await model.check()
+                yield model
+        elif ":" in self.name:
+            loaded: Any = load_object(self.name)
+            chosen: Any = loaded() if inspect.isclass(loaded) else loaded
+            yield chosen
+        else:
+            raise typer.BadParameter(
+                f"there is no policy {self.name!r}; choose random, oracle, openai, module:callable or file.py:callable"
+            )
+
+
+def _check_endpoint(base_url: str, api_key: str | None) -> None:
+    """Refuse what no request could succeed with."""
+    from ludus.client.policies.openai import OpenAIPolicy
+
+    try:
+        OpenAIPolicy("", base_url, api_key)
+    except ValueError as error:
+        raise typer.BadParameter(f"--base-url {error}") from None
+    if base_url.strip().startswith(DEFAULT_BASE_URL) and not api_key:
+        raise typer.BadParameter(
+            f"{DEFAULT_BASE_URL} needs a key: give --api-key or set OPENAI_API_KEY, or name another endpoint with "
+            "--base-url"
+        )
+
+
+def check_policy(policy: Policy, environment: str) -> None:
+    """Find out before the first episode what would make every one of them fail.
+
+    Raises:
+        EnvironmentNotFound, AuthoringError: the oracle's environment cannot be imported here.
+    """
+    if isinstance(policy, OraclePolicy):
+        policy.check(environment)
+
+
+def print_causes(summary: Summary, out: Path | None, stopped: e.EveryAttemptFailed | None) -> None:
+    """Say on stderr why episodes have no reward: the two commonest causes, with counts."""
+    missing = summary.episodes - summary.scored
+    if missing:
+        errors.print(shown(f"{missing} of {summary.episodes} episodes have no reward and count in no mean:"))
+    for cause in summary.causes[:SHOWN_CAUSES]:
+        kind = cause.kind if cause.kind == "unscored" else f"{cause.kind} failure"
+        errors.print(shown(f"  {cause.count} × {kind}: {' '.join(cause.message.split())}"), soft_wrap=True)
+    rest = missing - sum(cause.count for cause in summary.causes[:SHOWN_CAUSES])
+    where = f"{out} has the cause of each" if out else "--out FILE records the cause of each"
+    if missing:
+        errors.print(shown(f"  {rest} × something else; {where}" if rest else f"  {where}"), soft_wrap=True)
+    if stopped is not None:
+        errors.print(shown("stopped early, because every attempt ended alike; --keep-going plays on"))
+
+
+def exit_code(summary: Summary) -> ExitCode:
+    """0 when every episode was scored, 1 when some were not, 5 when none was."""
+    if summary.episodes and not summary.scored:
+        return ExitCode.FAILED
+    return ExitCode.OK if summary.scored == summary.episodes else ExitCode.UNSUCCESSFUL
+
+
+def harness_of(options: Mapping[str, Any]) -> Harness:
+    """The limits of the loop from a command's parameters by name."""
+    return Harness(**{name: options[name] for name in ("max_turns", "turn_seconds", "episode_seconds")})
+
+
+def check_out(out: Path | None, resume: bool, overwrite: bool) -> None:
+    """Refuse options that mean nothing without a file."""
+    if (resume or overwrite) and out is None:
+        raise typer.BadParameter("--resume and --overwrite need --out")
+
+
+@contextmanager
+def interruptible(out: Path | None) -> Iterator[None]:
+    """Say at Ctrl-C what is kept of a run; open episodes are closed by then."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = f"{out} has what was played, and --resume goes on from it" if out else "nothing is kept without --out"
+        errors.print(shown(f"interrupted: {kept}"), soft_wrap=True)
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+def print_out(out: Path | None) -> None:
+    """Say on stderr where the trajectories are."""
+    if out is not None:
+        errors.print(shown(f"trajectories: {out} (JSON lines)"), soft_wrap=True)
+
+
+def writer_of(path: Path, resume: bool, overwrite: bool) -> TrajectoryWriter:
+    """A writer of trajectories. Says on stderr what a resumed file holds.
+
+    Raises:
+        BadParameter: the file exists and nothing says what to do about it, or it cannot be written.
+    """
+    try:
+        writer = TrajectoryWriter(path, resume=resume, overwrite=overwrite)
+    except FileExistsError:
+        raise typer.BadParameter(f"{path} exists; say --resume, --overwrite or another --out") from None
+    except OSError as error:
+        raise typer.BadParameter(f"cannot write {path}: {error.strerror}") from None
+    if resume:
+        errors.print(shown(f"resuming: {path} has {len(writer.done)} scored episodes, which are not played again"))
+    return writer
+
+
+async def collect(
+    stream: AsyncGenerator[Trajectory], writer: TrajectoryWriter | None
+) -> tuple[list[Trajectory], e.EveryAttemptFailed | None]:
+    """Write each trajectory out; return what figures need of them, and what stopped the run early, if anything did."""
+    kept: list[Trajectory] = []
+    async with aclosing(stream):
+        try:
+            async for trajectory in stream:
+                if writer is not None:
+                    writer.write(trajectory)
+                kept.append(light(trajectory))
+        except e.EveryAttemptFailed as error:
+            return kept, error
+    return kept, None
+
+
+def light(trajectory: Trajectory) -> Trajectory:
+    """The trajectory without its conversation, which no figure needs and which may be large."""
+    return trajectory.model_copy(update={"items": (), "tools": ()})
+
+
+def interval_text(interval: tuple[float, float] | None, *, percent: bool = False) -> str:
+    """`  (95 %: 0.1000 to 0.2000)`; nothing where there is none."""
+    if interval is None:
+        return ""
+    low, high = (f"{bound:.1%}" if percent else f"{bound:.4f}" for bound in interval)
+    return f"  (95 %: {low} to {high})"
+
+
+def _pairs(pairs: list[str]) -> dict[str, Any]:
+    """`name=json` pairs; what is no JSON is text."""
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"--option {pair!r} is no NAME=JSON")
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options

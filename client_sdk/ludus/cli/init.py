@@ -1,0 +1,105 @@
+"""`ludus init`: the files of a new environment."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import shlex
+import sys
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Annotated, Final
+
+import typer
+
+from ludus.protocol.distribution import install_source, installed_version
+
+COMMANDS: Final = {"init": "Make the files of a new environment."}
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,60}")
+
+_TAKEN: Final = frozenset(
+    {"Answer", "Call", "Environment", "Generator", "Private", "Result", "Scramble", "Split", "Task"}
+)
+"""Class names that the template uses already."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("init", help=COMMANDS["init"])(init)
+
+
+def init(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the environment, or a path that ends in it.")],
+) -> None:
+    """Make the files of a new environment: its class, tests, Dockerfile and README, all working."""
+    folder = Path(name)
+    written = scaffold(folder)
+    for path in written:
+        typer.echo(f"  {path}")
+    words = _words(folder.name)
+    typer.echo(
+        f"Next:\n  cd {folder}\n  pytest\n  ludus serve {words['module']}.py:{words['cls']}\n"
+        f"  ludus play http://localhost:8000 {words['name']}   (in another terminal)"
+    )
+    if source := install_source():
+        typer.echo(f"Before `docker build`:\n  pip wheel --no-deps --wheel-dir wheels {shlex.quote(source)}")
+
+
+def scaffold(folder: Path) -> list[Path]:
+    """Write the files into `folder`, which is made.
+
+    Raises:
+        BadParameter: the folder's name cannot name an environment, or it holds something already.
+    """
+    words = _words(folder.name)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise typer.BadParameter(f"{folder} exists and is not empty; choose another name")
+    targets = {
+        f"{words['module']}.py": "environment",
+        f"tests/test_{words['module']}.py": "test",
+        "pyproject.toml": "pyproject",
+        "README.md": "readme",
+        "Dockerfile": "dockerfile",
+        "wheels/README.md": "wheels",
+        ".gitignore": "gitignore",
+    }
+    templates = files("ludus.cli") / "templates"
+    written: list[Path] = []
+    for target, template in targets.items():
+        path = folder / target
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = (templates / f"{template}.txt").read_text(encoding="utf-8")
+        path.write_text(Template(text).substitute(words), encoding="utf-8")
+        written.append(path)
+    return written
+
+
+def _suggestion(name: str) -> str:
+    """A name like `name` that would do: `; how about 'env-2048'?`."""
+    plain = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-_")[:50]
+    near = plain if plain[:1].isalpha() else f"env-{plain}"
+    return f"; how about {near!r}?" if plain and _NAME.fullmatch(near) else ""
+
+
+def _words(name: str) -> dict[str, str]:
+    """Every form of the name that the files hold."""
+    if not _NAME.fullmatch(name):
+        raise typer.BadParameter(
+            f"{name!r} cannot name an environment: a name begins with a lower-case letter, and goes on with at most 60 "
+            f"lower-case letters, digits, '_' and '-'{_suggestion(name)}"
+        )
+    module = name.replace("-", "_")
+    if keyword.iskeyword(module) or module in sys.stdlib_module_names or module in {"ludus", "tests"}:
+        raise typer.BadParameter(f"a module called {module!r} would stand in Python's way; choose another name")
+    parts = [part for part in module.split("_") if part]
+    cls = "".join(part.capitalize() for part in parts)
+    return {
+        "name": name,
+        "module": module,
+        "cls": f"{cls}Environment" if cls in _TAKEN else cls,
+        "title": " ".join(parts).capitalize(),
+        "distribution": name.replace("_", "-").strip("-"),
+        "version": installed_version(),
+    }

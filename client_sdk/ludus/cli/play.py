@@ -1,0 +1,289 @@
+"""`ludus play`: a person is the policy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
+
+import typer
+from rich.panel import Panel
+
+from ludus.cli._app import ExitCode
+from ludus.cli._common import (
+    Token,
+    Url,
+    WireOption,
+    client_of,
+    console,
+    find_environment,
+    kind_of,
+    reward_text,
+    shown,
+    signature,
+)
+from ludus.cli.catalog import find_task
+from ludus.client.episode import Episode
+from ludus.protocol import errors as e
+from ludus.protocol.actions import Answer, Call
+from ludus.protocol.content import text_of
+from ludus.protocol.episodes import StepResult, ToolSpec
+from ludus.protocol.rewards import Reward
+
+COMMANDS: Final = {"play": "Play an episode yourself, in the terminal."}
+
+HELP: Final = """\
+Call a tool by its name, with arguments in any of these ways:
+    guess                        asks for each argument
+    guess 50                     in the order of the signature
+    guess number=50 note="hi"    by name
+    guess {"number": 50}         as JSON
+Also: tools (list them), help, quit."""
+
+HELP_ANSWER: Final = "    answer TEXT                  your final answer; ends the episode"
+
+
+class Quit(Exception):
+    """The player has had enough, or standard input is at its end."""
+
+
+class Mistyped(Exception):
+    """What was typed is no call; the message says why."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("play", help=COMMANDS["play"])(play)
+
+
+def play(
+    url: Url,
+    environment: Annotated[str | None, typer.Argument(metavar="[ENV]", help="Name of the environment.")] = None,
+    split: Annotated[str | None, typer.Option("--split", "-s", help="Split; the first one by default.")] = None,
+    task: Annotated[str | None, typer.Option("--task", "-t", help="Id or index; drawn by default.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the episode.")] = None,
+    token: Token = None,
+    wire: WireOption = "channel",
+) -> None:
+    """Play an episode yourself, in the terminal. Reads piped input, too."""
+
+    async def go() -> None:
+        async with client_of(url, token, wire) as client:
+            infos = await client.environments()
+            info = find_environment(infos, environment or await _choose([info.name for info in infos]))
+            remote = client.environment(info.name)
+            chosen = split or info.splits[0].name
+            row = await find_task(remote, chosen, task) if task is not None else None
+            async with remote.episode(split=chosen, task=row.id if row else None, seed=seed) as episode:
+                await _Game(episode, info.gradable).run()
+
+    try:
+        asyncio.run(go())
+    except KeyboardInterrupt:
+        # A thread may still wait for a line, and would hold up an ordinary exit until there is one.
+        sys.stdout.write("\nInterrupted: the episode is closed.\n")
+        sys.stdout.flush()
+        os._exit(ExitCode.INTERRUPTED)
+
+
+async def _choose(names: Sequence[str]) -> str | None:
+    if len(names) < 2 or not sys.stdin.isatty():
+        return None
+    for number, name in enumerate(names, start=1):
+        console.print(shown(f"  {number}  {name}"))
+    typed = (await read_line("Which environment? ")).strip()
+    return names[int(typed) - 1] if typed.isdecimal() and 0 < int(typed) <= len(names) else typed
+
+
+class _Game:
+    def __init__(self, episode: Episode, gradable: bool) -> None:
+        self.episode = episode
+        self.gradable = gradable
+        self.tools = {tool.name: tool for tool in episode.tools}
+        self.earned: Reward | None = None
+
+    async def run(self) -> None:
+        """From the prompt to the end."""
+        title = f"{self.episode.environment}, task {self.episode.task.id}, seed {self.episode.seed}"
+        for message in self.episode.prompt:
+            console.print(Panel(shown(text_of(message.content)), title=shown(title), subtitle=message.role))
+        self.show_tools()
+        try:
+            while not self.episode.ended:
+                await self.turn()
+        except Quit:
+            total = (await self.episode.rewards()).total
+            console.print(shown(f"\nYou left. Reward until then: {reward_text(total)}"))
+            return
+        except e.EpisodeEnded:
+            console.print("The episode was over.")
+        info = await self.episode.close()
+        console.print(shown(f"\nThe end ({info.end_reason}) after {info.steps} steps.", style="bold"))
+        console.print(shown(f"Reward: {reward_text(info.reward)}", style="bold"))
+
+    async def turn(self) -> None:
+        """One line of input and what comes of it."""
+        line = (await read_line(f"[{self.episode.environment}] > ")).strip()
+        match line:
+            case "":
+                return
+            case "quit" | "exit" | "q" if line not in self.tools:
+                raise Quit
+            case "help" | "?" if line not in self.tools:
+                console.print(shown(HELP + (f"\n{HELP_ANSWER}" if self.gradable else "")))
+                return
+            case "tools" if line not in self.tools:
+                self.show_tools()
+                return
+        try:
+            action = await self.read_action(line)
+        except Mistyped as mistake:
+            console.print(shown(str(mistake), style="yellow"))
+            return
+        if isinstance(action, Answer):
+            await self.episode.grade(action.text)
+        else:
+            self.show(await self.episode.call(action))
+
+    async def read_action(self, line: str) -> Call | Answer:
+        """The action that a line means.
+
+        Raises:
+            Mistyped: it means none.
+        """
+        name, _, rest = line.partition(" ")
+        if name == "answer" and self.gradable and name not in self.tools:
+            return Answer(rest or await read_line("  answer: "))
+        if name not in self.tools:
+            if len(self.tools) == 1:
+                name, rest = next(iter(self.tools)), line
+            else:
+                raise Mistyped(f"there is no tool {name!r}; `tools` lists them, `help` shows how to call one")
+        tool = self.tools[name]
+        properties = tool.input_schema.get("properties", {})
+        if rest.strip():
+            return Call(name, parse_arguments(tool, rest.strip()))
+        return Call(name, await self.ask(tool) if properties else {})
+
+    async def ask(self, tool: ToolSpec) -> dict[str, Any]:
+        """Ask for each argument; an empty line leaves an optional one out."""
+        arguments: dict[str, Any] = {}
+        required = set(tool.input_schema.get("required", ()))
+        for name, schema in tool.input_schema.get("properties", {}).items():
+            kind = kind_of(schema) + ("" if name in required else ", optional")
+            while True:
+                typed = await read_line(f"  {name} ({kind}): ")
+                if not typed and name not in required:
+                    break
+                try:
+                    arguments[name] = parse_value(schema, typed)
+                    break
+                except Mistyped as mistake:
+                    console.print(shown(f"  {mistake}", style="yellow"))
+        return arguments
+
+    def show_tools(self) -> None:
+        """List the tools."""
+        for tool in self.tools.values():
+            console.print(shown(f"  {signature(tool)}", style="bold"))
+            if tool.description:
+                console.print(shown(f"      {tool.description.strip().partition(chr(10))[0]}"))
+        ways = ["tools"] if self.tools else []
+        console.print(shown(f"  ({', '.join([*ways, 'answer TEXT'] if self.gradable else ways)}, help, quit)", "dim"))
+
+    def show(self, result: StepResult) -> None:
+        """Show what a call brought."""
+        style = "red" if result.error else "cyan"
+        console.print(shown(text_of(result.content), style=style))
+        if result.reward is not None and result.reward.value != 0:
+            console.print(shown(f"  reward {reward_text(result.reward)}", style="green"))
+
+
+def parse_arguments(tool: ToolSpec, text: str) -> dict[str, Any]:
+    """Arguments written as JSON, by name, or in order.
+
+    Raises:
+        Mistyped: with what is wrong.
+    """
+    properties: Mapping[str, Any] = tool.input_schema.get("properties", {})
+    if text.startswith("{"):
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise Mistyped(f"not valid JSON: {error}") from None
+        return dict(value)
+    if len(properties) == 1 and not re.match(rf"{re.escape(next(iter(properties)))}\s*=", text):
+        ((name, schema),) = properties.items()
+        return {name: parse_value(schema, text)}
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise Mistyped(f"{error}; quote texts that hold quotes") from None
+    arguments: dict[str, Any] = {}
+    names = list(properties)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not (equals and name in properties):
+            left = [known for known in names if known not in arguments]
+            if not left:
+                raise Mistyped(f"too many arguments; the tool is {signature(tool)}")
+            name, value = left[0], word
+        arguments[name] = parse_value(properties[name], value)
+    return arguments
+
+
+def parse_value(schema: Any, text: str) -> Any:
+    """A value from what was typed: JSON where the schema wants something other than text.
+
+    Raises:
+        Mistyped: it is not what the schema wants.
+    """
+    kind = kind_of(schema)
+    if kind in {"string", "any"} or kind.startswith('"'):
+        return text
+    try:
+        value = json.loads(text)
+    except ValueError:
+        if "string" in kind:
+            return text
+        lowered = {"yes": True, "y": True, "no": False, "n": False, "true": True, "false": False}
+        if kind == "boolean" and text.strip().lower() in lowered:
+            return lowered[text.strip().lower()]
+        if kind in {"integer", "number", "boolean"}:
+            raise Mistyped(f"{text!r} is no {kind}") from None
+        raise Mistyped(f"write this argument ({kind}) as JSON; {text!r} is not") from None
+    return text if kind.split(" | ")[0] == "string" and not isinstance(value, str | type(None)) else value
+
+
+async def read_line(prompt: str) -> str:
+    """A line of standard input, while the event loop goes on.
+
+    Raises:
+        Quit: there is no further line.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[str] = loop.create_future()
+
+    def settle(line: str | None) -> None:
+        if not future.done():
+            future.set_exception(Quit()) if line is None else future.set_result(line)
+
+    def read() -> None:
+        try:
+            line: str | None = input(prompt)
+        except (EOFError, ValueError):
+            line = None
+        loop.call_soon_threadsafe(settle, line)
+
+    # A daemon thread, because nothing can interrupt `input`, and the executor's threads would be waited for.
+    threading.Thread(target=read, daemon=True, name="ludus-stdin").start()
+    line = await future
+    if not sys.stdin.isatty():
+        console.print(shown(line), soft_wrap=True)
+    return line

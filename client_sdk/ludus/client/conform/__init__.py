@@ -1,8 +1,0 @@
-"""Does a server keep to the standard? Black-box checks of every wire, negative ones included."""
-
-from __future__ import annotations
-
-from ludus.client.conform.checks import Status, Verdict
-from ludus.client.conform.report import CHECKS, WIRES, Report, conform
-
-__all__ = ["CHECKS", "WIRES", "Report", "Status", "Verdict", "conform"]

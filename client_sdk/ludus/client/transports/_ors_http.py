@@ -1,0 +1,396 @@
+"""ORS's transport: JSON requests, and calls whose answers are server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
+
+import aiohttp
+from pydantic_core import from_json, to_json
+
+from ludus.client.transports._reasons import reason_of, refusal, unreachable
+from ludus.client.transports.base import error_of
+from ludus.protocol import errors
+from ludus.protocol.identifiers import EXTENSION_VERSION, ORS_EXTENSION_HEADER
+
+FIRST_BACKOFF: Final = 0.1
+LAST_BACKOFF: Final = 5.0
+
+SILENCE_SECONDS: Final = 45.0
+"""A stream that says nothing for so long is taken for lost; servers send a comment every 10 s."""
+
+IDLE_CONNECTION_SECONDS: Final = 20.0
+"""Connections unused for longer are not used again: the published servers close theirs after 60 s, and a call that
+was sent into a closing connection may or may not have run."""
+
+RESULT_BYTES: Final = 256 * 1024 * 1024
+"""The largest result of one call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The end of a call's events."""
+
+    end: str | None = None
+    """The result's JSON text; None when the call has no result."""
+    error: str = ""
+    """Why it has none."""
+    extension: Any = None
+    """The typed error, from servers of our make."""
+
+
+class Refused(Exception):
+    """An HTTP status that is not 200."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: Any,
+        headers: Mapping[str, str],
+        extension: Any = None,
+        url: str = "",
+        page: bool = False,
+    ) -> None:
+        super().__init__(f"HTTP {status}: {detail}")
+        self.url = url
+        self.page = page
+        self.status = status
+        self.detail = detail
+        self.headers = headers
+        self.extension = extension
+
+    @property
+    def starting(self) -> bool:
+        """Whether it is the server's way of saying "not yet"."""
+        return self.status == 503 and self.headers.get("X-Backend-State", "").lower() == "starting"
+
+    @property
+    def pause(self) -> float | None:
+        """Seconds after which to try again, where the server said so."""
+        value = self.headers.get("Retry-After", "")
+        return float(value) if value.isascii() and value.isdigit() else None
+
+
+@dataclass
+class _Patience:
+    """How long to go on trying, and how soon to try again."""
+
+    give_up: float
+    backoff: float = FIRST_BACKOFF
+
+    async def wait(self, at_least: float | None = None) -> bool:
+        """Wait for the next try. False when there is to be none."""
+        pause = max(self.backoff * random.uniform(0.5, 1.5), at_least or 0.0)
+        if asyncio.get_running_loop().time() + pause > self.give_up:
+            return False
+        await asyncio.sleep(pause)
+        self.backoff = min(self.backoff * 2, LAST_BACKOFF)
+        return True
+
+
+@dataclass
+class OrsHttp:
+    """Requests to one server, sent again where that is safe."""
+
+    url: str
+    token: str | None
+    patience: float
+    connections: int
+    _session: aiohttp.ClientSession | None = None
+    _reached: bool = False
+    _closed: bool = False
+    _headers: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._headers = {ORS_EXTENSION_HEADER: EXTENSION_VERSION}
+        if self.token:
+            self._headers["Authorization"] = f"Bearer {self.token}"
+            self._headers["X-API-Key"] = self.token
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self._closed = True
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def json(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        repeatable: bool = True,
+    ) -> Any:
+        """One request with a JSON answer.
+
+        Args:
+            method: GET or POST.
+            path: with its leading slash.
+            body: JSON-ready.
+            headers: further ones.
+            repeatable: whether the request may be sent again when it is not known whether it arrived.
+
+        Raises:
+            Refused: the server's answer is not 200.
+            ConnectionFailed: no connection, or one lost.
+            ProtocolViolation: the answer is not JSON.
+        """
+        patience = self._new_patience()
+        while True:
+            try:
+                async with self._open().request(
+                    method,
+                    self.url + path,
+                    data=to_json(body) if body is not None else None,
+                    headers=self._all_headers(headers, body is not None),
+                    allow_redirects=False,
+                ) as response:
+                    self._reached = True
+                    content = await response.read()
+                    if response.status != 200:
+                        raise _refused(response, content)
+                    return self._parse(path, response, content)
+            except Refused as refused:
+                await self._ride_out(refused, patience)
+            except (aiohttp.ClientError, OSError) as error:
+                if not (repeatable or isinstance(error, aiohttp.ClientConnectorError)):
+                    self._lost(error)
+                if not await patience.wait():
+                    self._unreachable(error)
+
+    async def call(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], *, repeatable: bool) -> Reply:
+        """One request that is answered by events. A lost stream is taken up again under its task id.
+
+        Args:
+            path: with its leading slash.
+            body: JSON-ready, without `task_id`.
+            headers: further ones.
+            repeatable: whether the request may be sent again although no task id was received.
+
+        Raises:
+            Refused: the server's answer is not 200.
+            ConnectionFailed: no connection, or one lost before it told a task id.
+            ProtocolViolation: the answer is neither events nor a result.
+        """
+        patience = self._new_patience()
+        task_id: str | None = None
+        while True:
+            payload = to_json({**body, "task_id": task_id} if task_id else body)
+            try:
+                async with self._open().post(
+                    self.url + path,
+                    data=payload,
+                    headers={**self._all_headers(headers, True), "Accept": "text/event-stream"},
+                    allow_redirects=False,
+                ) as response:
+                    self._reached = True
+                    if response.status != 200:
+                        raise _refused(response, await response.read())
+                    if response.content_type == "application/json":
+                        return Reply(end=await response.text())
+                    reply, task_id = await _read_reply(response, task_id)
+                    if reply is not None:
+                        return reply
+                    error: Exception = ConnectionError("the stream ended early")
+            except Refused as refused:
+                await self._ride_out(refused, patience)
+                continue
+            except (aiohttp.ClientError, OSError, _Cut) as failure:
+                error = failure
+                if isinstance(failure, _Cut):
+                    task_id = failure.task_id or task_id
+            if not (task_id or repeatable or isinstance(error, aiohttp.ClientConnectorError)):
+                self._lost(error)
+            if not await patience.wait():
+                self._unreachable(error)
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise errors.ConnectionFailed("this client is closed")
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=self.connections, keepalive_timeout=IDLE_CONNECTION_SECONDS)
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=30.0, sock_read=None)
+            self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
+        return self._session
+
+    def _all_headers(self, headers: Mapping[str, str] | None, with_body: bool) -> dict[str, str]:
+        kind = {"Content-Type": "application/json"} if with_body else {}
+        return {**self._headers, **kind, **(headers or {})}
+
+    def _new_patience(self) -> _Patience:
+        return _Patience(asyncio.get_running_loop().time() + self.patience)
+
+    async def _ride_out(self, refused: Refused, patience: _Patience) -> None:
+        """Wait, where the server asked for another try; raise otherwise."""
+        if refused.starting:
+            patience.give_up = asyncio.get_running_loop().time() + self.patience
+        elif refused.status not in (429, 503):
+            raise refused
+        if not await patience.wait(refused.pause):
+            raise refused
+
+    def _parse(self, path: str, response: aiohttp.ClientResponse, content: bytes) -> Any:
+        if response.content_type == "text/event-stream":
+            return _events_of(content)
+        try:
+            return from_json(content)
+        except ValueError:
+            raise errors.ProtocolViolation(f"{self.url}{path} did not answer with JSON") from None
+
+    def _lost(self, error: Exception) -> NoReturn:
+        raise errors.ConnectionFailed(
+            f"the connection to {self.url} was lost ({reason_of(error)}) before the server said under "
+            "which id the call can be taken up again; it may or may not have run",
+            url=self.url,
+        ) from None
+
+    def _unreachable(self, error: Exception) -> NoReturn:
+        raise unreachable(self.url, error) from None
+
+
+class _Cut(Exception):
+    """A stream broke after it had told its task id, or before."""
+
+    def __init__(self, task_id: str | None, cause: Exception) -> None:
+        super().__init__(str(cause) or type(cause).__name__)
+        self.task_id = task_id
+
+
+async def _read_reply(response: aiohttp.ClientResponse, task_id: str | None) -> tuple[Reply | None, str | None]:
+    """The reply in a stream, None when the stream ended before it; and the task id it told."""
+    parts: list[str] = []
+    extension: Any = None
+    try:
+        async for name, data in _events(response):
+            if name == "task_id":
+                task_id = data
+            elif name == "chunk":
+                parts.append(data)
+            elif name == "end":
+                return Reply(end="".join([*parts, data])), task_id
+            elif name == "ludus":
+                extension = from_json(data)
+            elif name == "error":
+                return Reply(error=data, extension=extension), task_id
+    except (aiohttp.ClientError, OSError) as error:
+        raise _Cut(task_id, error) from error
+    return None, task_id
+
+
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, str]]:
+    """Events of a stream: name and data."""
+    parser = _EventParser()
+    size = 0
+    chunks = response.content.iter_any()
+    while True:
+        try:
+            async with asyncio.timeout(SILENCE_SECONDS):
+                chunk = await anext(chunks, None)
+        except TimeoutError:
+            raise ConnectionError(f"the server was silent for {SILENCE_SECONDS:g} s") from None
+        if chunk is None:
+            return
+        size += len(chunk)
+        if size > RESULT_BYTES:
+            raise errors.ProtocolViolation(f"the server sent more than {RESULT_BYTES} bytes for one call")
+        for event in parser.feed(chunk):
+            yield event
+
+
+def _events_of(content: bytes) -> dict[str, str]:
+    """All events of a whole stream, the last of each name."""
+    return dict(_EventParser().feed(content))
+
+
+class _EventParser:
+    """Server-sent events with lines ended by LF or CRLF (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []
+        self._name = ""
+        self._data: list[str] = []
+
+    def feed(self, chunk: bytes) -> list[tuple[str, str]]:
+        """The events that `chunk` completes."""
+        events: list[tuple[str, str]] = []
+        *lines, rest = chunk.split(b"\n")
+        if lines:
+            lines[0] = b"".join([*self._rest, lines[0]])
+            self._rest = []
+        self._rest.append(rest)
+        for raw in lines:
+            line = raw.removesuffix(b"\r").decode("utf-8", "replace")
+            if not line:
+                if self._name or self._data:
+                    events.append((self._name or "message", "\n".join(self._data)))
+                self._name, self._data = "", []
+                continue
+            field_name, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            if field_name == "event":
+                self._name = value
+            elif field_name == "data":
+                self._data.append(value)
+        return events
+
+
+def _refused(response: aiohttp.ClientResponse, content: bytes) -> Refused:
+    try:
+        body = json.loads(content)
+    except ValueError:
+        body = None
+    detail = body.get("detail") if isinstance(body, dict) else None
+    extension = body.get("ludus") if isinstance(body, dict) else None
+    page = content.lstrip().startswith(b"<")
+    if detail is None:
+        detail = "a web page" if page else content[:200].decode("utf-8", "replace")
+    return Refused(response.status, detail, response.headers, extension, str(response.url), page)
+
+
+def error_from(refused: Refused, *, episode: str | None = None, environment: str | None = None) -> errors.LudusError:
+    """The typed error for a status, by what was asked for: a session of ours, or an environment."""
+    if refused.extension is not None:
+        return error_of(refused.extension)
+    detail = refused.detail if isinstance(refused.detail, str) else _list_of(refused.detail)
+    status = refused.status
+    if episode is None and (refused.page or (status in (404, 405) and environment is None)):
+        return refusal(refused.url, status, page=refused.page)
+    if status == 404 and episode is None and environment is not None:
+        return errors.EnvironmentNotFound(f"{environment!r}: {detail}", environment=environment)
+    if status in (404, 410):
+        return errors.EpisodeNotFound(detail, episode=episode or "")
+    if status == 400 and detail == "Invalid split":
+        return errors.SplitNotFound(detail)
+    if status == 400 and detail.startswith("Invalid index"):
+        return errors.TaskNotFound(detail)
+    if status == 500 and episode is not None:
+        return errors.EnvironmentFailed(detail, episode=episode, endReason="environment_error")
+    if status == 429:
+        return errors.CapacityError(detail, retryAfter=refused.pause or 1.0)
+    kinds: dict[int, type[errors.LudusError]] = {
+        400: errors.InvalidParams,
+        401: errors.Unauthenticated,
+        403: errors.Forbidden,
+        409: errors.Conflict,
+        413: errors.PayloadTooLarge,
+        422: errors.InvalidParams,
+        500: errors.InternalError,
+        503: errors.ShuttingDown,
+    }
+    kind = kinds.get(status)
+    return kind(detail) if kind is not None else errors.ProtocolViolation(f"HTTP {status}: {detail}")
+
+
+def _list_of(detail: Any) -> str:
+    if not isinstance(detail, list):
+        return str(detail)
+    return "; ".join(
+        f"{'.'.join(map(str, item.get('loc', ())))}: {item.get('msg', '')}" if isinstance(item, dict) else str(item)
+        for item in detail
+    )

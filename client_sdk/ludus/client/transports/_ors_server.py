@@ -1,0 +1,190 @@
+"""An ORS server without its sessions: who made it, its environments, splits and tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+from ludus.client.transports._ors_http import OrsHttp, Refused, error_from
+from ludus.client.transports._ors_sessions import row_of, spec_of
+from ludus.protocol import episodes as e
+from ludus.protocol import errors
+
+ENDLESS: Final = 2**53
+"""How many tasks a server of ours says a split without end has."""
+
+
+PAGE: Final = 1000
+SCANNED: Final = 1_000_000
+"""How far the tasks of a split are read for one with a certain id."""
+
+
+class Kind(StrEnum):
+    """Who made the server; they differ in how they take secrets, among other things."""
+
+    LUDUS = "ludus"
+    OPENREWARD = "openreward"
+    ORS_SDK = "ors-sdk"
+
+
+class OrsServer:
+    """What is asked of a server as a whole."""
+
+    def __init__(self, http: OrsHttp) -> None:
+        self._http = http
+        self.kind: Kind | None = None
+        """Who made it, once that is known."""
+        self._probing = asyncio.Lock()
+        self._infos: dict[str, e.EnvironmentInfo] = {}
+        self._indices: dict[tuple[str, str], dict[str, int]] = {}
+
+    async def json(
+        self, method: str, path: str, body: Any = None, *,
+        sid: str | None = None, environment: str | None = None, headers: Mapping[str, str] | None = None,
+    ) -> Any:  # fmt: skip
+        """A JSON answer.
+
+        Raises:
+            LudusError: the server refused, by what was asked for: a session, or an environment.
+        """
+        extra = {**(headers or {}), **({"X-Session-ID": sid} if sid is not None else {})}
+        try:
+            return await self._http.json(method, path, body, extra)
+        except Refused as refused:
+            raise error_from(refused, episode=sid, environment=environment) from None
+
+    async def probe(self) -> Kind:
+        """Who made the server: ours say so, `openreward` tells its version, `ors-sdk` knows no such route."""
+        if self.kind is None:
+            async with self._probing:
+                if self.kind is None:
+                    self.kind = await self._ask_version()
+        return self.kind
+
+    async def _ask_version(self) -> Kind:
+        try:
+            answer = await self._http.json("GET", "/version")
+        except Refused as refused:
+            if refused.status in (308, 404):
+                return Kind.ORS_SDK
+            raise error_from(refused) from None
+        return Kind.LUDUS if isinstance(answer, dict) and "ludus" in answer else Kind.OPENREWARD
+
+    async def list_environments(self, _: e.ListEnvironmentsParams) -> e.ListEnvironmentsResult:
+        """All environments."""
+        names = await self.json("GET", "/list_environments")
+        infos = await asyncio.gather(*(self.info(name) for name in names))
+        return e.ListEnvironmentsResult(environments=tuple(infos))
+
+    async def list_splits(self, params: e.ListSplitsParams) -> e.ListSplitsResult:
+        """The splits of one."""
+        return e.ListSplitsResult(splits=(await self.info(params.environment)).splits)
+
+    async def info(self, name: str) -> e.EnvironmentInfo:
+        """What is known of an environment; asked once, as it does not change while a server runs."""
+        if name not in self._infos:
+            answer = await self.json("GET", f"/{name}/tools", environment=name)
+            if "ludus" in answer:
+                self._infos[name] = e.EnvironmentInfo.model_validate(answer["ludus"])
+            else:
+                self._infos[name] = await self._peer_info(name, answer)
+        return self._infos[name]
+
+    async def _peer_info(self, name: str, tools: Mapping[str, Any]) -> e.EnvironmentInfo:
+        splits = await self.json("GET", f"/{name}/splits", environment=name)
+        counts = await asyncio.gather(*(self.count(name, split["name"]) for split in splits))
+        return e.EnvironmentInfo(
+            name=name,
+            description="",
+            version="",
+            splits=tuple(
+                e.SplitInfo(name=split["name"], type=split["type"], count=count)
+                for split, count in zip(splits, counts, strict=True)
+            ),
+            tools=tuple(spec_of(tool) for tool in tools["tools"]),
+            seedable=False,
+            gradable=tools.get("terminal_tool") is not None,
+            forkable=False,
+            group_scoring=bool(tools.get("supports_score_group")),
+            reward_range=None,
+        )
+
+    async def count(self, environment: str, split: str) -> int | None:
+        """How many tasks a split has; None where it has no end."""
+        answer = await self.json("POST", f"/{environment}/num_tasks", {"split": split}, environment=environment)
+        count = answer["num_tasks"]
+        return None if count >= ENDLESS else count
+
+    async def list_tasks(self, params: e.ListTasksParams) -> e.ListTasksResult:
+        """One page of a split."""
+        try:
+            start = int(params.cursor or 0)
+        except ValueError:
+            raise errors.InvalidParams(f"cursor {params.cursor!r} is not one this wire gave") from None
+        rows = await self._range(params.environment, params.split, start, start + params.limit)
+        end = start + len(rows)
+        more = len(rows) == params.limit
+        if more:
+            count = await self.count(params.environment, params.split)
+            more = count is None or end < count
+        return e.ListTasksResult(tasks=tuple(rows), next_cursor=str(end) if more else None)
+
+    async def _range(self, environment: str, split: str, start: int, stop: int) -> list[e.TaskRow]:
+        body = {"split": split, "start": start, "stop": stop}
+        answer = await self.json("POST", f"/{environment}/task_range", body, environment=environment)
+        ours = await self.probe() is Kind.LUDUS
+        rows = [row_of(spec, split, start + n, ours=ours) for n, spec in enumerate(answer["tasks"])]
+        self._indices.setdefault((environment, split), {}).update((row.id, row.index) for row in rows)
+        return rows
+
+    async def get_task(self, params: e.GetTaskParams) -> e.GetTaskResult:
+        """One task, by index or id."""
+        index = params.index
+        if params.task is not None:
+            index = await self.index_of(params.environment, params.split, params.task)
+        return e.GetTaskResult(task=await self.row(params.environment, params.split, index or 0))
+
+    async def row(self, environment: str, split: str, index: int) -> e.TaskRow:
+        """The task at an index."""
+        answer = await self.json(
+            "POST", f"/{environment}/task", {"split": split, "index": index}, environment=environment
+        )
+        return row_of(answer["task"], split, index, ours=await self.probe() is Kind.LUDUS)
+
+    async def index_of(self, environment: str, split: str, task: str) -> int:
+        """The index of an id. ORS has no such question: ours are asked anyway, of others pages are read.
+
+        Raises:
+            TaskNotFound: the split has no such task, or not among the first million.
+        """
+        known = self._indices.setdefault((environment, split), {})
+        if task not in known and await self.probe() is Kind.LUDUS:
+            body = {"split": split, "task": task}
+            answer = await self.json("POST", f"/{environment}/task", body, environment=environment)
+            known[task] = answer["ludus"]["index"]
+        start = 0
+        while task not in known and start < SCANNED:
+            rows = await self._range(environment, split, start, start + PAGE)
+            start += PAGE
+            if len(rows) < PAGE:
+                break
+        if task not in known:
+            raise errors.TaskNotFound(
+                f"split {split!r} of {environment!r} has no task {task!r}", split=split, task=task
+            )
+        return known[task]
+
+    async def sample_tasks(self, params: e.SampleTasksParams) -> e.SampleTasksResult:
+        """Tasks drawn uniformly, on this side."""
+        if params.strategy != "uniform":
+            raise errors.Unsupported(
+                f"ORS cannot draw tasks by {params.strategy!r}; draw uniformly, or use the channel"
+            )
+        count = await self.count(params.environment, params.split) or ENDLESS
+        rng = random.Random(params.seed if params.seed is not None else secrets.randbits(63))
+        rows = [await self.row(params.environment, params.split, rng.randrange(count)) for _ in range(params.count)]
+        return e.SampleTasksResult(tasks=tuple(rows))

@@ -1,0 +1,294 @@
+"""What the client itself keeps of an ORS session: ORS tells no step numbers, no reward log and no reason of an end."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from ludus.client.transports._ors_http import Reply
+from ludus.client.transports.base import error_of
+from ludus.protocol import errors
+from ludus.protocol.content import Content, ImageBlock, Message, TextBlock
+from ludus.protocol.episodes import (
+    Candidate,
+    EpisodeInfo,
+    RewardsResult,
+    ScoreGroupResult,
+    StepError,
+    StepErrorCode,
+    StepResult,
+    TaskRow,
+    ToolSpec,
+)
+from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, advance
+from ludus.protocol.rewards import Reward, RewardEntry, total
+
+_INCIDENT: Final = re.compile(r"incident ([0-9a-f]{8,})")
+
+_CODES: Final[Mapping[str, StepErrorCode]] = {
+    "not_found": "unknown_tool",
+    "name_collision": "unknown_tool",
+    "input_validation": "invalid_arguments",
+}
+"""Reasons of `openreward`'s servers."""
+
+_PREFIXES: Final[tuple[tuple[str, StepErrorCode], ...]] = (
+    ("Tool input validation error", "invalid_arguments"),
+    ("Tool name collision", "unknown_tool"),
+)
+"""How the messages of `ors-sdk`'s servers, which give no reasons, begin."""
+
+
+@dataclass
+class OrsSession:
+    """One episode as an ORS session."""
+
+    sid: str
+    group: str
+    environment: str
+    row: TaskRow
+    seed: int
+    terminal: tuple[str, str] | None = None
+    """The tool that takes a final message, and its argument."""
+    allowed: frozenset[str] | None = None
+    """The only tools that may be called, where the start named some."""
+    max_steps: int | None = None
+    steps: int = 0
+    status: EpisodeStatus = EpisodeStatus.RUNNING
+    end_reason: EndReason | None = None
+    incident: str | None = None
+    entries: list[RewardEntry] = field(default_factory=list)
+
+    def info(self) -> EpisodeInfo:
+        """Where it stands, as far as this client knows."""
+        return EpisodeInfo(
+            episode=self.sid,
+            group=self.group,
+            environment=self.environment,
+            task=self.row,
+            seed=self.seed,
+            status=self.status,
+            end_reason=self.end_reason,
+            steps=self.steps,
+            reward=self.reward(),
+            incident=self.incident,
+        )
+
+    def reward(self) -> Reward:
+        """The total so far; unscored when the episode did not come to an end of its own."""
+        if self.status in (EpisodeStatus.FAILED, EpisodeStatus.CLOSED):
+            return Reward.unscored(f"the episode ended by {self.end_reason}")
+        return total(entry.reward for entry in self.entries)
+
+    def rewards(self, after: int) -> RewardsResult:
+        """Its reward log."""
+        return RewardsResult(
+            entries=tuple(self.entries[after:]), total=self.reward(), status=self.status, end_reason=self.end_reason
+        )
+
+    def end(self, reason: EndReason) -> None:
+        """Set why it is over, once."""
+        if self.end_reason is None:
+            self.status = advance(self.status, EVENT_OF_REASON[reason])
+            self.end_reason = reason
+
+    def check_running(self) -> None:
+        """Refuse what comes after the end.
+
+        Raises:
+            EpisodeEnded: it is over.
+        """
+        if self.end_reason is not None:
+            raise errors.EpisodeEnded(
+                f"episode {self.sid} is over ({self.end_reason}); start a new one",
+                episode=self.sid,
+                endReason=str(self.end_reason),
+            )
+
+    def settle(self, number: int, tool: str, reply: Reply, *, grading: bool = False) -> StepResult:
+        """Understand a call's reply, and note what follows from it.
+
+        Raises:
+            EpisodeFailed: the tool raised; the episode is over and unscored.
+            EpisodeEnded: the episode was over before the call.
+            ProtocolViolation: the reply is not one.
+        """
+        if reply.end is None:
+            raise self._failed(reply)
+        result = self._read(number, tool, reply.end, grading=grading)
+        if result.reward is not None:
+            source = "grade" if grading else "step"
+            self.entries.append(RewardEntry(step=number, source=source, reward=result.reward))
+        reason = result.end_reason
+        if reason is None and not grading and self.max_steps is not None and number >= self.max_steps:
+            reason = EndReason.STEP_LIMIT
+        if grading and result.error is None:
+            reason = EndReason.SUBMITTED
+        if reason is None:
+            return result
+        self.end(reason)
+        return result.model_copy(update={"status": self.status, "end_reason": reason})
+
+    def _failed(self, reply: Reply) -> errors.LudusError:
+        if reply.extension is not None:
+            error = error_of(reply.extension)
+        else:
+            found = _INCIDENT.search(reply.error)
+            facts = {"incident": found[1]} if found else {}
+            error = errors.EnvironmentFailed(
+                f"the tool failed: {reply.error}", episode=self.sid, endReason="environment_error", **facts
+            )
+        if isinstance(error, errors.EpisodeFailed):
+            self.incident = error.incident
+            self.end(EndReason(error.data.get("endReason", EndReason.ENVIRONMENT_ERROR)))
+        elif isinstance(error, errors.EpisodeEnded):
+            self.end(EndReason(error.data.get("endReason", EndReason.CLOSED)))
+        return error
+
+    def _read(self, number: int, tool: str, text: str, *, grading: bool) -> StepResult:
+        try:
+            body = from_json(text)
+            if body["ok"] is not True:
+                return self._mistake(number, tool, body)
+            output = body["output"]
+            content = _content(output["blocks"])
+            metadata = output.get("metadata") or {}
+            if "ludus" in body:
+                facts = {**body["ludus"], "step": number, "metadata": metadata}
+                result = StepResult.model_validate({**facts, "content": ()})
+                return result.model_copy(update={"content": content})
+            reward = output.get("reward")
+            finished = EndReason.SUBMITTED if grading else EndReason.COMPLETED
+            return StepResult(
+                step=number,
+                content=content,
+                reward=None if reward is None else Reward.of(reward),
+                metadata=metadata if isinstance(metadata, dict) else {"metadata": metadata},
+                end_reason=finished if output.get("finished") else None,
+            )
+        except (ValidationError, ValueError, TypeError, KeyError) as why:
+            raise errors.ProtocolViolation(f"the result of {tool!r} is malformed: {why!r}") from None
+
+    def _mistake(self, number: int, tool: str, body: Mapping[str, Any]) -> StepResult:
+        message, reason = str(body["error"]), body.get("reason")
+        if reason == "episode_finished":
+            self.end(EndReason.COMPLETED)
+            self.check_running()
+        extension = body.get("ludus")
+        if isinstance(extension, dict) and extension.get("error"):
+            error = StepError.model_validate(extension["error"])
+        else:
+            error = StepError(code=_code(reason, message, tool), message=message)
+        noise = extension.get("noise") if isinstance(extension, dict) else None
+        return StepResult(step=number, content=(TextBlock(text=error.message),), error=error, noise=noise)
+
+
+def unknown_tool(number: int, tool: str, allowed: frozenset[str]) -> StepResult:
+    """The answer to a call of a tool that the start did not allow."""
+    message = f"There is no tool {tool!r}. Tools: {', '.join(sorted(allowed))}."
+    return StepResult(
+        step=number, content=(TextBlock(text=message),), error=StepError(code="unknown_tool", message=message)
+    )
+
+
+def row_of(spec: Any, split: str, index: int, *, ours: bool) -> TaskRow:
+    """A task of the wire. Tasks without an id are known by their index."""
+    fields = dict(spec) if isinstance(spec, dict) else {"task": spec}
+    name = fields.get("id")
+    if isinstance(name, str) and 0 < len(name) <= 200:
+        del fields["id"]
+    else:
+        name = str(index)
+    if ours:
+        fields.pop("split", None)
+    return TaskRow(id=name, split=split, index=index, fields=fields)
+
+
+def spec_of(tool: Mapping[str, Any]) -> ToolSpec:
+    """A tool of the wire; one without a schema takes nothing."""
+    schema = tool.get("input_schema") or {"type": "object", "properties": {}}
+    return ToolSpec(name=tool["name"], description=tool.get("description") or "", input_schema=schema)
+
+
+def messages_of(messages: Any) -> tuple[Message, ...]:
+    """The answer of `/messages`."""
+    return tuple(Message(role=message["role"], content=_content(message["blocks"])) for message in messages)
+
+
+def prompt_of(blocks: Any) -> tuple[Message, ...]:
+    """The answer of `/prompt`."""
+    return (Message(role="user", content=_content(blocks)),)
+
+
+def blocks_of(message: Message) -> list[dict[str, Any]]:
+    """The blocks of a message as the wire has them."""
+    return [
+        {"text": block.text, "detail": None, "type": "text"}
+        if isinstance(block, TextBlock)
+        else {"data": block.data, "mimeType": block.mime_type, "detail": None, "type": "image"}
+        for block in message.content
+    ]
+
+
+def scores_of(reply: Reply, candidates: Mapping[str, Candidate]) -> ScoreGroupResult:
+    """The rewards in the reply of `/score_group`.
+
+    Raises:
+        EnvironmentFailed: there are none.
+    """
+    if reply.end is None:
+        raise error_of(reply.extension) if reply.extension else errors.EnvironmentFailed(reply.error)
+    scores = json_of(reply.end)["scores"]
+    rewards = {}
+    for name, score in zip(candidates, scores, strict=True):
+        value, metadata = score["reward"], score.get("metadata") or {}
+        components = metadata.get("components") if isinstance(metadata, dict) else None
+        if value is None:
+            rewards[name] = Reward.unscored("the judge gave no verdict")
+        elif components:
+            rewards[name] = Reward.model_validate(metadata)
+        else:
+            rewards[name] = Reward.of(value)
+    return ScoreGroupResult(rewards=rewards)
+
+
+def json_of(text: str) -> Any:
+    """The JSON value of an event.
+
+    Raises:
+        ProtocolViolation: it is none.
+    """
+    try:
+        return from_json(text)
+    except ValueError as why:
+        raise errors.ProtocolViolation(f"the server sent an event that is not JSON: {why}") from None
+
+
+def _content(blocks: Any) -> tuple[Content, ...]:
+    content: list[Content] = []
+    for block in blocks:
+        kind = block["type"]
+        if kind in ("text", "reasoning"):
+            content.append(TextBlock(text=block["text"]))
+        elif kind == "image":
+            content.append(ImageBlock(data=block["data"], mime_type=block["mimeType"]))
+        elif kind == "tool_call":
+            content.append(TextBlock(text=f"{block['name']}({json.dumps(block['input'], ensure_ascii=False)})"))
+        elif kind == "tool_result":
+            content += _content(block["blocks"])
+    return tuple(content)
+
+
+def _code(reason: Any, message: str, tool: str) -> StepErrorCode:
+    if reason in _CODES:
+        return _CODES[reason]
+    for prefix, code in _PREFIXES:
+        if message.startswith(prefix):
+            return code
+    return "unknown_tool" if message == f"{tool!r} is not a valid tool" else "refused"

@@ -1,0 +1,377 @@
+"""The channel: one WebSocket for all episodes, requests and replies coalesced into few frames.
+
+Everything asked within one turn of the event loop leaves as one frame; a frame of replies is parsed once. When the
+connection is lost, a new one is made and whatever is unanswered is sent again as it was: its idempotency keys make the
+server answer from what it has already done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import aiohttp
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from ludus.client.transports._reasons import doing, refusal, unreachable
+from ludus.client.transports.base import WireCapabilities, error_of
+from ludus.protocol import errors
+from ludus.protocol._model import WireModel
+from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER
+from ludus.protocol.methods import METHODS
+
+if TYPE_CHECKING:
+    from ludus.protocol.methods import Method
+
+P = TypeVar("P", bound=WireModel)
+R = TypeVar("R", bound=WireModel)
+
+BATCH_BYTES: Final = 1024 * 1024
+"""Requests beyond this begin another frame."""
+
+MAX_RESENDS: Final = 20
+"""A request that was on so many short-lived connections is likely what breaks them."""
+
+SHORT_LIFE_SECONDS: Final = 1.0
+"""A connection lost within this time counts against what was on it."""
+
+HEARTBEAT_SECONDS: Final = 20.0
+"""How often a silent connection is tried."""
+
+GOODBYE_SECONDS: Final = 1.0
+"""How long a closing connection waits for the peer's close frame."""
+
+FIRST_BACKOFF: Final = 0.05
+LAST_BACKOFF: Final = 2.0
+
+
+class _Pending(NamedTuple):
+    """A request without an answer."""
+
+    future: asyncio.Future[Any]
+    frame: bytes
+    validate: Callable[[Any], Any]
+    deadline: float
+    method: str
+
+
+class _Codec(NamedTuple):
+    """What it takes to speak one method."""
+
+    head: bytes
+    serialize: Callable[[Any], bytes]
+    validate: Callable[[Any], Any]
+
+
+class ChannelWire:
+    """The wire of `connect(wire="channel")`.
+
+    Args:
+        url: the server's address, `http(s)://…` or `ws(s)://…`, without `/channel`.
+        token: the trainer token.
+        timeout: seconds that a request may take where it does not say so itself; None for no limit.
+        patience: seconds for which a lost connection is tried again before what waits for it fails.
+    """
+
+    name = "channel"
+    capabilities = WireCapabilities(methods=frozenset(METHODS), ordered=True)
+
+    def __init__(
+        self, url: str, token: str | None = None, *, timeout: float | None = 300.0, patience: float = 30.0
+    ) -> None:
+        self._url = url.rstrip("/") + CHANNEL_PATH
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._timeout = math.inf if timeout is None else timeout
+        self._patience = patience
+        self._pending: dict[int, _Pending] = {}
+        self._resends: dict[int, int] = {}
+        self._outbox: list[bytes] = []
+        self._next_id = 0
+        self._codecs: dict[str, _Codec] = {}
+        self._wake = asyncio.Event()
+        self._wanted = asyncio.Event()
+        self._max_frame = math.inf
+        self._alarm: asyncio.TimerHandle | None = None
+        self._runner: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._connected_before = False
+        self._closed = False
+
+    async def request(self, method: Method[P, R], params: P, *, timeout: float | None = None) -> R:
+        """Ask the server; see `Wire.request`."""
+        if self._closed:
+            raise errors.ConnectionFailed("this client is closed")
+        loop = self._loop or self._start()
+        codec = self._codecs.get(method.name) or self._codec(method)
+        self._next_id = identifier = self._next_id + 1
+        try:
+            frame = b'%b%d,"params":%b}' % (codec.head, identifier, codec.serialize(params))
+        except ValueError as error:
+            raise errors.InvalidParams(
+                f"{doing(method.name)}: the request cannot be written as JSON: {error}"
+            ) from None
+        deadline = loop.time() + (self._timeout if timeout is None else timeout)
+        future: asyncio.Future[R] = loop.create_future()
+        if not self._pending:
+            self._wanted.set()
+        self._pending[identifier] = _Pending(future, frame, codec.validate, deadline, method.name)
+        if not self._outbox:
+            self._wake.set()
+        self._outbox.append(frame)
+        if self._alarm is None or deadline < self._alarm.when():
+            self._arm(deadline)
+        return await future
+
+    async def close(self) -> None:
+        """Close the connection. Closing twice is no error."""
+        self._closed = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self._runner is not None:
+            self._runner.cancel()
+            await asyncio.gather(self._runner, return_exceptions=True)
+            self._runner = None
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+        self._fail_all(errors.ConnectionFailed("this client was closed while a request waited"))
+
+    # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        self._loop = loop = asyncio.get_running_loop()
+        self._runner = loop.create_task(self._run(), name="ludus-channel")
+        return loop
+
+    def _codec(self, method: Method[P, R]) -> _Codec:
+        for model in (method.params, method.result):
+            model.model_rebuild()
+        head = b'{"jsonrpc":"2.0","method":"%b","id":' % method.name.encode()
+        validate = method.result.__pydantic_validator__.validate_python
+        codec = _Codec(head, method.params.__pydantic_serializer__.to_json, validate)
+        self._codecs[method.name] = codec
+        return codec
+
+    def _arm(self, deadline: float) -> None:
+        """One timer for all requests: it rings at the earliest deadline."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if deadline != math.inf and self._loop is not None:
+            self._alarm = self._loop.call_at(deadline, self._ring)
+
+    def _ring(self) -> None:
+        assert self._loop is not None
+        self._alarm = None
+        now = self._loop.time()
+        for identifier in [key for key, entry in self._pending.items() if entry.deadline <= now]:
+            entry = self._drop(identifier)
+            _fail(
+                entry.future, errors.DeadlineExceeded(f"{doing(entry.method)}: no answer in time", method=entry.method)
+            )
+        if self._pending:
+            self._arm(min(entry.deadline for entry in self._pending.values()))
+
+    def _drop(self, identifier: int) -> _Pending:
+        entry = self._pending.pop(identifier)
+        self._resends.pop(identifier, None)
+        if not self._pending:
+            self._wanted.clear()
+        return entry
+
+    def _fail_all(self, error: errors.LudusError) -> None:
+        for identifier in list(self._pending):
+            _fail(self._drop(identifier).future, error)
+        self._outbox.clear()
+
+    # ── the connection ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _run(self) -> None:
+        """Keep a connection while anybody waits for an answer."""
+        loop = asyncio.get_running_loop()
+        short = False
+        while True:
+            await self._wanted.wait()
+            try:
+                socket = await self._connect()
+            except errors.LudusError as error:
+                self._fail_all(error)
+                continue
+            self._resend(blame=short)
+            began = loop.time()
+            try:
+                await self._converse(socket)
+            finally:
+                await _hang_up(socket)
+            short = loop.time() - began < SHORT_LIFE_SECONDS
+
+    async def _connect(self) -> aiohttp.ClientWebSocketResponse:
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + self._patience
+        backoff = FIRST_BACKOFF
+        while True:
+            try:
+                return await self._dial()
+            except aiohttp.WSServerHandshakeError as error:
+                cause: Exception = refusal(self._url, error.status, otherwise=errors.ConnectionFailed)
+                if not isinstance(cause, errors.ServerError | errors.CapacityError):
+                    raise cause from None
+            except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                cause = error
+                if isinstance(error, aiohttp.ClientConnectorError) and not self._connected_before:
+                    give_up = 0.0
+            pause = backoff * random.uniform(0.5, 1.5)
+            if loop.time() + pause > give_up:
+                raise unreachable(self._url, cause) from None
+            await asyncio.sleep(pause)
+            backoff = min(backoff * 2, LAST_BACKOFF)
+
+    async def _dial(self) -> aiohttp.ClientWebSocketResponse:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(headers=self._headers)
+        socket = await self._session.ws_connect(
+            self._url,
+            protocols=(CHANNEL_SUBPROTOCOL,),
+            heartbeat=HEARTBEAT_SECONDS,
+            max_msg_size=0,
+        )
+        if socket.protocol != CHANNEL_SUBPROTOCOL:
+            await _hang_up(socket)
+            raise errors.ProtocolViolation(f"{self._url} does not speak {CHANNEL_SUBPROTOCOL}", url=self._url)
+        self._connected_before = True
+        limit = socket._response.headers.get(MAX_FRAME_HEADER, "")
+        self._max_frame = int(limit) if limit.isdecimal() else math.inf
+        return socket
+
+    def _resend(self, *, blame: bool) -> None:
+        """Put all that is unanswered into the outbox, in the order it was asked."""
+        for identifier in list(self._pending) if blame else ():
+            count = self._resends.get(identifier, 0) + 1
+            if count > MAX_RESENDS:
+                entry = self._drop(identifier)
+                message = f"{doing(entry.method)}: the request was on {count} connections that broke at once"
+                _fail(entry.future, errors.ConnectionFailed(message, method=entry.method))
+            else:
+                self._resends[identifier] = count
+        self._outbox = [entry.frame for entry in self._pending.values()]
+        self._wake.set()
+
+    async def _converse(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        writer = asyncio.get_running_loop().create_task(self._write(socket), name="ludus-channel-writer")
+        try:
+            while True:
+                message = await socket.receive()
+                if message.type is not aiohttp.WSMsgType.TEXT:
+                    break
+                self._read(message.data)
+        finally:
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    async def _write(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        """Send what has gathered; while the socket is busy more gathers."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                requests, self._outbox = self._outbox, []
+                for frame in _frames(requests, min(BATCH_BYTES, self._max_frame)):
+                    if len(frame) > self._max_frame:
+                        self._refuse_large(frame)
+                    else:
+                        await socket.send_frame(frame, aiohttp.WSMsgType.TEXT)
+        except (aiohttp.ClientError, OSError):
+            await _hang_up(socket)
+
+    def _refuse_large(self, frame: bytes) -> None:
+        for identifier, entry in list(self._pending.items()):
+            if entry.frame == frame:
+                self._drop(identifier)
+                message = (
+                    f"{doing(entry.method)}: the request has {len(frame)} bytes; this server accepts {self._max_frame}"
+                )
+                _fail(entry.future, errors.PayloadTooLarge(message, limit=self._max_frame))
+
+    def _read(self, text: str) -> None:
+        try:
+            frame = from_json(text)
+        except ValueError as error:
+            self._fail_all(errors.ProtocolViolation(f"the server sent what is not JSON: {error}"))
+            return
+        for reply in frame if type(frame) is list else (frame,):
+            self._settle(reply)
+
+    def _settle(self, reply: Any) -> None:
+        identifier = reply.get("id") if type(reply) is dict else None
+        if identifier not in self._pending:
+            if identifier is None:
+                self._fail_all(_unattributed(reply))
+            return
+        entry = self._pending.pop(identifier)
+        if not self._pending:
+            self._wanted.clear()
+        if self._resends:
+            self._resends.pop(identifier, None)
+        if entry.future.done():
+            return
+        try:
+            entry.future.set_result(entry.validate(reply["result"]))
+        except KeyError:
+            entry.future.set_exception(_error_of(reply))
+        except ValidationError as error:
+            violation = errors.ProtocolViolation(f"{doing(entry.method)}: the answer is malformed: {error}")
+            entry.future.set_exception(violation)
+
+
+async def _hang_up(socket: aiohttp.ClientWebSocketResponse) -> None:
+    """Close, without waiting long for a peer that does not say goodbye."""
+    try:
+        async with asyncio.timeout(GOODBYE_SECONDS):
+            await socket.close()
+    except TimeoutError:
+        return
+
+
+def _frames(requests: list[bytes], limit: float) -> Iterable[bytes]:
+    """Requests as frames: one object alone, several as an array no larger than `limit`."""
+    if len(requests) == 1:
+        return requests
+    frames: list[bytes] = []
+    batch: list[bytes] = []
+    size = 2
+    for request in requests:
+        if batch and size + len(request) > limit:
+            frames.append(_join(batch))
+            batch, size = [], 2
+        batch.append(request)
+        size += len(request) + 1
+    if batch:
+        frames.append(_join(batch))
+    return frames
+
+
+def _join(batch: list[bytes]) -> bytes:
+    return batch[0] if len(batch) == 1 else b"[" + b",".join(batch) + b"]"
+
+
+def _error_of(reply: dict[str, Any]) -> errors.LudusError:
+    if "error" not in reply:
+        return errors.ProtocolViolation("the server sent a reply with neither a result nor an error")
+    return error_of(reply["error"])
+
+
+def _unattributed(reply: Any) -> errors.LudusError:
+    """An error without an id: the server could not read one of our frames, and nobody knows which."""
+    if type(reply) is dict and "error" in reply:
+        return _error_of(reply)
+    return errors.ProtocolViolation("the server sent a reply without an id")
+
+
+def _fail(future: asyncio.Future[Any], error: errors.LudusError) -> None:
+    if not future.done():
+        future.set_exception(error)

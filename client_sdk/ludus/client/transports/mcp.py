@@ -1,0 +1,180 @@
+"""The extension over MCP: each request one `POST /mcp` in the envelope of revision 2026-07-28, posted by hand.
+
+The envelope is three `_meta` keys and two headers (https://modelcontextprotocol.io/specification/2026-07-28/basic), so
+no MCP client object is needed: none is made per episode, and none keeps a session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import random
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+import aiohttp
+from pydantic import ValidationError
+from pydantic_core import from_json, to_json
+
+from ludus.client.transports._reasons import doing, refusal, unreachable
+from ludus.client.transports.base import WireCapabilities, error_of
+from ludus.protocol import errors
+from ludus.protocol._model import WireModel
+from ludus.protocol.distribution import installed_version
+from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
+from ludus.protocol.methods import METHODS, Method
+
+P = TypeVar("P", bound=WireModel)
+R = TypeVar("R", bound=WireModel)
+
+REVISION: Final = "2026-07-28"
+"""The MCP revision that this wire speaks."""
+
+FIRST_BACKOFF: Final = 0.05
+LAST_BACKOFF: Final = 2.0
+
+_RETRIED_STATUSES: Final = frozenset({408, 425, 502, 503, 504})
+"""What a proxy, or a server that is stopping, says: the request may not have arrived."""
+
+_ENVELOPE_KEYS: Final = ("resultType", "_meta")
+"""What MCP adds to every result."""
+
+
+class McpWire:
+    """The wire of `connect(wire="mcp")`.
+
+    Args:
+        url: the server's address, without `/mcp`.
+        token: the trainer token.
+        timeout: seconds that a request may take where it does not say so itself; None for no limit.
+        patience: seconds for which a request is sent again while the server cannot be reached.
+        connections: how many requests travel at one time.
+    """
+
+    name = "mcp"
+    capabilities = WireCapabilities(methods=frozenset(METHODS))
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float | None = 300.0,
+        patience: float = 30.0,
+        connections: int = 100,
+    ) -> None:
+        self._url = url.rstrip("/") + CONTROL_PATH
+        self._headers = {
+            "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": REVISION,
+        }
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._timeout = timeout
+        self._patience = patience
+        self._connections = connections
+        self._ids = itertools.count(1)
+        self._session: aiohttp.ClientSession | None = None
+        self._reached_before = False
+        self._closed = asyncio.Event()
+
+    async def request(self, method: Method[P, R], params: P, *, timeout: float | None = None) -> R:
+        """Ask the server; see `Wire.request`."""
+        seconds = self._timeout if timeout is None else timeout
+        try:
+            async with asyncio.timeout(None if seconds in (None, math.inf) else seconds):
+                reply = await self._ask(method.name, params)
+        except TimeoutError:
+            raise errors.DeadlineExceeded(f"{doing(method.name)}: no answer in time", method=method.name) from None
+        return _result(method, reply)
+
+    async def close(self) -> None:
+        """Close all connections. Closing twice is no error."""
+        self._closed.set()
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _ask(self, method: str, params: WireModel) -> Mapping[str, Any]:
+        """Post until there is an answer. Sending again is safe: the request carries its key."""
+        loop = asyncio.get_running_loop()
+        body = self._body(method, params)
+        give_up = loop.time() + self._patience
+        backoff = FIRST_BACKOFF
+        while True:
+            if self._closed.is_set():
+                raise errors.ConnectionFailed("this client is closed")
+            try:
+                return await self._post(method, body)
+            except errors.ShuttingDown as error:
+                cause: Exception = error
+            except (aiohttp.ClientError, OSError) as error:
+                cause = error
+                if isinstance(error, aiohttp.ClientConnectorError) and not self._reached_before:
+                    give_up = 0.0
+            pause = backoff * random.uniform(0.5, 1.5)
+            if loop.time() + pause > give_up:
+                raise unreachable(self._url, cause) from None
+            await asyncio.sleep(pause)
+            backoff = min(backoff * 2, LAST_BACKOFF)
+
+    def _body(self, method: str, params: WireModel) -> bytes:
+        try:
+            fields = {**params.model_dump(mode="json"), "_meta": _meta()}
+            return to_json({"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": fields})
+        except ValueError as error:
+            raise errors.InvalidParams(f"{doing(method)}: the request cannot be written as JSON: {error}") from None
+
+    async def _post(self, method: str, body: bytes) -> Mapping[str, Any]:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._connections), timeout=aiohttp.ClientTimeout(total=None)
+            )
+        headers = {**self._headers, "Mcp-Method": method}
+        async with self._session.post(self._url, data=body, headers=headers) as response:
+            self._reached_before = True
+            content = await response.read()
+            if response.status in _RETRIED_STATUSES:
+                raise errors.ShuttingDown(f"{self._url} is not ready (HTTP {response.status})", url=self._url)
+            return self._parse(response, content)
+
+    def _parse(self, response: aiohttp.ClientResponse, content: bytes) -> Mapping[str, Any]:
+        if response.content_type == "text/event-stream":
+            content = _last_event(content)
+        try:
+            reply = from_json(content)
+        except ValueError:
+            reply = None
+        if isinstance(reply, dict) and ("result" in reply or "error" in reply):
+            return reply
+        raise refusal(self._url, response.status, page=content.lstrip().startswith(b"<"))
+
+
+def _meta() -> dict[str, Any]:
+    return {
+        "io.modelcontextprotocol/protocolVersion": REVISION,
+        "io.modelcontextprotocol/clientCapabilities": {"extensions": {EXTENSION_ID: {"version": EXTENSION_VERSION}}},
+        "io.modelcontextprotocol/clientInfo": {"name": "ludus", "version": installed_version()},
+    }
+
+
+def _result(method: Method[P, R], reply: Mapping[str, Any]) -> R:
+    if "error" in reply:
+        raise error_of(reply["error"])
+    try:
+        fields = dict(reply["result"])
+        for key in _ENVELOPE_KEYS:
+            fields.pop(key, None)
+        return method.result.model_validate(fields)
+    except (ValidationError, TypeError, ValueError) as why:
+        raise errors.ProtocolViolation(f"{doing(method.name)}: the answer is malformed: {why}") from None
+
+
+def _last_event(stream: bytes) -> bytes:
+    """The data of the last event: a JSON-RPC response comes after whatever was notified."""
+    text = stream.decode("utf-8", "replace").replace("\r\n", "\n").rstrip("\n")
+    event = text.rsplit("\n\n", 1)[-1]
+    lines = [line.removeprefix("data:").removeprefix(" ") for line in event.split("\n") if line.startswith("data:")]
+    return "\n".join(lines).encode()

@@ -1,0 +1,414 @@
+"""The Open Reward Standard as a wire: our client on servers of `ors-sdk` and `openreward`, and on our own.
+
+ORS knows sessions and calls; steps have no numbers there, rewards come with each reply, and nothing says why an episode
+ended. What can be had exactly from what it does say is kept on this side: numbers, the reward log, groups as several
+sessions of one task, `max_steps`, allowed tools. The rest (forks, outcomes, on others' servers seeds) is `Unsupported`.
+
+Our own servers answer what ORS has no word for under `ludus` at the roots, when asked by the extension's header. There
+seeds, components and end reasons arrive too, and a call that is sent again under its key runs once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import math
+import random
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeVar, cast
+
+from pydantic import ValidationError
+from pydantic_core import to_json
+
+from ludus.client.transports import _ors_sessions as kept
+from ludus.client.transports._ors_http import OrsHttp, Refused, error_from
+from ludus.client.transports._ors_server import ENDLESS, Kind, OrsServer
+from ludus.client.transports._reasons import doing
+from ludus.client.transports.base import WireCapabilities
+from ludus.protocol import episodes as e
+from ludus.protocol import errors
+from ludus.protocol import methods as m
+from ludus.protocol._model import WireModel
+from ludus.protocol.content import Message
+from ludus.protocol.identifiers import SUBMIT_TOOL
+from ludus.protocol.lifecycle import EndReason
+from ludus.protocol.rewards import Reward
+
+P = TypeVar("P", bound=WireModel)
+R = TypeVar("R", bound=WireModel)
+T = TypeVar("T")
+
+PEER_IDLE_SECONDS: Final = 40.0
+"""Taken for the idle limit of servers that do not tell theirs: it makes a ping every 10 s, as their own clients do."""
+
+_KEPT: Final = 4096
+"""Outcomes by key, and closed episodes, that stay to answer repeated requests."""
+
+
+class OrsWire:
+    """The wire of `connect(wire="ors")`.
+
+    Args:
+        url: the server's address.
+        token: the trainer token, or the API key of another server.
+        timeout: seconds that a request may take where it does not say so itself; None for no limit.
+        patience: seconds for which a request is sent again while the server cannot be reached.
+        connections: how many requests travel at one time.
+    """
+
+    name = "ors"
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float | None = 300.0,
+        patience: float = 30.0,
+        connections: int = 256,
+    ) -> None:
+        self._http = OrsHttp(url.rstrip("/"), token, patience, connections)
+        self._timeout = timeout
+        self._server = OrsServer(self._http)
+        self._sessions: dict[str, kept.OrsSession] = {}
+        self._closed: OrderedDict[str, kept.OrsSession] = OrderedDict()
+        self._groups: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+        self._outcomes: OrderedDict[tuple[str, str], asyncio.Task[Any]] = OrderedDict()
+        self._handlers: Mapping[str, Callable[[Any], Awaitable[WireModel]]] = {
+            m.LIST_ENVIRONMENTS.name: self._server.list_environments,
+            m.LIST_SPLITS.name: self._server.list_splits,
+            m.LIST_TASKS.name: self._server.list_tasks,
+            m.GET_TASK.name: self._server.get_task,
+            m.SAMPLE_TASKS.name: self._server.sample_tasks,
+            m.START.name: self._start,
+            m.STEP.name: self._step,
+            m.GRADE.name: self._grade,
+            m.REWARDS.name: self._rewards,
+            m.GET_EPISODE.name: self._get_episode,
+            m.CLOSE.name: self._close_episode,
+            m.SCORE_GROUP.name: self._score_group,
+        }
+
+    @property
+    def capabilities(self) -> WireCapabilities:
+        """What this wire carries."""
+        return WireCapabilities(methods=frozenset(self._handlers), exactly_once=self._server.kind is Kind.LUDUS)
+
+    async def request(self, method: m.Method[P, R], params: P, *, timeout: float | None = None) -> R:
+        """Ask the server; see `Wire.request`."""
+        handler = self._handlers.get(method.name)
+        if handler is None:
+            raise errors.Unsupported(
+                f"{doing(method.name)} is not possible over ORS; use the channel or MCP", method=method.name
+            )
+        seconds = self._timeout if timeout is None else timeout
+        try:
+            async with asyncio.timeout(None if seconds in (None, math.inf) else seconds):
+                return cast(R, await handler(params))
+        except TimeoutError:
+            raise errors.DeadlineExceeded(f"{doing(method.name)}: no answer in time", method=method.name) from None
+        except (ValidationError, KeyError, TypeError) as why:
+            raise errors.ProtocolViolation(f"{doing(method.name)}: the answer is malformed: {why!r}") from None
+
+    async def close(self) -> None:
+        """Close all connections. Closing twice is no error."""
+        waiting = [task for task in self._outcomes.values() if not task.done()]
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await self._http.close()
+
+    # ── episodes ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _start(self, params: e.StartParams) -> e.StartResult:
+        return await self._once(("start", params.key), lambda: self._open_group(params))
+
+    async def _open_group(self, params: e.StartParams) -> e.StartResult:
+        kind = await self._server.probe()
+        seed = await self._check_start(params, kind)
+        index = params.index
+        if params.task is not None:
+            index = await self._server.index_of(params.environment, params.split, params.task)
+        elif index is None:
+            count = await self._server.count(params.environment, params.split) or ENDLESS
+            index = random.Random(seed if seed is not None else secrets.randbits(63)).randrange(count)
+        group = "g_" + secrets.token_hex(8)
+        opening = [self._open(params, group, index, seed, kind) for _ in range(params.count)]
+        results = await asyncio.gather(*opening, return_exceptions=True)
+        started = [result for result in results if isinstance(result, e.StartedEpisode)]
+        failed = next((result for result in results if isinstance(result, BaseException)), None)
+        if failed is not None:
+            await asyncio.gather(*(self._delete(one.episode) for one in started), return_exceptions=True)
+            raise failed
+        self._groups[group] = tuple(one.episode for one in started)
+        _trim(self._groups)
+        return e.StartResult(group=group, episodes=tuple(started))
+
+    async def _check_start(self, params: e.StartParams, kind: Kind) -> int | None:
+        """The seed to send, None on servers that take none."""
+        limits = params.limits.model_dump(exclude_none=True, by_alias=False) if params.limits is not None else {}
+        if set(limits) - {"max_steps"}:
+            raise errors.Unsupported(f"ORS carries no limits but max_steps; leave out {', '.join(limits)}")
+        if kind is not Kind.LUDUS:
+            if params.seed is not None:
+                raise errors.Unsupported("this ORS server takes no seeds; leave the seed out")
+            return None
+        seedable = (await self._server.info(params.environment)).seedable
+        if params.seed is not None and not seedable:
+            raise errors.Unsupported(f"environment {params.environment!r} cannot be seeded; leave the seed out")
+        return params.seed if params.seed is not None or not seedable else secrets.randbits(53)
+
+    async def _open(
+        self, params: e.StartParams, group: str, index: int, seed: int | None, kind: Kind
+    ) -> e.StartedEpisode:
+        sid = await self._create(params, index, seed, kind)
+        try:
+            row, tools, prompt = await self._look(params, sid, index, kind)
+        except errors.LudusError:
+            await self._delete(sid)
+            raise
+        facts = tools.get("ludus") or {}
+        limits = e.EpisodeLimits.model_validate(facts.get("limits") or {"idle_seconds": PEER_IDLE_SECONDS})
+        if params.limits is not None and params.limits.max_steps is not None:
+            limits = limits.model_copy(
+                update={"max_steps": min(params.limits.max_steps, limits.max_steps or params.limits.max_steps)}
+            )
+        terminal = tools.get("terminal_tool")
+        specs = [kept.spec_of(tool) for tool in tools["tools"]]
+        if kind is Kind.LUDUS:
+            specs = [spec for spec in specs if spec.name != SUBMIT_TOOL]
+        if params.tools is not None:
+            specs = self._restrict(specs, params.tools)
+        self._sessions[sid] = kept.OrsSession(
+            sid=sid,
+            group=group,
+            environment=params.environment,
+            row=row,
+            seed=facts.get("seed", 0),
+            terminal=(terminal["name"], terminal["arg"]) if terminal else None,
+            allowed=frozenset(params.tools) if params.tools is not None else None,
+            max_steps=params.limits.max_steps if params.limits is not None else None,
+        )
+        return e.StartedEpisode(
+            episode=sid,
+            task=row,
+            seed=facts.get("seed", 0),
+            prompt=prompt,
+            tools=tuple(specs),
+            limits=limits,
+            play=None,
+        )
+
+    def _restrict(self, specs: list[e.ToolSpec], allowed: tuple[str, ...]) -> list[e.ToolSpec]:
+        unknown = set(allowed) - {spec.name for spec in specs}
+        if unknown:
+            raise errors.InvalidParams(f"`tools` names {', '.join(sorted(unknown))}, which this task does not have")
+        return [spec for spec in specs if spec.name in allowed]
+
+    async def _create(self, params: e.StartParams, index: int, seed: int | None, kind: Kind) -> str:
+        """Open a session. A `/create` whose answer was lost is recognised when it is sent again."""
+        opened = await self._server.json("POST", "/create_session", headers={"Accept": "text/event-stream"})
+        sid = _sid_of(opened)
+        headers = {"X-Session-ID": sid, "Idempotency-Key": f"{params.key}/{sid}"}
+        body: dict[str, Any] = {"env_name": params.environment, "split": params.split, "index": index}
+        if seed is not None:
+            headers["X-Seed"] = str(seed)
+        if params.secrets and kind is Kind.ORS_SDK:
+            body["secrets"] = params.secrets
+        elif params.secrets:
+            wrapped = {name: {"value": value} for name, value in params.secrets.items()}
+            headers["X-Secrets"] = base64.b64encode(to_json(wrapped)).decode()
+        try:
+            await self._http.json("POST", "/create", body, headers)
+        except Refused as refused:
+            # The id is fresh, so a session that has it is the one that an earlier try of this request made.
+            if refused.detail != "Session already exists":
+                raise error_from(refused, environment=params.environment) from None
+        return sid
+
+    async def _look(
+        self, params: e.StartParams, sid: str, index: int, kind: Kind
+    ) -> tuple[e.TaskRow, Mapping[str, Any], tuple[Message, ...]]:
+        """The session's task, tools and prompt, once its setup is done."""
+        path = f"/{params.environment}"
+        try:
+            tools = await self._server.json("GET", f"{path}/task_tools", sid=sid)
+        except errors.EpisodeNotFound:
+            tools = await self._server.json("GET", f"{path}/tools", environment=params.environment)
+        if kind is Kind.ORS_SDK:
+            prompt = kept.prompt_of(await self._server.json("GET", f"{path}/prompt", sid=sid))
+        else:
+            try:
+                prompt = kept.messages_of(await self._server.json("GET", f"{path}/messages", sid=sid))
+            except errors.EpisodeNotFound:
+                prompt = kept.prompt_of(await self._server.json("GET", f"{path}/prompt", sid=sid))
+        if "ludus" in tools:
+            return e.TaskRow.model_validate(tools["ludus"]["task"]), tools, prompt
+        return await self._server.row(params.environment, params.split, index), tools, prompt
+
+    async def _step(self, params: e.StepParams) -> e.StepResult:
+        return await self._once(("step", f"{params.episode}/{params.key}"), lambda: self._run(params))
+
+    async def _run(self, params: e.StepParams) -> e.StepResult:
+        session = self._session(params.episode)
+        session.check_running()
+        if params.step != session.steps + 1:
+            raise errors.StepConflict(
+                f"episode {session.sid} expects step {session.steps + 1}, not {params.step}",
+                episode=session.sid,
+                expected=session.steps + 1,
+            )
+        if session.allowed is not None and params.tool not in session.allowed:
+            session.steps = params.step
+            return kept.unknown_tool(params.step, params.tool, session.allowed)
+        result = await self._call(session, params.step, params.tool, params.arguments, params.key)
+        session.steps = params.step
+        return result
+
+    async def _call(
+        self, session: kept.OrsSession, number: int, tool: str, arguments: Mapping[str, Any], key: str, *,
+        grading: bool = False,
+    ) -> e.StepResult:  # fmt: skip
+        headers = {"X-Session-ID": session.sid, "Idempotency-Key": key}
+        ours = self._server.kind is Kind.LUDUS
+        try:
+            reply = await self._http.call(
+                f"/{session.environment}/call", {"name": tool, "input": arguments}, headers, repeatable=ours
+            )
+        except Refused as refused:
+            raise self._gone(session, error_from(refused, episode=session.sid)) from None
+        return session.settle(number, tool, reply, grading=grading)
+
+    async def _grade(self, params: e.GradeParams) -> e.GradeResult:
+        return await self._once(("grade", f"{params.episode}/{params.key}"), lambda: self._hand_in(params))
+
+    async def _hand_in(self, params: e.GradeParams) -> e.GradeResult:
+        """Hand in an answer through the terminal tool; where there is none, the episode just ends."""
+        session = self._session(params.episode)
+        session.check_running()
+        reward: Reward | None = None
+        if session.terminal is not None:
+            tool, argument = session.terminal
+            result = await self._call(session, session.steps, tool, {argument: params.answer}, params.key, grading=True)
+            if result.error is not None:
+                raise errors.InvalidParams(f"the answer was not accepted: {result.error.message}")
+            reward = result.reward
+        else:
+            await self._delete(session.sid)
+            session.end(EndReason.SUBMITTED)
+        return e.GradeResult(reward=reward, info=session.info())
+
+    async def _rewards(self, params: e.RewardsParams) -> e.RewardsResult:
+        return self._session(params.episode).rewards(params.after)
+
+    async def _get_episode(self, params: e.GetEpisodeParams) -> e.GetEpisodeResult:
+        session = self._session(params.episode)
+        if session.end_reason is None:
+            try:
+                await self._server.json("POST", "/ping", sid=session.sid)
+            except errors.EpisodeNotFound as error:
+                raise self._gone(session, error) from None
+        return e.GetEpisodeResult(info=session.info())
+
+    async def _close_episode(self, params: e.CloseParams) -> e.CloseResult:
+        session = self._session(params.episode)
+        if params.episode in self._sessions:
+            await self._delete(session.sid)
+            session.end(EndReason.CLOSED)
+            self._bury(session)
+        return e.CloseResult(info=session.info())
+
+    async def _delete(self, sid: str) -> None:
+        await self._server.json("POST", "/delete", sid=sid)
+        await self._server.json("POST", "/delete_session", sid=sid)
+
+    async def _score_group(self, params: e.ScoreGroupParams) -> e.ScoreGroupResult:
+        members = self._groups.get(params.group, ())
+        if not params.candidates or not set(params.candidates) <= set(members):
+            raise errors.GroupNotFound(f"there is no group {params.group!r} with these episodes", group=params.group)
+        return await self._once(("score", params.key), lambda: self._score(params, members))
+
+    async def _score(self, params: e.ScoreGroupParams, members: tuple[str, ...]) -> e.ScoreGroupResult:
+        open_one = next((sid for sid in members if sid in self._sessions), None)
+        if open_one is None:
+            raise errors.GroupNotFound("ORS scores groups while one of their episodes is open", group=params.group)
+        session = self._session(open_one)
+        body = {
+            "candidates": [
+                {
+                    "messages": [
+                        {"role": message.role, "blocks": kept.blocks_of(message), "detail": None}
+                        for message in candidate.messages
+                    ],
+                    "metadata": candidate.metadata,
+                }
+                for candidate in params.candidates.values()
+            ]
+        }
+        path = f"/{session.environment}/score_group"
+        try:
+            reply = await self._http.call(path, body, {"X-Session-ID": session.sid}, repeatable=True)
+        except Refused as refused:
+            if refused.status == 404 and "score_group" in str(refused.detail) or refused.detail == "Not Found":
+                raise errors.Unsupported(f"environment {session.environment!r} does not score groups") from None
+            raise error_from(refused, episode=session.sid) from None
+        return kept.scores_of(reply, params.candidates)
+
+    # ── shared ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _once(self, key: tuple[str, str], work: Callable[[], Awaitable[T]]) -> T:
+        """Do something once per key, in a task that outlives whoever waits for it.
+
+        What was not answered may be tried again: servers of ours know its key, on others an uncertain step is an error.
+        """
+        task = self._outcomes.get(key)
+        if task is None:
+            task = asyncio.ensure_future(work())
+            self._outcomes[key] = task
+            _trim(self._outcomes)
+        await asyncio.wait([task])
+        if task.cancelled():
+            raise errors.ConnectionFailed("this client is closed")
+        if isinstance(task.exception(), errors.TransportError):
+            self._outcomes.pop(key, None)
+        return cast(T, task.result())
+
+    def _session(self, episode: str) -> kept.OrsSession:
+        session = self._sessions.get(episode) or self._closed.get(episode)
+        if session is None:
+            raise errors.EpisodeNotFound(f"there is no episode {episode[:64]!r} on this wire", episode=episode[:64])
+        return session
+
+    def _gone(self, session: kept.OrsSession, error: errors.LudusError) -> errors.LudusError:
+        """Note what an error says of a session."""
+        if isinstance(error, errors.EpisodeFailed):
+            session.incident = error.incident
+            session.end(EndReason.ENVIRONMENT_ERROR)
+        elif isinstance(error, errors.EpisodeNotFound):
+            session.end(EndReason.EXPIRED)
+            self._bury(session)
+        return error
+
+    def _bury(self, session: kept.OrsSession) -> None:
+        self._sessions.pop(session.sid, None)
+        self._closed[session.sid] = session
+        _trim(self._closed)
+
+
+def _sid_of(opened: Mapping[str, Any]) -> str:
+    """The session id in the answer of `/create_session`: events or JSON, `end` first, `task_id` otherwise."""
+    if "sid" in opened:
+        return str(opened["sid"])
+    end = opened.get("end")
+    if end:
+        return str(kept.json_of(end)["sid"])
+    if "error" in opened:
+        raise errors.InternalError(f"the server opened no session: {opened['error']}")
+    return str(opened["task_id"])
+
+
+def _trim(table: OrderedDict[Any, Any]) -> None:
+    while len(table) > _KEPT:
+        table.popitem(last=False)

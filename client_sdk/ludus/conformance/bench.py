@@ -1,0 +1,216 @@
+"""What a check works with: one wire of one server, and everything it opened there."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+import aiohttp
+
+from ludus.client.policies.values import random_value
+from ludus.conformance.checks import Fault, NotApplicable
+from ludus.conformance.link import Link
+from ludus.conformance.probes import CONTROLS, Reply, Stock
+from ludus.protocol.identifiers import METHOD_PREFIX
+from ludus.protocol.methods import METHODS, Method
+
+NO_TOOL: Final[tuple[str, dict[str, Any]]] = ("no such tool", {})
+"""A call that uses up a step and changes nothing in any environment (CALL-4)."""
+
+_TIDY_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A server under test, whose tokens are known, and the environment that is played on it."""
+
+    url: str
+    token: str | None
+    other_token: str | None
+    """Of another principal."""
+    limited_token: str | None
+    """Without `rewards:read` and without any test split."""
+    environment: dict[str, Any]
+    split: str
+    controls: tuple[str, ...]
+    """The control wires that answer; none on a server that is plain ORS."""
+    plain_ors: bool = False
+
+
+class Bench:
+    """One wire of one server.
+
+    Args:
+        wire: which.
+        target: whose.
+        link: the way to it.
+        control: the control wire for requests of the extension.
+        token: the trainer token; the target's own by default.
+    """
+
+    def __init__(self, wire: str, target: Target, link: Link, control: str, token: str | None = None) -> None:
+        self.wire = wire
+        self.target = target
+        self.link = link
+        self.token = token if token is not None else target.token
+        self._kind = control
+        self.control = CONTROLS[control](link, self.token)
+        self._ids = itertools.count(1)
+        self._rng = random.Random(1)
+        self._tidy: list[Callable[[], Awaitable[Any]]] = []
+        self._others: list[Bench] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for other in self._others:
+            await other.__aexit__(None, None, None)
+        with suppress(TimeoutError, aiohttp.ClientError, OSError):
+            async with asyncio.timeout(_TIDY_SECONDS):
+                await asyncio.gather(*(close() for close in self._tidy), return_exceptions=True)
+
+    def at_end(self, close: Callable[[], Awaitable[Any]]) -> None:
+        """Have something closed when the check ends; its failure is nobody's concern."""
+        self._tidy.append(close)
+
+    def through(self, control: str | None = None, token: str | None = None) -> Bench:
+        """The same server over another control wire, or with another token."""
+        other = Bench(self.wire, self.target, self.link, control or self._kind, token or self.token)
+        self._others.append(other)
+        return other
+
+    def stock(self, path: str, *, legacy: bool = False, declares: bool = False) -> Stock:
+        """A stock MCP client on an endpoint of the play plane."""
+        return Stock(self.link, path, "play", legacy=legacy, declares=declares)
+
+    # ── the extension's methods ────────────────────────────────────────────────────────────────────────────────────
+
+    async def ask(self, method: str, /, **params: Any) -> Reply:
+        """Call a method of the extension."""
+        request = {"jsonrpc": "2.0", "id": next(self._ids), "method": METHOD_PREFIX + method, "params": params}
+        return await self.ask_raw(request)
+
+    async def ask_raw(self, request: Mapping[str, Any]) -> Reply:
+        """Send a whole request."""
+        method = str(request.get("method")).removeprefix(METHOD_PREFIX)
+        body, status = await self.control.send(request)
+        if status is not None and body is None:
+            raise Fault(f"{method} was answered with HTTP {status} and no JSON-RPC reply")
+        reply = Reply.of(body, status)
+        if body.get("id") != request["id"]:
+            raise Fault(f"the reply to id {request['id']!r} of {method} carries the id {body.get('id')!r}")
+        self.link.seen.code(self.control.name, reply.code, reply.message)
+        return reply
+
+    async def must(self, method: str, /, **params: Any) -> dict[str, Any]:
+        """Call a method that has to succeed."""
+        reply = await self.ask(method, **params)
+        if reply.result is None:
+            raise Fault(f"{method} failed with {reply.code}: {reply.message}")
+        return reply.result
+
+    async def refused(self, code: int | tuple[int, ...], method: str, /, **params: Any) -> Reply:
+        """Call a method that has to be refused with a certain code."""
+        reply = await self.ask(method, **params)
+        if reply.result is not None and method == "episodes/start":
+            self.remember(reply.result)
+        wanted = (code,) if isinstance(code, int) else code
+        if reply.code not in wanted:
+            came = "with a result" if reply.result is not None else f"with {reply.code} ({reply.message})"
+            raise Fault(f"{method} should be refused with {' or '.join(map(str, wanted))}, but was answered {came}")
+        if not reply.message.strip():
+            raise Fault(f"the refusal of {method} has an empty message")
+        return reply
+
+    # ── episodes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def name(self) -> str:
+        """The environment's name."""
+        return str(self.target.environment["name"])
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """The params that name the environment and the split."""
+        return {"environment": self.name, "split": self.target.split}
+
+    def split_of(self, type: str) -> dict[str, Any]:
+        """The first split of a type.
+
+        Raises:
+            NotApplicable: there is none.
+        """
+        for split in self.target.environment["splits"]:
+            if split["type"] == type:
+                return dict(split)
+        raise NotApplicable(f"the environment has no {type} split")
+
+    async def start(self, **more: Any) -> dict[str, Any]:
+        """Start one episode; it is closed when the check ends."""
+        return (await self.start_group(1, **more))["episodes"][0]  # type: ignore[no-any-return]
+
+    async def start_group(self, count: int, **more: Any) -> dict[str, Any]:
+        """Start a group."""
+        result = await self.must("episodes/start", **{**self.place, "key": new_key(), "count": count, **more})
+        self.remember(result)
+        return result
+
+    def remember(self, result: Mapping[str, Any]) -> None:
+        """Have the episodes of a start closed when the check ends."""
+        for one in result["episodes"]:
+            self.remember_episode(one["episode"])
+
+    def remember_episode(self, episode: str) -> None:
+        """Have an episode closed when the check ends."""
+        self.at_end(lambda: self.ask("episodes/close", episode=episode))
+
+    async def step(self, episode: str, number: int, call: tuple[str, dict[str, Any]], key: str | None = None) -> Reply:
+        """Ask for one step."""
+        tool, arguments = call
+        params = {"episode": episode, "step": number, "tool": tool, "arguments": arguments, "key": key or new_key()}
+        return await self.ask("episodes/step", **params)
+
+    async def info(self, episode: str) -> dict[str, Any]:
+        """Where an episode stands."""
+        return (await self.must("episodes/get", episode=episode))["info"]  # type: ignore[no-any-return]
+
+    async def count_steps(self, episode: str) -> int:
+        """How many steps an episode has been asked for."""
+        return int((await self.info(episode))["steps"])
+
+    def some_call(self, started: Mapping[str, Any], index: int = 0) -> tuple[str, dict[str, Any]]:
+        """A call with arguments that fit one of the episode's tools."""
+        if not started["tools"]:
+            raise NotApplicable("the environment has no tools")
+        tool = started["tools"][index % len(started["tools"])]
+        arguments = random_value(tool["inputSchema"], self._rng)
+        return tool["name"], arguments if isinstance(arguments, dict) else {}
+
+
+def read(method: str, result: Mapping[str, Any] | None) -> Any:
+    """The typed result, which proves that it conforms to the schema.
+
+    Raises:
+        Fault: it does not.
+    """
+    entry: Method[Any, Any] = METHODS[METHOD_PREFIX + method]
+    try:
+        return entry.result.model_validate(result)
+    except ValueError as error:
+        first = " ".join(str(error).split()[:40])
+        raise Fault(f"the result of {method} does not conform to its schema: {first}") from None
+
+
+def new_key() -> str:
+    """A key that was never used."""
+    return uuid.uuid4().hex

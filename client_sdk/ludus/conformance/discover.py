@@ -1,0 +1,95 @@
+"""Finding out which wires a server has, and what is played on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import aiohttp
+
+from ludus.conformance.bench import Bench, Target
+from ludus.conformance.checks import Fault
+from ludus.conformance.link import Link, bearer
+from ludus.conformance.ors_probes import request
+from ludus.protocol.errors import ConnectionFailed, EnvironmentNotFound, SplitNotFound, Unauthenticated
+from ludus.protocol.identifiers import EXTENSION_VERSION, ORS_EXTENSION_HEADER
+
+CONTROL_WIRES: Final = ("channel", "mcp")
+_NO_ANSWER: Final = (aiohttp.ClientError, OSError, TimeoutError, Fault, KeyError, TypeError)
+
+
+async def discover(link: Link, target: Target, environment: str | None, split: str | None) -> Target:
+    """The target with what its server says of itself.
+
+    Args:
+        link: the way to the server.
+        target: whose url and tokens are known.
+        environment: which environment to play; None for the first.
+        split: which split to take tasks from; None for the first that is no test split.
+
+    Raises:
+        ConnectionFailed: it answers on no wire.
+        Unauthenticated: it wants another token.
+        EnvironmentNotFound: it has no such environment.
+        SplitNotFound: the environment has no such split.
+    """
+    controls, listed, why = [], [], []
+    for name in CONTROL_WIRES:
+        try:
+            listed = (await Bench(name, target, link, name).must("environments/list"))["environments"]
+            controls.append(name)
+        except _NO_ANSWER as error:
+            if getattr(error, "status", None) == 401 or "4010" in str(error):
+                raise _unauthenticated(link.url, target.token) from None
+            why.append(f"{name}: {str(error) or type(error).__name__}")
+    plain = False
+    if not controls:
+        try:
+            listed, plain = await _by_ors(link, target)
+        except _NO_ANSWER as error:
+            why.append(f"ors: {str(error) or type(error).__name__}")
+            raise ConnectionFailed(f"{link.url} answers on no wire ({'; '.join(why)})", url=link.url) from None
+    found = _pick(listed, environment, lambda names: EnvironmentNotFound(
+        f"{link.url} has no environment {environment!r}; it has {names}"))  # fmt: skip
+    trained = [one for one in found["splits"] if one["type"] != "test"] if split is None else found["splits"]
+    chosen = _pick(trained or found["splits"], split, lambda names: SplitNotFound(
+        f"environment {found['name']!r} has no split {split!r}; it has {names}"))  # fmt: skip
+    return replace(target, environment=found, split=chosen["name"], controls=tuple(controls), plain_ors=plain)
+
+
+def _pick(listed: list[dict[str, Any]], name: str | None, missing: Callable[[str], Exception]) -> dict[str, Any]:
+    for one in listed:
+        if name in (None, one["name"]):
+            return one
+    raise missing(", ".join(str(one["name"]) for one in listed) or "none")
+
+
+def _unauthenticated(url: str, token: str | None) -> Unauthenticated:
+    return Unauthenticated(f"{url} {'does not know this token' if token else 'wants a token'}")
+
+
+async def _by_ors(link: Link, target: Target) -> tuple[list[dict[str, Any]], bool]:
+    """Environments as ORS tells of them, and whether the server is no more than ORS."""
+    headers = bearer(target.token)
+    status, names = await request(link, "GET", "/list_environments", None, headers)
+    if status == 401:
+        raise _unauthenticated(link.url, target.token)
+    if status != 200 or not isinstance(names, list):
+        raise Fault(f"GET /list_environments was answered with {status}")
+    listed = []
+    for name in names:
+        _, splits = await request(link, "GET", f"/{name}/splits", None, headers)
+        _, tools = await request(link, "GET", f"/{name}/tools", None, headers)
+        listed.append({"name": name, "splits": splits, "gradable": bool(tools.get("terminal_tool"))})
+    _, version = await request(link, "GET", "/version", None, {**headers, ORS_EXTENSION_HEADER: EXTENSION_VERSION})
+    return listed, not (isinstance(version, dict) and "ludus" in version)
+
+
+async def wires_of(link: Link, target: Target) -> tuple[str, ...]:
+    """The wires that a server has, and those it must have."""
+    if not target.controls:
+        return ("ors",)
+    status, _ = await request(link, "GET", "/list_environments", None, bearer(target.token))
+    channel = ("channel",) if "channel" in target.controls or (await link.upgrade(None)).status != 404 else ()
+    return (*channel, "mcp", "play", *(("ors",) if status != 404 else ()))

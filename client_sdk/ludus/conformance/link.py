@@ -1,0 +1,244 @@
+"""Requests to the server under test, right and wrong ones, and what is kept of its answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from ludus.conformance.checks import Fault
+from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL
+
+MODERN: Final = "2026-07-28"
+"""The MCP revision that knows extensions."""
+
+LEGACY: Final = "2025-11-25"
+"""The last revision that begins with `initialize`."""
+
+FOREIGN_ORIGIN: Final = "https://elsewhere.ludus-conform.example"
+"""An origin that no server has been told to allow."""
+
+_MEGABYTE: Final = 1 << 20
+_MOST_MEGABYTES: Final = 64
+_ENOUGH_CODES: Final = 100
+
+
+class Seen:
+    """What is kept of every answer: which private texts it held, and which error codes.
+
+    Args:
+        private: texts that no message may hold.
+    """
+
+    def __init__(self, private: Iterable[str] = ()) -> None:
+        self.private = tuple(private)
+        self.leaks: dict[str, str] = {}
+        """By wire: where a private text was."""
+        self.codes: dict[str, dict[int, str]] = {}
+        """By wire: the error codes that came, and a message of each."""
+
+    def text(self, wire: str, text: str) -> None:
+        """Look at an answer as it came."""
+        for private in self.private:
+            for form in (private, json.dumps(private)[1:-1]):
+                place = text.find(form)
+                if place >= 0:
+                    self.leaks.setdefault(wire, f"{text[max(0, place - 60) : place]}[private text]")
+
+    def code(self, wire: str, code: Any, message: str) -> None:
+        """Note the code of an error."""
+        codes = self.codes.setdefault(wire, {})
+        if isinstance(code, int) and len(codes) < _ENOUGH_CODES:
+            codes.setdefault(code, message)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer: its status, headers and text."""
+
+    status: int
+    headers: Mapping[str, str]
+    text: str
+    content_type: str
+
+    @property
+    def value(self) -> Any:
+        """The JSON value in the text; None when there is none."""
+        try:
+            return json.loads(self.text)
+        except ValueError:
+            return None
+
+
+class Link:
+    """The way to one server.
+
+    Args:
+        http: makes the connections.
+        url: the server's address.
+        seconds: how long any one answer is waited for.
+        seen: is told of every answer.
+    """
+
+    def __init__(self, http: aiohttp.ClientSession, url: str, seconds: float, seen: Seen) -> None:
+        self.http = http
+        self.url = url
+        self.seconds = seconds
+        self.seen = seen
+
+    async def ask(
+        self, wire: str, method: str, path: str, *, headers: Mapping[str, str] | None = None, body: Any = None
+    ) -> Answer:
+        """One HTTP request; a body that is no bytes is sent as JSON."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        sent = {**({} if data is None else {"Content-Type": "application/json"}), **(headers or {})}
+        async with self.http.request(
+            method, self.url + path, data=data, headers=sent, allow_redirects=False
+        ) as response:
+            upgraded = response.status == 101
+            text = "" if upgraded else await response.text(errors="replace")
+            answer = Answer(response.status, dict(response.headers), text, response.content_type)
+            if upgraded:
+                response.close()
+        self.seen.text(wire, text)
+        return answer
+
+    async def mcp(
+        self,
+        wire: str,
+        path: str,
+        body: Any,
+        *,
+        headers: Mapping[str, str] | None = None,
+        revision: str = MODERN,
+        name: str | None = None,
+    ) -> tuple[Any, Answer]:
+        """Post to an MCP endpoint: the JSON value, or that of the last event; None for an answer without one."""
+        method = body.get("method") if isinstance(body, dict) else None
+        modern = {"Mcp-Method": method if isinstance(method, str) else "none"} if revision == MODERN else {}
+        sent = {
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": revision,
+            **modern,
+            **({"Mcp-Name": name} if name is not None and revision == MODERN else {}),
+            **(headers or {}),
+        }
+        answer = await self.ask(wire, "POST", path, headers=sent, body=body)
+        text = answer.text
+        if answer.content_type == "text/event-stream":
+            lines = [line[5:].strip() for line in text.splitlines() if line.startswith("data:") and line[5:].strip()]
+            text = lines[-1] if lines else ""
+        try:
+            return json.loads(text), answer
+        except ValueError:
+            return None, answer
+
+    async def upgrade(self, token: str | None, **headers: str) -> Answer:
+        """Ask for a channel, and hang up when it is granted; header names are written with `_` for `-`."""
+        sent = {
+            "Connection": "Upgrade",
+            "Upgrade": "websocket",
+            "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Key": "bHVkdXMtY29uZm9ybS0wMQ==",
+            "Sec-WebSocket-Protocol": CHANNEL_SUBPROTOCOL,
+            **bearer(token),
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
+        return await self.ask("channel", "GET", CHANNEL_PATH, headers={k: v for k, v in sent.items() if v})
+
+    @asynccontextmanager
+    async def channel(self, token: str | None) -> AsyncIterator[Pipe]:
+        """A channel, closed when the block is left."""
+        async with self.http.ws_connect(
+            self.url + CHANNEL_PATH, headers=bearer(token), protocols=(CHANNEL_SUBPROTOCOL,), max_msg_size=0
+        ) as socket:
+            yield Pipe(self, socket)
+
+    async def oversized(self, path: str, token: str | None) -> int | None:
+        """Announce a body that nobody can want, and begin to send it.
+
+        Returns:
+            The status of the answer; None when the server took 64 MiB of it without one.
+        """
+        parts = urlsplit(self.url)
+        secure = parts.scheme == "https"
+        reader, writer = await asyncio.open_connection(
+            parts.hostname, parts.port or (443 if secure else 80), ssl=secure or None
+        )
+        fields = {
+            "Host": parts.netloc,
+            "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream",
+            "Content-Length": str(1 << 40),
+            **bearer(token),
+        }
+        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        writer.write(f"POST {parts.path}{path} HTTP/1.1\r\n{head}\r\n".encode())
+        answer = asyncio.ensure_future(reader.readline())
+        try:
+            await asyncio.wait({answer}, timeout=1.0)
+            for _ in range(_MOST_MEGABYTES):
+                if answer.done():
+                    break
+                writer.write(b" " * _MEGABYTE)
+                await _first_of(answer, writer.drain(), self.seconds)
+            await asyncio.wait({answer}, timeout=1.0)
+            words = answer.result().split() if answer.done() else []
+            return int(words[1]) if len(words) > 1 else None
+        finally:
+            answer.cancel()
+            writer.transport.abort()
+
+
+async def _first_of(answer: asyncio.Future[bytes], other: Coroutine[Any, Any, None], seconds: float) -> None:
+    """Wait for one of two; the other one's failure is nobody's concern."""
+    task = asyncio.ensure_future(other)
+    waiting: set[asyncio.Future[Any]] = {answer, task}
+    await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+class Pipe:
+    """One channel connection: replies one by one, batches taken apart."""
+
+    def __init__(self, link: Link, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._link = link
+        self._waiting: list[Any] = []
+        self.socket = socket
+
+    async def send(self, frame: Any) -> None:
+        """Send a JSON value, or a text or bytes as they are."""
+        if isinstance(frame, bytes):
+            await self.socket.send_bytes(frame)
+        else:
+            await self.socket.send_str(frame if isinstance(frame, str) else json.dumps(frame))
+
+    async def next(self) -> Any:
+        """The next reply.
+
+        Raises:
+            Fault: the server sent no text frame with JSON.
+        """
+        while not self._waiting:
+            message = await self.socket.receive(timeout=self._link.seconds)
+            if message.type is not aiohttp.WSMsgType.TEXT:
+                raise Fault(f"the channel answered with {message.type.name} {message.data!r} instead of a text frame")
+            self._link.seen.text("channel", message.data)
+            try:
+                value = json.loads(message.data)
+            except ValueError:
+                raise Fault(f"the channel answered with a frame that is not JSON: {message.data[:200]!r}") from None
+            self._waiting += value if isinstance(value, list) else [value]
+        return self._waiting.pop(0)
+
+
+def bearer(token: str | None) -> dict[str, str]:
+    """The authorization header."""
+    return {"Authorization": f"Bearer {token}"} if token else {}

@@ -1,0 +1,318 @@
+"""Checks of the ORS wire, as the clients that exist for ORS need it, and as this standard's profile has it.
+
+Where only our profile demands something (`profile=True`), a server that is plain ORS is told of it in a note.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any, Final
+
+from ludus.conformance.bench import Bench, new_key
+from ludus.conformance.catalog import no_leak
+from ludus.conformance.checks import Fault, NotApplicable, Suite, expect, expect_equal
+from ludus.conformance.link import bearer
+from ludus.conformance.ors_probes import OrsSession, open_session, request, result_of, some_call, stranger
+from ludus.conformance.rights import WRONG_TOKEN, needed
+from ludus.protocol.identifiers import SUBMIT_TOOL
+
+suite = Suite()
+_LONG: Final = 12_000
+"""Characters, beyond what any ORS server sends in one event."""
+
+
+async def get(bench: Bench, path: str) -> tuple[int, Any]:
+    """Ask for something of the environment."""
+    return await request(bench.link, "GET", f"/{bench.name}/{path}", None, bearer(bench.token))
+
+
+async def post(bench: Bench, path: str, **body: Any) -> tuple[int, Any]:
+    """The same with a body."""
+    return await request(bench.link, "POST", f"/{bench.name}/{path}", body, bearer(bench.token))
+
+
+@suite.check("every environment is listed under its name", "ORS-1")
+async def environments(bench: Bench) -> None:
+    status, names = await request(bench.link, "GET", "/list_environments", None, bearer(bench.token))
+    expect(status == 200 and isinstance(names, list), f"list_environments answered {status} {names}")
+    expect(bench.name in names, f"{bench.name} is not among the environments {names}")
+    if bench.target.controls:
+        wanted = [one["name"] for one in (await bench.must("environments/list"))["environments"]]
+        expect_equal(sorted(names), sorted(wanted), "environments on ORS, against environments/list")
+
+
+@suite.check("tools and splits are found, in ORS's keys", "ORS-1")
+async def tools_and_splits(bench: Bench) -> None:
+    status, tools = await get(bench, "tools")
+    expect_equal(status, 200, "the status of tools")
+    for tool in tools["tools"]:
+        expect_equal(set(tool), {"name", "description", "input_schema"}, "keys of a tool")
+    status, splits = await get(bench, "splits")
+    expect(
+        status == 200 and all(set(split) == {"name", "type"} for split in splits), f"splits answered {status} {splits}"
+    )
+    expect(bench.target.split in {split["name"] for split in splits}, f"there is no split {bench.target.split!r}")
+
+
+@suite.check("a task is found by its index, on both routes that clients know", "ORS-1")
+async def tasks(bench: Bench) -> None:
+    status, counted = await post(bench, "num_tasks", split=bench.target.split)
+    expect(status == 200 and isinstance(counted.get("num_tasks"), int), f"num_tasks answered {status} {counted}")
+    answers = [await post(bench, route, split=bench.target.split, index=0) for route in ("task", "get_task")]
+    for status, value in answers:
+        if bench.target.plain_ors and status == 404:
+            continue
+        expect(status == 200 and isinstance(value.get("task"), dict), f"a task route answered {status} {value}")
+    if counted["num_tasks"] <= 1000:
+        status, listed = await post(bench, "tasks", split=bench.target.split)
+        expect(status == 200 or bench.target.plain_ors, f"tasks answered {status}")
+        if status == 200:
+            expect_equal(len(listed["tasks"]), counted["num_tasks"], "tasks, against num_tasks")
+            expect_equal(listed["tasks"][0], answers[0][1]["task"], "the first of tasks, against task 0")
+
+
+@suite.check("tasks of a test split hold their id only", "ORS-11", "CRED-13", negative=True, profile=True)
+async def test_tasks(bench: Bench) -> None:
+    split = bench.split_of("test")["name"]
+    status, value = await post(bench, "task", split=split, index=0)
+    if status == 403:
+        raise NotApplicable("the token may not read the test split")
+    expect_equal(status, 200, "the status of a task of the test split")
+    expect_equal(set(value["task"]) - {"split"}, {"id"}, "keys of a task of the test split")
+
+
+@suite.check("a session is one episode from create to delete", "ORS-4")
+async def session(bench: Bench) -> None:
+    one = await open_session(bench)
+    status, prompt = await one.send("GET", "/{env}/prompt")
+    expect(status == 200 and isinstance(prompt, list) and prompt, f"prompt answered {status} {prompt}")
+    await one.tools()
+    expect_equal((await one.send("POST", "/ping"))[0], 200, "the status of ping")
+    for _ in range(2):
+        expect_equal((await one.delete())[0], 200, "the status of delete, and of delete again")
+    status, _ = await one.send("GET", "/{env}/prompt")
+    expect(status in (404, 410), f"a deleted session's prompt is answered with {status}")
+
+
+@suite.check("a call is answered with its task_id first and a whole output last", "ORS-6", "ORS-7", "ORS-8")
+async def calls(bench: Bench) -> None:
+    one = await open_session(bench)
+    for index in range(3):
+        events = await one.call(*await some_call(bench, one, index))
+        expect_equal(events[0][0], "task_id", "the first event of a call")
+        if events[-1][0] == "error":
+            return
+        result = result_of(events)
+        if not result.get("ok"):
+            continue
+        output = result["output"]
+        expect_equal(set(output), {"blocks", "metadata", "reward", "finished"}, "keys of an output")
+        number = isinstance(output["reward"], int | float) and not isinstance(output["reward"], bool)
+        expect(output["reward"] is None or number, f"a reward is {output['reward']!r}, expected a number or null")
+        expect(isinstance(output["finished"], bool), f"finished is {output['finished']!r}, expected a boolean")
+        if output["finished"]:
+            return
+
+
+@suite.check("a result is sent again by its task_id, without another step", "ORS-10", negative=True)
+async def resume(bench: Bench) -> None:
+    one = await open_session(bench)
+    tool, arguments = await some_call(bench, one)
+    events = await one.call(tool, arguments)
+    again = await one.call(tool, arguments, task_id=dict(events)["task_id"])
+    expect_equal(again, events, "the result sent again")
+
+
+@suite.check("a task_id is of use to its own session only", "ORS-10", "ORS-5", negative=True, profile=True)
+async def foreign_task_id(bench: Bench) -> None:
+    one, two = await open_session(bench), await open_session(bench)
+    tool, arguments = await some_call(bench, one)
+    task_id = dict(await one.call(tool, arguments))["task_id"]
+    status, events = await two.send("POST", "/{env}/call", {"name": tool, "input": arguments, "task_id": task_id})
+    told = isinstance(events, list) and events[-1][0] == "end"
+    expect(not told and status != 500, "another session was sent the result of a task_id that is not its own")
+
+
+@suite.check("a call that equals one whose reply arrived is a step of its own", "ORS-16", profile=True)
+async def equal_calls(bench: Bench) -> None:
+    one = await open_session(bench)
+    tool, arguments = await some_call(bench, one)
+    ids = [dict(await one.call(tool, arguments)).get("task_id") for _ in range(2)]
+    expect(None not in ids and ids[0] != ids[1], f"two equal calls have the task_ids {ids}, expected different ones")
+
+
+@suite.check("a session is not served under another environment's path", "ORS-17", negative=True, profile=True)
+async def other_environment(bench: Bench) -> None:
+    status, names = await request(bench.link, "GET", "/list_environments", None, bearer(bench.token))
+    expect(status == 200 and isinstance(names, list), f"list_environments answered {status} {names}")
+    others = [name for name in names if name != bench.name]
+    if not others:
+        raise NotApplicable("the server has one environment")
+    one = await open_session(bench)
+    tool, arguments = await some_call(bench, one)
+    for method, path, body in (
+        ("GET", "prompt", None),
+        ("GET", "task_tools", None),
+        ("POST", "call", {"name": tool, "input": arguments}),
+    ):
+        status, _ = await one.send(method, f"/{others[0]}/{path}", body)
+        expect(
+            400 <= status < 500, f"{method} /{others[0]}/{path} of a session of {bench.name} got the status {status}"
+        )
+    expect_equal((await one.send("GET", "/{env}/prompt"))[0], 200, "the status of the prompt under the session's path")
+
+
+@suite.check("large results arrive whole although clients strip white space", "ORS-12", "CONT-4", profile=True)
+async def large_results(bench: Bench) -> None:
+    one = await open_session(bench)
+    name = "x" + " " * _LONG + "y"
+    events = await one.call(name, {})
+    parts = [data for event, data in events if event in ("chunk", "end", "error")]
+    if sum(map(len, parts)) < _LONG:
+        raise NotApplicable("no large result was to be had")
+    for part in parts:
+        expect(part == part.lstrip(), "an event's data begins with white space, which clients in use strip")
+    expect(name in str(result_of(events).get("error", name)), "a text of many spaces came back changed")
+
+
+@suite.check("unknown tools and wrong input are told, and the session goes on", "ORS-9", negative=True)
+async def mistakes(bench: Bench) -> None:
+    one = await open_session(bench)
+    for _ in range(2):
+        result = result_of(await one.call("no_such_tool", {}))
+        expect_equal(result.get("ok"), False, "`ok` for an unknown tool")
+        expect("is not a valid tool" in result.get("error", ""), "the text by which clients know an unknown tool")
+    wrong = [tool for tool in await one.tools() if tool["inputSchema"].get("required")]
+    if wrong:
+        result = result_of(await one.call(wrong[0]["name"], {}))
+        expect_equal(result.get("ok"), False, "`ok` for a call without its arguments")
+
+
+@suite.check("wrong requests are refused in ORS's own form", "ORS-4", negative=True)
+async def refusals(bench: Bench) -> None:
+    status, body = await stranger(bench).send("GET", "/{env}/prompt")
+    expect_equal(status, 404, "the status of an unknown session's prompt")
+    expect("detail" in (body or {}), "an error without `detail`")
+    expect_equal((await get(bench, "prompt"))[0], 400, "the status of a session route without X-Session-ID")
+    status, body = await post(bench, "tasks", split="x", unknown=1)
+    expect_equal(status, 422, "the status for an unknown field")
+    if not isinstance(body, dict) or not isinstance(body.get("detail"), list):
+        raise Fault("a validation error is not FastAPI's list under `detail`")
+    expect_equal((await post(bench, "tasks", split=new_key()))[0], 400, "the status for an unknown split")
+    one = OrsSession(bench.link, bench.name, str(uuid.uuid4()), bearer(bench.token))
+    bench.at_end(one.delete)
+    status, _ = await one.send("POST", "/create", {"env_name": "no such environment", "split": "x", "index": 0})
+    expect_equal(status, 404, "the status of create for an unknown environment")
+
+
+@suite.check("a final answer can be handed in where answers are graded", "ORS-13", "ORS-8", profile=True)
+async def final_answer(bench: Bench) -> None:
+    if not bench.target.environment.get("gradable"):
+        raise NotApplicable("the environment does not grade answers")
+    one = await open_session(bench)
+    expect(SUBMIT_TOOL in {tool["name"] for tool in await one.tools()}, f"{SUBMIT_TOOL} is not among the tools")
+    terminal = (await one.send("GET", "/{env}/task_tools"))[1].get("terminal_tool") or {}
+    expect_equal((terminal.get("name"), terminal.get("arg")), (SUBMIT_TOOL, "answer"), "terminal_tool")
+    result = result_of(await one.call(SUBMIT_TOOL, {"answer": "an answer"}))
+    expect(result.get("ok") is True, f"{SUBMIT_TOOL} failed: {result.get('error')}")
+    expect_equal(result["output"]["finished"], True, f"finished after {SUBMIT_TOOL}")
+    tool, arguments = await some_call(bench, one)
+    late = await one.call(tool, arguments)
+    expect(late[-1][0] == "error" or not result_of(late).get("ok"), "a call after the end was answered as any other")
+
+
+@suite.check("what ORS has no word for is told to those only who ask for it", "ORS-14", negative=True, profile=True)
+async def extension(bench: Bench) -> None:
+    one = await open_session(bench)
+    tool, arguments = await some_call(bench, one)
+    answers = {
+        "version": (await request(bench.link, "GET", "/version", None, bearer(bench.token)))[1],
+        "tools": (await get(bench, "tools"))[1],
+        "task": (await post(bench, "task", split=bench.target.split, index=0))[1],
+        "task_tools": (await one.send("GET", "/{env}/task_tools"))[1],
+        "a refusal": (await stranger(bench).send("GET", "/{env}/prompt"))[1],
+    }
+    events = await one.call(tool, arguments)
+    expect("ludus" not in dict(events), "a call is answered with an event `ludus`")
+    if events[-1][0] == "end":
+        answers["a call"] = result_of(events)
+    for what, answer in answers.items():
+        expect("ludus" not in (answer or {}), f"the answer of {what} has a field `ludus`, for which nobody asked")
+
+
+@suite.check("secrets given to create come back in no answer", "CRED-14", negative=True, profile=True)
+async def secrets(bench: Bench) -> None:
+    secret = f"secret-{new_key()}"
+    one = stranger(bench)
+    bench.at_end(one.delete)
+    body = {"env_name": bench.name, "split": bench.target.split, "index": 0}
+    for wrong in ({"secrets": {"A": [secret]}}, {"secrets": {"A": secret}, "seed": "none"}, {"secrets": [secret]}):
+        status, answer = await one.send("POST", "/create", {**body, **wrong})
+        if status == 200:
+            break
+        expect(secret not in json.dumps(answer), f"a refused create ({status}) tells a secret that it was given")
+
+
+@suite.check("nothing of tasks, sessions and calls without a token", "ORS-2", negative=True)
+async def no_token(bench: Bench) -> None:
+    needed(bench.target.token, "--token")
+    one = await open_session(bench)
+    for headers in ({}, {"Authorization": f"Bearer {WRONG_TOKEN}"}, {"X-API-Key": WRONG_TOKEN}):
+        other = one.seen_by(headers)
+        for method, path, body in (
+            ("POST", "/{env}/tasks", {"split": bench.target.split}),
+            ("POST", "/{env}/task", {"split": bench.target.split, "index": 0}),
+            ("POST", "/create_session", {}),
+            ("POST", "/create", {"env_name": bench.name, "split": bench.target.split, "index": 0}),
+            ("GET", "/{env}/prompt", None),
+            ("GET", "/{env}/task_tools", None),
+            ("POST", "/{env}/call", {"name": "x", "input": {}}),
+            ("POST", "/ping", None),
+            ("POST", "/delete", {}),
+        ):
+            status, _ = await other.send(method, path, body)
+            expect(status == 401, f"{method} {path} without a good token got the status {status}, expected 401")
+
+
+@suite.check("the token is taken as X-API-Key too", "ORS-3")
+async def api_key(bench: Bench) -> None:
+    token = needed(bench.target.token, "--token")
+    one = await open_session(bench, {"X-API-Key": token})
+    expect_equal((await one.send("GET", "/{env}/prompt"))[0], 200, "the status of a prompt asked for with X-API-Key")
+
+
+@suite.check("another principal's session does not exist", "ORS-5", "CRED-5", negative=True)
+async def other_principal(bench: Bench) -> None:
+    other_token = needed(bench.target.other_token, "--other-token")
+    one = await open_session(bench)
+    await one.tools()
+    other = one.seen_by(bearer(other_token))
+    for method, path, body in (
+        ("GET", "/{env}/prompt", None),
+        ("GET", "/{env}/task_tools", None),
+        ("POST", "/{env}/call", {"name": "no_such_tool", "input": {}}),
+        ("POST", "/ping", None),
+    ):
+        status, _ = await other.send(method, path, body)
+        expect_equal(status, 404, f"the status of {method} {path} for another principal")
+    await other.delete()
+    expect_equal((await one.send("GET", "/{env}/prompt"))[0], 200, "the prompt after another principal's delete")
+
+
+@suite.check("a token without `rewards:read` opens no session", "ORS-2", negative=True)
+async def scopes(bench: Bench) -> None:
+    headers = bearer(needed(bench.target.limited_token, "--limited-token"))
+    status, _ = await request(bench.link, "POST", "/create_session", {}, headers)
+    one = OrsSession(bench.link, bench.name, str(uuid.uuid4()), headers)
+    bench.at_end(one.delete)
+    body = {"env_name": bench.name, "split": bench.target.split, "index": 0}
+    created, _ = await one.send("POST", "/create", body)
+    called, _ = await one.send("POST", "/{env}/call", {"name": "no_such_tool", "input": {}})
+    expect(403 in (status, created), f"create got the status {created}, expected 403")
+    expect(called in (403, 404), f"a call got the status {called}, expected 403")
+
+
+@suite.check("no message held a private text", "CRED-12", "ORS-11", negative=True, last=True)
+async def private(bench: Bench) -> None:
+    no_leak(bench, "ors")

@@ -1,0 +1,126 @@
+"""ORS sessions by raw HTTP, as the clients that exist for ORS hold them."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from ludus.conformance.bench import Bench
+from ludus.conformance.checks import Fault, NotApplicable, expect, expect_equal
+from ludus.conformance.link import Answer, Link, bearer
+
+Events = list[tuple[str, str]]
+
+
+async def request(
+    link: Link, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+) -> tuple[int, Any]:
+    """One request: the status, and JSON or a list of (event, data)."""
+    answer = await link.ask("ors", method, path, headers=headers, body=body)
+    return answer.status, value_of(answer)
+
+
+def value_of(answer: Answer) -> Any:
+    """JSON, or a list of (event, data); None for anything else."""
+    return events_of(answer.text) if answer.content_type == "text/event-stream" else answer.value
+
+
+def events_of(stream: str) -> Events:
+    """The events of a stream, comments left out."""
+    events = []
+    for block in stream.replace("\r\n", "\n").split("\n\n"):
+        name, data = "message", []
+        for line in block.split("\n"):
+            if line.startswith("event:"):
+                name = line[6:].strip()
+            elif line.startswith("data:"):
+                data.append(line[5:].removeprefix(" "))
+        if data:
+            events.append((name, "\n".join(data)))
+    return events
+
+
+def result_of(events: Events) -> dict[str, Any]:
+    """The result that chunks and end make together."""
+    expect(events[-1][0] == "end", f"the stream ends with {events[-1]}, expected an end event")
+    try:
+        value = json.loads("".join(data for name, data in events if name in ("chunk", "end")))
+    except ValueError as error:
+        raise Fault(f"the chunks and the end of a stream make no JSON: {error}") from None
+    expect(isinstance(value, dict), "the result of a call is no object")
+    return value  # type: ignore[no-any-return]
+
+
+class OrsSession:
+    """One ORS session.
+
+    Args:
+        link: the way to the server.
+        environment: whose.
+        sid: its id.
+        headers: the credential.
+    """
+
+    def __init__(self, link: Link, environment: str, sid: str, headers: Mapping[str, str]) -> None:
+        self.sid = sid
+        self._link = link
+        self._environment = environment
+        self._headers = {"X-Session-ID": sid, **headers}
+
+    def seen_by(self, headers: Mapping[str, str]) -> OrsSession:
+        """The same session, asked for with another credential."""
+        return OrsSession(self._link, self._environment, self.sid, headers)
+
+    async def send(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """A request of this session; `{env}` in a path is the environment."""
+        path = path.replace("{env}", self._environment)
+        return await request(self._link, method, path, body, self._headers)
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], **more: Any) -> Events:
+        """Call a tool and give the events.
+
+        Raises:
+            Fault: the answer is no stream of events.
+        """
+        status, events = await self.send("POST", "/{env}/call", {"name": tool, "input": dict(arguments), **more})
+        if not isinstance(events, list) or not events:
+            raise Fault(f"a call is not answered with events (status {status})")
+        return events
+
+    async def tools(self) -> list[dict[str, Any]]:
+        """The session's tools, with the schema under the name that MCP has for it."""
+        status, value = await self.send("GET", "/{env}/task_tools")
+        expect_equal(status, 200, "the status of task_tools")
+        return [{**tool, "inputSchema": tool["input_schema"] or {"type": "object"}} for tool in value["tools"]]
+
+    async def delete(self) -> tuple[int, Any]:
+        """End it."""
+        return await self.send("POST", "/delete", {})
+
+
+async def open_session(bench: Bench, headers: Mapping[str, str] | None = None, index: int = 0) -> OrsSession:
+    """create_session and create, as every client does it; deleted when the check ends."""
+    headers = bearer(bench.token) if headers is None else headers
+    status, value = await request(bench.link, "POST", "/create_session", {}, headers)
+    sid = dict(value).get("task_id") if isinstance(value, list) else (value or {}).get("sid")
+    expect(status == 200 and isinstance(sid, str) and sid, f"create_session answered {status} and no session id")
+    session = OrsSession(bench.link, bench.name, str(sid), headers)
+    bench.at_end(session.delete)
+    body = {"env_name": bench.name, "split": bench.target.split, "index": index}
+    expect_equal(await session.send("POST", "/create", body), (200, {"sid": sid}), "create")
+    return session
+
+
+async def some_call(bench: Bench, session: OrsSession, index: int = 0) -> tuple[str, dict[str, Any]]:
+    """A call that fits one of the session's tools, but not the one for final answers."""
+    tools = [tool for tool in await session.tools() if tool["name"] != "submit_answer"]
+    if not tools:
+        raise NotApplicable("the environment has no tools")
+    return bench.some_call({"tools": tools}, index)
+
+
+def stranger(bench: Bench) -> OrsSession:
+    """A session that nobody opened."""
+    return OrsSession(bench.link, bench.name, str(uuid.uuid4()), bearer(bench.token))

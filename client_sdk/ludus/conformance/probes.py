@@ -1,0 +1,194 @@
+"""The peers that checks play: trainers on each control wire, and stock MCP clients of both eras."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, Self
+
+from ludus.conformance.checks import Fault
+from ludus.conformance.link import LEGACY, MODERN, Link, bearer
+from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
+
+CLIENT: Final = {"name": "ludus-conform", "version": EXTENSION_VERSION}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A JSON-RPC reply, or what came instead of one."""
+
+    result: dict[str, Any] | None
+    code: int | None
+    message: str
+    data: dict[str, Any]
+    status: int | None = None
+    """The HTTP status, on wires that have one."""
+    raw: Any = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, body: Any, status: int | None = None) -> Self:
+        """Read one reply."""
+        if not isinstance(body, dict) or ("result" in body) == ("error" in body):
+            raise Fault(f"the reply is neither a result nor an error: {str(body)[:200]} (HTTP {status})")
+        if "result" in body:
+            result = {key: value for key, value in body["result"].items() if key not in ("resultType", "_meta")}
+            return cls(result, None, "", {}, status, body)
+        error = body["error"]
+        if not isinstance(error, dict):
+            raise Fault(f"`error` is no object: {str(error)[:200]}")
+        return cls(None, error.get("code"), str(error.get("message")), error.get("data") or {}, status, body)
+
+
+class Control(Protocol):
+    """A control wire."""
+
+    name: str
+
+    async def send(self, body: Any) -> tuple[Any, int | None]:
+        """Send one JSON value, or text or bytes as they are; the answer's JSON value and HTTP status."""
+        ...
+
+
+class ChannelControl:
+    """The channel, one connection for each request: nothing may depend on connections."""
+
+    name = "channel"
+
+    def __init__(self, link: Link, token: str | None) -> None:
+        self._link = link
+        self._token = token
+
+    async def send(self, body: Any) -> tuple[Any, int | None]:
+        """Send one frame and wait for one reply."""
+        async with self._link.channel(self._token) as pipe:
+            await pipe.send(body)
+            return await pipe.next(), None
+
+
+class McpControl:
+    """The extension over POST /mcp in the revision that knows extensions."""
+
+    name = "mcp"
+
+    def __init__(self, link: Link, token: str | None) -> None:
+        self._link = link
+        self._headers = bearer(token)
+
+    async def send(self, body: Any) -> tuple[Any, int | None]:
+        """Post one request."""
+        if isinstance(body, dict) and isinstance(body.get("params"), dict):
+            body = {**body, "params": {**body["params"], "_meta": envelope(extension=True)}}
+        if isinstance(body, str):
+            body = body.encode()
+        value, answer = await self._link.mcp("mcp", CONTROL_PATH, body, headers=self._headers)
+        return value, answer.status
+
+
+class LegacyControl:
+    """The extension over POST /mcp in a revision that begins with `initialize`; nothing is declared."""
+
+    name = "mcp"
+
+    def __init__(self, link: Link, token: str | None) -> None:
+        self._client = Stock(link, CONTROL_PATH, "mcp", legacy=True, headers=bearer(token))
+
+    async def send(self, body: Any) -> tuple[Any, int | None]:
+        """Post one request, after a handshake of its own."""
+        return await self._client.send(body)
+
+
+CONTROLS: Final[Mapping[str, type[ChannelControl] | type[McpControl] | type[LegacyControl]]] = {
+    "channel": ChannelControl,
+    "mcp": McpControl,
+    "legacy": LegacyControl,
+}
+
+
+class Stock:
+    """An MCP client that knows nothing of the extension.
+
+    Args:
+        link: the way to the server.
+        path: the endpoint's.
+        wire: under which its answers are noted.
+        legacy: whether it begins with `initialize`.
+        headers: sent with every request.
+        declares: whether it declares the extension after all.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        path: str,
+        wire: str,
+        *,
+        legacy: bool = False,
+        headers: Mapping[str, str] | None = None,
+        declares: bool = False,
+    ) -> None:
+        self.path = path
+        self._link = link
+        self._wire = wire
+        self._revision = LEGACY if legacy else MODERN
+        self._headers = dict(headers or {})
+        self._declares = declares
+        self._ids = itertools.count(1)
+        self.handshake: dict[str, Any] | None = None
+        """The result of `initialize`, once a legacy client has asked for anything."""
+
+    async def ask(self, method: str, meta: Mapping[str, Any] | None = None, **params: Any) -> Reply:
+        """Call an MCP method."""
+        if meta is not None:
+            params["_meta"] = dict(meta)
+        request = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
+        body, status = await self.send(request)
+        if body is None:
+            return Reply(None, None, f"HTTP {status} without a reply", {}, status)
+        reply = Reply.of(body, status)
+        self._link.seen.code(self._wire, reply.code, reply.message)
+        return reply
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, Any] | None = None) -> Reply:
+        """Call a tool."""
+        return await self.ask("tools/call", meta, name=tool, arguments=dict(arguments))
+
+    async def send(self, body: Any) -> tuple[Any, int | None]:
+        """Post a request as this client would."""
+        if self._revision == LEGACY:
+            if self.handshake is None:
+                await self._shake_hands()
+        elif isinstance(body, dict) and isinstance(body.get("params"), dict):
+            meta = {**envelope(extension=self._declares), **body["params"].get("_meta", {})}
+            body = {**body, "params": {**body["params"], "_meta": meta}}
+        name = body.get("params", {}).get("name") if isinstance(body, dict) else None
+        value, answer = await self._post(body, name)
+        return value, answer.status
+
+    async def _post(self, body: Any, name: str | None = None) -> tuple[Any, Any]:
+        return await self._link.mcp(
+            self._wire, self.path, body, headers=self._headers, revision=self._revision, name=name
+        )
+
+    async def _shake_hands(self) -> None:
+        params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": CLIENT}
+        request = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+        value, answer = await self._post(request)
+        reply = Reply.of(value, answer.status)
+        if reply.result is None:
+            raise Fault(f"initialize was refused with {reply.code}: {reply.message}")
+        self.handshake = reply.result
+        session = next((text for name, text in answer.headers.items() if name.lower() == "mcp-session-id"), None)
+        if session is not None:
+            self._headers["Mcp-Session-Id"] = session
+        await self._post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+
+def envelope(*, extension: bool) -> dict[str, Any]:
+    """The `_meta` that revision 2026-07-28 asks of every request."""
+    capabilities = {"extensions": {EXTENSION_ID: {"version": EXTENSION_VERSION}}} if extension else {}
+    return {
+        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/clientCapabilities": capabilities,
+        "io.modelcontextprotocol/clientInfo": CLIENT,
+    }

@@ -1,0 +1,215 @@
+"""Running the checks against a server, and what is reported of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import aiohttp
+
+from ludus.conformance import (
+    catalog,
+    channel,
+    episodes,
+    negotiation,
+    once,
+    ors,
+    play,
+    rewards,
+    rights,
+)
+from ludus.conformance.bench import Bench, Target
+from ludus.conformance.boundary import boundary
+from ludus.conformance.checks import Check, Fault, NotApplicable, Status, Verdict
+from ludus.conformance.discover import discover, wires_of
+from ludus.conformance.link import Link, Seen
+from ludus.protocol.errors import LudusError
+from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
+
+WIRES: Final = ("channel", "mcp", "play", "ors")
+"""What can be checked, and in which order."""
+
+STATUSES: Final[tuple[Status, ...]] = ("passed", "failed", "noted", "skipped")
+
+_PAUSES: Final = 15.0
+"""Seconds that a check may spend waiting on purpose."""
+
+OnVerdict = Callable[[Verdict], None]
+
+
+async def _control_place(bench: Bench) -> tuple[str, str]:
+    return "POST", CONTROL_PATH
+
+
+async def _ors_place(bench: Bench) -> tuple[str, str]:
+    return "POST", "/create_session"
+
+
+_CONTROL = (catalog.suite, episodes.suite, once.suite, rewards.suite, rights.suite)
+_SUITES: Final = {
+    "channel": (*_CONTROL, channel.suite),
+    "mcp": (*_CONTROL, negotiation.suite, boundary(_control_place)),
+    "play": (play.suite, boundary(play.play_place)),
+    "ors": (ors.suite, boundary(_ors_place)),
+}
+
+CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
+    wire: tuple(sorted((check for suite in suites for check in suite.checks), key=lambda check: check.last))
+    for wire, suites in _SUITES.items()
+}
+"""The checks of each wire, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of all checks."""
+
+    url: str
+    environment: str
+    split: str
+    wires: tuple[str, ...]
+    plain_ors: bool
+    """Whether the server speaks ORS only and does not claim this standard."""
+    strict: bool
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing failed; when strict, whether nothing was noted either."""
+        bad = ("failed", "noted") if self.strict else ("failed",)
+        return all(verdict.status not in bad for verdict in self.verdicts)
+
+    def of(self, *statuses: Status) -> tuple[Verdict, ...]:
+        """The verdicts with some statuses."""
+        return tuple(verdict for verdict in self.verdicts if verdict.status in statuses)
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as JSON values."""
+        counts = Counter(verdict.status for verdict in self.verdicts)
+        return {
+            "standard": EXTENSION_ID,
+            "version": EXTENSION_VERSION,
+            "url": self.url,
+            "profile": "ors" if self.plain_ors else "ludus",
+            "environment": self.environment,
+            "split": self.split,
+            "wires": list(self.wires),
+            "strict": self.strict,
+            "conforms": self.passed,
+            "counts": {status: counts[status] for status in STATUSES},
+            "checks": [asdict(verdict) for verdict in self.verdicts],
+        }
+
+
+async def conform(
+    url: str,
+    *,
+    token: str | None = None,
+    other_token: str | None = None,
+    limited_token: str | None = None,
+    wires: Sequence[str] | None = None,
+    environment: str | None = None,
+    split: str | None = None,
+    private: Sequence[str] = (),
+    seconds: float = 30.0,
+    parallel: int = 4,
+    strict: bool = False,
+    on_verdict: OnVerdict | None = None,
+) -> Report:
+    """Check a running server from outside.
+
+    Args:
+        url: its address.
+        token: a trainer token, for servers that want one.
+        other_token: one of another principal, to see that episodes are kept apart.
+        limited_token: one with `tasks:read` and `episodes:run` only, to see that scopes hold.
+        wires: which of `WIRES` to check; by default those that the server has.
+        environment: which environment to play; the first one by default.
+        split: which split to take tasks from; the first one that is no test split by default.
+        private: texts, such as answers of tasks, that no message may hold.
+        seconds: how long one answer may take.
+        parallel: how many checks run at one time.
+        strict: whether notes count as failures.
+        on_verdict: told each verdict as it comes, in the order of the checks.
+
+    Raises:
+        ConnectionFailed: the server answers on no wire.
+        Unauthenticated: it wants a token, or another one.
+        EnvironmentNotFound: it has no such environment.
+        SplitNotFound: the environment has no such split.
+    """
+    target = Target(url.rstrip("/"), token, other_token, limited_token, {}, "", ())
+    async with _linked(target.url, seconds, private) as link:
+        target = await discover(link, target, environment, split)
+        chosen = tuple(wires) if wires is not None else await wires_of(link, target)
+        verdicts: list[Verdict] = []
+        for wire in chosen:
+            for last in (False, True):
+                checks = [check for check in CHECKS[wire] if check.last is last]
+                verdicts += await _judge_all(wire, checks, target, link, parallel, on_verdict)
+    name = str(target.environment["name"])
+    return Report(target.url, name, target.split, chosen, target.plain_ors, strict, tuple(verdicts))
+
+
+@asynccontextmanager
+async def _linked(url: str, seconds: float, private: Sequence[str]) -> AsyncIterator[Link]:
+    timeout = aiohttp.ClientTimeout(total=seconds)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
+        yield Link(http, url, seconds, Seen(private))
+
+
+async def _judge_all(
+    wire: str, checks: Sequence[Check], target: Target, link: Link, parallel: int, on_verdict: OnVerdict | None
+) -> list[Verdict]:
+    turns = asyncio.Semaphore(max(1, parallel))
+    verdicts = []
+
+    async def in_turn(check: Check) -> Verdict:
+        async with turns:
+            return await _judge(wire, check, target, link)
+
+    async with asyncio.TaskGroup() as group:
+        for task in [group.create_task(in_turn(check)) for check in checks]:
+            verdict = await task
+            verdicts.append(verdict)
+            if on_verdict is not None:
+                on_verdict(verdict)
+    return verdicts
+
+
+async def _judge(wire: str, check: Check, target: Target, link: Link) -> Verdict:
+    began = time.perf_counter()
+    status: Status = "passed"
+    detail = ""
+    control = wire if wire in ("channel", "mcp") else (target.controls or ("channel",))[0]
+    try:
+        async with Bench(wire, target, link, control) as bench, asyncio.timeout(_PAUSES + 3 * link.seconds):
+            await check.run(bench)
+    except NotApplicable as reason:
+        status, detail = "skipped", str(reason)
+    except (Fault, TimeoutError, aiohttp.ClientError, OSError, LudusError) as error:
+        status, detail = "failed", _told(error, link.seconds)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        status, detail = "failed", f"a reply lacks what the standard demands: {type(error).__name__} {error}"
+    if status == "failed" and (check.advice or (check.profile and target.plain_ors)):
+        status = "noted"
+    seconds = round(time.perf_counter() - began, 4)
+    return Verdict(wire, check.name, check.title, check.requirements, check.negative, status, detail, seconds)
+
+
+def _told(error: Exception, seconds: float) -> str:
+    match error:
+        case Fault():
+            return str(error)
+        case TimeoutError():
+            return f"an answer did not come within {seconds:g} s"
+        case aiohttp.WSServerHandshakeError():
+            return f"the channel's upgrade was refused with HTTP {error.status}"
+        case _:
+            return f"the connection broke: {error or type(error).__name__}"

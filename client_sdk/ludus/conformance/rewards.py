@@ -1,0 +1,125 @@
+"""Checks of rewards: what steps earn, what the log says of it, and what is left unscored."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from ludus.conformance.bench import NO_TOOL, Bench, new_key, read
+from ludus.conformance.checks import Suite, expect, expect_equal
+
+suite = Suite()
+_STEPS = 6
+
+
+async def play(bench: Bench) -> tuple[str, list[tuple[int, dict[str, Any]]]]:
+    """Some steps of a fresh episode: its id, and each reward with the number of its step."""
+    started = await bench.start()
+    earned = []
+    for number in range(1, _STEPS):
+        reply = await bench.step(started["episode"], number, bench.some_call(started, number - 1))
+        if reply.result is None:
+            break
+        if reply.result.get("reward") is not None:
+            earned.append((number, reply.result["reward"]))
+        if reply.result.get("endReason") is not None:
+            break
+    return started["episode"], earned
+
+
+@suite.check("the log has one entry for each step that earned something, and nothing else", "REW-9", "REW-10")
+async def log(bench: Bench) -> None:
+    episode, earned = await play(bench)
+    found = await bench.must("episodes/rewards", episode=episode)
+    entries = [(entry["step"], entry["reward"]) for entry in found["entries"] if entry["source"] == "step"]
+    expect_equal(entries, earned, "the log, against the rewards of the steps")
+
+
+@suite.check("the total is the sum of the log", "REW-5", "REW-7", "REW-8")
+async def total(bench: Bench) -> None:
+    episode, _ = await play(bench)
+    await bench.ask("episodes/grade", episode=episode, answer="x", key=new_key())
+    found = await bench.must("episodes/rewards", episode=episode)
+    values = [entry["reward"]["value"] for entry in found["entries"]]
+    if None in values:
+        expect_equal(found["total"]["value"], None, "the total of a log with an unscored entry")
+    elif found["status"] in ("running", "completed", "truncated"):
+        expect(
+            found["total"]["value"] is not None
+            and math.isclose(found["total"]["value"], math.fsum(values), rel_tol=1e-9, abs_tol=1e-9),
+            f"the total is {found['total']['value']}, the sum of the log is {math.fsum(values)}",
+        )
+
+
+@suite.check("the components of the total are those of the log added up", "REW-6")
+async def components(bench: Bench) -> None:
+    episode, _ = await play(bench)
+    found = await bench.must("episodes/rewards", episode=episode)
+    if found["total"]["value"] is None:
+        return
+    sums: dict[str, float] = defaultdict(float)
+    for entry in found["entries"]:
+        for name, part in entry["reward"].get("components", {}).items():
+            sums[name] += part["value"]
+    told = {name: part["value"] for name, part in found["total"].get("components", {}).items()}
+    expect_equal(sorted(told), sorted(sums), "names of the total's components")
+    for name, value in sums.items():
+        expect(math.isclose(told[name], value, abs_tol=1e-9), f"component {name!r} is {told[name]}, its sum {value}")
+
+
+@suite.check("entries that were read before can be left out", "REW-11")
+async def after(bench: Bench) -> None:
+    episode, _ = await play(bench)
+    whole = await bench.must("episodes/rewards", episode=episode)
+    for count in (0, 1, len(whole["entries"]) + 3):
+        rest = await bench.must("episodes/rewards", episode=episode, after=count)
+        expect_equal(rest["entries"], whole["entries"][count:], f"entries after the first {count}")
+        expect_equal(rest["total"], whole["total"], f"the total told after the first {count}")
+
+
+@suite.check("a reward is a finite number, or unscored with a reason", "REW-1", "REW-2", "MTH-1")
+async def shape(bench: Bench) -> None:
+    episode, earned = await play(bench)
+    found = await bench.must("episodes/rewards", episode=episode)
+    read("episodes/rewards", found)
+    for reward in [reward for _, reward in earned] + [found["total"]]:
+        _well_formed(reward)
+
+
+@suite.check("an episode that ended without any reward has the total 0 and says so", "REW-8")
+async def nothing_earned(bench: Bench) -> None:
+    started = await bench.start(limits={"maxSteps": 1})
+    reply = await bench.step(started["episode"], 1, NO_TOOL)
+    if (reply.result or {}).get("reward") is not None:
+        return
+    found = (await bench.must("episodes/rewards", episode=started["episode"]))["total"]
+    expect_equal(found["value"], 0, "the total of an episode that was cut short before any reward")
+    expect(found.get("reason"), "a total without any entry gives no reason")
+
+
+@suite.check("an episode closed before its end keeps what it earned", "CLOSE-3")
+async def closed(bench: Bench) -> None:
+    started = await bench.start()
+    await bench.step(started["episode"], 1, bench.some_call(started))
+    before = await bench.must("episodes/rewards", episode=started["episode"])
+    if before["endReason"] is not None:
+        return
+    info = (await bench.must("episodes/close", episode=started["episode"]))["info"]
+    log = await bench.ask("episodes/rewards", episode=started["episode"])
+    for reward in (info["reward"], (log.result or {}).get("total")):
+        if reward is not None:
+            expect_equal(reward["value"], before["total"]["value"], "the reward of an episode after its close")
+            _well_formed(reward)
+
+
+def _well_formed(reward: Mapping[str, Any]) -> None:
+    value = reward["value"]
+    numbers = [part["value"] for part in reward.get("components", {}).values()]
+    numbers += [] if value is None else [value]
+    for number in numbers:
+        finite = isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)
+        expect(finite, f"a reward holds {number!r} where a finite number belongs")
+    expect_equal(reward.get("valid", True), value is not None, f"`valid` of a reward with the value {value}")
+    expect(value is not None or reward.get("reason"), "an unscored reward gives no reason")

@@ -1,0 +1,311 @@
+"""`ludus calibrate`: how hard each task of a split is for a policy."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from ludus.cli import _playing
+from ludus.cli._app import ExitCode
+from ludus.cli._common import (
+    Json,
+    Token,
+    WireOption,
+    client_of,
+    errors,
+    find_environment,
+    print_json,
+    run,
+    shown,
+)
+from ludus.client.environment import RemoteEnvironment
+from ludus.client.policies.base import policy_name
+from ludus.client.progress import ProgressBar
+from ludus.client.rollout import rollout
+from ludus.client.summary import SUCCESS_TOLERANCE
+from ludus.client.trajectory import Trajectory, latest, read_trajectories
+from ludus.evaluation.calibration.difficulty import difficulty_of, write_difficulty
+from ludus.evaluation.calibration.measure import Calibration, Origin, calibrate, origin_of
+from ludus.evaluation.calibration.printing import show
+from ludus.evaluation.calibration.sampling import choose_tasks, wider
+from ludus.protocol.difficulty import check_band
+from ludus.protocol.episodes import EnvironmentInfo, Outcome
+from ludus.protocol.errors import InvalidParams, NotFound
+
+COMMANDS: Final = {"calibrate": "Measure how hard tasks are for a policy."}
+
+REPORTED: Final = 1000
+"""Outcomes that one report may hold."""
+
+
+MaybeUrl = Annotated[
+    str | None, typer.Argument(metavar="URL", help="Address of the server; may be left out with --from.")
+]
+Tasks = Annotated[
+    int | None,
+    typer.Option("-n", help="How many tasks, spread evenly over the split or drawn by --seed; all by default.", min=1),
+]
+UntilWidth = Annotated[
+    float | None,
+    typer.Option("--until-width", help="Go on with tasks whose interval is wider than this.", min=0.01, max=1.0),
+]
+Stored = Annotated[
+    list[Path] | None,
+    typer.Option("--from", help="Play nothing: take these trajectories (JSON lines). Repeatable.", dir_okay=False),
+]
+PolicyName = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        "-p",
+        help="random (the default), oracle, openai, module:callable or file.py:callable; with --from, the name of "
+        "whose trajectories to take.",
+    ),
+]
+SuccessAt = Annotated[
+    float | None,
+    typer.Option("--success-at", help="Reward that counts as success; the environment's greatest, else 1, by default."),
+]
+By = Annotated[
+    str | None,
+    typer.Option(
+        "--by",
+        help="Tell difficulty by this public task field or reward component; by 'difficulty' or 'level' by default, "
+        "else by quarters of the measured pass rate.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("calibrate")(calibrate_command)
+
+
+def calibrate_command(
+    url: MaybeUrl = None,
+    environment: Annotated[str | None, typer.Argument(metavar="ENV", help="Name of the environment.")] = None,
+    split: Annotated[str | None, typer.Option("--split", "-s", help="Split; the first one by default.")] = None,
+    n: Tasks = None,
+    samples: Annotated[int, typer.Option("--samples", help="Episodes per task.", min=1)] = 8,
+    until_width: UntilWidth = None,
+    max_samples: Annotated[int, typer.Option("--max-samples", help="Most episodes per task then.", min=1)] = 64,
+    stored: Stored = None,
+    policy: PolicyName = None,
+    model: _playing.Model = None,
+    base_url: _playing.BaseUrl = _playing.DEFAULT_BASE_URL,
+    api_key: _playing.ApiKey = None,
+    temperature: _playing.Temperature = None,
+    max_tokens: _playing.MaxTokens = None,
+    option: _playing.RequestOption = None,
+    source: _playing.Source = None,
+    out: _playing.Out = None,
+    resume: _playing.Resume = False,
+    overwrite: _playing.Overwrite = False,
+    concurrency: _playing.Concurrency = 16,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of tasks, episodes and a random policy.")] = None,
+    retries: _playing.Retries = 2,
+    max_turns: _playing.MaxTurns = 200,
+    turn_seconds: _playing.TurnSeconds = None,
+    episode_seconds: _playing.EpisodeSeconds = None,
+    success_at: SuccessAt = None,
+    band: Annotated[str, typer.Option(metavar="LOW,HIGH", help="Pass rates worth learning from.")] = "0.2,0.5",
+    by: By = None,
+    price_in: Annotated[float | None, typer.Option(help="Price of a million tokens read.", min=0)] = None,
+    price_out: Annotated[float | None, typer.Option(help="Price of a million tokens written.", min=0)] = None,
+    difficulty: Annotated[Path | None, typer.Option(help="Write the difficulty file here; replaces one.")] = None,
+    report: Annotated[bool, typer.Option("--report", help="Report the outcomes to the server's curriculum.")] = False,
+    token: Token = None,
+    wire: WireOption = "channel",
+    keep_going: _playing.KeepGoing = False,
+    as_json: Json = False,
+) -> None:
+    """Measure how hard tasks are for a policy: pass rates with intervals, the share in a band, cost and length.
+
+    Exits with 0 when every episode was scored, 1 when some were not, 5 when none was.
+    """
+    options = dict(locals()) | {"policy": policy or "random", "given_policy": policy}
+    _check(options)
+    options["band"] = _edges(band)
+    with _playing.interruptible(out):
+        found, wrong = run(_found(options))
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        show(found)
+    _playing.print_causes(found.summary, out or (stored[0] if stored else None), None)
+    _playing.print_out(out)
+    if found.band is None:
+        errors.print(shown("no episode was scored, so nothing is known of any task"))
+        raise typer.Exit(ExitCode.FAILED)
+    if difficulty is not None:
+        _write(difficulty, found)
+    if wrong is not None:
+        raise wrong
+    if code := _playing.exit_code(found.summary):
+        raise typer.Exit(code)
+
+
+async def _found(options: Mapping[str, Any]) -> tuple[Calibration, InvalidParams | None]:
+    """The calibration, and what is wrong with `--by`: what was played is worth more than how it is grouped."""
+    url, split, stored = options["url"], options["split"], options["stored"]
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(client_of(url, options["token"], options["wire"])) if url else None
+        info = find_environment(await client.environments(), options["environment"]) if client else None
+        remote = client.environment(info.name) if client and info else None
+        if stored or remote is None or info is None:
+            everything = _stored(stored or (), info, split, options["given_policy"])
+        else:
+            everything = await _play(remote, info, options, stack)
+        threshold = _threshold(options["success_at"], info)
+        figures = partial(calibrate, everything, success_at=threshold, band=options["band"], seed=options["seed"])
+        priced = partial(figures, price_in=options["price_in"], price_out=options["price_out"])
+        try:
+            found, wrong = priced(by=options["by"]), None
+        except InvalidParams as error:
+            if options["by"] is None or stored:
+                raise
+            found, wrong = priced(), error
+        if options["report"] and remote is not None:
+            await _tell(remote, found.split, everything, threshold)
+        return found, wrong
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    """Find out before the first episode what would be a pity to find out after the last."""
+    if options["url"] is None and not options["stored"]:
+        raise typer.BadParameter("name the server and the environment, or --from a file of trajectories")
+    if options["report"] and options["url"] is None:
+        raise typer.BadParameter("--report needs the server: name its URL and the environment")
+    if options["stored"] and options["out"] is not None:
+        raise typer.BadParameter("--from plays nothing, so there is nothing to write --out")
+    for name in ("success_at", "price_in", "price_out"):
+        if options[name] is not None and not math.isfinite(options[name]):
+            raise typer.BadParameter(f"--{name.replace('_', '-')} must be a finite number, not {options[name]}")
+    if options["until_width"] is not None and options["max_samples"] < options["samples"]:
+        raise typer.BadParameter(
+            f"--max-samples {options['max_samples']} is less than --samples {options['samples']}: with --until-width "
+            "it says how far a task may be played beyond them"
+        )
+    if (options["price_in"] is None) != (options["price_out"] is None):
+        raise typer.BadParameter("--price-in and --price-out go together")
+    _playing.check_out(options["out"], options["resume"], options["overwrite"])
+    if options["resume"] and options["stored"]:
+        raise typer.BadParameter("--resume means nothing with --from")
+    target: Path | None = options["difficulty"]
+    if target is not None and (target.is_dir() or not os.access(target.absolute().parent, os.W_OK)):
+        raise typer.BadParameter(f"cannot write {target}: there is no such folder, or it is not yours to write to")
+
+
+def _edges(text: str) -> tuple[float, float]:
+    low, comma, high = text.partition(",")
+    try:
+        if not comma:
+            raise ValueError("it has one number")
+        return check_band((float(low), float(high)))
+    except ValueError:
+        raise typer.BadParameter(
+            f"--band {text!r} must be two pass rates between 0 and 1, the lower one first, such as 0.2,0.5"
+        ) from None
+
+
+def _threshold(success_at: float | None, info: EnvironmentInfo | None) -> float:
+    if success_at is not None:
+        return success_at
+    return info.reward_range[1] if info is not None and info.reward_range is not None else 1.0
+
+
+async def _play(
+    environment: RemoteEnvironment, info: EnvironmentInfo, options: Mapping[str, Any], stack: AsyncExitStack
+) -> list[Trajectory]:
+    """Play until every task has its samples, and with `until_width` until its interval is narrow enough."""
+    out, resume, samples = options["out"], options["resume"], options["samples"]
+    split = options["split"] or info.splits[0].name
+    open_tasks = choose_tasks(info, split, options["n"], options["seed"])
+    choice, harness = _playing.PolicyChoice.of(options), _playing.harness_of(options)
+    policy = await stack.enter_async_context(choice.open())
+    writer = stack.enter_context(_playing.writer_of(out, resume, options["overwrite"])) if out else None
+    known = [_playing.light(one) for one in latest(read_trajectories(out))] if out and resume else []
+    if known:
+        _check_same(origin_of(known), Origin(info.name, info.version, split, policy_name(policy)), out)
+    _playing.check_policy(policy, info.name)
+    done, played = set(writer.done if writer else ()), known
+    bar = stack.enter_context(ProgressBar())
+    threshold = _threshold(options["success_at"], info)
+    if options["report"]:
+        await environment.report_outcomes(split, ())  # whether that will be allowed
+    while True:
+        stream = rollout(
+            environment, policy, split=split, tasks=open_tasks, samples=samples, seed=options["seed"],
+            concurrency=options["concurrency"], retries=options["retries"], harness=harness, skip=done, on_progress=bar,
+            stop_after_alike=None if options["keep_going"] else _playing.SAME_ATTEMPTS,
+        )  # fmt: skip
+        new, stopped = await _playing.collect(stream, writer)
+        done |= {one.key for one in new}
+        played = latest([*played, *new])
+        if stopped is not None:
+            errors.print(shown("stopped early, because every attempt ended alike; --keep-going plays on"))
+            return played
+        if options["until_width"] is None or samples >= options["max_samples"]:
+            return played
+        wide = wider(played, options["until_width"], threshold)
+        open_tasks = [index for index in open_tasks if index in wide]
+        if not open_tasks:
+            return played
+        samples = min(samples + options["samples"], options["max_samples"])
+
+
+def _check_same(held: Origin, wanted: Origin, out: Path) -> None:
+    for name, before, now in zip(Origin._fields, held, wanted, strict=True):
+        if before != now:
+            raise typer.BadParameter(
+                f"{out} holds trajectories of the {name} {before!r}, and these would be of {now!r}; use another --out"
+            )
+
+
+def _stored(
+    files: Sequence[Path], info: EnvironmentInfo | None, split: str | None, policy: str | None
+) -> list[Trajectory]:
+    """The trajectories of files, of an environment, split and policy where they are named."""
+    found: list[Trajectory] = []
+    for path in files:
+        try:
+            found += map(_playing.light, read_trajectories(path))
+        except OSError as error:
+            raise NotFound(f"{path} cannot be read: {error.strerror}") from None
+    wanted = [
+        one
+        for one in found
+        if (info is None or one.environment == info.name)
+        and split in (None, one.split)
+        and policy in (None, one.policy)
+    ]
+    origin_of(wanted)  # before `latest`, which would take one policy's episode for another's second attempt
+    return latest(wanted)
+
+
+async def _tell(environment: RemoteEnvironment, split: str, played: Sequence[Trajectory], threshold: float) -> None:
+    """Report what came of the scored episodes."""
+    least = threshold - SUCCESS_TOLERANCE
+    outcomes = [
+        Outcome(task=one.task.id, reward=one.value, passed=one.value >= least)
+        for one in played
+        if one.value is not None
+    ]
+    for start in range(0, len(outcomes), REPORTED):
+        await environment.report_outcomes(split, outcomes[start : start + REPORTED])
+    errors.print(shown(f"reported {len(outcomes)} outcomes to the server's curriculum"))
+
+
+def _write(path: Path, found: Calibration) -> None:
+    try:
+        write_difficulty(path, difficulty_of(found))
+    except OSError as error:
+        raise typer.BadParameter(f"cannot write {path}: {error.strerror}") from None
+    errors.print(shown(f"wrote the difficulty of {len(found.tasks)} tasks to {path}"))

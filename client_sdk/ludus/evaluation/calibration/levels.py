@@ -1,0 +1,159 @@
+"""Groups of tasks to tell pass rates by: by a field of the task, by a reward component, or by measured difficulty."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ludus.client.trajectory import Trajectory
+from ludus.evaluation.calibration.statistics import quantile
+from ludus.protocol.errors import InvalidParams
+
+USUAL_FIELDS: Final = ("difficulty", "level")
+"""Public task fields that tasks are grouped by when nobody says by what."""
+
+MEASURED: Final = "measured pass rate"
+"""What tasks are grouped by where no field tells their difficulty."""
+
+MOST_VALUES: Final = 8
+"""More different numbers than that are put into ranges."""
+
+RANGES: Final = 4
+MISSING: Final = "(none)"
+
+_MISSING: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """How tasks are grouped."""
+
+    by: str
+    """The field or component, or `MEASURED`."""
+    tasks: dict[str, list[str]]
+    """Task ids by level."""
+    ordered: bool
+    """Whether the levels stand in an order of their own, as numbers do and names do not."""
+    halved: bool = False
+    """Whether the levels come from the first, third, … scored episode of each task, so that only the others say
+    anything unbiased about them."""
+
+
+def levels_of(
+    scored: Mapping[str, Sequence[Trajectory]],
+    rows: Mapping[str, Trajectory],
+    by: str | None,
+    passed: Callable[[Trajectory], bool],
+) -> Levels:
+    """The groups of tasks.
+
+    Args:
+        scored: the scored trajectories of each task, in order of their samples.
+        rows: any trajectory of each task, for its public fields.
+        by: a public field (`size`, or `shape.size` for one within another) or else a reward component; None takes the
+            first of `USUAL_FIELDS` that there is, or else quarters by the measured pass rate.
+        passed: whether a scored trajectory counts as solved.
+
+    Raises:
+        InvalidParams: nothing is called `by`; the message names what there is.
+    """
+    for name in USUAL_FIELDS if by is None else (by,):
+        values = {task: _field(one.task.fields, name) for task, one in rows.items()}
+        if any(value is not _MISSING for value in values.values()):
+            return Levels(name, *_grouped(values))
+    if by is None:
+        return Levels(MEASURED, _quarters(scored, passed), ordered=True, halved=True)
+    components = _components(scored, by)
+    if not components:
+        fields = sorted({name for one in rows.values() for name in one.task.fields})
+        parts = sorted({name for many in scored.values() for one in many for name in _parts(one)})
+        raise InvalidParams(
+            f"tasks cannot be grouped by {by!r}: it is neither a public field ({', '.join(fields) or 'none here'}) "
+            f"nor a reward component ({', '.join(parts) or 'none here'})"
+        )
+    return Levels(by, *_grouped({task: components.get(task, _MISSING) for task in rows}))
+
+
+def ranked_half(scored: Sequence[Trajectory]) -> Sequence[Trajectory]:
+    """The episodes of a task that levels by measured pass rate are made from."""
+    return scored[::2]
+
+
+def measured_half(scored: Sequence[Trajectory]) -> Sequence[Trajectory]:
+    """The episodes that then say how hard those levels are."""
+    return scored[1::2]
+
+
+def _field(fields: Mapping[str, Any], path: str) -> Any:
+    if path in fields:
+        return fields[path]
+    value: Any = fields
+    for part in path.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return _MISSING
+        value = value[part]
+    return value
+
+
+def _parts(trajectory: Trajectory) -> Mapping[str, Any]:
+    return trajectory.reward.components if trajectory.reward is not None else {}
+
+
+def _components(scored: Mapping[str, Sequence[Trajectory]], name: str) -> dict[str, float]:
+    """Mean value of a component, of each task that has it."""
+    found = {task: [_parts(one)[name].value for one in many if name in _parts(one)] for task, many in scored.items()}
+    return {task: statistics.fmean(values) for task, values in found.items() if values}
+
+
+def _grouped(values: Mapping[str, Any]) -> tuple[dict[str, list[str]], bool]:
+    """The groups, and whether they have an order."""
+    present = [value for value in values.values() if value is not _MISSING]
+    groups: dict[str, list[str]] = {}
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in present):
+        label = _ranges(present)
+        for task, value in sorted(values.items(), key=lambda pair: (pair[1] is _MISSING, _number(pair[1]))):
+            groups.setdefault(MISSING if value is _MISSING else label(value), []).append(task)
+        return groups, True
+    for task, value in values.items():
+        name = MISSING if value is _MISSING else value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+        groups.setdefault(name, []).append(task)
+    return groups, False
+
+
+def _number(value: Any) -> float:
+    return 0.0 if value is _MISSING else float(value)
+
+
+def _ranges(numbers: Sequence[float]) -> Any:
+    """What to call a number: itself where there are few, else one of `RANGES` ranges that hold about as many."""
+    if len(set(numbers)) <= MOST_VALUES:
+        return lambda value: f"{value:g}"
+    edges = sorted({quantile(numbers, part / RANGES) for part in range(RANGES + 1)})
+
+    def name(value: float) -> str:
+        upper = next(place for place in range(1, len(edges)) if value <= edges[place])
+        first = "from" if upper == 1 else "above"
+        return f"{first} {edges[upper - 1]:g} to {edges[upper]:g}"
+
+    return name
+
+
+def _quarters(scored: Mapping[str, Sequence[Trajectory]], passed: Callable[[Trajectory], bool]) -> dict[str, list[str]]:
+    """Quarters by the pass rate in half the episodes: what is ranked and measured by the same luck looks too easy at
+    one end and too hard at the other."""
+
+    def ease(task: str) -> tuple[float, float]:
+        half = ranked_half(known[task])
+        return statistics.fmean(map(passed, half)), statistics.fmean(one.value or 0.0 for one in half)
+
+    known = {task: many for task, many in scored.items() if len(many) >= 2}
+    count = min(RANGES, len(known))
+    ordered = sorted(known, key=ease, reverse=True)
+    edges = [round(place * len(ordered) / count) for place in range(count + 1)] if count else []
+    names = [f"{place + 1} of {count}" for place in range(count)]
+    if count > 1:
+        names[0], names[-1] = f"{names[0]} (easiest)", f"{names[-1]} (hardest)"
+    return {name: ordered[edges[place] : edges[place + 1]] for place, name in enumerate(names)}

@@ -1,0 +1,112 @@
+"""What share of a split's tasks truly lies in a band of pass rates, when each was measured with a few episodes only.
+
+Neither counting measured rates nor averaging each task's own posterior tells it: a task of true rate 0.15 is measured
+within 0.2 to 0.5 in a third of all cases with 8 episodes, and under Jeffreys' prior a third of its posterior lies there
+too, however many such tasks there are. So the distribution of true rates is learned from all tasks together (empirical
+Bayes: Laird 1978, "Nonparametric Maximum Likelihood Estimation of a Mixing Distribution"; Efron 2016, "Empirical Bayes
+deconvolution estimates"): expectation maximisation on a grid, begun at Jeffreys' prior and stopped early, because run
+to its end it puts everything on a few points, wherever chance has them.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from operator import mul
+from typing import Final
+
+from ludus.client.summary import wilson
+from ludus.evaluation.calibration.statistics import quantile
+
+CELLS: Final = 100
+"""Cells of equal width that the rates between 0 and 1 are put in; 0 and 1 themselves are two more."""
+
+ROUNDS: Final = 20
+"""Rounds of expectation maximisation. In simulations with 100 tasks of 8 episodes, 20 rounds had a bias below 0.02
+for smooth distributions; a hundred have no less, and half as much again of scatter."""
+
+RESAMPLES: Final = 200
+FEWEST_RESAMPLES: Final = 80
+"""Where tasks differ in so many ways that each resample takes long."""
+
+ENDS: Final = 0.02
+"""What the first distribution gives to 0 and to 1 each, which are as real as impossible and trivial tasks are."""
+
+Seen = tuple[int, int]
+"""Attempts and passes of a task."""
+
+
+def share_within(seen: Sequence[Seen], low: float, high: float) -> tuple[float, tuple[float, float]]:
+    """The estimated share of tasks whose true pass rate lies in the band, and a 95 % interval of it.
+
+    The interval is the percentile bootstrap over tasks (Efron 1979), always with the same random numbers, widened to
+    hold Wilson's for as many tasks, which remains where all tasks look alike. It holds when true rates are spread with
+    some smoothness; where all tasks have one of very few rates, near an edge of the band, more episodes are needed.
+
+    Raises:
+        ValueError: no tasks, or one without attempts.
+    """
+    if not seen or not all(attempts for attempts, _ in seen):
+        raise ValueError("a share needs tasks, each with at least one attempt")
+    kinds = sorted(set(seen))
+    likelihoods = [_likelihood(attempts, passes) for attempts, passes in kinds]
+    within = _within(low, high)
+    estimate = _estimate(Counter(seen), kinds, likelihoods, within)
+    rng = random.Random(0)
+    resamples = min(RESAMPLES, max(FEWEST_RESAMPLES, 10_000 // len(kinds)))
+    draws = (Counter(rng.choices(seen, k=len(seen))) for _ in range(resamples))
+    estimates = [_estimate(draw, kinds, likelihoods, within) for draw in draws]
+    around = wilson(estimate * len(seen), len(seen))
+    return estimate, (
+        max(0.0, min(around[0], quantile(estimates, 0.025))),
+        min(1.0, max(around[1], quantile(estimates, 0.975))),
+    )
+
+
+def _estimate(
+    counts: Mapping[Seen, int], kinds: Sequence[Seen], likelihoods: Sequence[Sequence[float]], within: Sequence[float]
+) -> float:
+    there = [place for place, kind in enumerate(kinds) if counts.get(kind)]
+    rows = [likelihoods[place] for place in there]
+    columns = list(zip(*rows, strict=True))
+    total = sum(counts.values())
+    shares = [counts[kinds[place]] / total for place in there]
+    weights = _FIRST
+    for _ in range(ROUNDS):
+        ratios = [share / sum(map(mul, row, weights)) for share, row in zip(shares, rows, strict=True)]
+        weights = [weight * sum(map(mul, ratios, column)) for weight, column in zip(weights, columns, strict=True)]
+    return min(1.0, math.fsum(map(mul, weights, within)))
+
+
+def _likelihood(attempts: int, passes: int) -> list[float]:
+    """Of each rate of the grid, relative to the likeliest one, so that many attempts do not vanish."""
+    logs = [_log_likelihood(rate, attempts, passes) for rate in _GRID]
+    most = max(logs)
+    return [math.exp(value - most) for value in logs]
+
+
+def _log_likelihood(rate: float, attempts: int, passes: int) -> float:
+    lost = attempts - passes
+    if (rate == 0 and passes) or (rate == 1 and lost):
+        return -math.inf
+    return (passes * math.log(rate) if passes else 0.0) + (lost * math.log1p(-rate) if lost else 0.0)
+
+
+def _within(low: float, high: float) -> list[float]:
+    """How much of each cell lies in the band."""
+    cells = [
+        max(0.0, min(high, (cell + 1) / CELLS) - max(low, cell / CELLS)) * CELLS for cell in range(CELLS)
+    ]  # fmt: skip
+    return [float(low <= 0), *cells, float(high >= 1)]
+
+
+def _first() -> list[float]:
+    density = [1 / math.sqrt(rate * (1 - rate)) for rate in _GRID[1:-1]]
+    scale = (1 - 2 * ENDS) / sum(density)
+    return [ENDS, *(value * scale for value in density), ENDS]
+
+
+_GRID: Final = [0.0, *((cell + 0.5) / CELLS for cell in range(CELLS)), 1.0]
+_FIRST: Final = _first()

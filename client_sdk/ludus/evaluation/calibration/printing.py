@@ -1,0 +1,106 @@
+"""A calibration as tables for the terminal."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from ludus.cli._app import printable
+from ludus.cli._common import console, errors, shown
+from ludus.evaluation.calibration.measure import Calibration, ExtremeFigures, Interval, Spread, TaskFigures
+
+MOST_TASKS = 40
+"""A table of more tasks than that is left to `--json` and the difficulty file."""
+
+
+def show(found: Calibration) -> None:
+    """Print what was found."""
+    table = Table("measure", "value", title=shown(f"{found.environment} / {found.split} / {found.policy}"))
+    for name, value in rows(found):
+        table.add_row(shown(name), shown(value))
+    console.print(table)
+    _show_levels(found)
+    if len(found.tasks) <= MOST_TASKS:
+        _show_tasks(found)
+    else:
+        errors.print(shown(f"{len(found.tasks)} tasks: --json and --difficulty tell of each"))
+
+
+def rows(found: Calibration) -> list[tuple[str, str]]:
+    """The figures of the whole, by name."""
+    summary = found.summary
+    told = [("tasks, episodes", f"{len(found.tasks)}, {summary.episodes} ({summary.scored} scored)")]
+    told += [(f"failed: {kind}", str(count)) for kind, count in summary.failed.items()]
+    if summary.unscored:
+        told.append(("unscored", str(summary.unscored)))
+    told += [(f"steps with noise: {kind}", str(count)) for kind, count in sorted(summary.noise.items())]
+    if found.pass_rate is not None:
+        told.append((f"pass rate (reward ≥ {found.success_at:g})", _share(found.pass_rate, found.interval)))
+    told += [(f"pass@{k}", _share(one.value, one.interval)) for k, one in found.pass_at.items() if k > 1]
+    if summary.mean is not None:
+        told.append(("mean reward", f"{summary.mean:.4f}"))
+    if (band := found.band) is not None:
+        inside = f"{band.inside} of {band.tasks}: {_share(band.share, band.interval)}"
+        told.append((f"tasks measured within {band.low:.0%} to {band.high:.0%}", inside))
+        told.append(("truly within, estimated", _share(band.estimate, band.estimate_interval)))
+    told += _extreme("never solved", "at most", found.never) + _extreme("always solved", "at least", found.always)
+    for name, spread in [
+        ("steps", found.steps), ("turns", found.turns), ("seconds", found.seconds), ("tokens", found.tokens),
+    ]:  # fmt: skip
+        told += _spread(name, spread)
+    if (cost := found.cost) is not None:
+        told.append(("tokens in / out", f"{cost.usage.input_tokens} / {cost.usage.output_tokens}"))
+        if cost.total is not None:
+            success = "–" if cost.per_success is None else f"{cost.per_success:.6g}"
+            told.append(("cost: all / episode / success", f"{cost.total:.6g} / {cost.per_episode:.6g} / {success}"))
+    return told
+
+
+def _show_levels(found: Calibration) -> None:
+    if not found.levels:
+        return
+    table = Table(printable(found.by), "tasks", "passed", "pass rate", "unscored", title="by difficulty")
+    for one in found.levels:
+        rate = "–" if one.pass_rate is None else _share(one.pass_rate, one.interval)
+        table.add_row(
+            shown(one.level), str(one.tasks), f"{one.passes}/{one.attempts}", shown(rate), str(one.unscored or "")
+        )
+    console.print(table)
+    if found.halved:
+        errors.print(shown("tasks were grouped by one half of their episodes; the pass rates are of the other half"))
+
+
+def _show_tasks(found: Calibration) -> None:
+    table = Table("task", "passed", "pass rate", "mean reward", "steps", "not counted", title="by task")
+    for one in found.tasks:
+        rate = "–" if one.pass_rate is None else _share(one.pass_rate, one.interval)
+        table.add_row(
+            shown(one.task),
+            f"{one.passes}/{one.attempts}",
+            shown(rate),
+            "–" if one.mean_reward is None else f"{one.mean_reward:.3f}",
+            "–" if one.steps is None else f"{one.steps:.1f}",
+            shown(_left_out(one)),
+        )
+    console.print(table)
+
+
+def _left_out(one: TaskFigures) -> str:
+    parts = [f"{count} {kind}" for kind, count in one.failed.items()]
+    return ", ".join(parts + ([f"{one.unscored} unscored"] if one.unscored else []))
+
+
+def _extreme(name: str, word: str, found: ExtremeFigures | None) -> list[tuple[str, str]]:
+    if found is None:
+        return []
+    told = f"{found.tasks}: {_share(found.share, found.interval)}"
+    if found.bound is not None:
+        told += f"; true rate {word} {found.bound if word == 'at most' else 1 - found.bound:.1%}"
+    return [(name, told)]
+
+
+def _spread(name: str, found: Spread | None) -> list[tuple[str, str]]:
+    return [] if found is None else [(f"{name}: median / 90 %", f"{found.median:.4g} / {found.p90:.4g}")]
+
+
+def _share(value: float, interval: Interval | None) -> str:
+    return f"{value:.1%}" if interval is None else f"{value:.1%} ({interval[0]:.1%} to {interval[1]:.1%})"

@@ -1,0 +1,228 @@
+"""`ludus validate`: whether environments' rewards work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.table import Table
+
+from ludus.cli._common import Json, Token, WireOption, console, print_json, run, shown
+from ludus.validation.checks import Verdict
+from ludus.validation.report import CHECKS, Report, validate
+from ludus.validation.settings import DEFAULT_TASKS, DEFAULT_TURNS, Settings
+
+COMMANDS: Final = {"validate": "Find out whether an environment's reward works."}
+
+_MARKS: Final = {
+    "passed": ("✓", "green"), "failed": ("✗", "red"), "warned": ("!", "yellow"), "waived": ("~", "yellow"),
+    "skipped": ("–", "dim"), "broken": ("✗", "red"),
+}  # fmt: skip
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("validate", help=COMMANDS["validate"])(validate_command)
+
+
+def validate_command(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ENV|URL...", help="NAME, module:Class or file.py:Class; or a server's address."),
+    ] = None,
+    environment: Annotated[
+        list[str] | None, typer.Option("--environment", help="Only this one, by name; may be repeated.")
+    ] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option("--source", help="For an address: the environment's class, for its oracle and private fields."),
+    ] = None,
+    tasks: Annotated[int, typer.Option("--tasks", "-n", min=1, help="Tasks of each split to play.")] = DEFAULT_TASKS,
+    all_tasks: Annotated[bool, typer.Option("--all", help="Play all tasks.")] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of episodes and random policies.")] = 0,
+    margin: Annotated[
+        float, typer.Option("--margin", min=0.0, max=1.0, help="How far above chance is too far; 1 is the best reward.")
+    ] = 0.25,
+    chance: Annotated[
+        float | None, typer.Option("--chance", help="What guessing earns; the class says it, too.")
+    ] = None,
+    check: Annotated[
+        list[str] | None, typer.Option("--check", metavar="KIND", help="Only this check; may be repeated.")
+    ] = None,
+    skip: Annotated[
+        list[str] | None,
+        typer.Option("--skip", metavar="KIND=REASON", help="Accept what this check finds, and why; may be repeated."),
+    ] = None,
+    turns: Annotated[
+        int, typer.Option("--turns", min=1, help="Turns of a policy in an episode; oracles may take 10 000.")
+    ] = DEFAULT_TURNS,
+    scan: Annotated[int, typer.Option("--scan", min=1, help="Tasks of each split to compare with others.")] = 10_000,
+    step_seconds: Annotated[float, typer.Option("--step-seconds", help="What tool calls should stay below.")] = 5.0,
+    secret: Annotated[
+        list[str] | None, typer.Option("--secret", metavar="NAME=VALUE", help="Given to each episode; may be repeated.")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Let warnings count as failures.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the JSON report here.", dir_okay=False)] = None,
+    list_checks: Annotated[bool, typer.Option("--list", help="List the checks, and do nothing else.")] = False,
+    token: Token = None,
+    wire: WireOption = "channel",
+    as_json: Json = False,
+) -> None:
+    """Play environments, look for faults that spoil learning, and report what was found.
+
+    [bold]ludus validate guess_number[/bold]
+    [bold]ludus validate my_env.py:Arithmetic --all --strict[/bold]
+    [bold]ludus validate https://example.org --environment countdown[/bold]
+
+    Exit code 0 when everything passed, 1 when something was found.
+    """
+    if list_checks:
+        _list(as_json)
+        return
+    if not targets:
+        raise typer.BadParameter("name an environment, or a server's address", param_hint="ENV|URL")
+    kinds = {known.kind for known in CHECKS}
+    for kind in check or ():
+        if kind not in kinds:
+            raise typer.BadParameter(f"--check {kind}: choose from {', '.join(sorted(kinds))}")
+    if out is not None and (out.is_dir() or not os.access(out if out.exists() else out.absolute().parent, os.W_OK)):
+        raise typer.BadParameter(f"cannot write {out}: there is no such folder, or it is not yours to write to")
+    progress = _Progress(quiet=as_json)
+    try:
+        settings = Settings(
+            tasks=None if all_tasks else tasks, seed=seed, margin=margin, chance=chance, turns=turns, scan=scan,
+            step_seconds=step_seconds, secrets=_secrets(secret or []),
+        )  # fmt: skip
+        reports = run(
+            _until_terminated(
+                targets, environments=environment, sources=source or (), settings=settings, only=check, token=token,
+                wire=wire, strict=strict, waivers=_waivers(skip or []), on_verdict=progress,
+                on_check=progress.begin,
+            )
+        )  # fmt: skip
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    except asyncio.CancelledError:
+        raise typer.Exit(128 + signal.SIGTERM) from None
+    finally:
+        progress.close()
+    value = [report.as_json() for report in reports]
+    if out is not None:
+        out.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    if as_json:
+        print_json(value)
+    else:
+        _summarize(reports)
+    if not all(report.passed for report in reports):
+        raise typer.Exit(1)
+
+
+async def _until_terminated(targets: list[str], **options: Any) -> list[Report]:
+    """`validate`, which SIGTERM ends as Ctrl-C does: the servers stop, and their folders go."""
+    running = asyncio.current_task()
+    assert running is not None
+    with contextlib.suppress(NotImplementedError):  # where there are no such signals
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    return await validate(*targets, **options)
+
+
+def _secrets(pairs: list[str]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"--secret {name!r}… is no NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def _waivers(pairs: list[str]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        kind, equals, reason = pair.partition("=")
+        if not equals or not reason.strip():
+            raise typer.BadParameter(f"--skip {kind}: say why, as in --skip '{kind}=it is a demo'")
+        found[kind] = reason.strip()
+    return found
+
+
+class _Progress:
+    """Prints verdicts as they come, under the name of their environment, and on a terminal what is going on."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._environment: str | None = None
+        self._status = console.status("starting the server") if console.is_terminal and not quiet else None
+        if self._status is not None:
+            self._status.start()
+
+    def begin(self, environment: str, kind: str, number: int, count: int) -> None:
+        """Show which check runs."""
+        if self._status is not None:
+            self._status.update(shown(f"{environment}: check {number} of {count}, {kind}", "dim"))
+
+    def close(self) -> None:
+        """Remove the progress line."""
+        if self._status is not None:
+            self._status.stop()
+
+    def __call__(self, environment: str, verdict: Verdict) -> None:
+        if self._quiet:
+            return
+        if environment != self._environment:
+            self._environment = environment
+            console.print(shown(environment, "bold"))
+        mark, style = _MARKS[verdict.status]
+        line = shown(f"  {mark} ", style)
+        line.append_text(shown(f"{verdict.kind:26} {verdict.title}"))
+        console.print(line, soft_wrap=True)
+        if verdict.detail:
+            console.print(shown(f"      {verdict.detail}", style), soft_wrap=True)
+        for finding in verdict.findings:
+            console.print(shown(f"      {finding.message}", style), soft_wrap=True)
+            for one in finding.evidence:
+                where = f"{one.where}: " if one.where else ""
+                console.print(shown(f"        {where}{one.detail}", "dim"), soft_wrap=True)
+            if finding.count > len(finding.evidence):
+                console.print(shown(f"        and {finding.count - len(finding.evidence)} more", "dim"))
+
+
+def _summarize(reports: list[Report]) -> None:
+    table = Table(
+        "environment", "verdict", "✓", "✗", "!", "~", "–", "tasks", "start ms", "step ms", "KB", padding=(0, 0)
+    )
+    for report in reports:
+        counts: dict[str, Any] = report.as_json()["counts"]
+        kilobytes = report.measured.get("episode_kilobytes")
+        table.add_row(
+            shown(report.environment), shown("passes", "green") if report.passed else shown("fails", "red"),
+            str(counts["passed"]), str(counts["failed"] + counts["broken"]), str(counts["warned"]),
+            str(counts["waived"]), str(counts["skipped"]), str(sum(report.tasks.values())),
+            _milliseconds(report, "start_seconds_p95"), _milliseconds(report, "step_seconds_p95"),
+            "–" if kilobytes is None else f"{kilobytes:.0f}",
+        )  # fmt: skip
+    console.print(table)
+    kinds = sorted({finding.kind for report in reports for finding in report.findings})
+    if kinds:
+        console.print(shown(f"Found: {', '.join(kinds)}"), soft_wrap=True)
+
+
+def _milliseconds(report: Report, name: str) -> str:
+    seconds = report.measured.get(name)
+    return "–" if seconds is None else f"{1000 * seconds:.1f}"
+
+
+def _list(as_json: bool) -> None:
+    if as_json:
+        print_json([{"kind": one.kind, "title": one.title, "peers": list(one.peers)} for one in CHECKS])
+        return
+    table = Table("kind", "what holds for an environment that passes")
+    for one in CHECKS:
+        table.add_row(shown(one.kind), shown(one.title))
+    console.print(table)

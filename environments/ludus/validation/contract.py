@@ -1,0 +1,250 @@
+"""What an environment says of itself: its description, prompt, tools and tasks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from ludus.client.policies import RandomPolicy
+from ludus.protocol.errors import LudusError
+from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.validation.subject import Subject, evidence
+from ludus.validation.transcripts import Script, perform, prompt_of
+
+suite = Suite()
+
+LISTED: Final = 1000
+"""Tasks of a split that are listed and compared with what is told of each."""
+
+_UNRENDERED: Final = (
+    (re.compile(r"\{\{\s*[\w.]+\s*\}\}|\{%.*?%\}"), "a template's placeholder that was never filled in"),
+    (re.compile(r"\{(?:self|task)\.\w+\}"), "a placeholder of a format string that was never filled in"),
+    (re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>|<(?:bound method|function|coroutine) "), "the repr of an object"),
+    (re.compile(r"(?:^|[\s(])(?:TODO|FIXME|XXX)\b"), "a note to its author"),
+)
+
+_CODE: Final = re.compile(r"(```|~~~).*?(?:\1|\Z)|(`+)(?!`).+?(?<!`)\2(?!`)", re.DOTALL)
+"""What stands in fences or between backticks is quoted, and meant to be."""
+
+
+@suite.check("documented", "The environment, its tools and their parameters are described", "static.manifest")
+async def documented(subject: Subject) -> AsyncIterator[Problem]:
+    info = subject.info
+    if not info.description.strip():
+        yield warning("the environment has no description: write a docstring; it is what users choose by")
+    bare = [Evidence(f"tool {tool.name!r}") for tool in info.tools if not tool.description.strip()]
+    if bare:
+        yield warning("tools without a description: write their docstrings; a model reads nothing else of them", bare)
+    nameless = [
+        Evidence(f"{tool.name}({name})")
+        for tool in info.tools
+        for name, schema in _properties(tool.input_schema).items()
+        if len(_properties(tool.input_schema)) > 1 and not (isinstance(schema, dict) and schema.get("description"))
+    ]
+    if nameless:
+        yield warning("parameters without a description: add an `Args:` section to the tool's docstring", nameless)
+
+
+@suite.check("splits", "There are tasks to train on, and others to test on", "static.task_distribution_pinning")
+async def splits(subject: Subject) -> AsyncIterator[Problem]:
+    kinds = {split.info.type for split in subject.splits}
+    if "train" not in kinds:
+        yield warning("there is no split of type `train`: nothing to learn from")
+    if not kinds & {"validation", "test"}:
+        yield warning("there is no split of type `validation` or `test`: nobody can measure what was learned")
+
+
+@suite.check("task-list", "Every task can be had, once, under the id and index it is listed with",
+             "runtime.task_declaration_accuracy")  # fmt: skip
+async def task_list(subject: Subject) -> AsyncIterator[Problem]:
+    missing: list[Evidence] = []
+    wrong: list[Evidence] = []
+    for split in subject.splits:
+        name, count = split.info.name, split.info.count
+        seen: dict[str, int] = {}
+        try:
+            async for row in subject.environment.tasks(name, page=200):
+                if row.id in seen:
+                    wrong.append(Evidence(f"stands at index {seen[row.id]} and {row.index}", name, row.id))
+                if row.index != len(seen):
+                    wrong.append(Evidence(f"is listed at place {len(seen)} with index {row.index}", name, row.id))
+                seen[row.id] = row.index
+                if len(seen) >= LISTED or len(wrong) > 20:
+                    break
+        except LudusError as failure:
+            missing.append(Evidence(short(f"after {len(seen)} tasks: {failure.message}"), name))
+            continue
+        if count is not None and len(seen) < min(count, LISTED) and not wrong:
+            missing.append(Evidence(f"{count} tasks are said to be there, {len(seen)} are listed", name))
+        for place in _places(count):
+            try:
+                row = await subject.environment.task(name, index=place)
+                again = await subject.environment.task(name, task=row.id)
+            except LudusError as failure:
+                missing.append(Evidence(short(f"index {place}: {failure.message}"), name))
+                continue
+            if again.index != place or again.fields != row.fields:
+                wrong.append(Evidence(f"index {place} leads to it, and its id to index {again.index}", name, row.id))
+    if missing:
+        yield error("tasks that are announced cannot be had: mend the split's generator or its count", missing)
+    if wrong:
+        yield error("ids and indices of tasks do not agree: give every task of a split an id of its own", wrong)
+
+
+def _places(count: int | None) -> list[int]:
+    if count is None:
+        return [0, 1, 1000]
+    return sorted({0, count // 2, count - 1})
+
+
+@suite.check("task-stability", "A task is the same each time and in every process", "static.task_distribution_pinning")
+async def task_stability(subject: Subject) -> AsyncIterator[Problem]:
+    changed: list[Evidence] = []
+    shown = [row for row in subject.tasks if row.fields]
+    elsewhere = await subject.second() if subject.second is not None else subject.environment
+    where = "in another process" if subject.second is not None else "when asked again"
+    for row in subject.tasks:
+        try:
+            again = await elsewhere.task(row.split, index=row.index)
+        except LudusError as failure:
+            changed.append(Evidence(short(f"{where}: {failure.message}"), row.split, row.id))
+            continue
+        if again != row:
+            told = f"index {row.index} is {_row(row)}; {where} it is {_row(again)}"
+            changed.append(Evidence(told, row.split, row.id))
+        elif not row.fields and shown and not changed and not await _reworded(subject, shown[0], elsewhere):
+            # Rows of test splits show no fields; what the prompt says shows whether the task is the same.
+            first, other = await _prompt(subject, row, subject.environment), await _prompt(subject, row, elsewhere)
+            if first != other:
+                changed.append(Evidence(f"the prompt is {short(first)!r}; {where} {short(other)!r}", row.split, row.id))
+    if changed:
+        yield error(
+            "tasks change between processes: make each from its index alone, with `random.Random(f'{split}-{index}')`, "
+            "and without sets, `hash()` or the clock",
+            changed,
+        )
+
+
+async def _reworded(subject: Subject, row: Any, elsewhere: Any) -> bool:
+    """Whether prompts differ between processes, or from one time to the next, though the task is the same."""
+    first = await _prompt(subject, row, subject.environment)
+    again, other = await _prompt(subject, row, subject.environment), await _prompt(subject, row, elsewhere)
+    return not first == again == other
+
+
+async def _prompt(subject: Subject, row: Any, environment: Any) -> str:
+    if not subject.info.seedable:
+        return ""
+    script = Script(row.split, row.id, subject.settings.seed, (), "no-op")
+    try:
+        transcript = await perform(environment, script, subject.settings.secrets)
+    except LudusError:
+        return ""
+    return str(dict(transcript.events)["prompt"])
+
+
+def _row(row: Any) -> str:
+    return short(f"{row.id} {row.fields}", 90)
+
+
+@suite.check("prompt", "Every prompt says something, and nothing by accident", "runtime.observation_schema")
+async def prompt(subject: Subject) -> AsyncIterator[Problem]:
+    empty: list[Evidence] = []
+    spoiled: list[Evidence] = []
+    for play in await subject.played("no-op"):
+        if play.failure is not None:
+            continue
+        text = prompt_of(play)
+        images = any("input_image" in str(item) for item in play.items)
+        if not text.strip() and not images:
+            empty.append(evidence(play, "the prompt is empty"))
+        # Rows of test splits show no fields; the code has them all.
+        public = subject.task(play.task).public() if subject.authored is not None else play.task.fields
+        fields = json.dumps(public, ensure_ascii=False, default=str)
+        for pattern, what in _UNRENDERED:
+            for match in pattern.finditer(_CODE.sub(" ", text)):
+                if json.dumps(match[0].strip(), ensure_ascii=False)[1:-1] not in fields:
+                    spoiled.append(evidence(play, f"{match[0].strip()!r}: {what}"))
+                    break
+    if empty:
+        yield error("prompts without any text or image: return what the policy is told from `prompt`", empty)
+    if spoiled:
+        yield warning(
+            "prompts that seem to hold what was meant for a program: mend the text that `prompt` makes, or quote it in "
+            "backticks where it is meant",
+            spoiled,
+        )
+
+
+@suite.check("tools", "Tools can be called as their schemas say", "runtime.tool_declaration_accuracy")
+async def tools(subject: Subject) -> AsyncIterator[Problem]:
+    calls: dict[str, list[bool]] = {}
+    refused: dict[str, Evidence] = {}
+    for play in await subject.played("random"):
+        names = {item.get("call_id"): item.get("name") for item in play.items if item.get("type") == "function_call"}
+        texts = {
+            item.get("call_id"): item.get("output") for item in play.items if item["type"] == "function_call_output"
+        }
+        for step in play.steps:
+            name = str(names.get(step.call_id))
+            calls.setdefault(name, []).append(step.error == "invalid_arguments")
+            if step.error == "invalid_arguments" and step.step:
+                refused.setdefault(name, evidence(play, f"{name}: {short(str(texts.get(step.call_id)))}"))
+    if not calls:
+        raise NotApplicable("no tool was called")
+    wrong = [name for name, outcomes in calls.items() if name in refused and all(outcomes)]
+    understood = await _understood(subject) if wrong else set()
+    if places := [refused[name] for name in wrong if name not in understood]:
+        yield error("tools refuse every call that their own schema allows: make the schema say what is allowed", places)
+
+
+async def _understood(subject: Subject) -> set[str]:
+    """The tools that the oracle called with arguments that were taken: a schema can be too fine for random values."""
+    try:
+        plays = await subject.played("oracle")
+    except NotApplicable:
+        return set()
+    taken = {(play.episode, step.call_id) for play in plays for step in play.steps if step.error != "invalid_arguments"}
+    return {
+        str(item.get("name"))
+        for play in plays
+        for item in play.items
+        if item.get("type") == "function_call" and (play.episode, item.get("call_id")) in taken
+    }
+
+
+@suite.check("endless", "An episode comes to an end, whatever the policy does", "static.timeout_ceiling",
+             "runtime.resource_bounds")  # fmt: skip
+async def endless(subject: Subject) -> AsyncIterator[Problem]:
+    if not subject.tasks:
+        raise NotApplicable("there are no tasks")
+    rows = [row for row in subject.few(4) if await subject.tools_of(row)]
+    if not rows:
+        raise NotApplicable("without tools, the final message ends every episode")
+    limits = await _limits(subject, rows[0])
+    if limits is not None and limits.max_steps is None and limits.seconds is None:
+        plays = await subject.play(RandomPolicy(subject.settings.seed, answers=0), tasks=rows)
+        stuck = [play for play in plays if play.stopped == "turn_limit"]
+        if stuck:
+            yield warning(
+                f"episodes go on after {subject.settings.turns} turns and have no limit: set "
+                "`limits = EpisodeLimits(max_steps=…)`, or a policy that goes in circles never ends one",
+                [evidence(play, f"{len(play.steps)} steps, still running") for play in stuck],
+            )
+
+
+async def _limits(subject: Subject, row: Any) -> Any:
+    try:
+        async with subject.environment.episode(
+            split=row.split, task=row.id, seed=subject.seed(), secrets=subject.settings.secrets
+        ) as episode:
+            return episode.limits
+    except LudusError:
+        return None
+
+
+def _properties(schema: dict[str, Any]) -> dict[str, Any]:
+    found = schema.get("properties", {})
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,316 @@
+"""Tasks that are the same: in two splits, where they spoil what is measured, or twice in one.
+
+Two tasks are near-duplicates when each public field says the same up to case, punctuation, spacing and order, and the
+private fields are the same. What most tasks share, the wording of a template, is left out of the comparison; long texts
+are compared by their overlap in runs of three words (Broder 1997, "On the resemblance and containment of documents").
+
+A public field that is another one in each task and that prompts do not show, such as the number of a row, is a label:
+tasks that differ by nothing else are the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ludus.protocol.errors import LudusError
+from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.validation.subject import Subject
+from ludus.validation.transcripts import prompt_of
+
+suite = Suite()
+
+READ_SECONDS: Final = 20.0
+"""How long the tasks of one split are read for; some make a task in milliseconds, and have very many."""
+
+LONG_TEXT: Final = 20
+"""Words of its own from which on a task is compared by its overlap with others."""
+
+ALIKE: Final = 0.8
+"""The Jaccard similarity of runs of three words from which on two long texts are near-duplicates."""
+
+SHARED: Final = 0.5
+"""A word that so many of the tasks hold belongs to their template."""
+
+MANY: Final = 0.05
+"""The share of repeated tasks within a split from which on it is worth a warning."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    split: str
+    task: str
+    public: Mapping[str, Any]
+    private: Mapping[str, Any]
+    content: str
+    """All fields but the id, as JSON."""
+
+    def without(self, labels: frozenset[str]) -> _Problem:
+        """The same without some public fields."""
+        kept = {name: value for name, value in self.public.items() if name not in labels}
+        return _problem(self.split, self.task, kept, self.private)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of all fields."""
+        return _words([*self.public.values(), *self.private.values()])
+
+    def clothes(self, common: frozenset[str]) -> tuple[Any, ...]:
+        """What the task is beneath case, punctuation and order; empty where it is nothing but its template."""
+        fields = [(name, tuple(sorted(_set_apart(value, common)))) for name, value in sorted(self.public.items())]
+        if not any(words for _, words in fields):
+            return ()
+        return (*fields, *((name, _words(value)) for name, value in sorted(self.private.items())))
+
+
+def _set_apart(value: Any, common: frozenset[str]) -> list[str]:
+    """The words of a value that are not of the template."""
+    return [word for word in _words(value) if word not in common]
+
+
+async def _scan(subject: Subject) -> list[_Problem]:
+    """Tasks of all splits, with private fields where the code is at hand; else as the server shows them."""
+    problems: list[_Problem] = []
+    for split in subject.splits:
+        count = split.info.count if split.info.count is not None else subject.settings.scan
+        indices = _spread(count, subject.settings.scan)
+        if subject.authored is not None:
+            found = await asyncio.to_thread(_read, subject.authored.split(split.info.name), split.info.name, indices)
+        else:
+            found = await _ask(subject, split.info.name, len(indices))
+        problems += found
+    return problems
+
+
+def _spread(count: int, most: int) -> list[int]:
+    if count <= most:
+        return list(range(count))
+    return [place * (count - 1) // max(1, most - 1) for place in range(most)]
+
+
+def _read(split: Any, name: str, indices: Iterable[int]) -> list[_Problem]:
+    began = time.monotonic()
+    found = []
+    for index in indices:
+        try:
+            task = split.get(index)
+        except Exception:  # the author's own code; `task-list` reports what it raises
+            continue
+        private = {field: _plain(getattr(task, field)) for field in type(task).private_fields()}
+        found.append(_problem(name, task.id, task.public(), private))
+        if time.monotonic() - began > READ_SECONDS:
+            break
+    return found
+
+
+async def _ask(subject: Subject, name: str, most: int) -> list[_Problem]:
+    found = []
+    try:
+        async for row in subject.environment.tasks(name, page=500):
+            if row.fields:
+                found.append(_problem(name, row.id, row.fields, {}))
+            if len(found) >= most or (not row.fields and row.index > 0):
+                break
+    except LudusError:
+        pass  # `task-list` reports it
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
+
+
+def _problem(split: str, task: str, public: Mapping[str, Any], private: Mapping[str, Any]) -> _Problem:
+    content = json.dumps({**public, **private}, sort_keys=True, ensure_ascii=False, default=str)
+    return _Problem(split, task, public, private, content)
+
+
+_WORD: Final = re.compile(r"(?<![\w)])-?\d+(?:\.\d+)*\w*|\w+")
+"""A number with its sign, or a word."""
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    return tuple(word for text in _texts(value) for word in _WORD.findall(text.lower()))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for part in value.values():
+            yield from _texts(part)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for part in value:
+            yield from _texts(part)
+    elif value is not None:
+        yield str(value)
+
+
+def _apart(subject: Subject) -> None:
+    if subject.authored is not None and subject.authored.cls.differ_by == "seed":
+        raise NotApplicable("episodes differ by their seed, as the class says (`differ_by`): test with other seeds")
+    if len(subject.splits) < 2:
+        raise NotApplicable("there is one split")
+
+
+@suite.check("split-overlap", "No task stands in two splits", "contamination")
+async def split_overlap(subject: Subject) -> AsyncIterator[Problem]:
+    _apart(subject)
+    problems = await _unlabelled(subject)
+    first: dict[str, _Problem] = {}
+    both: list[Evidence] = []
+    for problem in problems:
+        earlier = first.setdefault(problem.content, problem)
+        if earlier.split != problem.split:
+            both.append(Evidence(f"is {earlier.split}/{earlier.task}, too", problem.split, problem.task))
+    if both:
+        yield error("tasks stand in two splits: what is tested was trained on; split by content, not by index", both)
+
+
+@suite.check("near-duplicates", "No task of a split is a task of another in other clothes", "contamination")
+async def near_duplicates(subject: Subject) -> AsyncIterator[Problem]:
+    _apart(subject)
+    problems = await _unlabelled(subject)
+    common = _template(problems)
+    exact = Counter(problem.content for problem in problems)
+    near: list[Evidence] = []
+    seen: dict[tuple[Any, ...], _Problem] = {}
+    long: list[tuple[_Problem, tuple[str, ...]]] = []
+    for problem in problems:
+        clothes = problem.clothes(common)
+        if not clothes or exact[problem.content] > 1:
+            continue
+        own = tuple(word for word in problem.words if word not in common)
+        if len(own) >= LONG_TEXT:
+            long.append((problem, own))
+        earlier = seen.setdefault(clothes, problem)
+        if earlier.split != problem.split:
+            near.append(_both(problem, earlier))
+    near += _overlapping(long, {(one.split or "", one.task or "") for one in near})
+    if near:
+        yield error(
+            "tasks of two splits are the same up to case, punctuation, order or a few words: split by what is asked, "
+            "not by how",
+            near,
+        )
+
+
+def _both(problem: _Problem, earlier: _Problem) -> Evidence:
+    told = f"{short(problem.content, 80)} and {earlier.split}/{earlier.task} {short(earlier.content, 80)}"
+    return Evidence(told, problem.split, problem.task)
+
+
+def _template(problems: Iterable[_Problem]) -> frozenset[str]:
+    counted: Counter[str] = Counter()
+    number = 0
+    for problem in problems:
+        number += 1
+        counted.update(set(problem.words))
+    return frozenset(word for word, count in counted.items() if number > 4 and count > SHARED * number)
+
+
+def _overlapping(long: list[tuple[_Problem, tuple[str, ...]]], known: set[tuple[str, str]]) -> list[Evidence]:
+    """Pairs of long texts in different splits that share most runs of three words."""
+    runs = [frozenset(zip(words, words[1:], words[2:], strict=False)) for _, words in long]
+    holders: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    found: list[Evidence] = []
+    for place, (problem, _) in enumerate(long):
+        shared: Counter[int] = Counter()
+        for run in runs[place]:
+            if len(holders[run]) < 50:
+                shared.update(holders[run])
+                holders[run].append(place)
+        for other, count in shared.most_common(3):
+            union = len(runs[place]) + len(runs[other]) - count
+            earlier = long[other][0]
+            if count / union >= ALIKE and earlier.split != problem.split and (problem.split, problem.task) not in known:
+                found.append(_both(problem, earlier))
+                break
+    return found
+
+
+@suite.check("duplicates", "A split does not repeat its tasks", "static.task_distribution_pinning")
+async def duplicates(subject: Subject) -> AsyncIterator[Problem]:
+    if subject.authored is not None and subject.authored.cls.differ_by == "seed":
+        raise NotApplicable("episodes differ by their seed, as the class says (`differ_by`)")
+    problems = await _scanned(subject)
+    repeated: list[Evidence] = []
+    for split in subject.splits:
+        contents = Counter(problem.content for problem in problems if problem.split == split.info.name)
+        number = contents.total()
+        extra = number - len(contents)
+        if number and extra / number > MANY:
+            worst = contents.most_common(1)[0]
+            repeated.append(Evidence(f"{extra} of {number} are repeats; {worst[1]} times {short(worst[0], 80)}",
+                                     split.info.name))  # fmt: skip
+    if repeated:
+        yield warning(
+            "splits repeat their tasks: draw without repetition; or, where the seed makes the difference, say "
+            '`differ_by = "seed"`',
+            repeated,
+        )
+
+
+async def _scanned(subject: Subject) -> list[_Problem]:
+    """The scan, made once for all checks.
+
+    Raises:
+        NotApplicable: no task could be read.
+    """
+    problems = await subject.once("scan", lambda: _scan(subject))
+    if not problems:
+        raise NotApplicable("no task shows its fields here; name the environment's code with --source")
+    return problems
+
+
+async def _unlabelled(subject: Subject) -> list[_Problem]:
+    """The scanned tasks without their labels.
+
+    Raises:
+        NotApplicable: no task could be read.
+    """
+    problems = await _scanned(subject)
+    labels = await subject.once("labels", lambda: _labels(subject, problems))
+    return [problem.without(labels) for problem in problems] if labels else problems
+
+
+async def _labels(subject: Subject, problems: Sequence[_Problem]) -> frozenset[str]:
+    """The public fields that are labels: without them the tasks of each split still differ from each other.
+
+    Tasks without private fields may be made from any field at all, so none of theirs is taken for a label.
+    """
+    if not all(problem.private for problem in problems):
+        return frozenset()
+    names = {name for problem in problems for name in problem.public}
+    unlike = [name for name in sorted(names) if _all_differ([problem.public.get(name) for problem in problems])]
+    if not unlike:
+        return frozenset()
+    prompts = {(play.split, play.task.id): prompt_of(play) for play in await subject.played("no-op")}
+    labels: set[str] = set()
+    for name in unlike:
+        told = [
+            bool({*_words(problem.public.get(name))} & {*_words(prompts[problem.split, problem.task])})
+            for problem in problems
+            if (problem.split, problem.task) in prompts
+        ]
+        if sum(told) <= len(told) / 2 and _still_differ(
+            [problem.without(frozenset({*labels, name})) for problem in problems]
+        ):
+            labels.add(name)
+    return frozenset(labels)
+
+
+def _all_differ(values: Sequence[Any]) -> bool:
+    told = {json.dumps(value, sort_keys=True, ensure_ascii=False, default=str) for value in values}
+    return len(values) > 1 and len(told) == len(values)
+
+
+def _still_differ(problems: Sequence[_Problem]) -> bool:
+    """Whether each split has no more repeated tasks than may be there by chance."""
+    sizes = Counter(problem.split for problem in problems)
+    different = Counter(split for split, _ in {(problem.split, problem.content) for problem in problems})
+    return all(size - different[split] <= MANY * size for split, size in sizes.items())

@@ -1,0 +1,336 @@
+"""What the policy is shown and should not be: private fields, and rewards.
+
+A private value counts as leaked where it stands in what the policy reads before the episode is over and before the
+policy has said it itself. Long values are recognised by themselves. Short ones, such as a 7, stand in many texts by
+chance: they count where a task's own value stands in its texts far more often than the values of other tasks do
+(Fisher's exact test). Whoever offers choices shows the right one among them, which is no leak.
+
+What calls bring to light is often the task itself, as in a search: where observations alone show a value, that is a
+warning, and none where the class says that it is `to_find`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from ludus.client.policies.base import Conversation, PolicyResult
+from ludus.client.trajectory import Trajectory
+from ludus.protocol.actions import Call
+from ludus.protocol.tasks import PRIVATE
+from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.validation.subject import Subject, evidence
+from ludus.validation.transcripts import prompt_of
+
+suite = Suite()
+
+LONG: Final = 8
+"""Characters from which on a value does not stand in a text by chance."""
+
+CHANCE: Final = 1e-3
+"""Of finding so many short values of a task in its own texts, were they nothing to do with each other."""
+
+CHOICES: Final = 2
+"""So many values of other tasks of the split in one public field make it a list of choices."""
+
+Key = tuple[str, str]
+"""A split and a task."""
+
+_OBSERVATION: Final = "an observation"
+
+_REWARD: Final = re.compile(r"\b(?:reward|score)\b\s*(?:is|was|of|[:=])\s*[-+]?\d", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """What a policy reads of one task, by place."""
+
+    prompt: str
+    tools: str
+    observations: str
+    errors: str
+    fields: str
+
+    def places(self) -> Iterator[tuple[str, str]]:
+        yield "the prompt", self.prompt
+        yield "the tools", self.tools
+        yield _OBSERVATION, self.observations
+        yield "an error", self.errors
+        yield "the public fields", self.fields
+
+
+@dataclass(slots=True)
+class _Read:
+    """Texts of a task while they are gathered."""
+
+    prompt: str = ""
+    tools: str = ""
+    observations: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+
+async def clumsy(conversation: Conversation) -> PolicyResult:
+    """Make every kind of mistake: an unknown tool, no arguments, wrong types, extra names."""
+    names = [tool.name for tool in conversation.tools]
+    number, kind = divmod(conversation.turn - 1, 3)
+    if number >= len(names):
+        return Call("no_such_tool", {})
+    wrong: tuple[dict[str, Any], ...] = ({}, {"no_such_argument": 1}, {})
+    arguments = wrong[kind]
+    if kind == 2:
+        properties = conversation.tools[number].input_schema.get("properties", {})
+        arguments = {name: {"wrong": ["type"]} for name in properties}
+    return Call(names[number], arguments)
+
+
+@suite.check("leakage", "No private field stands in what the policy reads", "semantic.no_solution_leakage",
+             "runtime.oracle_containment")  # fmt: skip
+async def leakage(subject: Subject) -> AsyncIterator[Problem]:
+    long_secrets = {name: value for name, value in subject.settings.secrets.items() if _is_long(value)}
+    if subject.authored is None and not long_secrets:
+        raise NotApplicable(subject.unauthored)
+    plays = await _gather(subject)
+    texts = {key: _read(found) for key, found in plays.items()}
+    if shown := _shown(long_secrets, plays):
+        yield error("secrets of the episode are shown to the policy: keep them out of what it reads", shown)
+    if subject.authored is None:
+        return
+    private: dict[str, dict[Key, str]] = {}
+    for row in subject.tasks:
+        for path, value in _private(subject.task(row)):
+            private.setdefault(path, {})[row.split, row.id] = value
+    if not private and not long_secrets:
+        raise NotApplicable("the tasks have no private fields")
+    sought, names = frozenset(subject.authored.cls.to_find), {name for path in private for name in _names(path)}
+    if sought - names:
+        yield error(f"`to_find` names what is no private field: {', '.join(sorted(sought - names))}")
+    found: list[Evidence] = []
+    observed: list[Evidence] = []
+    for path, values in private.items():
+        for place in ("the prompt", "the tools", _OBSERVATION, "an error", "the public fields"):
+            told = {key: dict(read.places())[place] for key, read in texts.items()}
+            leaked = leaks(path, values, told, place, chance=CHANCE / len(private))
+            shown = [_played(plays, one, values[one.split or "", one.task or ""], place) for one in leaked]
+            if place != _OBSERVATION:
+                found += shown
+            elif not sought & _names(path):
+                observed += shown
+    if found:
+        yield error(
+            "private fields are shown to the policy: keep them out of prompts, observations and messages until the "
+            "episode is over",
+            found,
+        )
+    if observed:
+        yield warning(
+            "observations show private fields: keep them out until the episode is over; or, where to find them is the "
+            'task, say so in the class (`to_find = ("answer",)`)',
+            observed,
+        )
+
+
+def _names(path: str) -> frozenset[str]:
+    """The fields on the way to a leaf."""
+    return frozenset(re.split(r"\[\d+\]|\.", path)) - {""}
+
+
+def _shown(secrets: Mapping[str, str], plays: Mapping[Key, Sequence[Trajectory]]) -> list[Evidence]:
+    """Where the policy reads the values of secrets, once for each secret and place."""
+    found: dict[tuple[str, str], Evidence] = {}
+    for name, value in secrets.items():
+        for play in [play for those in plays.values() for play in those]:
+            for place, text in _read([play]).places():
+                if value in text:
+                    found.setdefault((name, place), evidence(play, f"the secret {name} in {place}"))
+    return list(found.values())
+
+
+def _played(plays: Mapping[Key, Sequence[Trajectory]], leak: Evidence, value: str, place: str) -> Evidence:
+    """The leak with the episode that shows it, where it takes one."""
+    for play in plays[leak.split or "", leak.task or ""]:
+        if place != "the public fields" and _stands(value, dict(_read([play]).places())[place]):
+            return evidence(play, leak.detail)
+    return leak
+
+
+def leaks(
+    path: str, values: Mapping[Key, str], texts: Mapping[Key, str], place: str, *, chance: float = CHANCE
+) -> list[Evidence]:
+    """Where the private values under a path stand in the texts of their own tasks, and not by chance.
+
+    Args:
+        path: the private field.
+        values: its value by split and task.
+        texts: what the policy reads, by split and task.
+        place: which text it is, in words.
+        chance: how improbable so many short values in their own texts have to be.
+    """
+    own = [key for key, value in values.items() if key in texts and _stands(value, texts[key])]
+    if not own:
+        return []
+    cross = total = 0
+    for key, value in values.items():
+        for other, text in texts.items():
+            if other != key and other in values and values[other] != value:
+                total += 1
+                cross += _stands(value, text)
+    found = [Evidence(f"{path} {short(values[key], 60)!r} in {place}: …{_near(values[key], texts[key])}…", *key)
+             for key in own]  # fmt: skip
+    if total and cross / total > 0.5:
+        return []  # choices, or words of the rules: the texts of all tasks hold it
+    clear = [
+        one for key, one in zip(own, found, strict=True) if _is_long(values[key]) and not _offered(key, values, texts)
+    ]
+    if clear:
+        return clear
+    tried = sum(key in texts for key in values)
+    distinct = len(set(values.values()))
+    if distinct > 1 and fisher(len(own), tried, cross, total) < chance:
+        offered = sum(_offered(key, values, texts) for key in own)
+        return [] if offered > len(own) / 2 else found
+    return []
+
+
+def _offered(key: Key, values: Mapping[Key, str], texts: Mapping[Key, str]) -> bool:
+    """Whether the text of a task offers choices: a list in which the value is one of several items of like kind."""
+    value, text = values[key], texts[key]
+    for match in _LIST_LINE.finditer(text):
+        if _stands(value, match[0]):
+            marks = len(_LIST_LINE.findall(text))
+            return marks >= CHOICES
+    others = {other for other in values.values() if other != value and _stands(other, text)}
+    return len(others) >= CHOICES
+
+
+_LIST_LINE: Final = re.compile(r"^[ \t]*(?:[-*•]|\(?[A-Za-z0-9]{1,2}[.):])[ \t]+.*$", re.MULTILINE)
+
+
+def _stands(value: str, text: str) -> bool:
+    if value.lower() not in text.lower():  # far quicker, where tasks have thousands of private values
+        return False
+    return re.search(rf"(?<![\w.]){re.escape(value)}(?![\w]|\.\d)", text, re.IGNORECASE) is not None
+
+
+def _near(value: str, text: str) -> str:
+    place = text.lower().find(value.lower())
+    return short(text[max(0, place - 20) : place + len(value) + 20], 100)
+
+
+def _is_long(value: str) -> bool:
+    return len(value) >= LONG
+
+
+def fisher(own: int, tried: int, cross: int, total: int) -> float:
+    """The chance of at least `own` of `tried` hits, given all hits (Fisher's exact test, one-sided)."""
+    if not total:
+        return 1.0
+    hits, everything = own + cross, tried + total
+    ways = math.comb(everything, hits)
+    return (
+        sum(
+            math.comb(tried, k) * math.comb(total, hits - k)
+            for k in range(own, min(tried, hits) + 1)
+            if hits - k <= total
+        )
+        / ways
+    )
+
+
+async def _gather(subject: Subject) -> dict[Key, list[Trajectory]]:
+    """Episodes of policies that solve nothing, by task."""
+    plays: dict[Key, list[Trajectory]] = {}
+    for play in [*await subject.played("random"), *await subject.played("empty"), *await subject.play(clumsy)]:
+        plays.setdefault((play.split, play.task.id), []).append(play)
+    return plays
+
+
+def _read(plays: Sequence[Trajectory]) -> _Texts:
+    """What a policy reads in episodes of one task."""
+    read = _Read()
+    for play in plays:
+        _note(play, read)
+    observations, errors = "\n".join(read.observations), "\n".join(read.errors)
+    return _Texts(read.prompt, read.tools, observations, errors, _fields(plays[0].task.fields))
+
+
+def _note(play: Trajectory, read: _Read) -> None:
+    ended = play.end_reason is not None and play.stopped is None and play.grade is None
+    outputs = [item for item in play.items if item.get("type") == "function_call_output"]
+    said = " ".join(str(item.get("arguments")) for item in play.items if item.get("type") == "function_call")
+    read.prompt = prompt_of(play)
+    read.tools = json.dumps([tool for tool in play.tools], ensure_ascii=False)
+    errors = {step.call_id for step in play.steps if step.error is not None}
+    # What the last step of an episode says may tell the answer: it is over.
+    for item in outputs[: -1 if ended else None]:
+        text = _unsaid(str(item.get("output")), said)
+        (read.errors if item.get("call_id") in errors else read.observations).append(text)
+
+
+def _unsaid(text: str, said: str) -> str:
+    """The text without the words that the policy had said itself."""
+    own = {word for word in re.findall(r"[\w.+*/()-]+", said) if len(word) > 0}
+    return re.sub(r"[\w.+*/()-]+", lambda match: "" if match[0] in own else match[0], text)
+
+
+def _fields(fields: Mapping[str, Any]) -> str:
+    return "\n".join(text for _, text in _leaves("", fields))
+
+
+def _private(task: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """The texts and numbers in private fields, those of models within the task included."""
+    for name, known in sorted(type(task).model_fields.items()):
+        value = getattr(task, name)
+        if PRIVATE in known.metadata:
+            yield from _leaves(path + name, value)
+        else:
+            parts = [(f"[{at}]", part) for at, part in enumerate(value)] if isinstance(value, list | tuple) else None
+            for place, part in parts or [("", value)]:
+                if isinstance(part, BaseModel):
+                    yield from _private(part, f"{path}{name}{place}.")
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    """The texts and numbers in a value, each under its path."""
+    if isinstance(value, bool) or value is None:
+        return
+    if isinstance(value, str | int | float):
+        if text := str(value).strip():
+            yield path, text
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            yield from _leaves(f"{path}.{name}", part)
+    elif isinstance(value, Iterable) and not isinstance(value, bytes):
+        # Sets have no order, and leaves are compared with those of other tasks by their paths.
+        parts = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
+        for number, part in enumerate(parts):
+            yield from _leaves(f"{path}[{number}]", part)
+    elif hasattr(value, "__dict__"):
+        for name, part in vars(value).items():
+            yield from _leaves(f"{path}.{name}", part)
+
+
+@suite.check("reward-visible", "No observation tells the reward", "runtime.oracle_containment")
+async def reward_visible(subject: Subject) -> AsyncIterator[Problem]:
+    told: list[Evidence] = []
+    for name in ("oracle", "random", "empty"):
+        try:
+            plays: Sequence[Trajectory] = await subject.played(name)
+        except NotApplicable:
+            continue
+        for play in plays:
+            for item in play.items:
+                if item.get("type") == "function_call_output" and (match := _REWARD.search(str(item.get("output")))):
+                    told.append(evidence(play, short(str(item.get("output"))[max(0, match.start() - 20) :], 100)))
+                    break
+    if told:
+        yield warning(
+            "observations tell the reward: return it beside the text (`Result(text, reward=…)`), or the policy learns "
+            "to please the number",
+            told,
+        )

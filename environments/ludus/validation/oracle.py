@@ -1,0 +1,96 @@
+"""The policy that knows the answer: an environment's own `oracle`, driven from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Final
+
+from ludus.client.policies.base import Conversation, EpisodePolicy, PolicyResult
+from ludus.protocol.actions import Answer, Call
+from ludus.protocol.content import TextBlock
+from ludus.protocol.episodes import StepResult
+from ludus.protocol.errors import Unsupported
+from ludus.validation.local_environments import AuthoredEnvironments
+
+
+class OraclePolicy:
+    """Plays each task as the environment's `oracle(task)` says.
+
+    The environment's class is imported here, beside the policy; see `ludus.validation.local_environments`.
+
+    Args:
+        source: NAME, `module:Class` or `path/file.py:Class`, or environments that are at hand; with None, the class is
+            found by the environment's name among the installed ones (entry-point group `ludus.environments`).
+    """
+
+    sees_rewards = True
+
+    def __init__(self, source: str | AuthoredEnvironments | None = None) -> None:
+        self.name = "oracle"
+        if isinstance(source, AuthoredEnvironments):
+            self._authored = source
+        else:
+            self._authored = AuthoredEnvironments(*([source] if source is not None else ()))
+
+    def check(self, environment: str) -> None:
+        """Find out before the first episode whether the environment's class can be imported here.
+
+        Raises:
+            EnvironmentNotFound: no class for the environment is installed here.
+            AuthoringError: importing it failed, for want of a package for instance.
+        """
+        self._authored.published(environment)
+
+    def begin(self, conversation: Conversation) -> EpisodePolicy:
+        """The oracle of one task.
+
+        Raises:
+            EnvironmentNotFound: no class for the environment is installed here.
+            TaskNotFound: the class does not have the task: another version than the server's.
+            Unsupported: the class has no oracle.
+        """
+        cls = self._authored.published(conversation.environment).cls
+        task = self._authored.task(conversation.environment, conversation.task.split, conversation.task.id)
+        try:
+            moves = cls.oracle(task)
+        except NotImplementedError:
+            raise Unsupported(
+                f"environment {conversation.environment!r} has no oracle; define `oracle(cls, task)` in "
+                f"{cls.__qualname__}, or choose another policy"
+            ) from None
+        return Moves(moves)
+
+
+class Moves:
+    """A policy for one episode out of a generator that yields actions and receives their results.
+
+    A call that noise kept from its tool is made again: the generator knows nothing of it.
+    """
+
+    def __init__(self, moves: Generator[Call | Answer, StepResult, None]) -> None:
+        self._moves = moves
+        self._latest: Call | Answer | None = None
+
+    async def __call__(self, conversation: Conversation) -> PolicyResult:
+        """The next action; an empty final message when there are no more."""
+        result = conversation.results[-1] if conversation.results else _NOTHING
+        try:
+            if self._latest is None:
+                self._latest = next(self._moves)
+            elif not _kept_from_its_tool(result):
+                self._latest = self._moves.send(result)
+            return self._latest
+        except StopIteration:
+            return Answer("")
+
+    async def aclose(self) -> None:
+        """Let the generator end."""
+        self._moves.close()
+
+
+def _kept_from_its_tool(result: StepResult) -> bool:
+    """Whether the call may be made again. Without the right to read rewards nothing tells that it ran after all."""
+    return result.error is not None and result.error.code == "unavailable" and result.noise != "lost_answer"
+
+
+_NOTHING: Final = StepResult(step=0, content=(TextBlock(text=""),))

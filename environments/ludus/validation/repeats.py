@@ -1,0 +1,295 @@
+"""The same again: seeds, processes, neighbours and orders that must make no difference, and seeds that must."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Final
+
+from ludus.client.environment import RemoteEnvironment
+from ludus.client.episode import Episode
+from ludus.protocol.actions import Answer
+from ludus.protocol.episodes import Candidate
+from ludus.protocol.errors import Forbidden, LudusError, MethodNotFound, NotFound, Unsupported
+from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.validation.subject import Subject, evidence_of
+from ludus.validation.transcripts import (
+    Script,
+    Transcript,
+    difference,
+    perform,
+    perform_at_once,
+    perform_together,
+    reward_json,
+)
+
+suite = Suite()
+
+SEEDS: Final = 6
+"""Different seeds that are tried."""
+
+REPEATS: Final = 4
+"""How often the same episode is played to see whether its verifier wavers."""
+
+
+async def _twice(subject: Subject) -> list[tuple[Script, Transcript, Transcript]]:
+    """What comes of playing the scripts alone, twice; without those that break, of which `crash` tells."""
+    if not subject.info.seedable:
+        raise NotApplicable("the environment takes no seed (`seedable = False`)")
+    noise = subject.authored.cls.noise if subject.authored is not None else None
+    if noise is not None and noise.per_episode and noise.rate:
+        raise NotApplicable("its noise is another one in each episode (`per_episode`); validate it without noise, too")
+
+    async def play() -> list[tuple[Script, Transcript, Transcript]]:
+        found = []
+        for script in await subject.scripts():
+            first = await subject.perform(script)
+            if not first.failed:
+                found.append((script, first, await subject.perform(script)))
+        return found
+
+    if not (found := await subject.once("twice", play)):
+        raise NotApplicable("every episode broke (see `crash`)")
+    return found
+
+
+@suite.check("seed-control", "The same seed and the same actions lead to the same observations",
+             "runtime.seed_control", "runtime.episode_determinism", "semantic.replayability")  # fmt: skip
+async def seed_control(subject: Subject) -> AsyncIterator[Problem]:
+    parted: list[Evidence] = []
+    for script, first, again in await _twice(subject):
+        if where := difference(_observed(first), _observed(again)):
+            parted.append(evidence_of(script, where))
+    if parted:
+        yield error(
+            "the same seed leads elsewhere: draw everything from `self.rng`, not from `random` or the clock; or "
+            "say `seedable = False`",
+            parted,
+        )
+
+
+@suite.check("seed-variation", "Different seeds lead to different episodes, where there is anything to vary",
+             "runtime.seed_control")  # fmt: skip
+async def seed_variation(subject: Subject) -> AsyncIterator[Problem]:
+    if not subject.info.seedable:
+        raise NotApplicable("the environment takes no seed (`seedable = False`)")
+    for split in subject.splits:
+        if split.info.count is not None and split.info.count < 8:
+            continue
+        drawn = {(await subject.environment.sample(split.info.name, 1, seed=seed))[0].id for seed in range(2 * SEEDS)}
+        if len(drawn) == 1:
+            yield error(
+                "every seed draws the same task of a split", [Evidence("twelve seeds, one task", split.info.name)]
+            )
+    by_seed = getattr(subject.authored.cls, "differ_by", "task") == "seed" if subject.authored is not None else False
+    alone = sum(split.info.count or 2 for split in subject.splits) == 1
+    if not by_seed and not alone:
+        return
+    scripts = await subject.scripts(each=2)
+    same = [script for script in scripts if await _all_alike(subject, script)]
+    if len(same) == len(scripts):
+        yield error(
+            "every seed leads to the same episode, and the tasks do not differ either: there is one problem to learn "
+            "by heart; draw from `self.rng`",
+            [evidence_of(script, f"{SEEDS} seeds, one transcript") for script in same],
+        )
+
+
+async def _all_alike(subject: Subject, script: Script) -> bool:
+    first = await subject.perform(script)
+    if first.failed:
+        return False
+    for seed in range(1, SEEDS):
+        other = Script(script.split, script.task, (script.seed or 0) + seed, script.actions, script.origin)
+        if difference(first.events, (await subject.perform(other)).events):
+            return False
+    return True
+
+
+@suite.check("determinism", "Another process says the same", "hub.cross_host_determinism")
+async def determinism(subject: Subject) -> AsyncIterator[Problem]:
+    if subject.second is None:
+        raise NotApplicable("this needs a second process, which is started for names and classes, not for addresses")
+    elsewhere = await subject.second()
+    parted: list[Evidence] = []
+    for script, here, again in await _twice(subject):
+        if difference(here.events, again.events):
+            continue  # `seed-control` and `verifier-determinism` say what is wrong here
+        there = await perform(elsewhere, script, subject.settings.secrets)
+        if where := difference(_beside_the_task(here), _beside_the_task(there)):
+            moved = here.part("prompt") != there.part("prompt") and here.part("task") != there.part("task")
+            if not moved and not await _wavers(subject, elsewhere, here, there):
+                parted.append(evidence_of(script, where))
+    if parted and not await _tasks_moved(subject):
+        yield error(
+            "another process, with another hash seed and time zone, leads elsewhere: do not depend on the order of "
+            "sets, on `hash()`, or on the local time",
+            parted,
+        )
+
+
+async def _wavers(subject: Subject, elsewhere: RemoteEnvironment, here: Transcript, there: Transcript) -> bool:
+    """Whether one of two processes does not even agree with itself, in which case it is not the process."""
+    for _ in range(REPEATS):
+        again = await subject.perform(here.script)
+        other = await perform(elsewhere, there.script, subject.settings.secrets)
+        if difference(here.events, again.events) or difference(there.events, other.events):
+            return True
+    return False
+
+
+def _beside_the_task(transcript: Transcript) -> tuple[tuple[str, object], ...]:
+    return transcript.without("task")
+
+
+async def _tasks_moved(subject: Subject) -> bool:
+    """Whether the tasks themselves differ between processes, which `task-stability` reports."""
+    assert subject.second is not None
+    elsewhere = await subject.second()
+    for row in subject.few(4):
+        if not row.fields:
+            continue
+        try:
+            if await elsewhere.task(row.split, index=row.index) != row:
+                return True
+        except LudusError:
+            return True
+    return False
+
+
+@suite.check("isolation", "Episodes that run side by side are as episodes that run alone",
+             "runtime.episode_isolation")  # fmt: skip
+async def isolation(subject: Subject) -> AsyncIterator[Problem]:
+    stable = [(script, first) for script, first, again in (await _twice(subject))[:6]
+              if not difference(first.events, again.events)]  # fmt: skip
+    if not stable:
+        raise NotApplicable("no episode can be repeated even alone")
+    # Twice each: episodes of one task are the likeliest to share something.
+    doubled = [script for script, _ in stable for _ in range(2)]
+    alone = [transcript for _, transcript in stable for _ in range(2)]
+    touched: dict[str, Evidence] = {}
+    for perform_beside in (perform_together, perform_at_once):
+        beside = await perform_beside(subject.environment, doubled, subject.settings.secrets)
+        for script, one, other in zip(doubled, alone, beside, strict=True):
+            if where := difference(one.events, other.events):
+                touched.setdefault(
+                    f"{script.split}/{script.task}", evidence_of(script, f"beside {len(doubled) - 1} others, {where}")
+                )
+    if touched:
+        yield error(
+            "episodes touch each other: keep what an episode knows in `self`, not in the class, the module or a file",
+            touched.values(),
+        )
+
+
+@suite.check("verifier-determinism", "The same episode earns the same, each time and in any order",
+             "semantic.verifier_determinism", "statistical.variance_bound")  # fmt: skip
+async def verifier_determinism(subject: Subject) -> AsyncIterator[Problem]:
+    scripts = await subject.scripts(each=3)
+    first = {script: played for script in scripts if not (played := await subject.perform(script)).failed}
+    if not first:
+        raise NotApplicable("every episode broke (see `crash`)")
+    wavering: dict[Script, str] = {}
+    for number in range(REPEATS):
+        for script in reversed(first) if number % 2 == 0 else first:
+            again = await subject.perform(script)
+            if _observed(again) == _observed(first[script]) and (where := _rewarded(first[script], again)):
+                wavering.setdefault(script, where)
+    if wavering:
+        yield error(
+            "the same observations earn different rewards: the verifier draws at random, counts its calls, or asks a "
+            "judge without a fixed seed",
+            [evidence_of(script, where) for script, where in wavering.items()],
+        )
+
+
+_REWARDS: Final = ("reward", "grade", "total")
+
+
+def _observed(transcript: Transcript) -> tuple[tuple[str, object], ...]:
+    return transcript.without(*_REWARDS)
+
+
+def _rewarded(one: Transcript, other: Transcript) -> str | None:
+    return difference(one.part(*_REWARDS), other.part(*_REWARDS))
+
+
+@suite.check("fork", "A fork goes on as its origin does")
+async def fork(subject: Subject) -> AsyncIterator[Problem]:
+    if not subject.info.forkable:
+        raise NotApplicable("the environment cannot be forked (`forkable = False`)")
+    parted: list[Evidence] = []
+    for script in (await subject.scripts(each=3))[:6]:
+        if len(script.actions) < 2:
+            continue
+        # Again: a verifier that wavers parts a fork from its origin as well, but not each time.
+        parts = [await _forked(subject, script)]
+        while parts[-1] and len(parts) < REPEATS:
+            parts.append(await _forked(subject, script))
+        if where := parts[-1]:
+            parted.append(evidence_of(script, where))
+    if parted:
+        yield error("forks go another way than the episode they came from: say `forkable = False`", parted)
+
+
+async def _forked(subject: Subject, script: Script) -> str | None:
+    """Where a fork from the middle of a script parts from its origin, in words."""
+    place = len(script.actions) // 2
+    async with subject.environment.episode(
+        split=script.split, task=script.task, seed=script.seed, secrets=subject.settings.secrets
+    ) as episode:
+        for action in script.actions[:place]:
+            if isinstance(action, Answer) or (await episode.call(action)).ended:
+                return None
+        try:
+            branch = await episode.fork()
+        except Unsupported as refusal:
+            return refusal.message
+        async with branch:
+            for action in script.actions[place:]:
+                if isinstance(action, Answer):
+                    graded, other_graded = await episode.grade(action.text), await branch.grade(action.text)
+                    return _apart(
+                        f"after step {place}, the grade", reward_json(graded.reward), reward_json(other_graded.reward)
+                    ) or _apart("the total", reward_json(graded.info.reward), reward_json(other_graded.info.reward))
+                one, other = await episode.call(action), await branch.call(action)
+                if one != other:
+                    told = (one.content, one.reward), (other.content, other.reward)
+                    return _apart(f"after step {place}, {action.tool}", *told) or f"after step {place}, {action.tool}"
+                if one.ended:
+                    return None
+            with contextlib.suppress(Unsupported, Forbidden, MethodNotFound, NotFound):
+                return _apart("the total", await _total(episode), await _total(branch))
+    return None
+
+
+async def _total(episode: Episode) -> object:
+    return reward_json((await episode.rewards()).total)
+
+
+def _apart(what: str, one: object, other: object) -> str | None:
+    return None if one == other else f"{what}: {short(one)} and {short(other)}"
+
+
+@suite.check("group-order", "Scores of a group do not depend on the order of its members",
+             "semantic.verifier_determinism")  # fmt: skip
+async def group_order(subject: Subject) -> AsyncIterator[Problem]:
+    if not subject.info.group_scoring:
+        raise NotApplicable("the environment does not score groups")
+    swayed: list[Evidence] = []
+    for row in subject.few(2):
+        async with subject.environment.group(3, split=row.split, task=row.id, seed=subject.seed()) as group:
+            said = ["yes", "I do not know.", "A longer answer, with reasons, that is just as wrong."]
+            candidates = {
+                episode.id: Candidate.model_validate(
+                    {"messages": [{"role": "assistant", "content": [{"type": "text", "text": text}]}]}
+                )
+                for episode, text in zip(group, said, strict=True)
+            }
+            first = await group.score(candidates)
+            again = await group.score(dict(reversed(candidates.items())))
+            if {name: one.value for name, one in first.items()} != {name: one.value for name, one in again.items()}:
+                told = [first[name].value for name in candidates], [again[name].value for name in candidates]
+                swayed.append(Evidence(f"{told[0]} and, in the reverse order, {told[1]}", row.split, row.id))
+    if swayed:
+        yield warning("scores depend on who is named first: compare each pair in both orders", swayed)

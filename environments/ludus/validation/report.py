@@ -1,0 +1,289 @@
+"""Running the checks on an environment, and what is reported of it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, get_args
+
+from ludus.client import connect
+from ludus.client._connect import WireName
+from ludus.client.client import Client
+from ludus.client.environment import RemoteEnvironment
+from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, Unsupported
+from ludus.validation import contract, distinct, leakage, repeats, resources, scores
+from ludus.validation import reward_hacking as gaming
+from ludus.validation.checks import Check, Finding, NotApplicable, Status, Verdict
+from ludus.validation.local_environments import AuthoredEnvironments
+from ludus.validation.server_process import ServerProcess, serving
+from ludus.validation.settings import Settings
+from ludus.validation.subject import Subject, subject_of
+
+_SUITES: Final = (
+    contract.suite, repeats.suite, scores.suite, leakage.suite, distinct.suite, gaming.suite, scores.late,
+    resources.suite,
+)  # fmt: skip
+
+CHECKS: Final[tuple[Check, ...]] = tuple(check for suite in _SUITES for check in suite.checks)
+"""All checks, in their order."""
+
+STARTUP: Final = "startup"
+"""The kind of the finding that an environment cannot be served at all."""
+
+STATUSES: Final[tuple[Status, ...]] = ("passed", "failed", "warned", "waived", "skipped", "broken")
+
+_BARE_ADDRESS: Final = re.compile(r"[\w.-]+:\d+(/.*)?")
+"""A host and a port, and no scheme before them."""
+
+OnVerdict = Callable[[str, Verdict], None]
+
+OnCheck = Callable[[str, str, int, int], None]
+"""Called before each check: with the environment, the check, its number from 1, and how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of all checks on one environment."""
+
+    target: str
+    environment: str
+    version: str
+    tasks: dict[str, int]
+    """How many tasks of each split were played."""
+    measured: dict[str, float]
+    """Seconds of starts and steps (median and 95 %, with several episodes at once), kilobytes that an episode leaves in
+    the server's memory, and kilobytes of that server."""
+    strict: bool
+    seconds: float
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing failed or broke; when strict, whether nothing was warned of either."""
+        bad = ("failed", "broken", "warned") if self.strict else ("failed", "broken")
+        return all(verdict.status not in bad for verdict in self.verdicts)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything that was found and not waived, errors first."""
+        found = [finding for one in self.verdicts if one.status != "waived" for finding in one.findings]
+        return tuple(sorted(found, key=lambda finding: finding.severity))
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as JSON values."""
+        counts = Counter(verdict.status for verdict in self.verdicts)
+        return {
+            "format": "ludus.validation/0.1",
+            "target": self.target,
+            "environment": self.environment,
+            "version": self.version,
+            "tasks": self.tasks,
+            "measured": self.measured,
+            "strict": self.strict,
+            "passed": self.passed,
+            "seconds": round(self.seconds, 3),
+            "counts": {status: counts[status] for status in STATUSES},
+            "checks": [asdict(verdict) for verdict in self.verdicts],
+        }
+
+
+async def validate(
+    target: str,
+    *more: str,
+    environments: Collection[str] | None = None,
+    sources: Sequence[str] = (),
+    settings: Settings | None = None,
+    only: Collection[str] | None = None,
+    token: str | None = None,
+    wire: str = "channel",
+    strict: bool = False,
+    waivers: Mapping[str, str] | None = None,
+    on_verdict: OnVerdict | None = None,
+    on_check: OnCheck | None = None,
+) -> list[Report]:
+    """Check environments from outside, and from inside where their code is at hand.
+
+    Args:
+        target: a server's address; or a name, module:Class or file.py:Class, which is then served here, in processes of
+            its own.
+        more: further names or classes.
+        environments: those to check, by name; all that the targets have when None.
+        sources: for an address: the environments' classes, for oracles and private fields. Installed environments are
+            found by their names.
+        settings: how closely to look.
+        only: the kinds of checks to carry out; all when None.
+        token: a trainer token, for servers that want one.
+        wire: how to talk to the server: channel, mcp or ors.
+        strict: whether warnings count as failures.
+        waivers: reasons by the kinds of checks whose findings are accepted; in addition to the class's
+            `waived_checks`.
+        on_verdict: called with the environment and each verdict as it comes.
+        on_check: called before each check.
+
+    Returns:
+        A report for each environment.
+
+    Raises:
+        ConnectionFailed: the address answers nothing.
+        EnvironmentNotFound: there is no such environment.
+        ValueError: a waiver of a check that does not exist, or without a reason; an address with other targets, or
+            one without `http://`; a wire that is none; `settings.chance` outside of what an environment pays.
+    """
+    targets = (target, *more)
+    if wire not in get_args(WireName):
+        raise ValueError(f"there is no wire {wire!r}; there are: {', '.join(get_args(WireName))}")
+    if bare := next((one for one in targets if _BARE_ADDRESS.fullmatch(one)), None):
+        raise ValueError(f"an address begins with http:// or https://, such as http://{bare}")
+    if more and any("://" in one for one in targets):
+        raise ValueError("validate one address, or one or more environments by name, module:Class or file.py:Class")
+    authors = AuthoredEnvironments(*(sources if "://" in target else targets))
+    waivers = dict(waivers or {})
+    _check_waivers(waivers)
+    run = _Run(
+        ", ".join(targets), authors, settings or Settings(), only, strict, waivers, on_verdict, on_check
+    )  # fmt: skip
+    async with AsyncExitStack() as stack:
+        if "://" in target:
+            client = await stack.enter_async_context(connect(target, token=token, wire=wire))  # type: ignore[arg-type]
+            return [await run.check(client, name) for name in await _names(client, environments, run.settings.chance)]
+        try:
+            process = await stack.enter_async_context(serving(targets, hash_seed=1))
+        except AuthoringError as refusal:
+            return [run.refused(refusal)]
+        second = _Second(targets, stack)
+        client = await stack.enter_async_context(connect(process.url))
+        names = await _names(client, environments, run.settings.chance)
+        return [await run.check(client, name, process=process, second=second) for name in names]
+
+
+async def _names(client: Client, wanted: Collection[str] | None, chance: float | None) -> list[str]:
+    known = {info.name: info for info in await client.environments()}
+    names = list(known if wanted is None else wanted)
+    for name in names:
+        if name not in known:
+            raise EnvironmentNotFound(f"there is no environment {name!r}; there is: {', '.join(known) or 'none'}")
+        reward_range = known[name].reward_range
+        if chance is not None and reward_range is not None and not reward_range[0] <= chance < reward_range[1]:
+            low, high = reward_range
+            raise ValueError(f"chance cannot earn {chance:g}: {name} pays {low:g} to {high:g}; name less than the best")
+    return names
+
+
+class _Second:
+    """Another process that serves the same source, started when it is first wanted."""
+
+    def __init__(self, sources: Sequence[str], stack: AsyncExitStack) -> None:
+        self._sources = sources
+        self._stack = stack
+        self._client: Client | None = None
+
+    async def environment(self, name: str) -> RemoteEnvironment:
+        if self._client is None:
+            process = await self._stack.enter_async_context(
+                serving(self._sources, hash_seed=2, zone="Pacific/Auckland")
+            )
+            self._client = await self._stack.enter_async_context(connect(process.url))
+        return self._client.environment(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    target: str
+    authors: AuthoredEnvironments
+    settings: Settings
+    only: Collection[str] | None
+    strict: bool
+    waivers: Mapping[str, str]
+    on_verdict: OnVerdict | None
+    on_check: OnCheck | None
+
+    def refused(self, refusal: AuthoringError) -> Report:
+        """The report of an environment that cannot be served."""
+        finding = Finding(STARTUP, "error", refusal.message)
+        verdict = Verdict(STARTUP, "The environment can be served", "failed", (finding,), "", 0.0)
+        if self.on_verdict is not None:
+            self.on_verdict(self.target, verdict)
+        return Report(self.target, self.target, "", {}, {}, self.strict, 0.0, (verdict,))
+
+    async def check(
+        self,
+        client: Client,
+        name: str,
+        *,
+        process: ServerProcess | None = None,
+        second: _Second | None = None,
+    ) -> Report:
+        """Carry out the checks on one environment."""
+        began = time.perf_counter()
+        environment = client.environment(name)
+        info = await environment.info()
+
+        async def elsewhere() -> RemoteEnvironment:
+            assert second is not None
+            return await second.environment(name)
+
+        verdicts: list[Verdict] = []
+        subject = await subject_of(
+            environment, info, self.settings, authors=self.authors, process=process,
+            second=elsewhere if second is not None else None,
+        )  # fmt: skip
+        declared = getattr(subject.authored.cls, "waived_checks", {}) if subject.authored is not None else {}
+        _check_waivers(declared)
+        waivers = {**declared, **self.waivers}
+        chosen = [check for check in CHECKS if self.only is None or check.kind in self.only]
+        for number, check in enumerate(chosen, 1):
+            if self.on_check is not None:
+                self.on_check(name, check.kind, number, len(chosen))
+            verdict = await _judge(check, subject)
+            if verdict.status == "failed":
+                subject.failed.add(check.kind)
+            verdicts.append(_waived(verdict, waivers.get(check.kind)))
+            if self.on_verdict is not None:
+                self.on_verdict(name, verdicts[-1])
+        tasks = {split.info.name: len(split.tasks) for split in subject.splits}
+        seconds = time.perf_counter() - began
+        return Report(self.target, name, info.version, tasks, subject.measured, self.strict, seconds, tuple(verdicts))
+
+
+def _check_waivers(waivers: Mapping[str, str]) -> None:
+    known = {check.kind for check in CHECKS}
+    for kind, reason in waivers.items():
+        if kind not in known:
+            near = difflib.get_close_matches(kind, known, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else "; `ludus validate --list` shows all"
+            raise ValueError(f"cannot waive {kind!r}: there is no such check{hint}")
+        if not isinstance(reason, str) or not reason.strip():
+            raise ValueError(f"cannot waive {kind!r} without a reason; say why its findings are acceptable")
+
+
+def _waived(verdict: Verdict, reason: str | None) -> Verdict:
+    """A verdict as the report has it, given the reason why its findings are accepted, if there is one."""
+    if reason is None or verdict.status in ("passed", "skipped"):
+        return verdict
+    detail = f"waived: {reason}" + (f" ({verdict.detail})" if verdict.detail else "")
+    return replace(verdict, status="waived", detail=detail)
+
+
+async def _judge(check: Check, subject: Subject) -> Verdict:
+    began = time.perf_counter()
+    findings: list[Finding] = []
+    status: Status = "passed"
+    detail = ""
+    try:
+        async for problem in check.run(subject):
+            findings.append(Finding(check.kind, problem.severity, problem.message, problem.evidence, problem.count))
+    except NotApplicable as reason:
+        status, detail = "skipped", str(reason)
+    except Unsupported as refusal:
+        status, detail = "skipped", refusal.message
+    except Exception as failure:  # whatever the author's code raised here, the other checks go on
+        status, detail = "broken", f"the check could not be carried out: {type(failure).__name__}: {failure}"
+    if findings:
+        status = "failed" if any(finding.severity == "error" for finding in findings) else "warned"
+    seconds = round(time.perf_counter() - began, 3)
+    return Verdict(check.kind, check.title, status, tuple(findings), detail, seconds)

@@ -1,0 +1,226 @@
+"""What an environment costs, and what it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from itertools import pairwise
+from typing import Any, Final, TypeVar
+
+from ludus.client.policies import Policy, RandomPolicy
+from ludus.protocol.errors import LudusError
+from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.validation.policies import NoOp
+from ludus.validation.server_process import ServerProcess, Usage
+from ludus.validation.subject import Subject, evidence, evidence_of
+from ludus.validation.transcripts import Performance, Script
+
+T = TypeVar("T")
+
+suite = Suite()
+
+ROUNDS: Final = 30
+"""Episodes of each policy in a measurement of what is left behind; so many warm the server up before."""
+
+LEAK: Final = 0.5
+"""So many files, processes, threads or temporary files per episode are a leak, and not a pool that fills."""
+
+SLOW: Final = 0.1
+"""Seconds from which on an action is long enough to see whether others have to wait for it."""
+
+PING_SECONDS: Final = 0.01
+
+
+@suite.check("crash", "No action of a policy breaks the environment", "runtime.startup")
+async def crash(subject: Subject) -> AsyncIterator[Problem]:
+    for name in ("no-op", "empty", "random"):
+        await subject.played(name)
+    if subject.authored is not None and subject.has_oracle:
+        await subject.played("oracle")
+    broken: dict[str, Evidence] = {}
+    for play in [play for plays in subject.plays.values() for play in plays]:
+        if play.failure is not None and play.failure.kind in ("environment", "infrastructure"):
+            broken.setdefault(subject.cause(play), evidence(play, short(subject.cause(play))))
+    tricks = {one.detail: one for one in subject.broken}
+    if broken or tricks:
+        places = [*broken.values(), *tricks.values()]
+        yield error("episodes broke: raise `ToolError` for mistakes of the policy, and mend the rest", places)
+    own: dict[str, Evidence] = {}
+    for play in [play for plays in subject.plays.values() for play in plays]:
+        if play.failure is not None and play.failure.kind == "policy":
+            own.setdefault(play.failure.message, evidence(play, short(play.failure.message)))
+    if own:
+        yield error("the oracle itself raised", own.values())
+
+
+@suite.check("blocking", "While one episode works, the others go on")
+async def blocking(subject: Subject) -> AsyncIterator[Problem]:
+    held: list[Evidence] = []
+    for script in await subject.scripts(each=2):
+        # Twice: a busy machine can hold a server up once.
+        if await _stalled(subject, script) and (told := await _stalled(subject, script)):
+            held.append(evidence_of(script, told))
+            break
+    if held:
+        yield error(
+            "the whole server waits while an episode works: an `async def` must await, and a `def` with "
+            "`blocking = False` or `inline=True` must be quick; drop those, or move the work to a thread",
+            held,
+        )
+
+
+async def _stalled(subject: Subject, script: Script) -> str | None:
+    """What in an episode holds the server up, in words."""
+    beginning = Performance.begin(subject.environment, script, subject.settings.secrets)
+    told, running = await _watched(subject, "the start", beginning)
+    async with running.episode:
+        going = True
+        while going and told is None:
+            told, going = await _watched(subject, "an action", running.act())
+        if told is None:
+            told, _ = await _watched(subject, "the end", running.finish())
+    return told
+
+
+async def _watched(subject: Subject, what: str, work: Coroutine[Any, Any, T]) -> tuple[str | None, T]:
+    """How long another request waited while something ran, in words where that was too long; and what came of it."""
+    longest = 0.0
+    began = time.perf_counter()
+    task = asyncio.create_task(work)
+    while not task.done():
+        before = time.perf_counter()
+        await subject.environment.splits()
+        longest = max(longest, time.perf_counter() - before)
+        await asyncio.wait((task,), timeout=PING_SECONDS)
+    took = time.perf_counter() - began
+    held = took >= SLOW and longest >= 0.5 * took
+    told = f"{what}, of {took:.2f} s, held the server up for {longest:.2f} s" if held else None
+    return told, await task
+
+
+@suite.check("latency", "Starts and steps are quick enough to train with", "semantic.resource_envelope",
+             "hub.time_to_first_work")  # fmt: skip
+async def latency(subject: Subject) -> AsyncIterator[Problem]:
+    if "blocking" in subject.failed:
+        raise NotApplicable("episodes wait for each other (see `blocking`)")
+    plays = [*await subject.played("random"), *await subject.played("empty")]
+    steps = sorted(step.seconds for play in plays for step in play.steps)
+    _note(subject, "step", steps)
+    if steps and (slow := _quantile(steps, 0.95)) > subject.settings.step_seconds:
+        yield warning(
+            f"5 % of the tool calls take longer than {slow:.2f} s; a group of rollouts waits for its slowest",
+            [evidence(play, f"{max(step.seconds for step in play.steps):.2f} s") for play in plays if play.steps
+             and max(step.seconds for step in play.steps) >= slow],
+        )  # fmt: skip
+    starts: list[tuple[float, Evidence]] = []
+    for row in subject.few(4):
+        before = time.perf_counter()
+        try:
+            async with subject.environment.episode(
+                split=row.split, task=row.id, seed=subject.seed(), secrets=subject.settings.secrets
+            ):
+                seconds = time.perf_counter() - before
+        except LudusError:
+            continue
+        starts.append((seconds, Evidence(f"{seconds:.2f} s", row.split, row.id)))
+    _note(subject, "start", sorted(seconds for seconds, _ in starts))
+    late = [where for seconds, where in starts if seconds > subject.settings.setup_seconds]
+    if late:
+        yield warning("episodes take long to start: prepare once per process what all episodes share", late)
+
+
+def _note(subject: Subject, what: str, seconds: Sequence[float]) -> None:
+    if seconds:
+        subject.measured[f"{what}_seconds_p50"] = round(_quantile(seconds, 0.5), 6)
+        subject.measured[f"{what}_seconds_p95"] = round(_quantile(seconds, 0.95), 6)
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    return ordered[int(share * (len(ordered) - 1))]
+
+
+@suite.check("teardown", "Nothing of an episode is left when it is over", "runtime.resource_bounds")
+async def teardown(subject: Subject) -> AsyncIterator[Problem]:
+    process = subject.process
+    if process is None:
+        raise NotApplicable("this needs the server's process, which is ours for names and classes, not for addresses")
+    usages = await subject.once("usage", lambda: _measured(subject))
+    failed = {
+        str(line.get("exception", line.get("message"))).strip().splitlines()[-1]
+        for line in process.log
+        if line.get("level") == "error"
+        and str(line.get("message")).startswith("teardown of environment")
+        and line.get("environment", subject.info.name) == subject.info.name
+    }
+    if failed:
+        yield error("`teardown` fails: what it should have freed stays", [Evidence(short(why)) for why in failed])
+    for what, counts in (
+        ("open files", [usage.files for _, usage in usages]),
+        ("processes", [usage.children for _, usage in usages]),
+        ("threads", [usage.threads for _, usage in usages]),
+        ("temporary files", [usage.left_files for _, usage in usages]),
+    ):
+        names = [name for name, _ in usages[1:]]
+        left = [
+            Evidence(f"{one} before {ROUNDS} episodes, {other} after them", policy=name)
+            for name, (one, other) in zip(names, pairwise(counts), strict=True)
+            if other - one >= LEAK * ROUNDS
+        ]
+        if left:
+            yield error(
+                f"episodes leave {what} behind: free in `teardown` what `setup` and the tools take, and what `grade` "
+                "takes in the end",
+                left,
+            )
+
+
+@suite.check("memory", "Episodes do not fill the server's memory", "semantic.resource_envelope")
+async def memory(subject: Subject) -> AsyncIterator[Problem]:
+    if subject.process is None:
+        raise NotApplicable("this needs the server's process, which is ours for names and classes, not for addresses")
+    usages = await subject.once("usage", lambda: _measured(subject))
+    before, after, episodes = usages[0][1], usages[-1][1], ROUNDS * (len(usages) - 1)
+    each = (after.kilobytes - before.kilobytes) / episodes
+    subject.measured["episode_kilobytes"] = round(max(0.0, each), 1)
+    subject.measured["server_kilobytes"] = after.kilobytes
+    if each >= subject.settings.episode_kilobytes:
+        yield error(
+            "episodes leave memory behind: keep what belongs to one in `self`, and no list or cache that only grows",
+            [Evidence(f"{each:.0f} KB for each of {episodes} episodes; {after.kilobytes // 1024} MB in all")],
+        )
+
+
+async def _measured(subject: Subject) -> list[tuple[str, Usage]]:
+    """What the process holds after some episodes to warm up, and then after as many more of each policy."""
+    assert subject.process is not None
+    if not subject.few(1):
+        raise NotApplicable("there are no tasks")
+    seed, oracle = subject.settings.seed, subject.oracle
+    policies: dict[str, Callable[[int], Policy]] = {
+        "random": lambda start: RandomPolicy(seed + start),
+        "no-op": lambda start: NoOp(),
+    }
+    if oracle is not None and subject.has_oracle:
+        policies["oracle"] = lambda start: oracle
+    # To warm up, random ones twice: allocators grow in strides.
+    for name in ("random", *policies):
+        await _rounds(subject, policies[name])
+    found = [("", await _settled(subject.process))]
+    for name, policy in policies.items():
+        await _rounds(subject, policy)
+        found.append((name, await _settled(subject.process)))
+    return found
+
+
+async def _settled(process: ServerProcess) -> Usage:
+    usage = await process.settled_usage()
+    if usage is None:
+        raise NotApplicable("this system does not tell what a process holds (there is no /proc)")
+    return usage
+
+
+async def _rounds(subject: Subject, policy: Callable[[int], Policy]) -> None:
+    chosen = subject.few(10)
+    for start in range(0, ROUNDS, len(chosen)):
+        await subject.play(policy(start), tasks=chosen[: ROUNDS - start])

@@ -1,0 +1,223 @@
+"""Where a policy can put its answer: the final message, and the texts among the arguments of tools."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ludus.client.formats._schema import Inexpressible, resolve
+from ludus.client.trajectory import Trajectory
+from ludus.protocol.actions import Answer, Call
+from ludus.protocol.episodes import ToolSpec
+from ludus.validation.policies import empty_arguments
+from ludus.validation.transcripts import script_of
+
+_COMMAND: Final = re.compile(r"^(?:cmd|command|commands|shell|bash|script|code|source|program|python)$", re.IGNORECASE)
+_PATH: Final = re.compile(r"path|file|name|target|dest|where|location", re.IGNORECASE)
+_CONTENT: Final = re.compile(r"(?:content|text|data|body|str|string|code|value)s?$", re.IGNORECASE)
+
+DEEPEST: Final = 4
+"""Levels of lists and objects below an argument in which texts are looked for."""
+
+Make = Callable[[Sequence[str]], Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slot:
+    """A place for a text."""
+
+    tool: str | None
+    """None for the final message."""
+    argument: str = ""
+    others: Mapping[str, Any] = field(default_factory=dict)
+    """The other arguments of the call."""
+    submits: bool = False
+    """Whether the oracle ended its episodes by it."""
+    make: Make = field(default=lambda texts: texts[0])
+    """The argument's value that holds texts: a text, or a list or an object around it."""
+    takes: int = 1
+    """How many texts it holds at most; more than one in lists."""
+
+    def fill(self, *texts: str) -> Call | Answer:
+        """The action with a text in its place, or several where it takes them."""
+        if self.tool is None:
+            return Answer(texts[0])
+        return Call(self.tool, {**self.others, self.argument: self.make(texts)})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Numeric:
+    """A place for a number."""
+
+    tool: str
+    argument: str
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+    def fill(self, number: Any) -> Call:
+        """The call with a number in its place."""
+        return Call(self.tool, {**self.others, self.argument: number})
+
+
+def text_slots(tools: Iterable[ToolSpec], gradable: bool, oracle: Iterable[Trajectory]) -> list[Slot]:
+    """The places for texts, those first by which the oracle ends its episodes."""
+    last = _last_calls(oracle)
+    found: list[Slot] = []
+    for tool in tools:
+        template = {**empty_arguments(tool.input_schema), **last.get(tool.name, {})}
+        for name, schema in _properties(tool.input_schema).items():
+            others = {key: value for key, value in template.items() if key != name}
+            for make, takes in _shapes(schema, tool.input_schema):
+                found.append(Slot(tool.name, name, others, tool.name in last, make, takes))
+    if gradable:
+        found.append(Slot(None, submits=True))
+    return sorted(found, key=lambda slot: not slot.submits)
+
+
+def _shapes(schema: Any, root: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[Make, int]]:
+    """How values of a schema hold texts, and how many at most."""
+    if not isinstance(schema, dict) or depth > DEEPEST or "enum" in schema or "const" in schema:
+        return
+    if "$ref" in schema:
+        try:
+            schema = resolve(dict(root), schema["$ref"])
+        except Inexpressible:
+            return
+    for keyword in ("anyOf", "oneOf"):
+        for one in schema.get(keyword, ()):
+            yield from _shapes(one, root, depth + 1)
+    kinds = schema.get("type")
+    kinds = kinds if isinstance(kinds, list) else [kinds]
+    if "string" in kinds:
+        yield (lambda texts: texts[0]), 1
+    if "array" in kinds:
+        least, most = schema.get("minItems", 0), schema.get("maxItems", sys.maxsize)
+        for make, _ in _shapes(schema.get("items"), root, depth + 1):
+            yield _listed(make, least), most
+    if "object" in kinds:
+        for name, inner in _properties(schema).items():
+            for make, takes in _shapes(inner, root, depth + 1):
+                yield _beside(empty_arguments(schema, root), name, make), takes
+
+
+def _listed(make: Make, least: int) -> Make:
+    return lambda texts: [make([text]) for text in [*texts, *[texts[-1]] * (least - len(texts))]]
+
+
+def _beside(others: Mapping[str, Any], name: str, make: Make) -> Make:
+    return lambda texts: {**others, name: make(texts)}
+
+
+def number_slots(tools: Iterable[ToolSpec], oracle: Iterable[Trajectory]) -> list[Numeric]:
+    """The places for numbers."""
+    last = _last_calls(oracle)
+    return [
+        Numeric(tool.name, name, {key: value for key, value in template.items() if key != name})
+        for tool in tools
+        for template in ({**empty_arguments(tool.input_schema), **last.get(tool.name, {})},)
+        for name, schema in _properties(tool.input_schema).items()
+        if _is(schema, "number") or _is(schema, "integer")
+    ]
+
+
+def command_slots(slots: Iterable[Slot]) -> list[Slot]:
+    """Those among the places for texts whose text is run: commands and code."""
+    return [slot for slot in slots if slot.tool is not None and _COMMAND.match(slot.argument)]
+
+
+def file_tools(tools: Iterable[ToolSpec]) -> list[tuple[str, str, str]]:
+    """Tools that may write a file: their names, and the arguments for the path and the content.
+
+    Whatever takes two texts may do so; where their names do not tell, the path comes first.
+    """
+    found = []
+    for tool in tools:
+        names = [name for name, schema in _properties(tool.input_schema).items() if _is(schema, "string")]
+        if len(names) < 2:
+            continue
+        content = next((name for name in names if _CONTENT.search(name)), None)
+        path = next((name for name in names if name != content and _PATH.search(name)), None)
+        path = path or next(name for name in names if name != content)
+        found.append((tool.name, path, content or next(name for name in names if name != path)))
+    return found
+
+
+def finishing(tools: Iterable[ToolSpec], gradable: bool, oracle: Iterable[Trajectory]) -> list[Call | Answer]:
+    """How an episode is handed in without an answer: the oracle's last calls, with the emptiest arguments."""
+    last = _last_calls(oracle)
+    found: list[Call | Answer] = [
+        Call(tool.name, {**empty_arguments(tool.input_schema), **last[tool.name]})
+        for tool in tools
+        if tool.name in last
+    ]
+    return found or ([Answer("")] if gradable else [])
+
+
+def answers(oracle: Iterable[Trajectory], slot: Slot) -> list[str]:
+    """What the oracle put into a place, on all tasks it has played."""
+    found: list[str] = []
+    for play in oracle:
+        for action in reversed(script_of(play).actions):
+            if isinstance(action, Answer) and slot.tool is None:
+                found.append(action.text)
+                break
+            if isinstance(action, Call) and action.tool == slot.tool:
+                found += _texts(action.arguments.get(slot.argument))
+                break
+    return list(dict.fromkeys(found))
+
+
+def _texts(value: Any) -> list[str]:
+    """The texts in a value, at any depth."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [text for one in value for text in _texts(one)] if isinstance(value, list) else []
+
+
+def texts_of(action: Call | Answer) -> list[tuple[str | None, str]]:
+    """The texts of an action: each with the argument that it is, or None for a final message."""
+    if isinstance(action, Answer):
+        return [(None, action.text)]
+    return [(name, value) for name, value in action.arguments.items() if isinstance(value, str)]
+
+
+def with_text(action: Call | Answer, name: str | None, text: str) -> Call | Answer:
+    """The same action with another text."""
+    if isinstance(action, Answer) or name is None:
+        return Answer(text)
+    return Call(action.tool, {**action.arguments, name: text})
+
+
+def _last_calls(oracle: Iterable[Trajectory]) -> dict[str, dict[str, Any]]:
+    """The tools by which the oracle's episodes ended, with those arguments that were the same for every task."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for play in oracle:
+        actions = script_of(play).actions
+        if actions and isinstance(actions[-1], Call):
+            found.setdefault(actions[-1].tool, []).append(dict(actions[-1].arguments))
+    return {
+        tool: {
+            name: value
+            for name, value in calls[0].items()
+            if len(calls) > 1 and all(name in call and call[name] == value for call in calls)
+        }
+        for tool, calls in found.items()
+    }
+
+
+def _properties(schema: Mapping[str, Any]) -> dict[str, Any]:
+    found = schema.get("properties", {})
+    return found if isinstance(found, dict) else {}
+
+
+def _is(schema: Any, kind: str) -> bool:
+    if not isinstance(schema, dict) or "enum" in schema or "const" in schema:
+        return False
+    kinds = schema.get("type")
+    if kinds == kind or (isinstance(kinds, list) and kind in kinds):
+        return True
+    return any(_is(one, kind) for keyword in ("anyOf", "oneOf") for one in schema.get(keyword, ()))

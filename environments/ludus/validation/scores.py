@@ -1,0 +1,243 @@
+"""Checks of rewards: the oracle earns the best, doing nothing earns nothing, and the parts add up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Generator, Sequence
+from typing import Final
+
+from ludus.client.policies.base import Conversation, EpisodePolicy
+from ludus.client.trajectory import Trajectory
+from ludus.protocol.actions import Action
+from ludus.protocol.episodes import StepResult
+from ludus.protocol.errors import LudusError
+from ludus.protocol.rewards import Reward
+from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.validation.oracle import Moves
+from ludus.validation.settings import ORACLE_TURNS
+from ludus.validation.subject import Subject, evidence, evidence_of
+from ludus.validation.transcripts import Script
+
+suite = Suite()
+
+late = Suite()
+"""What is looked into when all tricks were played, and uses what they earned."""
+
+CONSTANTS: Final = 6
+"""Different scripts of the oracle that are tried on all other tasks."""
+
+FEW: Final = 4
+"""With no more tasks than this, two that have the same answer by chance would look like a habit."""
+
+IDLE: Final = ("no-op", "empty", "random")
+
+
+@suite.check("oracle-missing", "The class has an oracle", "semantic.oracle_max")
+async def oracle_missing(subject: Subject) -> AsyncIterator[Problem]:
+    if subject.authored is None:
+        raise NotApplicable(subject.unauthored)
+    if not subject.has_oracle:
+        yield error(
+            "there is no oracle, so nobody knows whether the best reward can be had: define "
+            "`@classmethod def oracle(cls, task)` that yields the actions of a perfect episode"
+        )
+
+
+@suite.check("oracle-max", "The oracle earns the greatest reward on every task", "semantic.oracle_max", "gold")
+async def oracle_max(subject: Subject) -> AsyncIterator[Problem]:
+    if subject.info.reward_range is None:
+        raise NotApplicable("the class does not say its `reward_range`")
+    below: list[Evidence] = []
+    plays = [play for play in await subject.played("oracle") if play.failure is None]
+    cut = [play for play in plays if play.stopped in ("turn_limit", "time_limit")]
+    for play in plays:
+        if play not in cut and play.value is not None and play.value < subject.top - subject.tolerance:
+            below.append(evidence(play, f"earned {play.value:g} of {subject.top:g} ({play.outcome})"))
+    if not any(play.value is not None for play in plays):
+        raise NotApplicable("no episode of the oracle was scored")
+    if not any(_entries(play) for play in plays):
+        raise NotApplicable("no step and no grade gave a reward (see `unscored`)")
+    if below:
+        yield error("the oracle does not earn the best reward: either it or the verifier is wrong", below)
+    elif cut:
+        raise NotApplicable(
+            f"{len(cut)} of {len(plays)} episodes of the oracle were stopped here, after {ORACLE_TURNS} turns or "
+            f"{subject.settings.episode_seconds:g} s, so nobody knows what it would have earned"
+        )
+
+
+@suite.check("unscored", "An episode that ends has a reward", "runtime.reward_well_formed")
+async def unscored(subject: Subject) -> AsyncIterator[Problem]:
+    names = ("oracle", "random", "empty") if subject.authored is not None and subject.has_oracle else IDLE
+    plays = [play for name in names for play in await subject.played(name)]
+    without = [
+        evidence(play, str(play.reward.reason if play.reward is not None else "no reward at all"))
+        for play in plays
+        if play.failure is None and not play.scored
+    ]
+    paid = any(play.grade is not None or any(step.reward is not None for step in play.steps) for play in plays)
+    broke = any(play.failure is not None for play in plays)
+    if without:
+        yield error("episodes that ended in order are unscored: nothing can be learned from them", without)
+    elif broke and not paid:
+        raise NotApplicable("no reward was given, and episodes broke (see `crash`)")
+    elif not paid:
+        yield error("no step and no grade ever gave a reward: return one from a tool or `grade`, or set a `rubric`")
+
+
+@late.check("reward-range", "Rewards stay in the declared range", "runtime.reward_well_formed")
+async def reward_range(subject: Subject) -> AsyncIterator[Problem]:
+    if subject.info.reward_range is None:
+        yield warning("the class does not say its `reward_range`: nobody can tell how good a reward is")
+        return
+    low, high = subject.info.reward_range
+    outside = [
+        evidence(play, f"earned {play.value:g}, outside of {low:g} to {high:g}")
+        for name in ("oracle", *IDLE)
+        for play in await _if_any(subject, name)
+        if subject.beyond(play.value)
+    ]
+    tricks = [one for one in subject.outside if not (one.policy == "repetition" and _FARMED in subject.failed)]
+    outside += {(one.split, one.task, one.policy): one for one in tricks}.values()
+    if outside:
+        yield error("total rewards leave the declared `reward_range`: mend the reward, or the range", outside)
+
+
+_FARMED: Final = "gameability:repetition"
+"""What an action earns that is paid each time belongs to this finding alone."""
+
+
+async def _if_any(subject: Subject, name: str) -> tuple[Trajectory, ...]:
+    try:
+        return await subject.played(name)
+    except NotApplicable:
+        return ()
+
+
+@suite.check("components", "The parts of a reward, each times its weight, add up to it",
+             "runtime.rubric_introspectable", "runtime.reward_attribution")  # fmt: skip
+async def components(subject: Subject) -> AsyncIterator[Problem]:
+    wrong: list[Evidence] = []
+    for name in ("oracle", *IDLE):
+        for play in await _if_any(subject, name):
+            for what, reward in _entries(play):
+                parts = [part for part in reward.components.values() if part.weight]
+                if reward.value is None or not parts or reward.missing:
+                    continue
+                total = math.fsum(part.value * part.weight for part in parts)
+                if not math.isclose(total, reward.value, rel_tol=1e-6, abs_tol=subject.tolerance):
+                    wrong.append(evidence(play, f"{what}: the parts make {total:g}, the reward is {reward.value:g}"))
+    if wrong:
+        yield error(
+            "the components of a reward do not add up to it: give each its weight, and weight 0 to those that are only "
+            "reported",
+            wrong,
+        )
+
+
+def _entries(play: Trajectory) -> list[tuple[str, Reward]]:
+    found = [(f"step {step.step}", step.reward) for step in play.steps if step.reward is not None]
+    return [*found, *([("grade", play.grade)] if play.grade is not None else [])]
+
+
+@suite.check("floor-gap", "Who does nothing, guesses, or always does the same stays near chance",
+             "semantic.floor_gap", "noop")  # fmt: skip
+async def floor_gap(subject: Subject) -> AsyncIterator[Problem]:
+    await _if_any(subject, "oracle")  # which tells the best reward where the class does not
+    if subject.bad_chance is not None:
+        yield error(f"{subject.bad_chance}: nothing can be told from a solution with it; mend `chance`")
+        return
+    for name, what in (
+        ("no-op", "a policy that does nothing"),
+        ("empty", "a policy that calls every tool with empty arguments and hands in an empty answer"),
+        ("random", "a policy that acts at random"),
+    ):
+        earned = [(value, play) for play in await subject.played(name) if (value := subject.earned(play)) is not None]
+        values = [value for value, _ in earned]
+        if values and subject.share(_mean(values)) >= subject.settings.margin:
+            ranked = sorted(earned, key=lambda one: -one[0])
+            yield error(
+                f"{what} earns {_mean(values):.3g} on average, where chance is {subject.chance:g} and the best is "
+                f"{subject.top:g}: the verifier pays for nothing, or the class should say what chance earns "
+                "(`chance = …`)",
+                [evidence(play, f"earned {value:g}") for value, play in ranked if value > subject.chance],
+            )
+            return
+    async for problem in _constant(subject):
+        yield problem
+
+
+async def _constant(subject: Subject) -> AsyncIterator[Problem]:
+    """Whether what solves one task solves the others as well."""
+    try:
+        plays = [play for play in await subject.played("oracle") if play.value is not None]
+    except NotApplicable:
+        return
+    scripts: dict[str, Script] = {}
+    for play in plays:
+        script = subject.script(play)
+        scripts.setdefault(str(script.actions), script)
+    rows = subject.tasks
+    if len(rows) <= FEW or "seed-variation" in subject.failed:
+        return
+    for script in list(scripts.values())[:CONSTANTS]:
+        others = [row for row in rows if (row.split, row.id) != (script.split, script.task)]
+        values = []
+        for row in others:
+            again = Script(row.split, row.id, subject.seed_of(row), script.actions, "constant")
+            try:
+                total = subject.total(await subject.perform(again))
+            except LudusError:
+                continue
+            if total is not None:
+                values.append(total)
+        alike = sum(subject.share(value) >= subject.settings.margin for value in values)
+        if alike > 1 and subject.share(_mean(values)) >= subject.settings.margin:
+            yield error(
+                f"what solves one task earns {_mean(values):.3g} on the others, where chance is {subject.chance:g}: a "
+                "policy that always does the same is paid; vary the answers, or say what chance earns (`chance = …`)",
+                [evidence_of(script, f"always {short(str(list(script.actions)), 90)}")],
+            )
+            return
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+@suite.check("canary-floor", "The author's own exploits earn no more than chance", "semantic.canary_floor")
+async def canary_floor(subject: Subject) -> AsyncIterator[Problem]:
+    if subject.authored is None:
+        raise NotApplicable(subject.unauthored)
+    rows = subject.few(4)
+    names = sorted({name for row in rows for name in subject.authored.cls.exploits(subject.task(row))})
+    if not names:
+        raise NotApplicable("the class lists no `exploits`")
+    paid: list[Evidence] = []
+    for name in names:
+        for play in await subject.play(_Exploit(subject, name), tasks=rows):
+            value = subject.earned(play)
+            if value is not None and subject.share(value) >= subject.settings.margin:
+                paid.append(evidence(play, f"earned {value:g}"))
+    if paid:
+        yield error("known exploits are paid: the verifier has become weaker than its author knew it to be", paid)
+
+
+class _Exploit:
+    """Plays what the class lists under a name."""
+
+    sees_rewards = True
+
+    def __init__(self, subject: Subject, name: str) -> None:
+        self._subject = subject
+        self._exploit = name
+        self.name = f"exploit {name}"
+
+    def begin(self, conversation: Conversation) -> EpisodePolicy:
+        task = self._subject.task(conversation.task)
+        moves = self._subject.authored.cls.exploits(task).get(self._exploit)
+        return Moves(moves if moves is not None else _no_moves())
+
+
+def _no_moves() -> Generator[Action, StepResult, None]:
+    yield from ()

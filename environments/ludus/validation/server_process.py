@@ -1,0 +1,250 @@
+"""A `ludus serve` of our own, in a process that can be looked at from outside: memory, files, children."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ludus.protocol.errors import AuthoringError, InfrastructureFailed
+
+START_SECONDS: Final = 60.0
+"""How long an environment may take to be served."""
+
+END_SECONDS: Final = 20.0
+
+LINGER_SECONDS: Final = 0.15
+"""How long the server keeps what closed episodes said; their memory is free afterwards."""
+
+_SERVING: Final = re.compile(r"^Serving .* at (http://\S+)")
+"""What the server prints once it listens."""
+
+_WITH_PARENT: Final = """
+import contextlib, ctypes, os, signal
+with contextlib.suppress(AttributeError, OSError):
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG, where there is Linux
+    if os.getppid() != PARENT:
+        raise SystemExit
+from ludus.cli import main
+main()
+"""
+"""The `ludus` command, which ends in order when the process that started it is gone, however that ended."""
+
+THREADS: Final = 16
+"""Threads for blocking environment code: so many are no leak."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process holds."""
+
+    kilobytes: int
+    """Resident memory that is its own."""
+    files: int
+    """Open file descriptors."""
+    threads: int
+    children: int
+    """Processes below it at any depth, and those that it started and that have left it."""
+    left_files: int
+    """Entries in its folder for temporary files."""
+
+
+class ServerProcess:
+    """A running `ludus serve` and its log."""
+
+    def __init__(self, process: asyncio.subprocess.Process, folder: Path) -> None:
+        self._process = process
+        self._folder = folder
+        self._lines: list[dict[str, Any]] = []
+        self._read = 0
+        self.url = ""
+
+    @property
+    def log(self) -> Sequence[dict[str, Any]]:
+        """The lines of its log, as JSON objects; what is no JSON stands under `message`."""
+        with (self._folder / "log").open("rb") as file:
+            file.seek(self._read)
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read += len(whole)
+        self._lines += [_parsed(line) for line in whole.decode("utf-8", "replace").splitlines() if line.strip()]
+        return self._lines
+
+    def cause_of(self, incident: str | None) -> str | None:
+        """Why something failed, as the server's log has it: the last line of the exception."""
+        if incident is None:
+            return None
+        for line in self.log:
+            if line.get("incident") == incident:
+                trace = str(line.get("exception") or line.get("exc_info") or line.get("message") or "").strip()
+                cause = trace.splitlines()[-1] if trace else None
+                missing = re.fullmatch(r"KeyError: ['\"](\w+)['\"]", cause or "")
+                if missing and re.search(r"secrets\[", trace):
+                    return f"{cause}, a secret that was not given: --secret {missing[1]}=VALUE"
+                return cause
+        return None
+
+    @property
+    def usage(self) -> Usage | None:
+        """What it holds now; None where the system does not tell (there is no /proc)."""
+        root = Path(f"/proc/{self._process.pid}")
+        try:
+            status = (root / "status").read_text()
+            files = len(list((root / "fd").iterdir()))
+        except OSError:
+            return None
+        fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+        kilobytes = int(fields.get("RssAnon", fields["VmRSS"]).split()[0])
+        left = sum(1 for _ in (self._folder / "tmp").iterdir())
+        children = {*_below(self._process.pid), *_marked(self._folder)} - {self._process.pid}
+        return Usage(kilobytes, files, int(fields["Threads"]), len(children), left)
+
+    async def settled_usage(self) -> Usage | None:
+        """The usage once closed episodes are forgotten, and what they held has been closed, which takes a moment."""
+        await asyncio.sleep(LINGER_SECONDS + 0.2)
+        best = self.usage
+        for _ in range(20):
+            await asyncio.sleep(0.05)
+            now = self.usage
+            if now is None or best is None:
+                return now
+            if (now.files, now.threads, now.children, now.left_files) == (
+                best.files, best.threads, best.children, best.left_files,
+            ):  # fmt: skip
+                return now
+            best = now
+        return best
+
+
+@asynccontextmanager
+async def serving(sources: Sequence[str], *, hash_seed: int, zone: str = "UTC") -> AsyncIterator[ServerProcess]:
+    """Serve environments in a process of its own until the block is left.
+
+    Args:
+        sources: NAME, module:Class or file.py:Class.
+        hash_seed: of the process: the order of its sets of texts depends on it.
+        zone: the time zone of the process.
+
+    Raises:
+        AuthoringError: it cannot be served; the message is what the server said.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="ludus-validate-"))
+    (folder / "tmp").mkdir()
+    variables = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "TZ": zone, "TMPDIR": str(folder / "tmp")}
+    program = _WITH_PARENT.replace("PARENT", str(os.getpid()))
+    command = [
+        sys.executable, "-c", program, "serve", *sources, "--port", "0", "--log-format", "json",
+        "--threads", str(THREADS), "--linger-seconds", str(LINGER_SECONDS),
+    ]  # fmt: skip
+    try:
+        with (folder / "log").open("wb") as log:
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, env=variables,
+                start_new_session=True,
+            )  # fmt: skip
+        server = ServerProcess(process, folder)
+        try:
+            server.url = await _address(server, process)
+            yield server
+        finally:
+            await _end(process, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _address(server: ServerProcess, process: asyncio.subprocess.Process) -> str:
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            while True:
+                for line in server.log:
+                    if found := _SERVING.search(str(line.get("message", ""))):
+                        return found[1]
+                if process.returncode is not None:
+                    told = " ".join(str(line.get("message", "")) for line in server.log[-20:]).strip()
+                    raise AuthoringError(told or f"the server ended with exit code {process.returncode}")
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise InfrastructureFailed(f"the environment was not served within {START_SECONDS:g} s") from None
+
+
+_SWEEPS: Final = 50
+"""How often it is looked for processes that are left: they may start others while they are being ended."""
+
+
+async def _end(process: asyncio.subprocess.Process, folder: Path) -> None:
+    try:
+        await _stop(process)
+    finally:
+        # What the environment has left running goes with its server: they share a session of their own, and whoever
+        # left that still has the server's folder for temporary files in its environment.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        for _ in range(_SWEEPS):
+            if not (left := _marked(folder)):
+                break
+            for number in left:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(number, signal.SIGKILL)
+            await asyncio.sleep(0.02)
+
+
+def _marked(folder: Path) -> set[int]:
+    """The living processes that a server, or whatever it started, has handed its folder for temporary files."""
+    mark = f"TMPDIR={folder / 'tmp'}".encode()
+    found = set()
+    for entry in _processes():
+        with contextlib.suppress(OSError):
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                found.add(int(entry.name))
+    return found
+
+
+def _processes() -> list[Path]:
+    root = Path("/proc")
+    return [entry for entry in root.iterdir() if entry.name.isdigit()] if root.is_dir() else []
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                await process.wait()
+
+
+def _parsed(line: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return {"message": line}
+    return value if isinstance(value, dict) else {"message": line}
+
+
+def _below(process: int) -> set[int]:
+    """The processes that descend from one."""
+    parents: dict[int, int] = {}
+    for entry in _processes():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            if fields[0] != "Z":
+                parents[int(entry.name)] = int(fields[1])
+    found: set[int] = set()
+    new = {process}
+    while new:
+        new = {child for child, parent in parents.items() if parent in new} - found
+        found |= new
+    return found

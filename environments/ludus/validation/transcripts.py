@@ -1,0 +1,248 @@
+"""Scripts of actions, and everything that an environment said to them, in a form that can be compared."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ludus.client.environment import RemoteEnvironment
+from ludus.client.episode import Episode
+from ludus.client.items import CallItem
+from ludus.client.trajectory import Trajectory
+from ludus.protocol.actions import Action, Answer, Call
+from ludus.protocol.content import Message, text_of
+from ludus.protocol.episodes import StepResult
+from ludus.protocol.errors import EpisodeFailed, Forbidden, InvalidParams, MethodNotFound, NotFound, Unsupported
+from ludus.protocol.rewards import Reward, total
+from ludus.validation.checks import short
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Script:
+    """Actions for one task, known beforehand."""
+
+    split: str
+    task: str
+    seed: int | None
+    actions: tuple[Action, ...]
+    origin: str
+    """Whose actions they are: `oracle`, `random`."""
+
+    def as_json(self) -> tuple[dict[str, Any], ...]:
+        """The actions as JSON values."""
+        return tuple(
+            {"tool": one.tool, "arguments": one.arguments} if isinstance(one, Call) else {"answer": one.text}
+            for one in self.actions
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """What an episode said, piece by piece: each a name, such as `observation 2`, and a JSON value."""
+
+    script: Script
+    seed: int
+    events: tuple[tuple[str, Any], ...]
+
+    @property
+    def failed(self) -> bool:
+        """Whether the environment broke."""
+        return bool(self.part("failed"))
+
+    def part(self, *kinds: str) -> tuple[tuple[str, Any], ...]:
+        """The pieces whose names begin with one of some words."""
+        return tuple((name, value) for name, value in self.events if name.split()[0] in kinds)
+
+    def without(self, *kinds: str) -> tuple[tuple[str, Any], ...]:
+        """The pieces whose names begin with none of some words."""
+        return tuple((name, value) for name, value in self.events if name.split()[0] not in kinds)
+
+
+def difference(one: Sequence[tuple[str, Any]], other: Sequence[tuple[str, Any]]) -> str | None:
+    """Where two transcripts part, in words; None when they are alike."""
+    for (name, value), (name2, value2) in zip(one, other, strict=False):
+        if name != name2:
+            return f"{name} came in one and {name2} in the other"
+        if value != value2:
+            left, right = _around(_told(value), _told(value2))
+            return f"{name}: {left!r} and {right!r}"
+    if len(one) != len(other):
+        longer = one if len(one) > len(other) else other
+        return f"{longer[min(len(one), len(other))][0]} came in one only"
+    return None
+
+
+def _told(value: Any) -> str:
+    return value if isinstance(value, str) else str(value)
+
+
+def _around(left: str, right: str) -> tuple[str, str]:
+    """Both texts near the first place where they differ."""
+    place = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
+    start = max(0, place - 30)
+    return short(left[start : start + 90]), short(right[start : start + 90])
+
+
+def prompt_of(trajectory: Trajectory) -> str:
+    """What a policy was told at the beginning, and whatever else was said to it that no tool said."""
+    messages = [item for item in trajectory.conversation if isinstance(item, Message) and item.role != "assistant"]
+    return "\n".join(text_of(message.content) for message in messages)
+
+
+def script_of(trajectory: Trajectory) -> Script:
+    """The actions of a recorded episode."""
+    actions: list[Action] = []
+    last: str | None = None
+    for item in trajectory.conversation:
+        if isinstance(item, CallItem) and isinstance(item.call, Call):
+            actions.append(item.call)
+            last = None
+        elif isinstance(item, Message) and item.role == "assistant":
+            last = text_of(item.content)
+    if last is not None and trajectory.grade is not None:
+        actions.append(Answer(last))
+    seed = trajectory.seed
+    return Script(trajectory.split, trajectory.task.id, seed, tuple(actions), trajectory.policy.split("(")[0])
+
+
+@dataclass(slots=True)
+class Performance:
+    """A script on its way through an episode."""
+
+    script: Script
+    episode: Episode
+    events: list[tuple[str, Any]] = field(default_factory=list)
+    rewards: list[Reward] = field(default_factory=list)
+    done: int = 0
+    over: bool = False
+
+    @classmethod
+    async def begin(
+        cls, environment: RemoteEnvironment, script: Script, secrets: Mapping[str, str] | None = None
+    ) -> Performance:
+        """Start the episode.
+
+        Raises:
+            EpisodeFailed: the environment broke while it was set up.
+        """
+        episode = await environment.start(split=script.split, task=script.task, seed=script.seed, secrets=secrets)
+        running = cls(script, episode)
+        running._say("task", episode.task.model_dump(mode="json"))
+        running._say("prompt", "\n".join(f"{m.role}: {text_of(m.content)}" for m in episode.prompt))
+        running._say("tools", [tool.model_dump(mode="json") for tool in episode.tools])
+        return running
+
+    async def act(self) -> bool:
+        """The next action; False when there is none left, or the episode is over."""
+        if self.over or self.done >= len(self.script.actions):
+            return False
+        action = self.script.actions[self.done]
+        self.done += 1
+        try:
+            if isinstance(action, Call):
+                result = await self.episode.call(action)
+                self._note(result)
+            else:
+                graded = await self.episode.grade(action.text)
+                self._earned(graded.reward)
+                self._say("grade", reward_json(graded.reward))
+                self._say("end", str(graded.info.end_reason))
+                self.over = True
+        except InvalidParams as error:
+            self._say(f"refused {self.done}", error.message)
+        except EpisodeFailed as error:
+            self._say("failed", type(error).__name__)
+            self.over = True
+        return not self.over
+
+    def _note(self, result: StepResult) -> None:
+        number = self.done
+        self._say(f"observation {number}", "\n".join(_block(block) for block in result.content))
+        if result.error is not None:
+            self._say(f"error {number}", f"{result.error.code}: {result.error.message}")
+        self._earned(result.reward)
+        self._say(f"reward {number}", reward_json(result.reward))
+        if result.end_reason is not None:
+            self._say("end", str(result.end_reason))
+            self.over = True
+
+    def _earned(self, reward: Reward | None) -> None:
+        if reward is not None:
+            self.rewards.append(reward)
+
+    async def finish(self) -> Transcript:
+        """Close the episode, and say what it earned."""
+        reward: Reward | None = None
+        if not self.over:
+            # A closed episode is unscored; what it had earned must be read while it runs.
+            with contextlib.suppress(Unsupported, Forbidden, MethodNotFound, NotFound):
+                reward = (await self.episode.rewards()).total
+            await self.episode.close()
+        else:
+            reward = (await self.episode.close()).reward
+        self._say("total", reward_json(reward if reward is not None else total(self.rewards)))
+        return Transcript(self.script, self.episode.seed, tuple(self.events))
+
+    def _say(self, name: str, value: Any) -> None:
+        self.events.append((name, value))
+
+
+async def perform(
+    environment: RemoteEnvironment, script: Script, secrets: Mapping[str, str] | None = None
+) -> Transcript:
+    """Play a script from beginning to end, alone."""
+    running = await Performance.begin(environment, script, secrets)
+    async with running.episode:
+        while await running.act():
+            pass
+        return await running.finish()
+
+
+async def perform_at_once(
+    environment: RemoteEnvironment, scripts: Sequence[Script], secrets: Mapping[str, str] | None = None
+) -> list[Transcript]:
+    """Play scripts at the same time, each at its own pace: starts, actions and grades overlap."""
+
+    async def one(script: Script) -> Transcript:
+        try:
+            return await perform(environment, script, secrets)
+        except EpisodeFailed as error:
+            return Transcript(script, script.seed or 0, (("failed", type(error).__name__),))
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(script)) for script in scripts]
+    return [task.result() for task in tasks]
+
+
+async def perform_together(
+    environment: RemoteEnvironment, scripts: Sequence[Script], secrets: Mapping[str, str] | None = None
+) -> list[Transcript]:
+    """Play scripts with their actions interleaved, one of each in turn."""
+    running: list[Performance] = []
+    try:
+        for script in scripts:
+            running.append(await Performance.begin(environment, script, secrets))
+        while any([await one.act() for one in running]):
+            pass
+        return [await one.finish() for one in running]
+    finally:
+        await asyncio.gather(*(one.episode.close() for one in running), return_exceptions=True)
+
+
+def reward_json(reward: Reward | None) -> Any:
+    """What of a reward has to be the same each time, as a JSON value."""
+    if reward is None:
+        return None
+    return {
+        "value": reward.value,
+        "reason": reward.reason if reward.value is None else None,
+        "components": {name: (part.value, part.weight) for name, part in sorted(reward.components.items())},
+    }
+
+
+def _block(block: Any) -> str:
+    text = getattr(block, "text", None)
+    return text if text is not None else f"[{block.mime_type}: {block.data}]"
