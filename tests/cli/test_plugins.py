@@ -11,9 +11,9 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from ludus.cli._app import printable
 from ludus.cli._lazy import advice, importer
 from ludus.client.loading import load_object
+from ludus.protocol.text import printable
 
 Ludus = Callable[..., CompletedProcess[str]]
 Plugin = Callable[[str], dict[str, str]]

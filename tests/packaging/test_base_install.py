@@ -62,7 +62,10 @@ def run(command: Sequence[str | Path], cwd: Path, check: bool = True) -> subproc
 def test_wheel_holds_every_package_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"ludus"}
-    packages = {"protocol", "server", "client", "environments", "trainer"}
+    roots = ("protocol", "server", "client_sdk", "environments", "trainer")
+    packages = {
+        path.name for root in roots for path in (ROOT / root / "ludus").iterdir() if (path / "py.typed").exists()
+    }
     assert {name.split("/")[1] for name in names if name.startswith("ludus/")} == packages
     assert {f"ludus/{package}/py.typed" for package in packages} <= set(names)
     assert "ludus/__init__.py" not in names

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import unicodedata
 from enum import IntEnum
 from typing import Annotated
 
 import typer
 
 from ludus.cli._lazy import LazyGroup, MissingPackage, advice, importer
+from ludus.protocol.text import printable
 
 
 class ExitCode(IntEnum):
@@ -77,16 +77,6 @@ def main() -> None:
         code, message = explain(error)
         print(f"ludus: {printable(message)}", file=sys.stderr)  # noqa: T201
         sys.exit(code)
-
-
-def printable(text: str) -> str:
-    """The text with every control character but newline and tab shown as `�`."""
-    return text if text.isprintable() else "".join(c if _harmless(c) else "�" for c in text)
-
-
-def _harmless(char: str) -> bool:
-    # Joiners are what emoji and several scripts are made with; other format characters can reorder what is read.
-    return char.isprintable() or char in "\n\t\u200c\u200d" or unicodedata.category(char) == "Zs"
 
 
 def explain(error: BaseException) -> tuple[ExitCode, str]:

@@ -13,13 +13,13 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ludus.cli._app import printable
 from ludus.client import connect
 from ludus.client.client import Client
 from ludus.protocol.episodes import EnvironmentInfo, ToolSpec
 from ludus.protocol.errors import EnvironmentNotFound
 from ludus.protocol.messages import did_you_mean
 from ludus.protocol.rewards import Reward
+from ludus.protocol.text import printable
 
 T = TypeVar("T")
 

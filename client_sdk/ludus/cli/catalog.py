@@ -9,7 +9,6 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
-from ludus.cli._app import printable
 from ludus.cli._common import (
     EnvironmentName,
     Json,
@@ -28,6 +27,7 @@ from ludus.client.environment import RemoteEnvironment
 from ludus.protocol.content import text_of
 from ludus.protocol.episodes import EnvironmentInfo, TaskRow
 from ludus.protocol.errors import TaskNotFound
+from ludus.protocol.text import printable
 
 COMMANDS: Final = {
     "envs": "List the environments of a server.",

@@ -6,8 +6,6 @@ and its id. That needs the environment's package installed, in the version that 
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Sequence
 from importlib.metadata import entry_points
 from typing import Any, Final
 
@@ -37,9 +35,12 @@ class AuthoredEnvironments:
         """
         key = "" if self.sources else environment
         if key not in self._catalogs:
-            # Not a static import: the client may not depend on the server, which an environment's package brings.
-            catalog = importlib.import_module("ludus.server.tasks.catalog").Catalog
-            self._catalogs[key] = catalog(_load(self.sources) if self.sources else [installed_class(environment)])
+            # Imported here: `ludus validate URL` also runs where the extra `server` is not installed.
+            from ludus.server.tasks.catalog import Catalog
+            from ludus.server.tasks.loading import load_environments
+
+            classes = load_environments(self.sources) if self.sources else [installed_class(environment)]
+            self._catalogs[key] = Catalog(classes)
         return self._catalogs[key].find(environment)
 
     def task(self, environment: str, split: str, task_id: str) -> Any:
@@ -56,10 +57,6 @@ class AuthoredEnvironments:
                 f"{published.cls.__qualname__} has no task {task_id!r} in split {split!r}; install the version of the "
                 "environment that the server runs"
             ) from None
-
-
-def _load(sources: Sequence[str]) -> Any:
-    return importlib.import_module("ludus.server.tasks.loading").load_environments(sources)
 
 
 def installed_class(name: str) -> Any:

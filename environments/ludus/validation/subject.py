@@ -57,7 +57,7 @@ class Subject:
     splits: tuple[Sampled, ...]
     settings: Settings
     authored: Any = None
-    """The class as the server publishes it (`ludus.server.tasks.catalog.Published`); None where its code is not at hand."""
+    """The class as the server publishes it (`ludus.server.tasks.catalog.Published`); None where it is not installed."""
     unauthored: str = "this needs the environment's code; name it with --source"
     """Why `authored` is None."""
     oracle: OraclePolicy | None = None
@@ -211,8 +211,9 @@ class Subject:
     @property
     def has_oracle(self) -> bool:
         """Whether the class defines its oracle."""
-        base = next(cls for cls in self.authored.cls.__mro__ if cls.__module__ == "ludus.server.authoring.environment")
-        return self.authored.cls.oracle.__func__ is not base.oracle.__func__
+        from ludus.server import Environment  # the extra `server` is there, since the class itself was loaded
+
+        return self.authored.cls.oracle.__func__ is not Environment.oracle.__func__  # type: ignore[attr-defined]
 
     async def play(
         self,

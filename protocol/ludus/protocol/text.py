@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections import deque
 from decimal import Decimal
 from itertools import islice
@@ -58,6 +59,16 @@ def replace_surrogates(value: T) -> T:
             return value
         return items if isinstance(value, list) else tuple(items)  # type: ignore[return-value]
     return value
+
+
+def printable(text: str) -> str:
+    """Return the text for a terminal: every control character except newline and tab becomes U+FFFD."""
+    return text if text.isprintable() else "".join(c if _harmless(c) else REPLACEMENT for c in text)
+
+
+def _harmless(char: str) -> bool:
+    # Joiners are what emoji and several scripts are made with; other format characters can reorder what is read.
+    return char.isprintable() or char in "\n\t\u200c\u200d" or unicodedata.category(char) == "Zs"
 
 
 def json_problem(value: object, name: str, *, finite: bool = True) -> str | None:

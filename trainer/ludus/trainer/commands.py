@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from ludus.cli._app import printable
+from ludus.protocol.text import printable
 from ludus.trainer.errors import ConfigError, TrainerError
 
 COMMANDS: Final = {"train": "Train a policy with GRPO on environments that are served."}

@@ -26,7 +26,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ludus.cli._app import printable
+from ludus.protocol.text import printable
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import ConfigError, TrainerError
 from ludus.trainer.report import write_report

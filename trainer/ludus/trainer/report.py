@@ -18,7 +18,7 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final, NamedTuple
 
-from ludus.cli._app import printable
+from ludus.protocol.text import printable
 from ludus.trainer.errors import TrainerError
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]

@@ -2,8 +2,9 @@
 
 Clients of ORS have no key for a call. When they lose a connection before they have read a task id, they post the same
 bytes once more, and those bytes look like a new call with the same arguments. Which of the two it is follows from what
-became of the earlier reply (`ludus.server.web.delivery`): a lost one makes the later request a repeat, which is answered
-with the work of the earlier one; a delivered one makes it new. As long as that is open, the later request waits.
+became of the earlier reply (`ludus.server.web.delivery`): a lost one makes the later request a repeat, which is
+answered with the work of the earlier one; a delivered one makes it new. As long as that is open, the later request
+waits.
 A client that asks for something else has moved on: what it had lost by then is not taken up any more.
 """
 

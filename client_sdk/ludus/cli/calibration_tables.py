@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from ludus.cli._app import printable
 from ludus.cli._common import console, errors, shown
 from ludus.evaluation.calibration.measure import Calibration, ExtremeFigures, Interval, Spread, TaskFigures
+from ludus.protocol.text import printable
 
 MOST_TASKS = 40
 """A table of more tasks than that is left to `--json` and the difficulty file."""

@@ -25,6 +25,7 @@ from ludus.cli._common import (
     run,
     shown,
 )
+from ludus.cli.calibration_tables import show
 from ludus.client.environment import RemoteEnvironment
 from ludus.client.policies.base import policy_name
 from ludus.client.progress import ProgressBar
@@ -33,7 +34,6 @@ from ludus.client.summary import SUCCESS_TOLERANCE
 from ludus.client.trajectory import Trajectory, latest, read_trajectories
 from ludus.evaluation.calibration.difficulty import difficulty_of, write_difficulty
 from ludus.evaluation.calibration.measure import Calibration, Origin, calibrate, origin_of
-from ludus.evaluation.calibration.printing import show
 from ludus.evaluation.calibration.sampling import choose_tasks, wider
 from ludus.protocol.difficulty import check_band
 from ludus.protocol.episodes import EnvironmentInfo, Outcome
