@@ -95,7 +95,7 @@ staleness = 0
 max_turns = 1
 max_tokens = 32
 context = 256
-drop_constant = false
+drop_zero_variance = false
 [engine.torch]
 slots = 64
 [advantages]

@@ -28,12 +28,13 @@ from rich.live import Live
 from rich.table import Table
 
 from ludus.client import Client, Episode, RemoteEnvironment, WireCapabilities, connect
-from ludus.client.policies import OraclePolicy, RandomPolicy
+from ludus.client.policies import RandomPolicy
 from ludus.client.rollout import rollout_all
 from ludus.client.summary import Summary, summarize
 from ludus.protocol import EXTENSION_ID, METHODS, Call, Method, StepError, StepResult, TextBlock, WireModel
 from ludus.protocol.episodes import EpisodeInfo
 from ludus.protocol.errors import from_wire
+from ludus.validation.oracle import OraclePolicy
 
 ENVIRONMENTS = ("guess_number", "countdown", "wordle")
 LUDUS = Path(sys.executable).with_name("ludus")

@@ -314,7 +314,7 @@ async def test_arguments_that_json_cannot_hold_are_refused_and_the_step_is_not_s
 
 
 async def test_an_episode_closed_elsewhere_says_so(serve: Any, wire: Any) -> None:
-    server = await serve(Playground, limits=ServerLimits(linger_seconds=0, grace_seconds=0.2))
+    server = await serve(Playground, limits=ServerLimits(result_ttl_seconds=0, grace_seconds=0.2))
     async with connect(server.url, wire=wire) as client:
         async with client.environment("playground").episode() as episode:
             await server.app.context.host.discard(episode.id)

@@ -194,7 +194,7 @@ async def test_a_server_with_another_key_names_the_load_balancer_too(
 async def test_an_episode_that_the_server_has_discarded_has_ended(
     era: str, serve: Any, vault: Any, start_episode: Any, post: Any
 ) -> None:
-    server = await serve(vault, limits=ServerLimits(linger_seconds=0, grace_seconds=0.3))
+    server = await serve(vault, limits=ServerLimits(result_ttl_seconds=0, grace_seconds=0.3))
     episode = await start_episode(server, "vault", index=1)
     url = server.url + episode.play.path
     host = server.app.context.host

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ludus.server.transports.mcp.streaming import answer_patiently
+from ludus.server.transports.mcp.streaming import send_with_keepalive
 
 REPLY = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {}}).encode()
 EVENTS = [(b"accept", b"application/json, text/event-stream")]
@@ -45,7 +45,7 @@ class Exchange:
             self._enough.set()
 
     async def run(self, patience: Any) -> Any:
-        await answer_patiently(self.app, self.scope, self.receive, self.send, patience)
+        await send_with_keepalive(self.app, self.scope, self.receive, self.send, patience)
         assert asyncio.all_tasks() == {asyncio.current_task()}, "something would still send"
         return self.sent
 

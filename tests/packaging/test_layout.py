@@ -13,7 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROOTS = ("protocol", "server", "client_sdk", "environments", "trainer")
 PACKAGES = {
-    "protocol", "server", "sandbox", "client", "cli", "conformance", "evaluation", "environments", "validation", "trainer",
+    "protocol", "server", "sandbox", "client", "cli", "conformance", "evaluation", "environments", "validation",
+    "trainer",
 }  # fmt: skip
 
 

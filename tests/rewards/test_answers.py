@@ -24,7 +24,7 @@ from ludus.server.rewards import (
     Fields,
     JsonSchema,
     MathEqual,
-    Normalised,
+    NormalizedMatch,
     Numeric,
     Pattern,
     Rubric,
@@ -66,12 +66,12 @@ async def wait_for(verdict: Any) -> Any:
 )
 def test_exact_and_normalised_match_take_the_whole_answer(answer: str, exact: int, normalised: int) -> None:
     assert value(Exact("Paris"), answer) == exact
-    assert value(Normalised("Paris"), answer) == normalised
+    assert value(NormalizedMatch("Paris"), answer) == normalised
 
 
 def test_any_of_several_expected_texts_will_do() -> None:
     assert value(Exact(["4", "four"]), "four") == 1
-    assert value(Normalised(["4", "four"]), "FOUR!") == 1
+    assert value(NormalizedMatch(["4", "four"]), "FOUR!") == 1
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_missing_unit_may_be_allowed_and_a_wrong_one_never_is() -> None:
     "check",
     [
         Exact("sesame"),
-        Normalised(["sesame", "open"]),
+        NormalizedMatch(["sesame", "open"]),
         Numeric(31337.0, "m"),
         Fields({"word": "sesame", "n": 31337}),
     ],
@@ -165,8 +165,8 @@ def test_what_is_no_unit_is_not_taken_for_one(text: str) -> None:
     ],
 )
 def test_what_tells_answers_apart_is_no_punctuation(expected: str, wrong: list[str], right: list[str]) -> None:
-    assert [value(Normalised(expected), answer) for answer in wrong] == [0] * len(wrong)
-    assert [value(Normalised(expected), answer) for answer in right] == [1] * len(right)
+    assert [value(NormalizedMatch(expected), answer) for answer in wrong] == [0] * len(wrong)
+    assert [value(NormalizedMatch(expected), answer) for answer in right] == [1] * len(right)
 
 
 def test_of_endless_marks_few_are_left_to_sort(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ def test_of_endless_marks_few_are_left_to_sort(monkeypatch: pytest.MonkeyPatch) 
         return original(form, text)
 
     monkeypatch.setattr("ludus.server.rewards.text.unicodedata.normalize", normalize)
-    assert value(Normalised("x"), "x" + "\u0300\u0316" * 49_000) == 0
+    assert value(NormalizedMatch("x"), "x" + "\u0300\u0316" * 49_000) == 0
     assert max(map(len, sorted_texts)) < 100
 
 
@@ -236,7 +236,7 @@ def test_a_text_that_a_schemas_pattern_searches_for_ever_is_not_accepted() -> No
     assert value(check, json.dumps("a" * 400 + "!")) == 0
 
 
-@pytest.mark.parametrize("check", [Normalised("x"), Numeric(1.0), Pattern("x")])
+@pytest.mark.parametrize("check", [NormalizedMatch("x"), Numeric(1.0), Pattern("x")])
 def test_an_endless_answer_earns_nothing_without_being_searched(check: Any) -> None:
     assert value(check, "x 1 " * 50_000) == 0
 
@@ -323,7 +323,7 @@ def test_what_is_read_as_json_is_json(text: str) -> None:
 @pytest.mark.parametrize("text", ["```x\n", "```\n{", "<think>", "1,111", "9" * 50, "[", '{"a":'])
 def test_no_text_keeps_a_check_busy_for_long(text: str) -> None:
     answer = text * (400_000 // len(text))
-    for check in (Fields({"a": 1}), JsonSchema({}), Numeric(1.0, "m"), Normalised("x"), Exact("x")):
+    for check in (Fields({"a": 1}), JsonSchema({}), Numeric(1.0, "m"), NormalizedMatch("x"), Exact("x")):
         assert value(check, answer) == 0
         assert value(check, answer[:90_000]) == 0
     assert code_of(Attempt(answer=answer))

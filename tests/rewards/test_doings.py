@@ -25,11 +25,11 @@ from ludus.server.rewards import (
     FunctionTest,
     FunctionTests,
     NoErrors,
-    NotCalled,
     ProgramTest,
     ProgramTests,
     Rubric,
     TakenStep,
+    ToolNotCalled,
 )
 
 # ── calls ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -54,8 +54,8 @@ WAY = (
         (Called("search", {"limit": True}), 0),
         (Called("search", {"sort": "up"}), 0),
         (Called("delete"), 0),
-        (NotCalled("delete"), 0),
-        (NotCalled("write"), 1),
+        (ToolNotCalled("delete"), 0),
+        (ToolNotCalled("write"), 1),
         (CallOrder(["search", "read"]), 1),
         (CallOrder(["read", "read"]), 0.5),
         (CallOrder(["read", ("search", {"query": "byron"})]), 1),

@@ -19,7 +19,7 @@ from ludus.server import Environment, Task
 from ludus.server.auth.principal import Principal
 from ludus.server.rewards import (
     Attempt,
-    Comparing,
+    FunctionComparer,
     PairwiseJudge,
     Pattern,
     Rubric,
@@ -35,7 +35,7 @@ def longer(first: Attempt, second: Attempt) -> float:
     return 0.5 if len(first.answer) == len(second.answer) else float(len(first.answer) > len(second.answer))
 
 
-LONGER = Comparing(longer)
+LONGER = FunctionComparer(longer)
 
 
 async def values(answers: Sequence[str], **options: Any) -> list[float | None]:
@@ -63,7 +63,9 @@ async def test_a_knockout_finds_the_best_with_one_game_less_than_attempts(count:
         played.append((first.answer, second.answer))
         return longer(first, second)
 
-    found = await values(["x" * n for n in range(1, count + 1)], comparer=Comparing(compare), schedule="knockout")
+    found = await values(
+        ["x" * n for n in range(1, count + 1)], comparer=FunctionComparer(compare), schedule="knockout"
+    )
     assert found[-1] == 1.0
     assert all(value is not None and value < 1.0 for value in found[:-1])
     assert len(played) == 2 * (count - 1), "each in both orders"
@@ -77,14 +79,14 @@ async def test_a_draw_is_the_same_for_the_same_seed() -> None:
 
 
 async def test_a_preference_for_a_place_is_a_tie() -> None:
-    assert await values(["a", "bb"], comparer=Comparing(lambda first, second: 1.0)) == [0.5, 0.5]
+    assert await values(["a", "bb"], comparer=FunctionComparer(lambda first, second: 1.0)) == [0.5, 0.5]
 
 
 async def test_equal_answers_tie_without_being_compared() -> None:
     def never(first: Attempt, second: Attempt) -> float:
         raise AssertionError
 
-    assert await values(["a", "a"], comparer=Comparing(never)) == [0.5, 0.5]
+    assert await values(["a", "a"], comparer=FunctionComparer(never)) == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("schedule", ["round_robin", "knockout"])
@@ -99,7 +101,7 @@ async def test_an_attempt_that_nobody_could_compare_is_unscored_and_the_others_a
             return {"unscored": Verdict.unscored("down"), "nan": math.nan, "2": 2.0}[broken]
         return longer(first, second)
 
-    tournament = Tournament(Comparing(compare), schedule=schedule)
+    tournament = Tournament(FunctionComparer(compare), schedule=schedule)
     odd, *others = await tournament.score([Attempt("?"), Attempt("bb"), Attempt("ccc")])
     if schedule == "round_robin":
         assert not odd.valid
@@ -113,7 +115,7 @@ async def test_an_attempt_that_nobody_could_compare_is_unscored_and_the_others_a
 
 @pytest.mark.parametrize("count", [2, 3, 4, 7])
 async def test_a_knockout_without_a_judge_crowns_nobody(count: int) -> None:
-    nobody = Comparing(lambda first, second: Verdict.unscored("down"))
+    nobody = FunctionComparer(lambda first, second: Verdict.unscored("down"))
     rewards = await Tournament(nobody, schedule="knockout").score([Attempt("x" * n) for n in range(count)])
     assert [reward.value for reward in rewards] == [None] * count
     assert all(reward.reason == "no comparison: down" for reward in rewards)
@@ -126,7 +128,7 @@ async def test_the_finalists_of_an_undecided_final_share_the_first_place() -> No
         asked.append((len(first.answer), len(second.answer)))
         return Verdict(longer(first, second)) if len(asked) <= 4 else Verdict.unscored("down")
 
-    found = await values(["a", "bb", "ccc", "dddd"], comparer=Comparing(compare), schedule="knockout")
+    found = await values(["a", "bb", "ccc", "dddd"], comparer=FunctionComparer(compare), schedule="knockout")
     first, second = asked[4]
     assert [found[first - 1], found[second - 1]] == [pytest.approx(5 / 6)] * 2
     assert sorted(value for value in found if value is not None)[:2] == [pytest.approx(1 / 6)] * 2
@@ -157,7 +159,7 @@ async def test_no_position_is_favoured_by_the_draws_of_many_groups() -> None:
     finalists = []
     for group in range(40):
         attempts = [Attempt("x" * n, prompt=f"task {group}") for n in range(1, 5)]
-        await Tournament(Comparing(compare), schedule="knockout").score(attempts)
+        await Tournament(FunctionComparer(compare), schedule="knockout").score(attempts)
         finalists.append(len(min(met[-2:], key=len)))
     assert set(finalists) == {2, 3}, "with whom the longest has its final is drawn anew each time"
 
@@ -185,7 +187,7 @@ async def test_games_of_a_round_are_played_at_the_same_time() -> None:
             await met.wait()
         return longer(first, second)
 
-    assert len(await values(["a", "bb", "ccc", "dddd"], comparer=Comparing(meet))) == 4
+    assert len(await values(["a", "bb", "ccc", "dddd"], comparer=FunctionComparer(meet))) == 4
 
 
 GAMES = st.lists(

@@ -20,7 +20,7 @@ from ludus.client.trajectory import TrajectoryWriter, read_trajectories
 from ludus.protocol import Answer, Call, EpisodeLimits
 from ludus.protocol.errors import EnvironmentNotFound, ParseError
 from ludus.server import Environment, Private, Result, Task, tool
-from ludus.server.rewards import Attempt, Called, NotCalled, Rubric, Verdict, check, metric, reward
+from ludus.server.rewards import Attempt, Called, Rubric, ToolNotCalled, Verdict, check, metric, reward
 from ludus.server.rewards.rescoring import Summary, classes_for, read_stored, rescore
 
 LUDUS = Path(sys.executable).with_name("ludus")
@@ -213,7 +213,7 @@ def test_any_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, d
 
 class Harmless(Base):
     name = "sums"
-    rubric = Rubric([NotCalled("cheat")], name="harmless")
+    rubric = Rubric([ToolNotCalled("cheat")], name="harmless")
 
 
 async def endless(conversation: Any) -> Any:

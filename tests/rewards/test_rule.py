@@ -20,7 +20,6 @@ from ludus.server.rewards import (
     Cap,
     Check,
     Checklist,
-    Comparing,
     DatabaseState,
     EachStep,
     Efficiency,
@@ -30,6 +29,7 @@ from ludus.server.rewards import (
     Fields,
     FileTree,
     FromTask,
+    FunctionComparer,
     FunctionTest,
     FunctionTests,
     Gate,
@@ -38,8 +38,7 @@ from ludus.server.rewards import (
     MathEqual,
     Node,
     NoErrors,
-    Normalised,
-    NotCalled,
+    NormalizedMatch,
     Numeric,
     PairwiseJudge,
     Pattern,
@@ -50,6 +49,7 @@ from ludus.server.rewards import (
     Rubric,
     Sequential,
     TakenStep,
+    ToolNotCalled,
     Total,
     Tournament,
     Verdict,
@@ -118,7 +118,7 @@ def cases(folder: Path, silenced: Endpoint, down: Endpoint) -> dict[str, tuple[A
     call = {"n": broken}
     return {
         "Exact": (Exact("x"), Exact(LOST)),
-        "Normalised": (Normalised("x"), Normalised(LOST)),
+        "NormalizedMatch": (NormalizedMatch("x"), NormalizedMatch(LOST)),
         "Numeric": (Numeric(1.0), Numeric(LOST, of=lambda a: "1")),
         "Pattern": (POLICY, Pattern("x", of=LOST)),
         "JsonSchema": (JsonSchema({"pattern": "^(a|aa)+$"}, seconds=0.2, of=lambda a: f'"{a.answer}"'),
@@ -134,7 +134,7 @@ def cases(folder: Path, silenced: Endpoint, down: Endpoint) -> dict[str, tuple[A
         "FileTree": (FileTree(folder, {"garbage.db": broken}), FileTree(folder, LOST)),
         "Called": (Called("look", call), Called("look", {"n": 1}, at_least=LOST)),
         "CallOrder": (CallOrder([("look", call)]), None),
-        "NotCalled": (NotCalled("look"), None),
+        "ToolNotCalled": (ToolNotCalled("look"), None),
         "NoErrors": (NoErrors(), None),
         "Efficiency": (Efficiency(best=0, worst=1), Efficiency(best=0, worst=LOST)),
         "Judge": (Judge("?", silenced), Judge("?", down)),
@@ -217,8 +217,8 @@ async def test_comparers_and_tournaments_keep_the_rule(judges: tuple[Endpoint, E
     for comparer, values in (
         (PairwiseJudge("?", silenced), [0.0, 1.0]),
         (PairwiseJudge("?", down), [None, None]),
-        (Comparing(lambda a, b: Verdict.unscored("an outage")), [None, None]),
-        (Comparing(lambda a, b: float(len(a.answer) < len(b.answer))), [0.0, 1.0]),
+        (FunctionComparer(lambda a, b: Verdict.unscored("an outage")), [None, None]),
+        (FunctionComparer(lambda a, b: float(len(a.answer) < len(b.answer))), [0.0, 1.0]),
     ):
         for by in ("wins", "rank"):
             scored = await Tournament(comparer, by=by).score([ATTEMPT, kind])

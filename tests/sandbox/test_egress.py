@@ -15,7 +15,7 @@ from origins import OK, Handle, Origin, echo, endless, origin, silent
 
 from ludus.sandbox import NetworkUse, egress
 from ludus.sandbox.allowlist import Address, Allowlist
-from ludus.sandbox.egress import Resolve, WayOut
+from ludus.sandbox.egress import EgressProxy, Resolve
 
 LOOPBACK = ip_address("127.0.0.1")
 
@@ -37,10 +37,10 @@ class Names:
 @asynccontextmanager
 async def way_out(
     *allowed: str, traffic: int = 1 << 20, names: Resolve | None = None
-) -> AsyncIterator[tuple[WayOut, int]]:
+) -> AsyncIterator[tuple[EgressProxy, int]]:
     """A proxy that is open, and its port."""
     listener = socket.create_server(("127.0.0.1", 0))
-    proxy = WayOut(listener, Allowlist(allowed), traffic, names or Names(allowed_test=["127.0.0.1"]))
+    proxy = EgressProxy(listener, Allowlist(allowed), traffic, names or Names(allowed_test=["127.0.0.1"]))
     proxy.begin()
     try:
         yield proxy, listener.getsockname()[1]

@@ -24,7 +24,7 @@ from ludus.protocol.errors import EpisodeFailed, InfrastructureFailed
 from ludus.sandbox import Sandbox, Sandboxes, SandboxFailed, SandboxSettings, SandboxUnavailable, find_provider
 from ludus.sandbox.bubblewrap import Bubblewrap
 from ludus.sandbox.cgroups import Groups
-from ludus.sandbox.owner import end_left_behind, is_alive, owner_of, remove_left_behind
+from ludus.sandbox.owner import is_alive, kill_stale_processes, owner_of, remove_left_behind
 from ludus.server import Environment, EpisodeHost, Private, Split, Task, tool
 from ludus.server.auth.principal import Principal
 from ludus.server.tasks.loading import load_environment
@@ -396,7 +396,7 @@ def test_a_box_whose_server_died_while_starting_it_is_swept() -> None:
         assert left.stdout is not None
         left.stdout.readline()
         try:
-            end_left_behind()
+            kill_stale_processes()
             assert left.wait(5) == -signal.SIGKILL
         finally:
             left.kill()
@@ -445,7 +445,7 @@ def test_the_boxes_of_a_server_in_a_container_are_left_alone() -> None:
         assert server.stdout is not None
         owner = server.stdout.readline().strip()
         place = Path(tempfile.mkdtemp(prefix=f"{owner}-"))
-        end_left_behind()
+        kill_stale_processes()
         remove_left_behind()
         assert is_alive(owner)
         place.rmdir()

@@ -39,7 +39,7 @@ async def test_a_start_asked_again_is_the_same_group(peer: Peer) -> None:
 async def test_the_answer_to_a_start_outlives_the_linger_while_an_episode_runs(
     serve: Callable[..., Awaitable[LudusServer]], connect: Connect, wire: str
 ) -> None:
-    server = await serve(*world.WORLD, limits=ServerLimits(linger_seconds=0.02, grace_seconds=0.3))
+    server = await serve(*world.WORLD, limits=ServerLimits(result_ttl_seconds=0.02, grace_seconds=0.3))
     peer = connect(wire, server)
     first = await peer.call("episodes/start", **START, count=2, key="k")
     await peer.call("episodes/close", episode=first["episodes"][0]["episode"])
@@ -335,7 +335,7 @@ async def test_every_outcome_is_kept_while_the_episode_runs(peer: Peer) -> None:
 async def test_a_forgotten_episode_is_not_found_and_nothing_runs(
     serve: Callable[..., Awaitable[LudusServer]], connect: Connect, wire: str
 ) -> None:
-    server = await serve(*world.WORLD, limits=ServerLimits(linger_seconds=0.02, grace_seconds=0.3))
+    server = await serve(*world.WORLD, limits=ServerLimits(result_ttl_seconds=0.02, grace_seconds=0.3))
     peer = connect(wire, server)
     episode = (await peer.start())["episode"]
     await peer.step(episode, 1, "earn", key="a")
@@ -358,4 +358,4 @@ async def test_a_forgotten_episode_is_not_found_and_nothing_runs(
 
 @pytest.mark.requirement("KEEP-2")
 def test_outcomes_linger_for_a_minute_by_default() -> None:
-    assert ServerLimits().linger_seconds >= 60
+    assert ServerLimits().result_ttl_seconds >= 60

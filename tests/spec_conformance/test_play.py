@@ -301,7 +301,7 @@ async def test_a_marked_call_is_done_once(trainer: Peer, play: Play, revision: s
 
 @pytest.mark.requirement("PLAY-13", "KEEP-4")
 async def test_a_forgotten_episode_has_no_tools_and_says_so(serve: Serve, connect: Connect) -> None:
-    server = await serve(*world.WORLD, limits=ServerLimits(linger_seconds=0.02, grace_seconds=0.3))
+    server = await serve(*world.WORLD, limits=ServerLimits(result_ttl_seconds=0.02, grace_seconds=0.3))
     trainer = connect("channel", server)
     started = await trainer.start()
     await trainer.call("episodes/close", episode=started["episode"])

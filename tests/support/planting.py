@@ -45,7 +45,7 @@ class Faults:
         self.all: list[Any] = []
 
     def caught_by(self, *checks: str, **options: Any) -> Callable[[Plant], Plant]:
-        """Register a function that plants a fault; the further options are those of `Planted`."""
+        """EpisodeStore a function that plants a fault; the further options are those of `Planted`."""
         import pytest
 
         def add(plant: Plant) -> Plant:

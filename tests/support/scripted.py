@@ -17,7 +17,7 @@ from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.clock import PlayClock
 from ludus.trainer.errors import EngineError
 from ludus.trainer.rollouts.collector import Collector
-from ludus.trainer.rollouts.source import TaskSource, open_source
+from ludus.trainer.rollouts.source import TaskSampler, open_source
 from ludus.trainer.tokens.renderer import Renderer
 
 
@@ -99,7 +99,7 @@ def make_config(*urls: str, environments: Sequence[dict[str, Any]] = (), **optio
 class Playing:
     """The parts of a run up to the learner."""
 
-    def __init__(self, config: TrainConfig, engine: ScriptedEngine, renderer: Renderer, source: TaskSource) -> None:
+    def __init__(self, config: TrainConfig, engine: ScriptedEngine, renderer: Renderer, source: TaskSampler) -> None:
         self.source = source
         self.collector = Collector(config, engine, renderer, source)
         self._engine = engine

@@ -47,7 +47,7 @@ def test_a_check_finds_what_looks_sound_and_nothing_that_is(kind: str) -> None:
 def test_what_only_observations_show_is_a_warning_with_the_episode_that_shows_it() -> None:
     (finding,) = verdict_of("Vaults", "leakage").findings
     assert finding.severity == "warning"
-    assert "to_find" in finding.message
+    assert "discoverable_fields" in finding.message
     first = finding.evidence[0]
     assert (first.policy, first.seed is not None) == ("random", True)
     assert {"tool": "search", "arguments": {}} in (first.actions or ())

@@ -15,11 +15,12 @@ import typer
 from ludus.cli._app import ExitCode
 from ludus.cli._common import errors, shown
 from ludus.client.loading import load_object
-from ludus.client.policies import OraclePolicy, Policy, RandomPolicy
+from ludus.client.policies import Policy, RandomPolicy
 from ludus.client.rollout import Harness
 from ludus.client.summary import Summary
 from ludus.client.trajectory import Trajectory, TrajectoryWriter
 from ludus.protocol import errors as e
+from ludus.validation.oracle import OraclePolicy
 
 PolicyName = Annotated[
     str, typer.Option("--policy", "-p", help="random, oracle, openai, module:callable or file.py:callable.")

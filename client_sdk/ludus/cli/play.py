@@ -53,7 +53,7 @@ class Quit(Exception):
     """The player has had enough, or standard input is at its end."""
 
 
-class Mistyped(Exception):
+class InputError(Exception):
     """What was typed is no call; the message says why."""
 
 
@@ -143,7 +143,7 @@ class _Game:
                 return
         try:
             action = await self.read_action(line)
-        except Mistyped as mistake:
+        except InputError as mistake:
             console.print(shown(str(mistake), style="yellow"))
             return
         if isinstance(action, Answer):
@@ -155,7 +155,7 @@ class _Game:
         """The action that a line means.
 
         Raises:
-            Mistyped: it means none.
+            InputError: it means none.
         """
         name, _, rest = line.partition(" ")
         if name == "answer" and self.gradable and name not in self.tools:
@@ -164,7 +164,7 @@ class _Game:
             if len(self.tools) == 1:
                 name, rest = next(iter(self.tools)), line
             else:
-                raise Mistyped(f"there is no tool {name!r}; `tools` lists them, `help` shows how to call one")
+                raise InputError(f"there is no tool {name!r}; `tools` lists them, `help` shows how to call one")
         tool = self.tools[name]
         properties = tool.input_schema.get("properties", {})
         if rest.strip():
@@ -184,7 +184,7 @@ class _Game:
                 try:
                     arguments[name] = parse_value(schema, typed)
                     break
-                except Mistyped as mistake:
+                except InputError as mistake:
                     console.print(shown(f"  {mistake}", style="yellow"))
         return arguments
 
@@ -209,14 +209,14 @@ def parse_arguments(tool: ToolSpec, text: str) -> dict[str, Any]:
     """Arguments written as JSON, by name, or in order.
 
     Raises:
-        Mistyped: with what is wrong.
+        InputError: with what is wrong.
     """
     properties: Mapping[str, Any] = tool.input_schema.get("properties", {})
     if text.startswith("{"):
         try:
             value = json.loads(text)
         except ValueError as error:
-            raise Mistyped(f"not valid JSON: {error}") from None
+            raise InputError(f"not valid JSON: {error}") from None
         return dict(value)
     if len(properties) == 1 and not re.match(rf"{re.escape(next(iter(properties)))}\s*=", text):
         ((name, schema),) = properties.items()
@@ -224,7 +224,7 @@ def parse_arguments(tool: ToolSpec, text: str) -> dict[str, Any]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise Mistyped(f"{error}; quote texts that hold quotes") from None
+        raise InputError(f"{error}; quote texts that hold quotes") from None
     arguments: dict[str, Any] = {}
     names = list(properties)
     for word in words:
@@ -232,7 +232,7 @@ def parse_arguments(tool: ToolSpec, text: str) -> dict[str, Any]:
         if not (equals and name in properties):
             left = [known for known in names if known not in arguments]
             if not left:
-                raise Mistyped(f"too many arguments; the tool is {signature(tool)}")
+                raise InputError(f"too many arguments; the tool is {signature(tool)}")
             name, value = left[0], word
         arguments[name] = parse_value(properties[name], value)
     return arguments
@@ -242,7 +242,7 @@ def parse_value(schema: Any, text: str) -> Any:
     """A value from what was typed: JSON where the schema wants something other than text.
 
     Raises:
-        Mistyped: it is not what the schema wants.
+        InputError: it is not what the schema wants.
     """
     kind = kind_of(schema)
     if kind in {"string", "any"} or kind.startswith('"'):
@@ -256,8 +256,8 @@ def parse_value(schema: Any, text: str) -> Any:
         if kind == "boolean" and text.strip().lower() in lowered:
             return lowered[text.strip().lower()]
         if kind in {"integer", "number", "boolean"}:
-            raise Mistyped(f"{text!r} is no {kind}") from None
-        raise Mistyped(f"write this argument ({kind}) as JSON; {text!r} is not") from None
+            raise InputError(f"{text!r} is no {kind}") from None
+        raise InputError(f"write this argument ({kind}) as JSON; {text!r} is not") from None
     return text if kind.split(" | ")[0] == "string" and not isinstance(value, str | type(None)) else value
 
 

@@ -53,7 +53,7 @@ class Client:
         self._keys = itertools.count(1)
         self._open_episodes: dict[str, Episode] = {}
         self._keep_alive = KeepAlive(self)
-        self._chores: set[asyncio.Task[Any]] = set()
+        self._background_tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
         self._used = False
 
@@ -102,14 +102,14 @@ class Client:
         try:
             left = [episode.close() for episode in list(self._open_episodes.values())]
             async with asyncio.timeout(CLOSING_SECONDS):
-                await asyncio.gather(*left, *self._chores, return_exceptions=True)
+                await asyncio.gather(*left, *self._background_tasks, return_exceptions=True)
         except TimeoutError:
             warnings.warn("the server did not confirm that all episodes are closed", ResourceWarning, stacklevel=2)
         finally:
             self._open_episodes.clear()
-            for chore in self._chores:
+            for chore in self._background_tasks:
                 chore.cancel()
-            await asyncio.gather(*self._chores, return_exceptions=True)
+            await asyncio.gather(*self._background_tasks, return_exceptions=True)
             await self._wire.close()
 
     async def __aenter__(self) -> Self:
@@ -187,12 +187,12 @@ class Client:
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work, name="ludus-client-chore")
-        self._chores.add(task)
+        self._background_tasks.add(task)
         task.add_done_callback(self._chore_done)
         return task
 
     def _chore_done(self, task: asyncio.Task[Any]) -> None:
-        self._chores.discard(task)
+        self._background_tasks.discard(task)
         if not task.cancelled():
             task.exception()
 

@@ -53,8 +53,8 @@ class Episode:
         self._environment = environment
         self._key = client._nonce
         self._next = 1
-        self._unsettled: list[StepParams] = []
-        self._in_doubt = not fresh
+        self._unacknowledged: list[StepParams] = []
+        self._uncertain = not fresh
         """Whether the server must be asked for the number of the last step before the next one."""
         self._doubt_lock = asyncio.Lock()
         self._in_order = None if client._wire.capabilities.ordered else asyncio.Lock()
@@ -236,7 +236,7 @@ class Episode:
     # ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _step(self, tool: str, arguments: dict[str, Any], turn: TurnMark | None) -> StepResult:
-        if self._in_doubt:
+        if self._uncertain:
             await self._resolve()
         number = self._next
         for name, value in arguments.items():
@@ -264,22 +264,22 @@ class Episode:
         if isinstance(error, (errors.EpisodeFailed, errors.EpisodeEnded, errors.EpisodeNotFound)):
             self._client._forget(self)
             return
-        self._in_doubt = True
+        self._uncertain = True
         if isinstance(error, (errors.TransportError, asyncio.CancelledError)):
-            self._unsettled.append(params)
+            self._unacknowledged.append(params)
 
     async def _resolve(self) -> None:
         """Ask again, under their keys, for steps whose answer was lost; then learn the number of the last step."""
         async with self._doubt_lock:
-            if not self._in_doubt:
+            if not self._uncertain:
                 return
             if self._wire.capabilities.exactly_once:
-                while self._unsettled:
-                    await self._settle(self._unsettled[0])
-                    self._unsettled.pop(0)
+                while self._unacknowledged:
+                    await self._settle(self._unacknowledged[0])
+                    self._unacknowledged.pop(0)
                 self._next = (await self.info()).steps + 1
-            self._unsettled.clear()
-            self._in_doubt = False
+            self._unacknowledged.clear()
+            self._uncertain = False
 
     async def _settle(self, params: StepParams) -> None:
         try:

@@ -151,8 +151,8 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _apart(subject: Subject) -> None:
-    if subject.authored is not None and subject.authored.cls.differ_by == "seed":
-        raise NotApplicable("episodes differ by their seed, as the class says (`differ_by`): test with other seeds")
+    if subject.authored is not None and subject.authored.cls.varies_by == "seed":
+        raise NotApplicable("episodes differ by their seed, as the class says (`varies_by`): test with other seeds")
     if len(subject.splits) < 2:
         raise NotApplicable("there is one split")
 
@@ -235,8 +235,8 @@ def _overlapping(long: list[tuple[_Problem, tuple[str, ...]]], known: set[tuple[
 
 @suite.check("duplicates", "A split does not repeat its tasks", "static.task_distribution_pinning")
 async def duplicates(subject: Subject) -> AsyncIterator[Problem]:
-    if subject.authored is not None and subject.authored.cls.differ_by == "seed":
-        raise NotApplicable("episodes differ by their seed, as the class says (`differ_by`)")
+    if subject.authored is not None and subject.authored.cls.varies_by == "seed":
+        raise NotApplicable("episodes differ by their seed, as the class says (`varies_by`)")
     problems = await _scanned(subject)
     repeated: list[Evidence] = []
     for split in subject.splits:
@@ -250,7 +250,7 @@ async def duplicates(subject: Subject) -> AsyncIterator[Problem]:
     if repeated:
         yield warning(
             "splits repeat their tasks: draw without repetition; or, where the seed makes the difference, say "
-            '`differ_by = "seed"`',
+            '`varies_by = "seed"`',
             repeated,
         )
 

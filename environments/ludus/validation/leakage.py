@@ -6,7 +6,7 @@ chance: they count where a task's own value stands in its texts far more often t
 (Fisher's exact test). Whoever offers choices shows the right one among them, which is no leak.
 
 What calls bring to light is often the task itself, as in a search: where observations alone show a value, that is a
-warning, and none where the class says that it is `to_find`.
+warning, and none where the class says that it is `discoverable_fields`.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ async def clumsy(conversation: Conversation) -> PolicyResult:
 async def leakage(subject: Subject) -> AsyncIterator[Problem]:
     long_secrets = {name: value for name, value in subject.settings.secrets.items() if _is_long(value)}
     if subject.authored is None and not long_secrets:
-        raise NotApplicable(subject.unauthored)
+        raise NotApplicable(subject.no_class_reason)
     plays = await _gather(subject)
     texts = {key: _read(found) for key, found in plays.items()}
     if shown := _shown(long_secrets, plays):
@@ -107,9 +107,12 @@ async def leakage(subject: Subject) -> AsyncIterator[Problem]:
             private.setdefault(path, {})[row.split, row.id] = value
     if not private and not long_secrets:
         raise NotApplicable("the tasks have no private fields")
-    sought, names = frozenset(subject.authored.cls.to_find), {name for path in private for name in _names(path)}
+    sought, names = (
+        frozenset(subject.authored.cls.discoverable_fields),
+        {name for path in private for name in _names(path)},
+    )
     if sought - names:
-        yield error(f"`to_find` names what is no private field: {', '.join(sorted(sought - names))}")
+        yield error(f"`discoverable_fields` names what is no private field: {', '.join(sorted(sought - names))}")
     found: list[Evidence] = []
     observed: list[Evidence] = []
     for path, values in private.items():
@@ -130,7 +133,7 @@ async def leakage(subject: Subject) -> AsyncIterator[Problem]:
     if observed:
         yield warning(
             "observations show private fields: keep them out until the episode is over; or, where to find them is the "
-            'task, say so in the class (`to_find = ("answer",)`)',
+            'task, say so in the class (`discoverable_fields = ("answer",)`)',
             observed,
         )
 

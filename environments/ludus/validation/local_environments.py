@@ -14,7 +14,7 @@ from ludus.protocol.errors import EnvironmentNotFound, LudusError, TaskNotFound
 GROUP: Final = "ludus.environments"
 
 
-class AuthoredEnvironments:
+class LocalEnvironments:
     """Environment classes by the names they are published under.
 
     Args:

@@ -10,7 +10,7 @@ from ludus.protocol.actions import Answer, Call
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import Unsupported
-from ludus.validation.local_environments import AuthoredEnvironments
+from ludus.validation.local_environments import LocalEnvironments
 
 
 class OraclePolicy:
@@ -25,12 +25,12 @@ class OraclePolicy:
 
     sees_rewards = True
 
-    def __init__(self, source: str | AuthoredEnvironments | None = None) -> None:
+    def __init__(self, source: str | LocalEnvironments | None = None) -> None:
         self.name = "oracle"
-        if isinstance(source, AuthoredEnvironments):
+        if isinstance(source, LocalEnvironments):
             self._authored = source
         else:
-            self._authored = AuthoredEnvironments(*([source] if source is not None else ()))
+            self._authored = LocalEnvironments(*([source] if source is not None else ()))
 
     def check(self, environment: str) -> None:
         """Find out before the first episode whether the environment's class can be imported here.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ludus.client.formats._schema import Inexpressible, resolve
+from ludus.client.formats._schema import UnsupportedSchema, resolve
 from ludus.client.policies.base import Conversation, PolicyResult, Turn
 from ludus.protocol.actions import Answer, Call
 
@@ -45,7 +45,7 @@ def _emptiest(schema: Mapping[str, Any] | bool, root: dict[str, Any], depth: int
     if "$ref" in schema:
         try:
             schema = resolve(root, schema["$ref"])
-        except (Inexpressible, KeyError, TypeError):
+        except (UnsupportedSchema, KeyError, TypeError):
             return None
     if "const" in schema:
         return schema["const"]

@@ -81,7 +81,7 @@ async def seed_variation(subject: Subject) -> AsyncIterator[Problem]:
             yield error(
                 "every seed draws the same task of a split", [Evidence("twelve seeds, one task", split.info.name)]
             )
-    by_seed = getattr(subject.authored.cls, "differ_by", "task") == "seed" if subject.authored is not None else False
+    by_seed = getattr(subject.authored.cls, "varies_by", "task") == "seed" if subject.authored is not None else False
     alone = sum(split.info.count or 2 for split in subject.splits) == 1
     if not by_seed and not alone:
         return

@@ -19,7 +19,7 @@ from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, Unsupport
 from ludus.validation import contract, distinct, leakage, repeats, resources, scores
 from ludus.validation import reward_hacking as gaming
 from ludus.validation.checks import Check, Finding, NotApplicable, Status, Verdict
-from ludus.validation.local_environments import AuthoredEnvironments
+from ludus.validation.local_environments import LocalEnvironments
 from ludus.validation.server_process import ServerProcess, serving
 from ludus.validation.settings import Settings
 from ludus.validation.subject import Subject, subject_of
@@ -141,7 +141,7 @@ async def validate(
         raise ValueError(f"an address begins with http:// or https://, such as http://{bare}")
     if more and any("://" in one for one in targets):
         raise ValueError("validate one address, or one or more environments by name, module:Class or file.py:Class")
-    authors = AuthoredEnvironments(*(sources if "://" in target else targets))
+    authors = LocalEnvironments(*(sources if "://" in target else targets))
     waivers = dict(waivers or {})
     _check_waivers(waivers)
     run = _Run(
@@ -194,7 +194,7 @@ class _Second:
 @dataclass(frozen=True, slots=True)
 class _Run:
     target: str
-    authors: AuthoredEnvironments
+    authors: LocalEnvironments
     settings: Settings
     only: Collection[str] | None
     strict: bool

@@ -35,7 +35,7 @@ IDLE: Final = ("no-op", "empty", "random")
 @suite.check("oracle-missing", "The class has an oracle", "semantic.oracle_max")
 async def oracle_missing(subject: Subject) -> AsyncIterator[Problem]:
     if subject.authored is None:
-        raise NotApplicable(subject.unauthored)
+        raise NotApplicable(subject.no_class_reason)
     if not subject.has_oracle:
         yield error(
             "there is no oracle, so nobody knows whether the best reward can be had: define "
@@ -208,7 +208,7 @@ def _mean(values: Sequence[float]) -> float:
 @suite.check("canary-floor", "The author's own exploits earn no more than chance", "semantic.canary_floor")
 async def canary_floor(subject: Subject) -> AsyncIterator[Problem]:
     if subject.authored is None:
-        raise NotApplicable(subject.unauthored)
+        raise NotApplicable(subject.no_class_reason)
     rows = subject.few(4)
     names = sorted({name for row in rows for name in subject.authored.cls.exploits(subject.task(row))})
     if not names:

@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from ludus.client.environment import RemoteEnvironment
-from ludus.client.policies import OraclePolicy, Policy, RandomPolicy
+from ludus.client.policies import Policy, RandomPolicy
 from ludus.client.rollout import Harness, episode_seed, rollout_all
 from ludus.client.trajectory import Trajectory
 from ludus.protocol.episodes import EnvironmentInfo, SplitInfo, TaskRow, ToolSpec
 from ludus.protocol.errors import LudusError, NotFound
 from ludus.protocol.lifecycle import EndReason
 from ludus.validation.checks import Evidence, NotApplicable, short
-from ludus.validation.local_environments import AuthoredEnvironments
+from ludus.validation.local_environments import LocalEnvironments
+from ludus.validation.oracle import OraclePolicy
 from ludus.validation.policies import NoOp, empty
 from ludus.validation.server_process import ServerProcess
 from ludus.validation.settings import ORACLE_TURNS, Settings
@@ -58,7 +59,7 @@ class Subject:
     settings: Settings
     authored: Any = None
     """The class as the server publishes it (`ludus.server.tasks.catalog.Published`); None where it is not installed."""
-    unauthored: str = "this needs the environment's code; name it with --source"
+    no_class_reason: str = "this needs the environment's code; name it with --source"
     """Why `authored` is None."""
     oracle: OraclePolicy | None = None
     process: ServerProcess | None = None
@@ -203,7 +204,7 @@ class Subject:
             case "empty":
                 return empty
         if self.oracle is None:
-            raise NotApplicable(self.unauthored)
+            raise NotApplicable(self.no_class_reason)
         if not self.has_oracle:
             raise NotApplicable("the class has no oracle")
         return self.oracle
@@ -295,7 +296,7 @@ class Subject:
             NotApplicable: the environment's code is not at hand.
         """
         if self.authored is None:
-            raise NotApplicable(self.unauthored)
+            raise NotApplicable(self.no_class_reason)
         return self.authored.split(row.split).find(row.id)[1]
 
     def cause(self, play: Trajectory) -> str:
@@ -320,14 +321,14 @@ async def subject_of(
     info: EnvironmentInfo,
     settings: Settings,
     *,
-    authors: AuthoredEnvironments | None = None,
+    authors: LocalEnvironments | None = None,
     process: ServerProcess | None = None,
     second: Second | None = None,
 ) -> Subject:
     """Draw the tasks to play, and find the environment's code."""
     authored, oracle = None, None
     if authors is None:
-        authors = AuthoredEnvironments()
+        authors = LocalEnvironments()
     try:
         authored, oracle = authors.published(info.name), OraclePolicy(authors)
     except (NotFound, ImportError):
@@ -338,7 +339,7 @@ async def subject_of(
     if authored is not None and _same_tasks(authored, subject.tasks):
         subject.authored, subject.oracle = authored, oracle
     elif authored is not None:
-        subject.unauthored = (
+        subject.no_class_reason = (
             "the code here makes other tasks than the server (another version, or see `task-stability`)"
         )
     return subject

@@ -17,7 +17,7 @@ from ludus.sandbox.errors import SandboxFailed
 from ludus.sandbox.model import FileInfo, Limits, NetworkUse, RunResult, SandboxSettings, Snapshot
 
 if TYPE_CHECKING:
-    from ludus.sandbox.egress import WayOut
+    from ludus.sandbox.egress import EgressProxy
 
 log = logging.getLogger("ludus.sandbox")
 
@@ -53,7 +53,7 @@ class Box(ABC):
         self._lost = False
         """Whether a command took everything in the box down with it, so that it is to be rebuilt."""
         self._rebuilding: asyncio.Task[None] | None = None
-        self._way_out: WayOut | None = None
+        self._way_out: EgressProxy | None = None
 
     @property
     @abstractmethod
@@ -123,9 +123,9 @@ class Box(ABC):
 
     def _open_way_out(self, listener: socket.socket) -> None:
         """Let the box's programs through to the hosts of its allowlist, from a socket in its own network."""
-        from ludus.sandbox.egress import WayOut  # few environments want one
+        from ludus.sandbox.egress import EgressProxy  # few environments want one
 
-        self._way_out = WayOut(listener, Allowlist(self.settings.network), self.limits.traffic)
+        self._way_out = EgressProxy(listener, Allowlist(self.settings.network), self.limits.traffic)
 
     async def _run_watched(self, command: Command) -> RunResult:
         """Run one command, with its way out open meanwhile."""

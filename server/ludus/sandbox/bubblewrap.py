@@ -26,7 +26,7 @@ from ludus.sandbox.box import BoxProcess, Launch, RunnerBox, inside_argv
 from ludus.sandbox.cgroups import Groups
 from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
 from ludus.sandbox.model import Limits, SandboxSettings
-from ludus.sandbox.owner import end_left_behind
+from ludus.sandbox.owner import kill_stale_processes
 from ludus.sandbox.pool import PooledProvider, check_shown
 
 HOME: Final = "/box"
@@ -78,7 +78,7 @@ class Bubblewrap(PooledProvider):
                 f"{_OTHERWISE}"
             )
         self._program = program
-        await asyncio.to_thread(end_left_behind)
+        await asyncio.to_thread(kill_stale_processes)
         if self._wants_groups:
             self._groups = await asyncio.to_thread(Groups.find)
             if self._groups is not None:

@@ -25,7 +25,7 @@ from ludus.sandbox import shell_scripts as scripts
 from ludus.sandbox.base import Box, Command
 from ludus.sandbox.cgroups import Meter, Usage, is_in_group
 from ludus.sandbox.container_files import ContainerFiles
-from ludus.sandbox.doors import Rendezvous, step_in
+from ludus.sandbox.doors import SocketHandoff, listen_in_netns
 from ludus.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnsupported
 from ludus.sandbox.model import LimitName, Limits, RunResult, SandboxSettings
 
@@ -105,7 +105,7 @@ class ContainerBox(ContainerFiles):
         self._over = False
         """Whether it is closed: threads that a cancelled start left behind see to it that nothing stays."""
 
-    async def start(self, create: Callable[[], str], rendezvous: Rendezvous | None) -> None:
+    async def start(self, create: Callable[[], str], rendezvous: SocketHandoff | None) -> None:
         """Start the container, and a first shell in it; where it is to have a way out, with that.
 
         Raises:
@@ -141,21 +141,21 @@ class ContainerBox(ContainerFiles):
                 self._remove()
                 self._let_go()
 
-    def _door(self, rendezvous: Rendezvous | None) -> socket.socket:
+    def _door(self, rendezvous: SocketHandoff | None) -> socket.socket:
         """A listening socket in the container's network."""
         if rendezvous is None:
             process = self._api.inspect_container(self._id)["State"]["Pid"]
             if not is_in_group(process, self._id):
                 raise SandboxUnsupported("an allowlist needs a Docker engine on this machine; this one runs elsewhere")
             try:
-                return step_in(process)
+                return listen_in_netns(process)
             except PermissionError:
                 raise SandboxUnsupported(
                     "an allowlist takes the right to enter a container's network (CAP_SYS_ADMIN), which this server "
                     "lacks although it is root; give it that right, or run it as an ordinary user, with `python3` in "
                     "the image"
                 ) from None
-        said = self._output_of(["python3", "-I", "-S", "-c", Rendezvous.PROGRAM])
+        said = self._output_of(["python3", "-I", "-S", "-c", SocketHandoff.PROGRAM])
         try:
             return rendezvous.receive(_RENDEZVOUS_SECONDS)
         except OSError:
@@ -264,7 +264,7 @@ class ContainerBox(ContainerFiles):
             await self._end_all()  # what ended may have been the shell, before it could end the rest
         after = usage if self._lost else self._usage()
         if limit is None and code != 0:
-            limit = _met_quietly(met, met_now, allowed)
+            limit = _limit_from_counters(met, met_now, allowed)
         if not self._lost:
             self._bury()
             self._next = asyncio.create_task(asyncio.to_thread(self._open_shell))
@@ -494,7 +494,9 @@ def _broken(usage: Usage, before: Usage, allowed: Limits) -> LimitName | None:
     return "cpu_seconds" if usage.cpu - before.cpu > allowed.cpu_seconds else None
 
 
-def _met_quietly(before: tuple[int, int, int], after: tuple[int, int, int], allowed: Limits) -> LimitName | None:
+def _limit_from_counters(
+    before: tuple[int, int, int], after: tuple[int, int, int], allowed: Limits
+) -> LimitName | None:
     """The limit that made calls of a command fail.
 
     The shell's own limit on processes counts no refusals. But it refuses where there are as many as it allows, and the

@@ -25,7 +25,7 @@ import requests.exceptions
 
 from ludus.sandbox import filters
 from ludus.sandbox.container import ContainerBox
-from ludus.sandbox.doors import Rendezvous
+from ludus.sandbox.doors import SocketHandoff
 from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
 from ludus.sandbox.model import SandboxSettings
 from ludus.sandbox.owner import OWNER, is_alive, remove_left_behind
@@ -133,13 +133,13 @@ class Docker(PooledProvider):
         rendezvous = None
         try:
             if box.settings.network and not self._steps_in:
-                rendezvous = Rendezvous(tempfile.mkdtemp(prefix=f"{OWNER}-"))
+                rendezvous = SocketHandoff(tempfile.mkdtemp(prefix=f"{OWNER}-"))
             await box.start(partial(self._container, box.settings, box.user, rendezvous), rendezvous)
         finally:
             if rendezvous is not None:
                 rendezvous.close()
 
-    def _container(self, settings: SandboxSettings, user: int, rendezvous: Rendezvous | None) -> str:
+    def _container(self, settings: SandboxSettings, user: int, rendezvous: SocketHandoff | None) -> str:
         """Create a container whose commands are to run as `user`; its id.
 
         Its first process is root's, though with no capability, so that commands can neither end it nor look into it.
@@ -153,11 +153,11 @@ class Docker(PooledProvider):
         return str(made["Id"])
 
 
-def _confinement(api: Any, settings: SandboxSettings, user: int, rendezvous: Rendezvous | None) -> Any:
+def _confinement(api: Any, settings: SandboxSettings, user: int, rendezvous: SocketHandoff | None) -> Any:
     limits = settings.limits
     shown = [f"{outside}:{inside}:ro" for outside, inside in settings.readonly]
     if rendezvous is not None:
-        shown.append(f"{rendezvous.path}:{Rendezvous.SEEN}:ro")
+        shown.append(f"{rendezvous.path}:{SocketHandoff.SEEN}:ro")
     ulimits = {
         "nofile": 1024, "core": 0, "nproc": limits.processes + 16, "fsize": limits.file_size, "memlock": 65536,
         "msgqueue": 0,

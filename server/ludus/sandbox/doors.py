@@ -37,7 +37,7 @@ def receive(door: socket.socket) -> socket.socket:
     return socket.socket(fileno=descriptors[0])
 
 
-def step_in(process: int) -> socket.socket:
+def listen_in_netns(process: int) -> socket.socket:
     """A listening socket in the network of a process of this machine.
 
     Raises:
@@ -69,7 +69,7 @@ def step_in(process: int) -> socket.socket:
     return outcome
 
 
-class Rendezvous:
+class SocketHandoff:
     """A place in the file system where a program in a container hands its socket over; gone once it has.
 
     A directory that only the server can enter, with one socket in it that is shown in the container.

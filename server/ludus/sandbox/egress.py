@@ -68,7 +68,7 @@ class _Refused(Exception):
         self.status = status
 
 
-class WayOut:
+class EgressProxy:
     """The proxy of one box. It answers between `begin` and `finish`, which go around each command.
 
     Args:
@@ -106,7 +106,7 @@ class WayOut:
     async def finish(self) -> tuple[NetworkUse, ...]:
         """End all connections; what was asked for since `begin`."""
         self._left = 0
-        self._deafen()
+        self._pause_accepting()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -133,7 +133,7 @@ class WayOut:
             asyncio.get_running_loop().add_reader(self._listener, self._admit)
             self._listens = True
 
-    def _deafen(self) -> None:
+    def _pause_accepting(self) -> None:
         if self._listens:
             asyncio.get_running_loop().remove_reader(self._listener)
             self._listens = False
@@ -145,7 +145,7 @@ class WayOut:
         except BlockingIOError:
             return
         except OSError:  # out of descriptors, for one: asked again at once, it would say the same
-            self._deafen()
+            self._pause_accepting()
             asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self._listen)
             return
         connection.setblocking(False)
@@ -156,7 +156,7 @@ class WayOut:
         if self._left == 0:
             self._note("any host", f"there were {_PER_COMMAND:,} connections already")
         if self._left == 0 or len(self._tasks) >= _AT_ONCE:
-            self._deafen()
+            self._pause_accepting()
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task).close()
@@ -462,7 +462,7 @@ def _is_own(address: Address) -> bool:
 
 
 @cache
-def _lookers() -> ThreadPoolExecutor:
+def _dns_executor() -> ThreadPoolExecutor:
     # Threads of their own: a name server that does not answer must not hold up what else the server does in threads.
     return ThreadPoolExecutor(4, "ludus-lookup")
 
@@ -471,6 +471,6 @@ async def look_up(name: str) -> list[Address]:
     """The addresses of a name, by the system's resolver."""
     loop = asyncio.get_running_loop()
     found = await loop.run_in_executor(
-        _lookers(), lambda: socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        _dns_executor(), lambda: socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     )
     return list(dict.fromkeys(ip_address(entry[4][0]) for entry in found))

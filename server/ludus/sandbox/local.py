@@ -20,7 +20,7 @@ from ludus.sandbox.box import BoxProcess, Launch, RunnerBox, inside_argv
 from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
 from ludus.sandbox.inside.files import clear
 from ludus.sandbox.model import Limits, SandboxSettings
-from ludus.sandbox.owner import OWNER, end_left_behind, remove_left_behind
+from ludus.sandbox.owner import OWNER, kill_stale_processes, remove_left_behind
 from ludus.sandbox.pool import PooledProvider
 
 log = logging.getLogger("ludus.sandbox")
@@ -37,7 +37,7 @@ class UnsafeLocal(PooledProvider):
         """See `SandboxProvider.open`."""
         if sys.platform != "linux":
             raise SandboxUnavailable(f"unsafe-local needs Linux's /proc, and this is {sys.platform}; name `docker`")
-        await asyncio.to_thread(end_left_behind)
+        await asyncio.to_thread(kill_stale_processes)
         await asyncio.to_thread(remove_left_behind)
 
     async def _check(self, settings: SandboxSettings) -> None:

@@ -56,7 +56,7 @@ def is_alive(owner: str) -> bool:
     return _begun(int(parts[2])) == parts[3]
 
 
-def end_left_behind() -> int:
+def kill_stale_processes() -> int:
     """End the processes of boxes whose server, of this namespace, is no more; how many there were.
 
     A box ends with its server by itself. What is left over is the rare one whose server was killed in the middle of

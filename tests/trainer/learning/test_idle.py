@@ -42,7 +42,7 @@ def learn(tiny: Path, batch: TrainBatch, **sections: Any) -> tuple[str | None, f
     ("batch", "sections", "words"),
     [
         (with_advantage(0.0), {}, "an advantage of 0, 0 were clipped, and 0 were masked. All episodes earned the same"),
-        (with_advantage(0.0), {"rollouts": {"drop_constant": False}}, "set rollouts.drop_constant = true"),
+        (with_advantage(0.0), {"rollouts": {"drop_zero_variance": False}}, "set rollouts.drop_zero_variance = true"),
         (sampled_at(-20.0), {}, "moved too far from the one that sampled"),  # all are clipped
         (
             sampled_at(-20.0),

@@ -74,7 +74,7 @@ def test_there_are_examples_for_a_laptop_a_gpu_a_node_and_two() -> None:
         ("--environments.0.stages=[{split = 'a'}]", "environments.0.stages.0.split", "a"),
         ("--environments.0.stages.0.split=a", "environments.0.stages.0.split", "a"),
         ("--sft={}", "sft.steps", 100),
-        ("--rollouts.drop_constant=false", "rollouts.drop_constant", False),
+        ("--rollouts.drop_zero_variance=false", "rollouts.drop_zero_variance", False),
     ],
 )
 def test_a_value_on_the_command_line_wins(file: Path, override: str, place: str, value: object) -> None:
@@ -115,7 +115,7 @@ def test_without_a_file_the_example_stands_in() -> None:
         ("[rollouts]\ngroups = '8'", 'rollouts.groups = "8": must be a valid integer'),
         ("[rollouts]\ngroups = 8.0", "rollouts.groups = 8.0: must be a valid integer"),
         ("[rollouts]\ngroups = true", "rollouts.groups = true: must be a valid integer"),
-        ("[rollouts]\ndrop_constant = 1", "rollouts.drop_constant = 1: must be a valid boolean"),
+        ("[rollouts]\ndrop_constant = 1", "rollouts.drop_zero_variance = 1: must be a valid boolean"),
         ("[optimizer]\nlearning_rate = '1e-6'", 'optimizer.learning_rate = "1e-6": must be a valid number'),
         ("[optimizer]\nlearning_rate = nan", "must be a finite number"),
         ("[optimizer]\nbetas = [0.9]", "optimizer.betas.1 is missing"),

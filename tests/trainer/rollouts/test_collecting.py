@@ -77,7 +77,7 @@ async def test_synchronous_rollouts_start_after_the_sync_and_fill_exactly_one_ba
     serve: Any, engine: ScriptedEngine, renderer: Renderer
 ) -> None:
     server = await serve(Saying)
-    config = make_config(server.url, drop_constant=False, groups=3)
+    config = make_config(server.url, drop_zero_variance=False, groups=3)
     async with playing(config, engine, renderer) as run:
         checked = len(Saying.started)
         for version in range(3):
@@ -138,7 +138,7 @@ async def test_limits_of_turns_and_context_truncate_and_keep_what_was_earned(
 ) -> None:
     server = await serve(Saying)
     engine.script = lambda prompt, rng: call("warm")
-    config = make_config(server.url, max_turns=3, drop_constant=False, groups=1)
+    config = make_config(server.url, max_turns=3, drop_zero_variance=False, groups=1)
     async with playing(config, engine, renderer) as run:
         run.sync(0)
         (group,), metrics = await run.collector.batch()
@@ -147,7 +147,7 @@ async def test_limits_of_turns_and_context_truncate_and_keep_what_was_earned(
     }
     assert metrics["rollout/truncated"] == 1.0
     assert metrics["ends/turn_limit"] == 1.0
-    config = make_config(server.url, context=600, drop_constant=False, groups=1)
+    config = make_config(server.url, context=600, drop_zero_variance=False, groups=1)
     async with playing(config, engine, renderer) as run:
         run.sync(0)
         (group,), metrics = await run.collector.batch()
@@ -167,7 +167,7 @@ async def test_an_episode_or_a_turn_that_takes_too_long_is_truncated_with_what_i
         return ""
 
     engine.script = lambda prompt, rng: call("warm") if "warmer" not in prompt else wait()
-    config = make_config(server.url, drop_constant=False, groups=1, retries=2, **limit)
+    config = make_config(server.url, drop_zero_variance=False, groups=1, retries=2, **limit)
     async with playing(config, engine, renderer) as run:
         ((group,),) = await collect(run, 1)
     assert {(r.status, r.reward, r.trajectory.stopped, r.trajectory.attempts) for r in group.rollouts} == {
@@ -190,7 +190,7 @@ async def test_time_limits_do_not_count_while_the_engine_takes_new_weights(
 
     engine.script = lambda prompt, rng: wait()
     config = make_config(
-        server.url, drop_constant=False, groups=1, turn_seconds=0.5, episode_seconds=0.5, straggler_seconds=0.5
+        server.url, drop_zero_variance=False, groups=1, turn_seconds=0.5, episode_seconds=0.5, straggler_seconds=0.5
     )
     async with playing(config, engine, renderer) as run:
         with engine.clock.paused():
@@ -220,7 +220,7 @@ async def test_a_straggler_that_still_plays_is_truncated_and_the_group_goes_on(
         return call("warm") if len(engine.sessions) == 1 else call("say", number=0)
 
     engine.script = script
-    config = make_config(server.url, drop_constant=False, groups=1, straggler_seconds=0.2)
+    config = make_config(server.url, drop_zero_variance=False, groups=1, straggler_seconds=0.2)
     async with playing(config, engine, renderer) as run:
         ((group,),) = await collect(run, 1)
     ends = sorted((r.status, r.trajectory.stopped) for r in group.rollouts if r.trajectory.stopped)
@@ -248,7 +248,7 @@ async def test_a_straggler_that_cannot_be_closed_is_left_out_and_the_minimum_dec
     for minimum in (3, 4):
         starts.clear()
         config = make_config(
-            server.url, drop_constant=False, groups=1, straggler_seconds=0.2, minimum_group=minimum, patience=2
+            server.url, drop_zero_variance=False, groups=1, straggler_seconds=0.2, min_scored=minimum, patience=2
         )
         async with playing(config, engine, renderer) as run:
             run.sync(0)
@@ -304,7 +304,7 @@ async def test_when_every_group_is_constant_the_run_stops_and_says_so(
         with pytest.raises(RolloutError) as caught:
             await run.collector.batch()
     message = str(caught.value)
-    for part in ("last 6 groups", "saying: 6 groups", "6 × reward 0", "24 × completed", "drop_constant"):
+    for part in ("last 6 groups", "saying: 6 groups", "6 × reward 0", "24 × completed", "drop_zero_variance"):
         assert part in message
     assert server.app.context.host.stats().running == 0
 
@@ -493,7 +493,7 @@ async def test_injected_failures_leave_what_is_learned_from_healthy_episodes_as_
         Troubled.share = share
         server = await serve(Troubled)
         engine = ScriptedEngine(renderer.tokenizer)
-        config = make_config(server.url, groups=24, group_size=8, drop_constant=False)
+        config = make_config(server.url, groups=24, group_size=8, drop_zero_variance=False)
         async with playing(config, engine, renderer) as run:
             (groups,) = await collect(run, 1)
         return config, {group.number: group for group in groups}
@@ -529,7 +529,7 @@ async def test_several_environments_share_the_groups_by_weight(
         ],
         groups=40,
         group_size=2,
-        drop_constant=False,
+        drop_zero_variance=False,
     )
     async with playing(config, engine, renderer) as run:
         run.sync(0)
@@ -619,7 +619,7 @@ async def test_a_mistake_in_our_own_code_is_not_taken_for_a_failed_episode_for_e
 
 async def test_groups_not_learned_from_are_played_again_after_a_resume(serve: Any, renderer: Renderer) -> None:
     server = await serve(Saying)
-    config = make_config(server.url, staleness=1, drop_constant=False)
+    config = make_config(server.url, staleness=1, drop_zero_variance=False)
     engine = ScriptedEngine(renderer.tokenizer)
     async with playing(config, engine, renderer) as run:
         (learned,) = await collect(run, 1)

@@ -17,7 +17,7 @@ from ludus.evaluation.calibration import write_difficulty
 from ludus.protocol.difficulty import DIFFICULTY_FORMAT, DifficultyFile, TaskDifficulty
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import ConfigError
-from ludus.trainer.rollouts.source import TaskSource, open_source
+from ludus.trainer.rollouts.source import TaskSampler, open_source
 from ludus.trainer.settings import read_config
 from ludus.trainer.tokens.renderer import Renderer
 
@@ -49,7 +49,7 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> N
 
 def config(url: str, path: Path, **curriculum: Any) -> TrainConfig:
     curriculum = {"low": 0.2, "high": 0.8, "explore": 0, "difficulty": path, **curriculum}
-    return make_config(environments=[{"url": url, "curriculum": curriculum}], groups=4, drop_constant=False)
+    return make_config(environments=[{"url": url, "curriculum": curriculum}], groups=4, drop_zero_variance=False)
 
 
 def known(server: Any) -> dict[str, tuple[int, int]]:
@@ -58,7 +58,7 @@ def known(server: Any) -> dict[str, tuple[int, int]]:
     return counts
 
 
-async def draws(source: TaskSource, count: int) -> Counter[int]:
+async def draws(source: TaskSampler, count: int) -> Counter[int]:
     return Counter([(await source.draw(number)).task.index % 4 for number in range(count)])
 
 

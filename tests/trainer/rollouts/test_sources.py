@@ -307,7 +307,7 @@ async def test_stages_follow_each_other_when_episodes_succeed(
         return call("say", number=target if rng.random() < skill["share"] else 9)
 
     engine.script = script
-    config = make_config(environments=[{"url": server.url, "stages": stages}], drop_constant=False)
+    config = make_config(environments=[{"url": server.url, "stages": stages}], drop_zero_variance=False)
     async with playing(config, engine, renderer) as run:
         easy = await batches(run, 3)
         skill["share"] = 1.0
@@ -334,7 +334,7 @@ async def test_a_curriculum_prefers_tasks_that_are_sometimes_won(
     server = await serve(Saying)
     engine.script = uneven
     entry = {"url": server.url, "curriculum": {"low": 0.2, "high": 0.8, "explore": 0.3}}
-    config = make_config(environments=[entry], drop_constant=False, groups=8)
+    config = make_config(environments=[entry], drop_zero_variance=False, groups=8)
     async with playing(config, engine, renderer) as run:
         await batches(run, 5)
         late = await batches(run, 5, 5)
@@ -351,7 +351,7 @@ async def test_a_server_that_forgot_its_outcomes_is_told_them_again(
     curriculum = {"low": 0.2, "high": 0.8, "explore": 0.3}
 
     def config(url: str) -> TrainConfig:
-        return make_config(environments=[{"url": url, "curriculum": curriculum}], drop_constant=False, groups=8)
+        return make_config(environments=[{"url": url, "curriculum": curriculum}], drop_zero_variance=False, groups=8)
 
     def known(server: Any) -> Any:
         (published,) = server.app.context.host.catalog._published.values()

@@ -57,18 +57,20 @@ def turns(name: str) -> st.SearchStrategy[list[int]]:
 
 
 @st.composite
-def episodes(draw: st.DrawFn, when_full: str | None = None, model: str | None = None) -> dict[str, Any]:
+def episodes(draw: st.DrawFn, context_overflow: str | None = None, model: str | None = None) -> dict[str, Any]:
     name = model or draw(st.sampled_from(sorted(MODELS)))
     tokenizer = MODELS[name]()
-    strategy = when_full or draw(st.sampled_from(["stop", "keep_recent", "summarise"]))
+    strategy = context_overflow or draw(st.sampled_from(["stop", "truncate_oldest", "summarise"]))
     most = draw(st.integers(4, 40))
-    room = 10_000 if when_full == "stop" else draw(st.integers(20, 400))
+    room = 10_000 if context_overflow == "stop" else draw(st.integers(20, 400))
     task: list[Item] = [text_message("user", draw(texts) or "Go.")]
     base = len(renderer(name).prompt(task, [ADD]))
     return {
         "name": name,
         "tokenizer": tokenizer,
-        "config": RolloutConfig.model_validate({"max_tokens": most, "context": base + room, "when_full": strategy}),
+        "config": RolloutConfig.model_validate(
+            {"max_tokens": most, "context": base + room, "context_overflow": strategy}
+        ),
         "task": task,
         "turns": draw(st.lists(turns(name), min_size=1, max_size=9)),
         "answers": draw(st.lists(texts, min_size=1, max_size=3)),
@@ -128,7 +130,7 @@ def _continues(sample: Sample, seen: Sequence[int], position: int) -> bool:
 
 
 @common
-@given(episodes(when_full="stop"))
+@given(episodes(context_overflow="stop"))
 def test_every_prompt_is_what_the_template_writes_for_the_conversation_so_far(episode: dict[str, Any]) -> None:
     _, engine, items, turns = play(episode)
     for number, request in enumerate(engine.requests):
@@ -139,7 +141,7 @@ def test_every_prompt_is_what_the_template_writes_for_the_conversation_so_far(ep
 
 
 @common
-@given(episodes(when_full="stop", model="hermes"))
+@given(episodes(context_overflow="stop", model="hermes"))
 def test_a_template_that_never_rewrites_a_turn_gives_one_sample(episode: dict[str, Any]) -> None:
     policy, engine, _, _ = play(episode)
     assert len(policy.samples) == 1
@@ -160,14 +162,14 @@ def test_text_from_outside_holds_no_control_tokens(name: str, text: str, descrip
 
 
 @common
-@given(episodes(when_full="stop", model="hermes"), st.integers(30, 200))
+@given(episodes(context_overflow="stop", model="hermes"), st.integers(30, 200))
 def test_when_old_turns_are_dropped_the_others_keep_the_ids_they_were_sampled_with(
     episode: dict[str, Any], room: int
 ) -> None:
     _, whole, _, _ = play(episode)
     task = whole.requests[0].prompt
     config = episode["config"].model_copy(
-        update={"when_full": "keep_recent", "context": len(task) + 2 * episode["config"].max_tokens + room}
+        update={"context_overflow": "truncate_oldest", "context": len(task) + 2 * episode["config"].max_tokens + room}
     )
     _, engine, _, _ = play({**episode, "config": config})
     exchanges = [
@@ -181,7 +183,7 @@ def test_when_old_turns_are_dropped_the_others_keep_the_ids_they_were_sampled_wi
 
 
 @common
-@given(episodes(when_full="keep_recent"))
+@given(episodes(context_overflow="truncate_oldest"))
 def test_when_old_turns_are_dropped_the_prompt_is_what_the_template_writes_without_them(
     episode: dict[str, Any],
 ) -> None:

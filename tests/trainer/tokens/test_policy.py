@@ -135,7 +135,7 @@ async def test_a_prompt_without_any_room_is_not_sent() -> None:
 
 async def test_dropped_turns_leave_the_task_and_the_newest_turns() -> None:
     prompt = len(Renderer(chatml()).prompt(TASK, [ADD]))
-    policy, engine = make([turn(CALL)] * 12, context=prompt + 260, when_full="keep_recent")
+    policy, engine = make([turn(CALL)] * 12, context=prompt + 260, context_overflow="truncate_oldest")
     _, turns = await played(policy, TASK, 12)
     assert all(taken.stopped is None for taken in turns)
     assert len(policy.samples) > 1
@@ -156,7 +156,9 @@ async def test_turns_that_the_template_wrote_anew_are_kept_as_it_wrote_them() ->
     whole, engine = make(turns, tokenizer)
     await played(whole, TASK, 5)
     assert len(whole.samples) == 2, "thoughts were dropped once"
-    policy, engine = make(turns, tokenizer, context=len(engine.requests[4].prompt) + 59, when_full="keep_recent")
+    policy, engine = make(
+        turns, tokenizer, context=len(engine.requests[4].prompt) + 59, context_overflow="truncate_oldest"
+    )
     items, _ = await played(policy, TASK, 5)
     # Two of four exchanges stay: the one whose thoughts are gone, and the one that was sampled after that.
     well = next(n for n, item in enumerate(items) if isinstance(item, Message) and text_of(item.content) == "Well.")
@@ -168,8 +170,8 @@ async def test_turns_that_the_template_wrote_anew_are_kept_as_it_wrote_them() ->
 
 async def test_one_observation_that_is_too_long_to_keep_stops_the_episode() -> None:
     prompt = len(Renderer(chatml()).prompt(TASK, [ADD]))
-    for when_full in ("keep_recent", "summarise"):
-        policy, _ = make([turn(CALL)] * 5, context=prompt + 400, when_full=when_full)
+    for context_overflow in ("truncate_oldest", "summarise"):
+        policy, _ = make([turn(CALL)] * 5, context=prompt + 400, context_overflow=context_overflow)
         _, turns = await played(policy, TASK, 5, lambda number: "long " * (5 if number < 3 else 400))
         assert turns[-1].stopped == "context_limit"
 
@@ -188,7 +190,7 @@ async def test_a_summary_is_sampled_and_learned_and_stands_below_the_task(templa
     tokenizer = chatml(template)
     renderer = Renderer(tokenizer)
     engine = SummingUp([turn(CALL)] * 9)
-    config = RolloutConfig(max_tokens=60, context=len(renderer.prompt(TASK, [ADD])) + 400, when_full="summarise")
+    config = RolloutConfig(max_tokens=60, context=len(renderer.prompt(TASK, [ADD])) + 400, context_overflow="summarise")
     policy = TokenPolicy(engine, renderer, config, session="s", seed=0)
     _, turns = await played(policy, TASK, 9)
     assert all(taken.stopped is None for taken in turns)
@@ -208,7 +210,7 @@ async def test_a_summary_is_sampled_and_learned_and_stands_below_the_task(templa
 
 async def test_a_second_summary_takes_the_place_of_the_first() -> None:
     prompt = len(Renderer(chatml()).prompt(TASK, [ADD]))
-    policy, engine = make([turn(CALL)] * 60, context=prompt + 400, when_full="summarise")
+    policy, engine = make([turn(CALL)] * 60, context=prompt + 400, context_overflow="summarise")
     await played(policy, TASK, 20)
     texts = [chatml().decode(request.prompt) for request in engine.requests]
     assert sum(SUMMARY_REQUEST in text for text in texts) >= 2

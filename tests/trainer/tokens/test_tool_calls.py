@@ -22,10 +22,10 @@ values = st.recursive(
     max_leaves=6,
 )
 names = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True).filter(lambda name: name not in ("if", "is", "in", "or"))
-calls = st.builds(Call, names, st.dictionaries(names, values.filter(lambda v: _sendable(v)), max_size=3))
+calls = st.builds(Call, names, st.dictionaries(names, values.filter(lambda v: _cleaned(v)), max_size=3))
 
 
-def _sendable(value: Any) -> bool:
+def _cleaned(value: Any) -> bool:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except ValueError:

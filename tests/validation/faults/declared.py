@@ -143,7 +143,7 @@ class WithoutEnd(Doors):
     limits = EpisodeLimits()
 
     @tool
-    def open_door(self, number: int) -> Result:
+    def open_listener(self, number: int) -> Result:
         """Open a door.
 
         Args:

@@ -143,7 +143,7 @@ class Vaults(Environment[Vault]):
 class ToBeFound(Vaults):
     """Find the codes of a vault, as the class says."""
 
-    to_find = ("codes",)
+    discoverable_fields = ("codes",)
 
 
 @fault("leakage")
@@ -257,7 +257,7 @@ class Levels(Environment[Level]):
         return f"Which of {10 ** (self.task.size - 3)} doors is the right one?"
 
     @tool
-    def open_door(self, number: int) -> Result:
+    def open_listener(self, number: int) -> Result:
         """Open a door."""
         right = number == self.door(self.task)
         return Result("Light." if right else "Dark.", float(right), finished=right)
@@ -268,7 +268,7 @@ class Levels(Environment[Level]):
 
     @classmethod
     def oracle(cls, task: Any) -> Moves:
-        yield Call("open_door", {"number": cls.door(task)})
+        yield Call("open_listener", {"number": cls.door(task)})
 
 
 # ── what breaks, and what stays ───────────────────────────────────────────────────────────────────────────────────────

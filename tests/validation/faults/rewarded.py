@@ -70,7 +70,7 @@ class NeverPays(Doors):
     """Let the door that ends the episode give no reward."""
 
     @tool(ends=True)
-    def open_door(self, number: int) -> Result:
+    def open_listener(self, number: int) -> Result:
         """Open a door; this ends the game.
 
         Args:
@@ -142,7 +142,7 @@ class AnyDoor(Doors):
     """Pay for every door."""
 
     @tool(ends=True)
-    def open_door(self, number: int) -> Result:
+    def open_listener(self, number: int) -> Result:
         """Open a door; this ends the game.
 
         Args:
@@ -285,7 +285,7 @@ class PaidAgain(Doors):
     @classmethod
     def oracle(cls, task: Any) -> Generator[Call | Answer, StepResult, None]:
         yield Call("step")
-        yield Call("open_door", {"number": int(task.answer)})
+        yield Call("open_listener", {"number": int(task.answer)})
 
 
 @fault("gameability:early-exit")

@@ -112,7 +112,7 @@ class Doors(Environment[Sum]):
         return f"There are doors everywhere. A {self.rng.choice(['cat', 'dog', 'bird'])} watches you."
 
     @tool(ends=True)
-    def open_door(self, number: int) -> Result:
+    def open_listener(self, number: int) -> Result:
         """Open a door; this ends the game.
 
         Args:
@@ -124,7 +124,7 @@ class Doors(Environment[Sum]):
     @classmethod
     def oracle(cls, task: Any) -> Generator[Call | Answer, StepResult, None]:
         yield Call("look")
-        yield Call("open_door", {"number": int(task.answer)})
+        yield Call("open_listener", {"number": int(task.answer)})
 
 
 class Hidden(Task):
@@ -140,7 +140,7 @@ class Seeded(Environment[Hidden]):
     }
     reward_range = (0.0, 1.0)
     limits = EpisodeLimits(max_steps=12)
-    differ_by = "seed"
+    varies_by = "seed"
 
     def setup(self) -> None:
         self.number = self.rng.randint(1, self.task.size)

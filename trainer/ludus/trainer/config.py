@@ -117,7 +117,7 @@ class RolloutConfig(Section):
     """Groups that one optimizer step learns from."""
     group_size: Annotated[int, Field(ge=2)] = 8
     """Episodes of each group (G)."""
-    minimum_group: Annotated[int, Field(ge=2)] = 2
+    min_scored: Annotated[int, Field(ge=2)] = 2
     """Scored episodes that a group must have at least; with fewer it is dropped and another one played."""
     staleness: Count = 1
     """How many optimizer steps an episode's first weights may be older than those it trains (S). 0 is synchronous:
@@ -129,9 +129,9 @@ class RolloutConfig(Section):
     max_tokens: Positive = 512
     """Tokens sampled in one turn."""
     context: Positive = 4096
-    """Tokens of prompt, turns and observations together; what happens then is `when_full`."""
-    when_full: Literal["stop", "keep_recent", "summarise"] = "stop"
-    """`stop` ends the episode as truncated. `keep_recent` drops the oldest turns, `summarise` lets the policy write a
+    """Tokens of prompt, turns and observations together; what happens then is `context_overflow`."""
+    context_overflow: Literal["stop", "truncate_oldest", "summarise"] = "stop"
+    """`stop` ends the episode as truncated. `truncate_oldest` drops the oldest turns, `summarise` lets the policy write a
     summary of them first; both go on in a new training sample, so every token is trained on as it was sampled."""
     turn_seconds: Seconds = 300.0
     """Longest time for one turn of the policy; a longer one truncates the episode. Weight updates do not count."""
@@ -140,10 +140,10 @@ class RolloutConfig(Section):
     straggler_seconds: Seconds = 60.0
     """How long a group waits for its last episodes once half of them are over, or twice as long as that half took if
     that is more. Those that are still played then are truncated; those that cannot be closed are left out, and
-    `minimum_group` decides whether the group is used."""
+    `min_scored` decides whether the group is used."""
     retries: Count = 2
     """Further episodes in the place of one that failed."""
-    drop_constant: bool = True
+    drop_zero_variance: bool = True
     """Leave out groups whose rewards are all the same, and play others instead."""
     patience: Positive = 64
     """Groups in a row that may be dropped (failed or constant; of one environment: failed) before the run stops with
@@ -153,10 +153,8 @@ class RolloutConfig(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if self.minimum_group > self.group_size:
-            raise ValueError(
-                f"minimum_group ({self.minimum_group}) must not be more than group_size ({self.group_size})"
-            )
+        if self.min_scored > self.group_size:
+            raise ValueError(f"min_scored ({self.min_scored}) must not be more than group_size ({self.group_size})")
         return self
 
 

@@ -12,8 +12,8 @@ from ludus.client.summary import SUCCESS_TOLERANCE, pass_at_k, pass_hat_k
 from ludus.protocol.episodes import TaskRow
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.learning.statistics import interval
-from ludus.trainer.rollouts.episodes import Player, single_error
-from ludus.trainer.rollouts.source import ConnectedEnvironment, Draw, TaskSource, derive_seed
+from ludus.trainer.rollouts.episodes import Player, unwrap_exception_group
+from ludus.trainer.rollouts.source import ConnectedEnvironment, Draw, TaskSampler, derive_seed
 from ludus.trainer.samples import RolloutGroup, scored_rewards
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Evaluation(NamedTuple):
 
 
 async def evaluate(
-    engine: Engine, renderer: Renderer, source: TaskSource, config: TrainConfig, *, persistent: bool = False
+    engine: Engine, renderer: Renderer, source: TaskSampler, config: TrainConfig, *, persistent: bool = False
 ) -> Evaluation:
     """Play the held-out tasks of every environment. They and their seeds are the same in every evaluation and run.
 
@@ -68,7 +68,7 @@ async def evaluate(
         task = rollouts[-1].trajectory.task.id
         return RolloutGroup(draw.task.index, draw.environment.label, task, rollouts, engine.version)
 
-    with single_error():
+    with unwrap_exception_group():
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(play(draw)) for draw in draws]
     groups = tuple(task.result() for task in running)

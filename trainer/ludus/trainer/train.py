@@ -26,8 +26,8 @@ from ludus.trainer.learning.model import load_model, model_folder
 from ludus.trainer.learning.parallel import Parallel
 from ludus.trainer.logs import RunLog
 from ludus.trainer.rollouts.collector import Collector
-from ludus.trainer.rollouts.episodes import Player, single_error
-from ludus.trainer.rollouts.source import TaskSource, open_source
+from ludus.trainer.rollouts.episodes import Player, unwrap_exception_group
+from ludus.trainer.rollouts.source import TaskSampler, open_source
 from ludus.trainer.rollouts.summary import TaskSolved
 from ludus.trainer.samples import RolloutGroup
 from ludus.trainer.stopping import StopRequest, stop_requests
@@ -84,7 +84,7 @@ class Run:
     team: Team
     engine: Engine
     renderer: Renderer
-    source: TaskSource
+    source: TaskSampler
     log: RunLog
     collector: Collector
     stop: StopRequest
@@ -145,7 +145,7 @@ class Run:
             rollouts = await player.group(draw, self.config.rollouts.group_size)
             return RolloutGroup(number, draw.environment.label, draw.task.id, rollouts, self.step)
 
-        with single_error():
+        with unwrap_exception_group():
             async with self.stop.interruptible(), asyncio.TaskGroup() as tasks:
                 # Numbers from the other end, so that no group of the run has the same task and seeds.
                 running = [tasks.create_task(play(-1 - number)) for number in range(count)]

@@ -106,7 +106,7 @@ class WarmUp:
 
     async def _prefer(self, host: Host, dpo: DpoConfig) -> None:
         pairs = preference_pairs(dpo, host.renderer, context=host.config.rollouts.context)
-        self.reference = await host.do("take_pairs", pairs, self.preferred, self.reference)
+        self.reference = await host.do("set_pairs", pairs, self.preferred, self.reference)
         metrics: dict[str, float] = {}
         begun = self.preferred
         while self.preferred < dpo.steps:

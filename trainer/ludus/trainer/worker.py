@@ -56,7 +56,7 @@ class Worker:
         """One batch of the supervised warm-up."""
         return self.learner.step(batch, linear_objective, learning_rate=learning_rate)
 
-    def take_pairs(self, pairs: Sequence[Pair], done: int, reference: Sequence[float] | None) -> list[float]:
+    def set_pairs(self, pairs: Sequence[Pair], done: int, reference: Sequence[float] | None) -> list[float]:
         """Get ready for the preference warm-up from batch `done` on; returns its reference, for a later resume."""
         config = self.config
         assert config.dpo is not None

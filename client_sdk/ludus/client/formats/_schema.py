@@ -18,7 +18,7 @@ IDENTITY: Final = frozenset({"$schema", "$id", "$anchor", "$defs", "definitions"
 """Keywords that name or hold schemas."""
 
 
-class Inexpressible(Exception):
+class UnsupportedSchema(Exception):
     """A schema cannot be said in another dialect without changing what it means."""
 
 
@@ -34,17 +34,17 @@ def resolve(root: Schema, reference: str) -> Schema:
     """The schema that a local `$ref` points to.
 
     Raises:
-        Inexpressible: it points outside of `root`, or at nothing.
+        UnsupportedSchema: it points outside of `root`, or at nothing.
     """
     if not reference.startswith("#"):
-        raise Inexpressible(f"$ref {reference!r} points outside of the schema")
+        raise UnsupportedSchema(f"$ref {reference!r} points outside of the schema")
     node: Any = root
     for token in reference[1:].split("/")[1:]:
         key = unquote(token).replace("~1", "/").replace("~0", "~")
         try:
             node = node[int(key)] if isinstance(node, list) else node[key]
         except (KeyError, ValueError, IndexError, TypeError):
-            raise Inexpressible(f"$ref {reference!r} points at nothing") from None
+            raise UnsupportedSchema(f"$ref {reference!r} points at nothing") from None
     if not isinstance(node, dict):
-        raise Inexpressible(f"$ref {reference!r} does not point at an object schema")
+        raise UnsupportedSchema(f"$ref {reference!r} does not point at an object schema")
     return node

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ludus.client.formats import _names, _schema
-from ludus.client.formats._schema import ANNOTATIONS, IDENTITY, Inexpressible, Schema
+from ludus.client.formats._schema import ANNOTATIONS, IDENTITY, Schema, UnsupportedSchema
 from ludus.client.items import CallItem, Item, MalformedCall, OutputItem, parse_arguments, text_message
 from ludus.protocol.content import Content, ImageBlock, Message, TextBlock, text_of
 from ludus.protocol.episodes import ToolSpec
@@ -35,7 +35,7 @@ def declaration(spec: ToolSpec) -> dict[str, Any]:
         return result
     try:
         return result | {"parameters": dialect(schema)}
-    except Inexpressible:
+    except UnsupportedSchema:
         return result | {"parametersJsonSchema": schema}
 
 
@@ -122,7 +122,7 @@ def dialect(schema: Mapping[str, Any]) -> Schema:
     """A schema in Google's dialect, valid for the same values.
 
     Raises:
-        Inexpressible: the dialect cannot say it.
+        UnsupportedSchema: the dialect cannot say it.
     """
     root = dict(schema)
     return _convert(root, root, ())
@@ -130,7 +130,7 @@ def dialect(schema: Mapping[str, Any]) -> Schema:
 
 def _convert(node: object, root: Schema, open_references: tuple[str, ...]) -> Schema:
     if not isinstance(node, dict):
-        raise Inexpressible("true and false are no schemas there")
+        raise UnsupportedSchema("true and false are no schemas there")
     keywords = {key: value for key, value in node.items() if key not in IDENTITY}
     if "$ref" in keywords:
         return _convert_reference(keywords, root, open_references)
@@ -145,11 +145,11 @@ def _convert(node: object, root: Schema, open_references: tuple[str, ...]) -> Sc
 def _convert_reference(keywords: Schema, root: Schema, open_references: tuple[str, ...]) -> Schema:
     reference = keywords.pop("$ref", None)
     if set(keywords) - ANNOTATIONS and reference is not None:
-        raise Inexpressible("$ref beside further conditions")
+        raise UnsupportedSchema("$ref beside further conditions")
     if reference is None:
         return _convert(keywords, root, open_references)
     if reference in open_references:
-        raise Inexpressible(f"{reference} refers to itself")
+        raise UnsupportedSchema(f"{reference} refers to itself")
     target = {**_schema.resolve(root, reference), **keywords}
     return _convert(target, root, (*open_references, reference))
 
@@ -157,7 +157,7 @@ def _convert_reference(keywords: Schema, root: Schema, open_references: tuple[st
 def _only_member(keywords: Schema) -> Schema:
     members = keywords.pop("allOf")
     if len(members) != 1 or not isinstance(members[0], dict) or set(keywords) - ANNOTATIONS:
-        raise Inexpressible("allOf")
+        raise UnsupportedSchema("allOf")
     return {**members[0], **keywords}
 
 
@@ -167,10 +167,10 @@ def _annotations(keywords: Mapping[str, Any]) -> Schema:
 
 def _convert_union(keywords: Schema, root: Schema, open_references: tuple[str, ...]) -> Schema:
     if set(keywords) - ANNOTATIONS - {"anyOf"}:
-        raise Inexpressible("anyOf beside further conditions")
+        raise UnsupportedSchema("anyOf beside further conditions")
     members = [member for member in keywords["anyOf"] if not _is_null(member)]
     if not members:
-        raise Inexpressible("only null")
+        raise UnsupportedSchema("only null")
     converted = [_convert(member, root, open_references) for member in members]
     nullable: Schema = {"nullable": True} if len(members) < len(keywords["anyOf"]) else {}
     if len(converted) == 1:
@@ -186,14 +186,14 @@ def _convert_plain(keywords: Schema, root: Schema, open_references: tuple[str, .
     kinds = keywords.get("type", "string" if _is_text_choice(keywords) else None)
     if isinstance(kinds, list):
         if "enum" in keywords or "const" in keywords:
-            raise Inexpressible("a choice among several types")
+            raise UnsupportedSchema("a choice among several types")
         notes = set(ANNOTATIONS) | {"type"}
         rest = {key: value for key, value in keywords.items() if key not in notes}
         return _convert_union(
             {"anyOf": [{"type": kind, **(rest if kind != "null" else {})} for kind in kinds]}, root, open_references
         )
     if kinds not in _TYPES:
-        raise Inexpressible(f"type {kinds!r}")
+        raise UnsupportedSchema(f"type {kinds!r}")
     return {"type": kinds.upper(), **_conditions(keywords, kinds, root, open_references)}
 
 
@@ -221,7 +221,7 @@ def _conditions(keywords: Schema, kind: str, root: Schema, open_references: tupl
         elif key == "required" and kind == "object" and set(value) <= set(keywords.get("properties", {})):
             result |= {"required": list(value)} if value else {}
         elif not (key == "additionalProperties" and kind == "object" and value in (True, False)):
-            raise Inexpressible(f"{key} of a {kind}")
+            raise UnsupportedSchema(f"{key} of a {kind}")
     _complete(result, kind)
     return result
 
@@ -229,15 +229,15 @@ def _conditions(keywords: Schema, kind: str, root: Schema, open_references: tupl
 def _choice(keywords: Mapping[str, Any]) -> list[str]:
     values: list[str] = keywords.get("enum", [keywords.get("const")])
     if "" in values:
-        raise Inexpressible("the API refuses an empty string in enum")
+        raise UnsupportedSchema("the API refuses an empty string in enum")
     if "const" in keywords and keywords["const"] not in values:
-        raise Inexpressible("const outside of enum")
+        raise UnsupportedSchema("const outside of enum")
     return [keywords["const"]] if "const" in keywords else list(values)
 
 
 def _close_bound(result: Schema, key: str, value: float) -> None:
     if not isinstance(value, int):
-        raise Inexpressible(f"{key} that is no integer")
+        raise UnsupportedSchema(f"{key} that is no integer")
     if key == "exclusiveMinimum":
         result["minimum"] = max(value + 1, result.get("minimum", value + 1))
     else:
@@ -246,6 +246,6 @@ def _close_bound(result: Schema, key: str, value: float) -> None:
 
 def _complete(result: Schema, kind: str) -> None:
     if kind == "array" and "items" not in result:
-        raise Inexpressible("an array needs items there")
+        raise UnsupportedSchema("an array needs items there")
     if kind == "object" and "properties" not in result:
-        raise Inexpressible("an object needs properties there")
+        raise UnsupportedSchema("an object needs properties there")

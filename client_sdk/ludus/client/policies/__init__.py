@@ -1,4 +1,4 @@
-"""Policies: what chooses actions. Any async callable is one; here are its type and four ready ones.
+"""Policies: what chooses actions. Any async callable is one; here are its type and two ready ones.
 
 A policy gets the `Conversation` and returns what it does in its turn: a `Call`, several of them (they run at once where
 the environment allows it), an `Answer`, or a `Turn`, which may also hold text beside the calls and token usage.
@@ -19,13 +19,11 @@ from ludus.client.policies.base import Conversation, EpisodePolicy, Policy, Poli
 if TYPE_CHECKING:
     from ludus.client.policies.openai import OpenAIPolicy
     from ludus.client.policies.random_policy import RandomPolicy
-    from ludus.validation.oracle import OraclePolicy
 
 __all__ = [
     "Conversation",
     "EpisodePolicy",
     "OpenAIPolicy",
-    "OraclePolicy",
     "Policy",
     "PolicyResult",
     "RandomPolicy",
@@ -34,7 +32,6 @@ __all__ = [
 
 _LAZY = {
     "OpenAIPolicy": "ludus.client.policies.openai",
-    "OraclePolicy": "ludus.validation.oracle",
     "RandomPolicy": "ludus.client.policies.random_policy",
 }
 """Imported at first use: httpx alone takes longer to import than the rest of the client."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
 
-from ludus.client.formats._schema import Inexpressible, Schema, resolve
+from ludus.client.formats._schema import Schema, UnsupportedSchema, resolve
 
 _DEPTH: Final = 6
 """Beyond this depth optional parts are left out, so that recursive schemas come to an end."""
@@ -86,7 +86,7 @@ class _Sampler:
         if "$ref" in schema:
             try:
                 target = resolve(self.root, schema.pop("$ref"))
-            except Inexpressible:
+            except UnsupportedSchema:
                 return schema
             return self.flatten(_merge(target, schema), hops + 1)
         if schema.get("allOf"):

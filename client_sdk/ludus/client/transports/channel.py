@@ -42,7 +42,7 @@ SHORT_LIFE_SECONDS: Final = 1.0
 HEARTBEAT_SECONDS: Final = 20.0
 """How often a silent connection is tried."""
 
-GOODBYE_SECONDS: Final = 1.0
+CLOSE_TIMEOUT: Final = 1.0
 """How long a closing connection waits for the peer's close frame."""
 
 FIRST_BACKOFF: Final = 0.05
@@ -205,9 +205,9 @@ class ChannelWire:
             self._resend(blame=short)
             began = loop.time()
             try:
-                await self._converse(socket)
+                await self._run_connection(socket)
             finally:
-                await _hang_up(socket)
+                await _close(socket)
             short = loop.time() - began < SHORT_LIFE_SECONDS
 
     async def _connect(self) -> aiohttp.ClientWebSocketResponse:
@@ -241,7 +241,7 @@ class ChannelWire:
             max_msg_size=0,
         )
         if socket.protocol != CHANNEL_SUBPROTOCOL:
-            await _hang_up(socket)
+            await _close(socket)
             raise errors.ProtocolViolation(f"{self._url} does not speak {CHANNEL_SUBPROTOCOL}", url=self._url)
         self._connected_before = True
         limit = socket._response.headers.get(MAX_FRAME_HEADER, "")
@@ -261,7 +261,7 @@ class ChannelWire:
         self._outbox = [entry.frame for entry in self._pending.values()]
         self._wake.set()
 
-    async def _converse(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+    async def _run_connection(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         writer = asyncio.get_running_loop().create_task(self._write(socket), name="ludus-channel-writer")
         try:
             while True:
@@ -286,7 +286,7 @@ class ChannelWire:
                     else:
                         await socket.send_frame(frame, aiohttp.WSMsgType.TEXT)
         except (aiohttp.ClientError, OSError):
-            await _hang_up(socket)
+            await _close(socket)
 
     def _refuse_large(self, frame: bytes) -> None:
         for identifier, entry in list(self._pending.items()):
@@ -328,10 +328,10 @@ class ChannelWire:
             entry.future.set_exception(violation)
 
 
-async def _hang_up(socket: aiohttp.ClientWebSocketResponse) -> None:
+async def _close(socket: aiohttp.ClientWebSocketResponse) -> None:
     """Close, without waiting long for a peer that does not say goodbye."""
     try:
-        async with asyncio.timeout(GOODBYE_SECONDS):
+        async with asyncio.timeout(CLOSE_TIMEOUT):
             await socket.close()
     except TimeoutError:
         return

@@ -53,7 +53,7 @@ async def _oracle(subject: Subject) -> tuple[Trajectory, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ground:
+class ProbeSite:
     """A task on which tricks are tried."""
 
     row: TaskRow
@@ -68,16 +68,16 @@ class _Ground:
         return [slot.fill(*texts), *([] if slot.submits else self.end)]
 
 
-async def _grounds(subject: Subject, oracle: Sequence[Trajectory], count: int = TASKS) -> list[_Ground]:
+async def _grounds(subject: Subject, oracle: Sequence[Trajectory], count: int = TASKS) -> list[ProbeSite]:
     found = []
     for row in subject.few(count):
         tools = await subject.tools_of(row)
         slots = text_slots(tools, subject.info.gradable, oracle)
-        found.append(_Ground(row, tools, slots, finishing(tools, subject.info.gradable, oracle)))
+        found.append(ProbeSite(row, tools, slots, finishing(tools, subject.info.gradable, oracle)))
     return found
 
 
-async def _written(subject: Subject, oracle: Sequence[Trajectory]) -> list[_Ground]:
+async def _written(subject: Subject, oracle: Sequence[Trajectory]) -> list[ProbeSite]:
     """The tasks in which there is a place for texts."""
     found = [ground for ground in await _grounds(subject, oracle) if ground.slots]
     if not found:

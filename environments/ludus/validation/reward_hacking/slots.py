@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ludus.client.formats._schema import Inexpressible, resolve
+from ludus.client.formats._schema import UnsupportedSchema, resolve
 from ludus.client.trajectory import Trajectory
 from ludus.protocol.actions import Answer, Call
 from ludus.protocol.episodes import ToolSpec
@@ -83,7 +83,7 @@ def _shapes(schema: Any, root: Mapping[str, Any], depth: int = 0) -> Iterator[tu
     if "$ref" in schema:
         try:
             schema = resolve(dict(root), schema["$ref"])
-        except Inexpressible:
+        except UnsupportedSchema:
             return
     for keyword in ("anyOf", "oneOf"):
         for one in schema.get(keyword, ()):

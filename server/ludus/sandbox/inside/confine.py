@@ -52,7 +52,7 @@ def make_disk(config: dict[str, Any]) -> None:
         _mount("/dev/full", "/dev/zero", None, _MS_BIND)
 
 
-def give_up_privileges(config: dict[str, Any]) -> None:
+def drop_privileges(config: dict[str, Any]) -> None:
     """Become the box's user, without capabilities, invisible to it, and behind the filter."""
     for capability in range(64):
         if _LIBC.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
@@ -79,7 +79,7 @@ def _install(program: bytes) -> None:
     _prctl(_PR_SET_SECCOMP, 2, ctypes.c_char_p(described))
 
 
-def open_door(door: int, address: tuple[str, int]) -> None:
+def open_listener(door: int, address: tuple[str, int]) -> None:
     """Make the listening socket of the box's way out, in the box's own network, and hand it to the server."""
     import _socket as sockets  # what `socket` adds to it takes every box longer to import
 
@@ -93,7 +93,7 @@ def open_door(door: int, address: tuple[str, int]) -> None:
     listener.close()
 
 
-def adopt_orphans() -> None:
+def set_child_subreaper() -> None:
     """Have whatever loses its parent among our descendants become our child."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 

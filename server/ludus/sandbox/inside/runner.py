@@ -71,11 +71,11 @@ def main(control: int) -> None:
     try:
         if config["alone"]:
             confine.make_disk(config)
-            confine.give_up_privileges(config)
+            confine.drop_privileges(config)
             if config["door"] >= 0:
-                confine.open_door(config["door"], config["address"])
+                confine.open_listener(config["door"], config["address"])
         else:
-            confine.adopt_orphans()
+            confine.set_child_subreaper()
     except OSError as error:
         send(control, {"error": str(error)})
         return

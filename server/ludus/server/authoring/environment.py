@@ -49,10 +49,10 @@ class Environment(Generic[TaskT]):
     chance: ClassVar[float | None] = None
     """What guessing earns on average, where that is more than nothing, such as 0.25 for one of four choices.
     `ludus validate` finds fault with policies that solve nothing and come far above it."""
-    differ_by: ClassVar[Literal["task", "seed"]] = "task"
+    varies_by: ClassVar[Literal["task", "seed"]] = "task"
     """What makes two episodes different problems. With "seed" the tasks may be alike, and whoever tests what was
     learned must use seeds that training did not."""
-    to_find: ClassVar[Sequence[str]] = ()
+    discoverable_fields: ClassVar[Sequence[str]] = ()
     """Private fields that a policy is meant to find with its tools, such as what stands in a book that it searches.
     `ludus validate` lets observations show them; prompts, tools' descriptions, errors and public fields may not."""
     limits: ClassVar[EpisodeLimits] = EpisodeLimits()

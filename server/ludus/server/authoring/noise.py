@@ -35,7 +35,7 @@ _NOT_RUN: Final = (
 )
 _LOST: Final = "The connection was lost before the tool answered. It may or may not have run."
 
-_BLOT: Final = "#"
+MASK_CHAR: Final = "#"
 """What unreadable characters are replaced by; nothing that an environment did not say is ever shown instead."""
 
 
@@ -158,15 +158,15 @@ def garbled(text: str, share: float, rng: random.Random) -> str:
             case "repeat":
                 lines.insert(at, lines[at])
             case _:
-                lines[at] = _blotted(lines[at], rng)
+                lines[at] = _mask(lines[at], rng)
     return "\n".join(lines)
 
 
-def _blotted(line: str, rng: random.Random) -> str:
+def _mask(line: str, rng: random.Random) -> str:
     """A line of which a third of the characters cannot be read, one at least."""
     places: Sequence[int] = [number for number, character in enumerate(line) if not character.isspace()]
     hidden = set(rng.sample(places, max(1, len(places) // 3))) if places else set()
-    return "".join(_BLOT if number in hidden else character for number, character in enumerate(line))
+    return "".join(MASK_CHAR if number in hidden else character for number, character in enumerate(line))
 
 
 def _unavailable(result: StepResult, message: str) -> StepResult:

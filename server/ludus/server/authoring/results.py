@@ -115,9 +115,9 @@ def read_reward(value: object, components: Mapping[str, float | Component] | Non
     if isinstance(value, Reward):
         if components:
             raise TypeError("components belong inside the Reward: Reward.of(value, {…})")
-        return _sendable_reward(value)
+        return _cleaned_reward(value)
     if isinstance(value, bool | int | float):
-        return _sendable_reward(Reward.of(float(value), components))
+        return _cleaned_reward(Reward.of(float(value), components))
     raise TypeError(f"a reward must be a number, a Reward or None, not {type(value).__name__}")
 
 
@@ -176,7 +176,7 @@ def _message(message: Message) -> Message:
     return message if same else Message(role=message.role, content=content)
 
 
-def _sendable_reward(reward: Reward) -> Reward:
+def _cleaned_reward(reward: Reward) -> Reward:
     if not (reward.components or reward.missing or reward.reason or reward.rubric):
         return reward
     said = [reward.reason, reward.rubric, *reward.components, *reward.missing, *reward.missing.values()]

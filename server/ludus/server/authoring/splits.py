@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar, get_args
 
-from ludus.protocol.difficulty import DifficultyFile, check_band
+from ludus.protocol.difficulty import DifficultyFile, check_band, parse_difficulty
 from ludus.protocol.episodes import SplitType
-from ludus.protocol.errors import AuthoringError
+from ludus.protocol.errors import AuthoringError, ParseError
 from ludus.protocol.tasks import Task
-from ludus.server.tasks.difficulty import pick, read_difficulty
 
 TaskT = TypeVar("TaskT", bound=Task)
 SPLIT_TYPES: tuple[SplitType, ...] = get_args(SplitType)
@@ -24,8 +23,8 @@ _TRAILING_NUMBER = re.compile(r"(?:0|[1-9]\d{0,15})$")
 
 
 @dataclass(frozen=True, slots=True)
-class Narrowed:
-    """Where a split's tasks were chosen from, and by what."""
+class Filter:
+    """The split that a filtered split's tasks come from, and the difficulty file that chose them."""
 
     base: Split[Any]
     file: DifficultyFile
@@ -35,9 +34,9 @@ class Narrowed:
 class Split(Generic[TaskT]):
     """Tasks that belong together, and what they are for.
 
-    Build one with `Split(tasks)`, `Split.lazy`, `Split.generated` or `Split.load`, and narrow it by measured difficulty
-    with `within`. The type is taken from the split's
-    name when that is `train`, `validation` or `test`; other names must give it.
+    Build one with `Split(tasks)`, `Split.lazy`, `Split.generated` or `Split.load`, and filter it by measured difficulty
+    with `within`. The type is taken from the split's name when that is `train`, `validation` or `test`; other names
+    must give it.
     """
 
     def __init__(self, tasks: Sequence[TaskT], type: SplitType | None = None) -> None:
@@ -45,7 +44,7 @@ class Split(Generic[TaskT]):
         self.count: int | None = len(tasks)
         self.immediate = True
         """Whether a task can be had without running the author's code."""
-        self.narrowed: Narrowed | None = None
+        self.filter: Filter | None = None
         """Set by `within`."""
         self._tasks: Sequence[TaskT] | None = tasks
         self._load: Callable[[], Sequence[TaskT]] | None = None
@@ -101,8 +100,8 @@ class Split(Generic[TaskT]):
                 f"{path} has no task with a pass rate from {low:g} to {high:g} among {len(file.tasks)}; choose another "
                 "band, or measure more tasks with `ludus calibrate --difficulty`"
             )
-        split = self.load(lambda: pick(self, file, path, wanted), type or self.type)
-        split.count, split.narrowed = len(wanted), Narrowed(self, file, path)
+        split = self.load(lambda: _choose(self, file, path, wanted), type or self.type)
+        split.count, split.filter = len(wanted), Filter(self, file, path)
         return split
 
     def prepare(self) -> None:
@@ -123,7 +122,7 @@ class Split(Generic[TaskT]):
         Raises:
             AuthoringError: not tasks, the same id twice, or no task at all.
         """
-        if self.narrowed is not None and self.narrowed.base.prepared:
+        if self.filter is not None and self.filter.base.prepared:
             self.prepare()
         if self._tasks is not None:
             _check_tasks(self._tasks)
@@ -206,3 +205,49 @@ def _check_tasks(tasks: Sequence[Task]) -> None:
         if task.id in seen:
             raise AuthoringError(f"two of its tasks have the id {task.id!r}; ids must be unique within a split")
         seen.add(task.id)
+
+
+def read_difficulty(path: str | Path) -> DifficultyFile:
+    """Return a difficulty file.
+
+    Raises:
+        AuthoringError: the file does not exist, or is not a difficulty file.
+    """
+    try:
+        return parse_difficulty(Path(path).read_bytes(), str(path))
+    except OSError as error:
+        where = "" if Path(path).is_absolute() else f" (seen from {Path.cwd()})"
+        raise AuthoringError(f"the difficulty file {path} cannot be read{where}: {error.strerror}") from None
+    except ParseError as error:
+        raise AuthoringError(error.message) from None
+
+
+def indices_of(split: Split[Any], file: DifficultyFile, path: str) -> dict[str, int]:
+    """Return the index in `split` of each task that a difficulty file has.
+
+    Raises:
+        AuthoringError: the file has tasks that the split does not have.
+    """
+    indices: dict[str, int] = {}
+    unknown = []
+    for task in file.tasks:
+        try:
+            indices[task] = split.find(task)[0]
+        except KeyError:
+            unknown.append(task)
+    if unknown:
+        raise AuthoringError(
+            f"{path} has {len(unknown)} tasks that the split does not have, such as {unknown[0]!r}: the split's tasks "
+            "are not the ones that were measured; measure again with `ludus calibrate --difficulty`"
+        )
+    return indices
+
+
+def _choose(split: Split[Any], file: DifficultyFile, path: str, wanted: Iterable[str]) -> list[Any]:
+    """Return the wanted tasks of a split, in its order.
+
+    Raises:
+        AuthoringError: the file has tasks that the split does not have.
+    """
+    indices = indices_of(split, file, path)
+    return [split.get(index) for index in sorted(indices[task] for task in wanted)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from ludus.server.rewards.attempt import Attempt, FromEnvironment, FromTask, TakenStep, TakenTurn
     from ludus.server.rewards.boxes import Box
-    from ludus.server.rewards.calls import Called, CallOrder, Efficiency, NoErrors, NotCalled
+    from ludus.server.rewards.calls import Called, CallOrder, Efficiency, NoErrors, ToolNotCalled
     from ludus.server.rewards.checklist import Checklist, ChecklistError, lint_checklist, load_checklist
     from ludus.server.rewards.code import FunctionTest, FunctionTests, ProgramTest, ProgramTests
     from ludus.server.rewards.evolving import Evolving, Seen
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from ludus.server.rewards.rubric import Rubric
     from ludus.server.rewards.state import DatabaseState, FileTree
     from ludus.server.rewards.structure import Fields, JsonSchema
-    from ludus.server.rewards.text import Exact, Normalised, Numeric, Pattern
-    from ludus.server.rewards.tournament import Comparing, Tournament
+    from ludus.server.rewards.text import Exact, NormalizedMatch, Numeric, Pattern
+    from ludus.server.rewards.tournament import FunctionComparer, Tournament
     from ludus.server.rewards.verdict import Verdict
 
 __all__ = [
@@ -50,7 +50,7 @@ __all__ = [
     "Check",
     "Checklist",
     "ChecklistError",
-    "Comparing",
+    "FunctionComparer",
     "DatabaseState",
     "EachStep",
     "Efficiency",
@@ -70,8 +70,8 @@ __all__ = [
     "MathEqual",
     "NoErrors",
     "Node",
-    "Normalised",
-    "NotCalled",
+    "NormalizedMatch",
+    "ToolNotCalled",
     "Numeric",
     "PairwiseJudge",
     "Panel",
@@ -112,7 +112,7 @@ _HOMES: Final = {
     "CallOrder": "ludus.server.rewards.calls",
     "Efficiency": "ludus.server.rewards.calls",
     "NoErrors": "ludus.server.rewards.calls",
-    "NotCalled": "ludus.server.rewards.calls",
+    "ToolNotCalled": "ludus.server.rewards.calls",
     "Checklist": "ludus.server.rewards.checklist",
     "ChecklistError": "ludus.server.rewards.checklist",
     "lint_checklist": "ludus.server.rewards.checklist",
@@ -155,10 +155,10 @@ _HOMES: Final = {
     "Fields": "ludus.server.rewards.structure",
     "JsonSchema": "ludus.server.rewards.structure",
     "Exact": "ludus.server.rewards.text",
-    "Normalised": "ludus.server.rewards.text",
+    "NormalizedMatch": "ludus.server.rewards.text",
     "Numeric": "ludus.server.rewards.text",
     "Pattern": "ludus.server.rewards.text",
-    "Comparing": "ludus.server.rewards.tournament",
+    "FunctionComparer": "ludus.server.rewards.tournament",
     "Tournament": "ludus.server.rewards.tournament",
     "Verdict": "ludus.server.rewards.verdict",
 }

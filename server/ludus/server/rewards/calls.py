@@ -77,7 +77,7 @@ class Called(Check):
 
 
 @dataclass(frozen=True)
-class NotCalled(Check):
+class ToolNotCalled(Check):
     """1 when a tool was never called, not even unsuccessfully."""
 
     tool: str

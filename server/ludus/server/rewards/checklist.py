@@ -42,19 +42,19 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.messages import describe_invalid
 from ludus.server.rewards.attempt import Attempt
-from ludus.server.rewards.calls import Called, CallOrder, Efficiency, NoErrors, NotCalled
+from ludus.server.rewards.calls import Called, CallOrder, Efficiency, NoErrors, ToolNotCalled
 from ludus.server.rewards.located import Located, Place, SyntaxProblem, locate_json, locate_toml
 from ludus.server.rewards.mathematics import MathEqual
 from ludus.server.rewards.methods import FunctionCheck
 from ludus.server.rewards.nodes import Begun, Check, Offload, Outcome, Weighted
 from ludus.server.rewards.rubric import Rubric
 from ludus.server.rewards.structure import Fields, JsonSchema
-from ludus.server.rewards.text import Exact, Normalised, Numeric, Pattern
+from ludus.server.rewards.text import Exact, NormalizedMatch, Numeric, Pattern
 
 BUILT_IN: Final[Mapping[str, Callable[..., Check]]] = {
     "called": Called, "call_order": CallOrder, "efficiency": Efficiency, "exact": Exact, "fields": Fields,
-    "json_schema": JsonSchema, "math_equal": MathEqual, "no_errors": NoErrors, "normalised": Normalised,
-    "not_called": NotCalled, "numeric": Numeric, "pattern": Pattern,
+    "json_schema": JsonSchema, "math_equal": MathEqual, "no_errors": NoErrors, "normalised": NormalizedMatch,
+    "not_called": ToolNotCalled, "numeric": Numeric, "pattern": Pattern,
 }  # fmt: skip
 """Checks that a file may name without a module."""
 

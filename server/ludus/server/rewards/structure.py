@@ -256,7 +256,7 @@ class Fields(Check):
     """JSON pointers of places that do not count, with all below them, such as `/created_at`."""
     extra_allowed: bool = False
     normalised: bool = False
-    """Whether texts are compared as `Normalised` does."""
+    """Whether texts are compared as `NormalizedMatch` does."""
     of: Of[str] = answer_of
 
     def check(self, attempt: Attempt) -> Verdict:

@@ -50,7 +50,7 @@ class Exact(Check):
 
 
 @dataclass(frozen=True)
-class Normalised(Check):
+class NormalizedMatch(Check):
     """1 when the answer is the expected text but for case, punctuation, articles, white space and Unicode's forms.
 
     A sign, and what stands between digits, is no punctuation: -5 is not 5, and 1/2 not 1.2.

@@ -28,7 +28,7 @@ class Comparer(Protocol):
 
 
 @dataclass(frozen=True)
-class Comparing:
+class FunctionComparer:
     """A comparer from a function, which is asked in both orders: a preference that turns with the order is a tie."""
 
     function: Callable[[Attempt, Attempt], Finding | Awaitable[Finding]]

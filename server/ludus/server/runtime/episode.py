@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, 
 from ludus.protocol.rewards import Reward, RewardEntry, total
 from ludus.server.authoring.environment import Toolset
 from ludus.server.authoring.tools import Tool
-from ludus.server.runtime.turns import OpenTurn
+from ludus.server.rewards.attempt import TakenStep, TakenTurn
 from ludus.server.tasks.catalog import SUBMIT_SPEC, Published
 
 _UNSCORED = {
@@ -34,6 +34,26 @@ _UNSCORED = {
     EndReason.EXPIRED: "the episode expired before its end",
     EndReason.SERVER_STOPPED: "the server stopped before the episode's end",
 }
+
+
+@dataclass(slots=True)
+class OpenTurn:
+    """One turn that is not judged yet. Its calls have consecutive numbers."""
+
+    number: int | None
+    """As the client counts; None for a call without a mark, which is a turn of its own."""
+    first: int
+    last: int
+    text: str = ""
+    running: int = 0
+    """Calls that have not come to an end."""
+    over: bool = False
+    """Whether no further call belongs to it."""
+    steps: list[TakenStep] = field(default_factory=list)
+
+    def taken(self) -> TakenTurn:
+        """What checks see of it."""
+        return TakenTurn(self.number, self.text, tuple(sorted(self.steps, key=lambda step: step.number)))
 
 
 class StepRecord:

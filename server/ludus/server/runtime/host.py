@@ -36,8 +36,8 @@ from ludus.server.runtime.limits import Capacity, ServerLimits
 from ludus.server.runtime.replay import repeat
 from ludus.server.runtime.runner import StepCounts, StepRunner
 from ludus.server.runtime.scoring import score
-from ludus.server.runtime.setup import Opener
-from ludus.server.runtime.store import Register
+from ludus.server.runtime.setup import EpisodeSetup
+from ludus.server.runtime.store import EpisodeStore
 from ludus.server.runtime.threads import Workers
 from ludus.server.tasks.catalog import Catalog
 from ludus.server.tasks.service import Library
@@ -102,7 +102,7 @@ class EpisodeHost:
         self._workers = Workers(self.limits.threads, self.catalog)
         self._library = Library(self.catalog, self._workers)
         self.sandboxes = Sandboxes()
-        self._opener = Opener(self._workers, self.sandboxes, self.limits.setup_seconds, self.limits.grace_seconds)
+        self._opener = EpisodeSetup(self._workers, self.sandboxes, self.limits.setup_seconds, self.limits.grace_seconds)
         self._capacity = Capacity(self.limits.max_episodes, self.limits.max_queue, self.limits.queue_seconds)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._started: Counter[str] = Counter()
@@ -113,8 +113,8 @@ class EpisodeHost:
         self._loop = asyncio.get_running_loop()
         await self.sandboxes.open(one.cls.sandbox_settings for one in self.catalog.values())
         self.runner = StepRunner(self._workers, self.journal, self._end, self.limits)
-        linger = self.limits.linger_seconds
-        self._register = Register(self.journal, linger)
+        linger = self.limits.result_ttl_seconds
+        self._register = EpisodeStore(self.journal, linger)
         self._starts = Once[tuple[Episode, ...]](self._spawn, linger, lambda g: any(e.id in self._register for e in g))
         self._forks = Once[Episode](self._spawn, linger, lambda episode: episode.id in self._register)
         self._scores = Once[e.ScoreGroupResult](self._spawn, linger)
@@ -220,7 +220,7 @@ class EpisodeHost:
             await self._opener.open_all(episodes, params.tools)
         except BaseException:
             for episode in episodes:
-                await self._discard_unborn(episode)
+                await self._rollback_start(episode)
             raise
         for episode in episodes:
             self._register.add(episode)
@@ -229,7 +229,7 @@ class EpisodeHost:
         self._started[published.name] += params.count
         return tuple(episodes)
 
-    async def _discard_unborn(self, episode: Episode) -> None:
+    async def _rollback_start(self, episode: Episode) -> None:
         self._running -= 1
         self._capacity.release(1)
         if episode.instance is not None:
@@ -428,7 +428,7 @@ class EpisodeHost:
 
     async def _reap(self) -> None:
         idle = min(self.limits.idle_seconds, self.limits.episode_seconds or self.limits.idle_seconds)
-        pause = max(0.01, min(1.0, idle / 4, self.limits.linger_seconds / 4 or 1.0))
+        pause = max(0.01, min(1.0, idle / 4, self.limits.result_ttl_seconds / 4 or 1.0))
         while True:
             await asyncio.sleep(pause)
             now = self._loop.time()

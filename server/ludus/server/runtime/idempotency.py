@@ -35,18 +35,18 @@ class Once(Generic[T]):
 
     Args:
         spawn: starts a task that the host owns.
-        linger_seconds: how long an outcome is kept at least.
+        result_ttl_seconds: how long an outcome is kept at least.
         in_use: whether a value still matters, for outcomes that live as long as what they hold.
     """
 
     def __init__(
         self,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-        linger_seconds: float,
+        result_ttl_seconds: float,
         in_use: Callable[[T], bool] = lambda value: False,
     ) -> None:
         self._spawn = spawn
-        self._linger_seconds = linger_seconds
+        self._linger_seconds = result_ttl_seconds
         self._in_use = in_use
         self._loop = asyncio.get_running_loop()
         self._slots: dict[tuple[str, str], _Slot[T]] = {}

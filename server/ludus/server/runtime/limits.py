@@ -50,7 +50,7 @@ class ServerLimits(BaseModel):
     total_observation_chars: int | None = Field(default=None, ge=100)
     threads: int = Field(default=64, ge=1)
     """Blocking environment code that runs at one time. Beyond these, each environment has a few threads to itself."""
-    linger_seconds: float = Field(default=60.0, ge=0)
+    result_ttl_seconds: float = Field(default=60.0, ge=0)
     """How long the outcomes of a closed episode stay to answer repeated requests."""
     grace_seconds: float = Field(default=5.0, ge=0)
     """How long environment code that was told to stop is waited for."""

@@ -20,8 +20,7 @@ from ludus.server.authoring.bounds import digest_of, same_json
 from ludus.server.authoring.noise import Hit, Noise
 from ludus.server.authoring.results import Reading, ToolError, cut, read, read_reward
 from ludus.server.authoring.tools import InvalidArguments, StepContext, Tool
-from ludus.server.runtime import scoring, turns
-from ludus.server.runtime import user_code as boundary
+from ludus.server.runtime import scoring, turns, user_code
 from ludus.server.runtime.clock import CLOCK, Clock
 from ludus.server.runtime.episode import Episode, StepRecord
 from ludus.server.runtime.journal import Asked, Journal, Settled
@@ -190,22 +189,22 @@ class StepRunner:
         try:
             return await self._execute(episode, record, tool, clock)
         except ToolError as error:
-            return self._refusal(record, "refused", boundary.message_of(error, "the tool refused"))
+            return self._refusal(record, "refused", user_code.message_of(error, "the tool refused"))
         except InvalidArguments as error:
             return self._refusal(record, "invalid_arguments", f"Wrong arguments for {record.tool}: {error}")
         except BaseException as error:
-            if boundary.from_host(error, own):
+            if user_code.from_host(error, own):
                 raise
-            return boundary.failure(_what(record), episode.id, episode.published.name, error)
+            return user_code.failure(_what(record), episode.id, episode.published.name, error)
 
     async def _judge_turns(self, episode: Episode, record: StepRecord, outcome: StepResult) -> StepResult | LudusError:
         own = asyncio.current_task()
         try:
             record.turned = await scoring.judge_turns(self._threads(episode), episode, record, outcome)
         except BaseException as error:
-            if boundary.from_host(error, own):
+            if user_code.from_host(error, own):
                 raise
-            return boundary.failure("judging a turn", episode.id, episode.published.name, error)
+            return user_code.failure("judging a turn", episode.id, episode.published.name, error)
         return outcome
 
     async def _execute(
@@ -240,7 +239,7 @@ class StepRunner:
                 place = await share.enter()
                 tool.renew(arguments, context)
             threads = place
-        reading = read(await boundary.run_in(record.task, threads, method, (), arguments))
+        reading = read(await user_code.run_in(record.task, threads, method, (), arguments))
         finished = reading.finished or tool.ends
         if episode.published.cls._binding is not None:
             reading = await scoring.judge_step(self._threads(episode), episode, record, reading, finished=finished)
@@ -267,7 +266,7 @@ class StepRunner:
             offload = cls.blocking and not inspect.iscoroutinefunction(cls.grade)
             if cls._binding is not None:
                 scoring.prepare(self._threads(episode), episode)
-            value = await boundary.run(
+            value = await user_code.run(
                 self._threads(episode), offload, episode.instance.grade, record.arguments["answer"]
             )
             if value is None and not scoring.may_grade_nothing(episode):
@@ -305,7 +304,7 @@ class StepRunner:
             outcome = StepResult(step=record.number, content=(text,), end_reason=EndReason.TIME_LIMIT)
         else:
             why = f"it took longer than {episode.limits.tool_seconds:g} s"
-            outcome = boundary.failure(_what(record), episode.id, episode.published.name, why)
+            outcome = user_code.failure(_what(record), episode.id, episode.published.name, why)
         self.settle(episode, record, outcome)
 
     # ── settling ───────────────────────────────────────────────────────────────────────────────────────────────────

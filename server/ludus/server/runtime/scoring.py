@@ -17,8 +17,7 @@ from ludus.server.authoring.environment import Environment
 from ludus.server.authoring.results import Reading, read_reward
 from ludus.server.rewards.attempt import Attempt, TakenStep
 from ludus.server.rewards.binding import Facts
-from ludus.server.runtime import turns
-from ludus.server.runtime import user_code as boundary
+from ludus.server.runtime import turns, user_code
 from ludus.server.runtime.clock import time_limit
 from ludus.server.runtime.episode import Episode, StepRecord
 from ludus.server.runtime.threads import Threads
@@ -141,12 +140,12 @@ async def score(
     own = asyncio.current_task()
     try:
         async with time_limit(seconds):
-            scores = await boundary.run(workers, offload, function, task, candidates)
+            scores = await user_code.run(workers, offload, function, task, candidates)
         rewards = [reward for one in scores if (reward := read_reward(one)) is not None]
         if len(rewards) != len(candidates):
             raise TypeError(f"score_group must return one reward for each of {len(candidates)} candidates")
     except BaseException as error:
-        if boundary.from_host(error, own):
+        if user_code.from_host(error, own):
             raise
-        raise boundary.failure("score_group", None, published.name, error) from None
+        raise user_code.failure("score_group", None, published.name, error) from None
     return rewards

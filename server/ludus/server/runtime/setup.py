@@ -15,7 +15,7 @@ from ludus.sandbox import Sandboxes
 from ludus.server.authoring.bounds import SHOWN_COMPLAINTS
 from ludus.server.authoring.results import ToolError, read_messages
 from ludus.server.authoring.tools import Tool, options_of
-from ludus.server.runtime import user_code as boundary
+from ludus.server.runtime import user_code
 from ludus.server.runtime.clock import time_limit
 from ludus.server.runtime.episode import Episode
 from ludus.server.runtime.threads import Workers
@@ -26,7 +26,7 @@ log = logging.getLogger("ludus.server.episodes")
 _PROMPTS_KEPT = 256
 
 
-class Opener:
+class EpisodeSetup:
     """Makes episodes ready to be played, and frees what they hold."""
 
     def __init__(self, workers: Workers, sandboxes: Sandboxes, setup_seconds: float, grace_seconds: float) -> None:
@@ -50,10 +50,10 @@ class Opener:
         own = asyncio.current_task()
         try:
             async with time_limit(self._setup_seconds):
-                instance = episode.instance = boundary.call(published.cls)
+                instance = episode.instance = user_code.call(published.cls)
                 instance.task, instance.seed, instance.secrets = episode.task, episode.seed, episode.secrets or {}
                 if published.cls.toolsets:
-                    episode.toolsets = tuple(boundary.call(one, instance) for one in published.cls.toolsets)
+                    episode.toolsets = tuple(user_code.call(one, instance) for one in published.cls.toolsets)
                 what = "the sandbox"
                 if published.cls.sandbox_settings is not None:
                     instance._sandboxes = await self._sandboxes.lease(published.cls.sandbox_settings)
@@ -69,7 +69,7 @@ class Opener:
             raise self._failure(what, episode, f"it took longer than {self._setup_seconds:g} s") from None
         except BaseException as error:
             ours = isinstance(error, LudusError) and not isinstance(error, AuthoringError | EpisodeFailed)
-            if ours or boundary.from_host(error, own):
+            if ours or user_code.from_host(error, own):
                 raise
             raise self._failure(what, episode, error) from None
         if allowed is not None:
@@ -99,7 +99,7 @@ class Opener:
                     await self._run(episode, episode.instance.teardown)
             except TimeoutError:
                 self._failure("teardown", episode, f"it took longer than {self._setup_seconds:g} s")
-            except (boundary.AuthorRaised, ToolError) as error:
+            except (user_code.UserCodeError, ToolError) as error:
                 self._failure("teardown", episode, error)
             finally:
                 if episode.instance._sandboxes is not None:
@@ -108,7 +108,7 @@ class Opener:
 
     async def _run(self, episode: Episode, method: Any) -> Any:
         offload = episode.published.cls.blocking and not inspect.iscoroutinefunction(method)
-        return await boundary.run(self._workers.share(episode.published.name), offload, method)
+        return await user_code.run(self._workers.share(episode.published.name), offload, method)
 
     def _shared(self, prompt: object) -> tuple[Message, ...]:
         """The prompt's messages; equal text gives the same object, since thousands of episodes may hold it."""
@@ -146,7 +146,7 @@ class Opener:
         episode.specs = tuple(tool.spec for tool in episode.tools.values())
 
     def _failure(self, what: str, episode: Episode, cause: BaseException | str) -> EpisodeFailed:
-        return boundary.failure(what, episode.id, episode.published.name, cause)
+        return user_code.failure(what, episode.id, episode.published.name, cause)
 
 
 def _break(task: asyncio.Task[None]) -> None:

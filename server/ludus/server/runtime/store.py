@@ -15,12 +15,12 @@ from ludus.server.runtime.journal import Journal
 _CLOSED_KEPT = 50_000
 
 
-class Register:
+class EpisodeStore:
     """Finds episodes, for those who may see them."""
 
-    def __init__(self, journal: Journal | None, linger_seconds: float) -> None:
+    def __init__(self, journal: Journal | None, result_ttl_seconds: float) -> None:
         self._journal = journal
-        self._linger_seconds = linger_seconds
+        self._linger_seconds = result_ttl_seconds
         self._loop = asyncio.get_running_loop()
         self._living: dict[str, Episode] = {}
         self._closed: OrderedDict[str, tuple[float, Episode]] = OrderedDict()

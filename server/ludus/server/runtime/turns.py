@@ -6,33 +6,8 @@ the task, whichever comes first; and it is judged as soon as it is over and all 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-from ludus.server.rewards.attempt import TakenStep, TakenTurn
-
-if TYPE_CHECKING:
-    from ludus.server.runtime.episode import Episode, StepRecord
-
-
-@dataclass(slots=True)
-class OpenTurn:
-    """One turn that is not judged yet. Its calls have consecutive numbers."""
-
-    number: int | None
-    """As the client counts; None for a call without a mark, which is a turn of its own."""
-    first: int
-    last: int
-    text: str = ""
-    running: int = 0
-    """Calls that have not come to an end."""
-    over: bool = False
-    """Whether no further call belongs to it."""
-    steps: list[TakenStep] = field(default_factory=list)
-
-    def taken(self) -> TakenTurn:
-        """What checks see of it."""
-        return TakenTurn(self.number, self.text, tuple(sorted(self.steps, key=lambda step: step.number)))
+from ludus.server.rewards.attempt import TakenStep
+from ludus.server.runtime.episode import Episode, OpenTurn, StepRecord
 
 
 def asked(episode: Episode, record: StepRecord) -> None:

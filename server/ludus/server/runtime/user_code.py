@@ -1,7 +1,7 @@
 """The one place where the environment's code is run and its faults are attributed.
 
 Authors raise plain Python. Every exception, `SystemExit`, `GeneratorExit` and a stray `CancelledError` included,
-becomes `AuthorRaised` here; only `ToolError` (meant for the agent) and a cancellation by the host itself pass through.
+becomes `UserCodeError` here; only `ToolError` (meant for the agent) and a cancellation by the host itself pass through.
 `failure` turns it into the error that ends the episode, logged under an incident id.
 """
 
@@ -22,7 +22,7 @@ from ludus.server.runtime.threads import Threads
 log = logging.getLogger("ludus.server.episodes")
 
 
-class AuthorRaised(Exception):
+class UserCodeError(Exception):
     """Environment code raised; `cause` is what."""
 
     def __init__(self, cause: BaseException) -> None:
@@ -35,7 +35,7 @@ async def run(workers: Threads, offload: bool, function: Callable[..., Any], *ar
     """Call the author's `function`: awaited if it is asynchronous, in a thread if `offload`, else right here.
 
     Raises:
-        AuthorRaised: it raised anything but `ToolError`.
+        UserCodeError: it raised anything but `ToolError`.
         ToolError: it said no to the agent.
     """
     return await run_in(asyncio.current_task(), workers if offload else None, function, args, kwargs)
@@ -68,19 +68,19 @@ async def run_in(
     except BaseException as error:
         if from_host(error, own):
             raise
-        raise AuthorRaised(error) from error
+        raise UserCodeError(error) from error
 
 
 def call(function: Callable[..., Any], *args: Any) -> Any:
     """Call the author's `function` right here; one that neither waits nor blocks.
 
     Raises:
-        AuthorRaised: it raised anything.
+        UserCodeError: it raised anything.
     """
     try:
         return function(*args)
     except BaseException as error:
-        raise AuthorRaised(error) from error
+        raise UserCodeError(error) from error
 
 
 def from_host(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
@@ -121,7 +121,7 @@ def failure(what: str, episode: str | None, environment: str, cause: BaseExcepti
         cause: the exception, or the reason in words.
     """
     incident = secrets.token_hex(6)
-    if isinstance(cause, AuthorRaised):
+    if isinstance(cause, UserCodeError):
         cause = cause.cause
     kind: type[EpisodeFailed] = InfrastructureFailed if isinstance(cause, InfrastructureFailed) else EnvironmentFailed
     why = cause if isinstance(cause, str) else f"it raised {type(cause).__name__}"

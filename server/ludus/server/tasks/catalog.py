@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -21,9 +21,8 @@ from ludus.server.authoring.environment import Environment, Toolset
 from ludus.server.authoring.noise import Noise
 from ludus.server.authoring.splits import SPLIT_TYPES, Split
 from ludus.server.authoring.tools import Tool, collect
-from ludus.server.runtime import user_code as boundary
+from ludus.server.runtime import user_code
 from ludus.server.tasks.curriculum import Curriculum
-from ludus.server.tasks.difficulty import check_narrowed
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 _ROOT_PATHS = frozenset(
@@ -98,7 +97,7 @@ class Published:
             try:
                 fields = {} if self.splits[split].type == "test" else _public(task)
             except BaseException as error:
-                raise boundary.failure("the public part of a task", None, self.name, error) from None
+                raise user_code.failure("the public part of a task", None, self.name, error) from None
             row = TaskRow(id=task.id, split=split, index=index, fields=fields)
             if len(self.rows) >= _ROWS_KEPT:
                 self.rows.clear()
@@ -205,7 +204,7 @@ def publish(name: str, cls: type[Environment[Any]]) -> Published:
         curricula={},
         judges_turns=cls._binding is not None and cls._binding.turn is not None,
     )
-    check_narrowed(_names(name, cls), cls.version, published.splits)
+    _check_filters(_names(name, cls), cls.version, published.splits)
     published.specs = tuple(tool.spec for tool in tools.values())
     return published
 
@@ -313,3 +312,31 @@ def _splits(cls: type[Environment[Any]], where: str) -> dict[str, Split[Any]]:
 
 def _list(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in names)
+
+
+def _check_filters(names: Sequence[str], version: str, splits: Mapping[str, Split[Any]]) -> None:
+    """Refuse splits that a measurement of something else has filtered.
+
+    Args:
+        names: what the environment is called, and the classes that it inherits its splits from.
+        version: the environment's version.
+        splits: all its splits.
+
+    Raises:
+        AuthoringError: a file is of another environment, version or split.
+    """
+    for name, split in splits.items():
+        chain: list[Split[Any]] = [split]
+        while (filtered := chain[-1].filter) is not None:
+            chain.append(filtered.base)
+        for link in chain[:-1]:
+            assert link.filter is not None
+            file, path = link.filter.file, link.filter.path
+            wrong = file.mismatch(file.environment if file.environment in names else names[0], version)
+            if wrong is None and file.split in splits and splits[file.split] not in chain:
+                wrong = (
+                    f"it was measured on another split, {file.split!r}; filter that one, or measure this one "
+                    "with `ludus calibrate --difficulty`"
+                )
+            if wrong is not None:
+                raise AuthoringError(f"split {name!r} of {names[0]!r} is filtered by {path}: {wrong}")

@@ -17,10 +17,10 @@ class Curriculum:
         self._bands: dict[tuple[float, float], list[str]] = {}
         """What `in_band` found since the last change: a measured split may have very many tasks."""
         self.recorded = 0
-        """How many outcomes were reported; what `prime` was given does not count."""
+        """How many outcomes were reported; `add_measured` does not count."""
 
-    def prime(self, counts: Mapping[str, tuple[int, int]]) -> None:
-        """Begin with tries and passes that were measured earlier; reports add to them."""
+    def add_measured(self, counts: Mapping[str, tuple[int, int]]) -> None:
+        """Add tries and passes that were measured earlier."""
         self._bands.clear()
         for task, (tries, passes) in counts.items():
             before = self._counts.get(task, (0, 0))

@@ -13,7 +13,7 @@ from ludus.protocol.methods import SPLIT_SCOPE_PREFIX
 from ludus.server.auth.principal import Principal
 from ludus.server.authoring.results import ToolError
 from ludus.server.authoring.splits import ENDLESS_INDEX_LIMIT, Split
-from ludus.server.runtime import user_code as boundary
+from ludus.server.runtime import user_code
 from ludus.server.runtime.threads import Workers
 from ludus.server.tasks.catalog import Catalog, Published
 
@@ -176,10 +176,10 @@ class Library:
         """
         try:
             if here:
-                return boundary.call(function, *args)
-            return await boundary.run(self._workers.share(published.name), True, function, *args)
-        except (boundary.AuthorRaised, ToolError) as error:
-            cause = error.cause if isinstance(error, boundary.AuthorRaised) else error
+                return user_code.call(function, *args)
+            return await user_code.run(self._workers.share(published.name), True, function, *args)
+        except (user_code.UserCodeError, ToolError) as error:
+            cause = error.cause if isinstance(error, user_code.UserCodeError) else error
             if args and isinstance(cause, KeyError) and cause.args == args:
                 raise cause from None
-            raise boundary.failure("reading tasks", None, published.name, error) from None
+            raise user_code.failure("reading tasks", None, published.name, error) from None

@@ -61,7 +61,7 @@ MAX_IN_FLIGHT: Final = 16_384
 MAX_IN_FLIGHT_BYTES: Final = 64 * 1024 * 1024
 """The same for the size of those requests together with that of replies the peer has not taken yet."""
 
-HANDFUL: Final = 32
+REQUESTS_PER_TICK: Final = 32
 """Requests of one frame that are begun in one turn of the loop. A large batch begun at once is answered at once, and
 then server and client take turns at working instead of both working. Measured with 64 in flight: handfuls of 16 and
 fewer cost more for their frames than they gain."""
@@ -162,7 +162,7 @@ class _Connection:
         writer = self._loop.create_task(self._write(send))
         try:
             while (message := await receive())["type"] != "websocket.disconnect":
-                if not self._still_welcome():
+                if not self._token_valid():
                     await send({"type": "websocket.close", "code": UNAUTHORIZED, "reason": "the token is not valid"})
                     return
                 text = message.get("text")
@@ -171,13 +171,13 @@ class _Connection:
                 else:
                     await self._read(text)
                 if self._full():
-                    await self._wait_for_room(writer)
+                    await self._apply_backpressure(writer)
         finally:
             self._lost = True
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
 
-    def _still_welcome(self) -> bool:
+    def _token_valid(self) -> bool:
         """Whether the token is good: it may have been revoked, or expired, since the connection was made."""
         now = self._loop.time()
         if now >= self._check_again:
@@ -194,7 +194,7 @@ class _Connection:
     def _full(self) -> bool:
         return self._in_flight >= MAX_IN_FLIGHT or self._bytes >= MAX_IN_FLIGHT_BYTES
 
-    async def _wait_for_room(self, writer: asyncio.Task[None]) -> None:
+    async def _apply_backpressure(self, writer: asyncio.Task[None]) -> None:
         while self._full() and not writer.done():
             self._room.clear()
             room = self._loop.create_task(self._room.wait())
@@ -228,10 +228,10 @@ class _Connection:
             self._reply(_failure(None, PayloadTooLarge(too_many, limit=MAX_IN_FLIGHT)))
             return
         share = len(text) // len(frame)
-        for first in range(0, len(frame), HANDFUL):
+        for first in range(0, len(frame), REQUESTS_PER_TICK):
             if first:
                 await asyncio.sleep(0)
-            for item in frame[first : first + HANDFUL]:
+            for item in frame[first : first + REQUESTS_PER_TICK]:
                 self._begin(item, share)
 
     def _begin(self, item: Any, size: int) -> None:

@@ -87,7 +87,7 @@ def serve(
     tool_seconds: Annotated[float, typer.Option(help="One tool call.")] = 60.0,
     setup_seconds: Annotated[float, typer.Option(help="One episode's setup.")] = 60.0,
     episode_seconds: Annotated[float | None, typer.Option(help="One whole episode.")] = None,
-    linger_seconds: Annotated[float, typer.Option(help="How long a closed episode answers repeats.", min=0)] = 60.0,
+    result_ttl_seconds: Annotated[float, typer.Option(help="How long a closed episode answers repeats.", min=0)] = 60.0,
     body_bytes: Annotated[int, typer.Option(help="Largest request.")] = 4 * 1024 * 1024,
     threads: Annotated[int, typer.Option(min=1, help="Blocking environment code that runs at one time.")] = 64,
     shutdown_seconds: Annotated[float, typer.Option(help="How long running steps may go on at the end.")] = 10.0,
@@ -141,7 +141,7 @@ def _settings(options: dict[str, Any]) -> Any:
 
 def _serve_stdio(classes: Sequence[Any], settings: Any, which: dict[str, Any]) -> None:
     from ludus.server.runtime.host import EpisodeHost
-    from ludus.server.tasks.difficulty import prime
+    from ludus.server.tasks.difficulty import load_difficulty_files
     from ludus.server.transports.mcp import serve_stdio
     from ludus.server.web import logs
 
@@ -152,7 +152,7 @@ def _serve_stdio(classes: Sequence[Any], settings: Any, which: dict[str, Any]) -
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         async with EpisodeHost(classes, limits=settings.limits) as host:
-            prime(host.catalog, settings.difficulty)
+            load_difficulty_files(host.catalog, settings.difficulty)
             serving = asyncio.create_task(serve_stdio(host, **which))
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -50,7 +50,7 @@ _STATUS_LINES: Final = {
 class BoundedHttpProtocol(WatchedHttpProtocol):
     """An HTTP connection that remembers since when its peer owes it something."""
 
-    _owed_since: float | None = None
+    _waiting_since: float | None = None
     """When the peer began to owe the rest of a head or body; None while it owes nothing."""
     _idle_since: float = 0.0
     """When the last answer was complete."""
@@ -63,7 +63,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A peer connected, and owes a head."""
-        self._owed_since = self.loop.time()
+        self._waiting_since = self.loop.time()
         self._limits: ConnectionLimits = getattr(self.config.app, "connection_limits", _NO_LIMITS)
         super().connection_made(transport)
         self._ending = _Ending(self, transport)
@@ -101,7 +101,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
 
     def on_message_begin(self) -> None:
         """A request began."""
-        self._owed_since = self.loop.time()
+        self._waiting_since = self.loop.time()
         self._head_bytes = 0
         self._in_head = True
         super().on_message_begin()
@@ -135,7 +135,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
 
     def on_message_complete(self) -> None:
         """The whole request is there."""
-        self._owed_since = None
+        self._waiting_since = None
         if self.cycle is not None:
             super().on_message_complete()
         if self._discarded is not None:
@@ -158,15 +158,15 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
 
     def end(self) -> None:
         """Close the connection, once the request that was answered has arrived whole."""
-        if self._owed_since is None or self._in_head:
+        if self._waiting_since is None or self._in_head:
             self.transport.close()
         elif self._discarded is None:
             self._discarded = 0
-            self._owed_since = self.loop.time()
+            self._waiting_since = self.loop.time()
 
     def sweep(self, now: float, patience: float) -> None:
         """End the connection if its peer has owed the rest of a request for longer than `patience` seconds."""
-        since = self._owed_since
+        since = self._waiting_since
         if since is None or now - since < patience or self.flow.read_paused:
             return
         if self._discarded is not None:
@@ -180,7 +180,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         """Return since when the connection has waited for its peer; None while a request is served."""
         if self._answering() or self.transport.is_closing():
             return None
-        return self._owed_since if self._owed_since is not None else self._idle_since
+        return self._waiting_since if self._waiting_since is not None else self._idle_since
 
     def _make_room(self) -> None:
         waiting = [
@@ -189,7 +189,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
             if one is not self and isinstance(one, BoundedHttpProtocol) and (since := one.waits_since()) is not None
         ]
         oldest: BoundedHttpProtocol = min(waiting)[2] if waiting else self
-        if oldest._owed_since is None:
+        if oldest._waiting_since is None:
             oldest.transport.close()
         else:
             oldest._refuse(503, _busy(f"connections are open ({self._limits.most})", "max_connections"))
@@ -221,7 +221,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True
             cycle.message_event.set()
-        self._owed_since = None
+        self._waiting_since = None
         self._count_head(0)
         self.transport.close()
 
@@ -299,7 +299,7 @@ def _busy(what: str, limit: str) -> CapacityError:
     return CapacityError(f"too many {what}; try again", limit=limit, retryAfter=1.0)
 
 
-async def sweep_for_ever(connections: set[Any], patience: float) -> None:
+async def run_timeout_sweeper(connections: set[Any], patience: float) -> None:
     """Sweep a server's connections until cancelled."""
     loop = asyncio.get_running_loop()
     while True:

@@ -29,10 +29,10 @@ from ludus.server.auth import CapabilitySigner, TokenStore
 from ludus.server.authoring.environment import Environment
 from ludus.server.runtime.host import EpisodeHost
 from ludus.server.runtime.journal import Journal
-from ludus.server.tasks.difficulty import prime
+from ludus.server.tasks.difficulty import load_difficulty_files
 from ludus.server.web import logs
 from ludus.server.web.app import LudusApp, create_app
-from ludus.server.web.http_protocol import BoundedHttpProtocol, sweep_for_ever
+from ludus.server.web.http_protocol import BoundedHttpProtocol, run_timeout_sweeper
 from ludus.server.web.settings import ServerSettings, is_loopback
 
 CAPABILITY_KEY_VARIABLE: Final = "LUDUS_CAPABILITY_KEY"
@@ -75,7 +75,7 @@ def build(
     if settings.cors and not settings.allow_origins:
         raise ServeError("--cors needs to know for whom: name each origin with --allow-origin")
     host = EpisodeHost(environments, limits=settings.limits, journal=journal, capabilities=signer)
-    prime(host.catalog, settings.difficulty)
+    load_difficulty_files(host.catalog, settings.difficulty)
     _check_root_path(settings, host.catalog)
     return create_app(host, settings, tokens)
 
@@ -186,7 +186,7 @@ class LudusServer(uvicorn.Server):
         if not self.started:
             return
         self._sweeper = asyncio.get_running_loop().create_task(
-            sweep_for_ever(self.server_state.connections, self.settings.request_seconds)
+            run_timeout_sweeper(self.server_state.connections, self.settings.request_seconds)
         )
         name = self.servers[0].sockets[0].getsockname()
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.settings.host, self.settings.host)

@@ -92,9 +92,9 @@ class VllmProcess:
             number = code - 128 if code > 128 else -code
             killed = number in signal.valid_signals()
             fate = f"its process was killed by {signal.Signals(number).name}" if killed else f"it exited with {code}"
-        return f"{fate}; its last words:\n{self.last_words()}"
+        return f"{fate}; its last words:\n{self.log_tail()}"
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """The first error of the log's last part, which is mostly the cause of the others, and the last lines."""
         with suppress(OSError), self._log.open("rb") as file:
             file.seek(max(self._begin, file.seek(0, os.SEEK_END) - _LAST_WORDS))
@@ -174,7 +174,7 @@ class VllmServer:
                         raise EngineError(f"vLLM could not start: {await self.process.obituary()}")
                     await asyncio.sleep(0.25)
         except TimeoutError:
-            words = f"; its last words:\n{self.process.last_words()}" if self.process else ": is it running?"
+            words = f"; its last words:\n{self.process.log_tail()}" if self.process else ": is it running?"
             raise EngineError(
                 f"vLLM at {self.url} was not ready in {seconds:g} s (engine.vllm.start_seconds){words}"
             ) from None

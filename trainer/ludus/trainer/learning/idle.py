@@ -70,7 +70,7 @@ class IdleSteps:
                 "rollout/truncated and at the log-probabilities in rollouts.jsonl."
             )
         if flat == tokens:
-            dropping = "" if config.rollouts.drop_constant else ", or set rollouts.drop_constant = true"
+            dropping = "" if config.rollouts.drop_zero_variance else ", or set rollouts.drop_zero_variance = true"
             return (
                 "All episodes earned the same as those they are compared with. Choose easier or harder tasks, raise "
                 f"rollouts.group_size{dropping}."

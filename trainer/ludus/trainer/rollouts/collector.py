@@ -12,9 +12,9 @@ from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import RolloutError
 from ludus.trainer.learning.batch import informative
 from ludus.trainer.rollouts.buffer import StalenessWindow
-from ludus.trainer.rollouts.episodes import Player, single_error
-from ludus.trainer.rollouts.source import Draw, TaskSource
-from ludus.trainer.rollouts.summary import TaskSolved, nothing_left, nothing_to_learn, rollout_metrics
+from ludus.trainer.rollouts.episodes import Player, unwrap_exception_group
+from ludus.trainer.rollouts.source import Draw, TaskSampler
+from ludus.trainer.rollouts.summary import TaskSolved, no_signal_message, nothing_left, rollout_metrics
 from ludus.trainer.samples import RolloutGroup
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ class Collector:
         source: environments and tasks.
     """
 
-    def __init__(self, config: TrainConfig, engine: Engine, renderer: Renderer, source: TaskSource) -> None:
+    def __init__(self, config: TrainConfig, engine: Engine, renderer: Renderer, source: TaskSampler) -> None:
         self._config = config
         self._source = source
-        self._minimum = config.rollouts.minimum_group
+        self._minimum = config.rollouts.min_scored
         self._player = Player(engine, renderer, config.rollouts, source.places)
         self._window = StalenessWindow(config.rollouts.groups, config.rollouts.staleness)
         self._next = 0
@@ -145,7 +145,7 @@ class Collector:
     # ── in the background ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def _run(self) -> None:
-        with single_error():
+        with unwrap_exception_group():
             async with asyncio.TaskGroup() as tasks:
                 while True:
                     while self._window.room > 0:
@@ -164,7 +164,7 @@ class Collector:
         failed = len(group.scored) < self._minimum
         failures = self._failures.setdefault(group.environment, [])
         failures.append(group) if failed else failures.clear()
-        if not failed and (not self._config.rollouts.drop_constant or informative(group, self._config)):
+        if not failed and (not self._config.rollouts.drop_zero_variance or informative(group, self._config)):
             self._in_a_row.clear()
             self._window.finish(group)
         else:
@@ -185,12 +185,12 @@ class Collector:
         """
         patience = self._config.rollouts.patience
         if len(failures) >= patience:
-            raise RolloutError(nothing_to_learn(failures, self._minimum))
+            raise RolloutError(no_signal_message(failures, self._minimum))
         if len(self._in_a_row) < patience:
             return
         constant = [group for group in self._in_a_row if len(group.scored) >= self._minimum]
         if 2 * len(constant) <= patience or not all(map(self._source.solved, constant)):
-            raise RolloutError(nothing_to_learn(self._in_a_row, self._minimum))
+            raise RolloutError(no_signal_message(self._in_a_row, self._minimum))
         if all(self._source.at_last_stage(group.environment) for group in constant):
             raise TaskSolved(nothing_left(constant))
         self._in_a_row.clear()  # a later stage comes

@@ -72,7 +72,7 @@ class Player:
         """
         began = time.time()
         stragglers = Stragglers(self._engine.clock, self._straggler_seconds)
-        with single_error():
+        with unwrap_exception_group():
             async with asyncio.TaskGroup() as tasks:
                 seats = [tasks.create_task(self._attempts(draw, sample, stragglers)) for sample in range(count)]
                 await stragglers.wait(seats)
@@ -108,7 +108,7 @@ class Player:
             temperature=self._temperature,
             persistence=self._persistence,
         )
-        watched = _Watched(policy)
+        watched = ErrorRecordingPolicy(policy)
         try:
             trajectory = await self._play(draw, sample, watched, replace(self._harness, limit=end.limit))
         finally:
@@ -120,7 +120,7 @@ class Player:
         trajectory = trajectory.model_copy(update={"attempts": attempt + 1, "failure": failure})
         return _rollout(trajectory, tuple(policy.samples), policy.parse_errors, cut=policy.cut)
 
-    async def _play(self, draw: Draw, sample: int, policy: _Watched, harness: Harness) -> Trajectory:
+    async def _play(self, draw: Draw, sample: int, policy: ErrorRecordingPolicy, harness: Harness) -> Trajectory:
         environment, began = draw.environment, time.time()
         try:
             episode = await environment.start(draw.task, draw.seed)
@@ -133,7 +133,7 @@ class Player:
             return _unplayed(draw, sample, began, error)
 
 
-class _Watched:
+class ErrorRecordingPolicy:
     """A policy whose own error is kept: a trajectory holds only its text."""
 
     name = "ludus.trainer"
@@ -159,7 +159,7 @@ def _unplayed(draw: Draw, sample: int, began: float, error: e.LudusError) -> Tra
         split=draw.task.split,
         task=draw.task,
         sample=sample,
-        policy=_Watched.name,
+        policy=ErrorRecordingPolicy.name,
         seed=draw.seed,
         started_at=began,
         seconds=time.time() - began,
@@ -207,7 +207,7 @@ def turn_rewards(trajectory: Trajectory, samples: tuple[Sample, ...], total: flo
 
 
 @contextmanager
-def single_error() -> Iterator[None]:
+def unwrap_exception_group() -> Iterator[None]:
     """Raise the first error of a task group instead of all."""
     try:
         yield

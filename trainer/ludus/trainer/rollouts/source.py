@@ -133,7 +133,7 @@ class Draw:
     seed: int
 
 
-class TaskSource:
+class TaskSampler:
     """The environments of a run, and the choice of each group's task. Made by `open_source`.
 
     The choice depends on the run's seed and the group's number only; with a curriculum, also on the outcomes reported.
@@ -290,7 +290,7 @@ class TaskSource:
 
 
 @asynccontextmanager
-async def open_source(config: TrainConfig, *, outage_seconds: float = OUTAGE_SECONDS) -> AsyncIterator[TaskSource]:
+async def open_source(config: TrainConfig, *, outage_seconds: float = OUTAGE_SECONDS) -> AsyncIterator[TaskSampler]:
     """Connect to the environments of a run and check that they can be learned from; leaving it disconnects.
 
     Args:
@@ -319,7 +319,7 @@ async def open_source(config: TrainConfig, *, outage_seconds: float = OUTAGE_SEC
             )  # fmt: skip
             await _check(environment, config.evaluation.split)
             found.append(replace(environment, difficulty=await _difficulty(environment)))
-        yield TaskSource(config, found)
+        yield TaskSampler(config, found)
 
 
 async def _connect(

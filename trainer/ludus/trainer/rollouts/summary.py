@@ -66,7 +66,7 @@ def nothing_left(constant: Sequence[RolloutGroup]) -> str:
     )
 
 
-def nothing_to_learn(dropped: Sequence[RolloutGroup], minimum: int) -> str:
+def no_signal_message(dropped: Sequence[RolloutGroup], minimum: int) -> str:
     """Why groups were dropped and what to do about it: the message of a `RolloutError`."""
     lines = [f"the last {len(dropped)} groups were all dropped, so there is nothing to learn from."]
     constant = [group for group in dropped if len(group.scored) >= minimum]
@@ -88,7 +88,7 @@ def nothing_to_learn(dropped: Sequence[RolloutGroup], minimum: int) -> str:
         lines.append(
             f"Their episodes ended by {ends}; tool calls that could not be read: {unread}. Make the tasks easier or "
             "harder (`split`, `stages`, `curriculum`), teach the policy first (`sft`), raise `rollouts.group_size`, or "
-            "learn from such groups as well (`rollouts.drop_constant = false`)."
+            "learn from such groups as well (`rollouts.drop_zero_variance = false`)."
         )
     if failed:
         told = [r.trajectory.failure.incident for g in failed for r in g.rollouts if r.trajectory.failure is not None]

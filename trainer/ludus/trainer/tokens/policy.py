@@ -46,16 +46,16 @@ class _Exchange:
 class TokenPolicy:
     """One episode of a policy, for `ludus.client.play`. Afterwards, `samples` holds what the engine saw.
 
-    When the prompt of a turn leaves less than a whole turn's room in the context, `config.when_full` decides:
+    When the prompt of a turn leaves less than a whole turn's room in the context, `config.context_overflow` decides:
 
     * `stop`: the turn may use what is left; when there is nothing, or it was not enough, the episode is stopped.
-    * `keep_recent`: the older half of the turns is dropped, as often as needed. The ids of the others stay.
+    * `truncate_oldest`: the older half of the turns is dropped, as often as needed. The ids of the others stay.
     * `summarise`: the policy is asked for a summary first, which then stands below the task. The newest turn stays.
 
     Args:
         engine: samples.
         renderer: of the engine's model.
-        config: `max_tokens`, `context` and `when_full` are used.
+        config: `max_tokens`, `context` and `context_overflow` are used.
         session: the episode's name at the engine.
         seed: each request has a seed of its own, derived from this one.
         temperature: of sampling; other values than 1 are for evaluation.
@@ -148,7 +148,7 @@ class TokenPolicy:
     async def _fitted(self, tools: Sequence[ToolSpec]) -> _Prompt:
         """The prompt of the next turn, after making room where there is too little."""
         prompt = self._next(tools)
-        full, needed = self._config.when_full, self._config.max_tokens
+        full, needed = self._config.context_overflow, self._config.max_tokens
         if full == "summarise":
             needed += self._config.max_tokens + len(self._renderer.prompt([_REQUEST], ()))
         if full == "stop" or len(self._past) < 2 or len(prompt.ids) + needed <= self._context:

@@ -38,7 +38,7 @@ class Question:
     """The titles of what is shown of each policy: of one that is judged, or of two that are compared."""
 
 
-async def opinion_of(endpoint: Endpoint, question: Question, sample: int) -> Opinion:
+async def query_judge(endpoint: Endpoint, question: Question, sample: int) -> Opinion:
     """A judge's opinion, from the cache where it is known.
 
     Raises:
@@ -55,7 +55,7 @@ async def opinion_of(endpoint: Endpoint, question: Question, sample: int) -> Opi
         fences = Fences()
         failures: list[NoVerdict] = []
         try:
-            opinion = await _asked_until_read(endpoint, question, fences, failures)
+            opinion = await _query_until_parsed(endpoint, question, fences, failures)
         except NoVerdict as failure:
             found = await _attribute(endpoint, question, failure, fences.limit, certain=len(failures) > 1)
             if found.refused or found.silenced:
@@ -67,7 +67,7 @@ async def opinion_of(endpoint: Endpoint, question: Question, sample: int) -> Opi
         return opinion
 
 
-async def _asked_until_read(
+async def _query_until_parsed(
     endpoint: Endpoint, question: Question, fences: Fences, failures: list[NoVerdict]
 ) -> Opinion:
     asked = question.messages(fences)

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from ludus.protocol.errors import AuthoringError
 from ludus.server.rewards.attempt import Attempt, Of, TakenStep, answer_of, resolve
-from ludus.server.rewards.judges.asking import Question, opinion_of
+from ludus.server.rewards.judges.asking import Question, query_judge
 from ludus.server.rewards.judges.endpoint import Endpoint, JudgeFailed
 from ludus.server.rewards.judges.families import shared_families
 from ludus.server.rewards.judges.opinion import (
@@ -91,7 +91,7 @@ class Panel:
             if why is not None:
                 return Verdict.unscored(why)
         asked = [
-            asyncio.wait_for(opinion_of(endpoint, question, sample), self.seconds)
+            asyncio.wait_for(query_judge(endpoint, question, sample), self.seconds)
             for endpoint in self.endpoints
             for sample in range(self.samples)
         ]

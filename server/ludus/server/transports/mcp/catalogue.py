@@ -81,7 +81,7 @@ TOOLS: Final = (
 """The tools, the same for everyone."""
 
 
-class Catalogue:
+class ControlTools:
     """The handlers of `tools/list` and `tools/call` on the control plane.
 
     Args:

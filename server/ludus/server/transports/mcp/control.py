@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from ludus.protocol.errors import Unauthenticated
 from ludus.server.transports.mcp.base import Context, LudusServer
-from ludus.server.transports.mcp.catalogue import Catalogue
+from ludus.server.transports.mcp.catalogue import ControlTools
 from ludus.server.transports.mcp.extension import HTTP_SETTINGS, add_extension, declares_extension
 from ludus.server.transports.mcp.http import Endpoint, Extend
 
@@ -55,7 +55,7 @@ class ControlPlane:
 def catalogue_server(host: EpisodeHost, principal_of: Callable[[Context], Principal]) -> LudusServer:
     """An MCP server with the catalogue's tools."""
     server = LudusServer(_INSTRUCTIONS)
-    catalogue = Catalogue(host, principal_of, declares_extension)
+    catalogue = ControlTools(host, principal_of, declares_extension)
     server.add_request_handler("tools/list", types.PaginatedRequestParams, catalogue.list_tools)
     server.add_request_handler("tools/call", types.CallToolRequestParams, catalogue.call_tool)
     return server

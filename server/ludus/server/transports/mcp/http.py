@@ -11,7 +11,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import Receive, Scope, Send
 
 from ludus.server.transports.mcp.base import LudusServer
-from ludus.server.transports.mcp.streaming import answer_patiently
+from ludus.server.transports.mcp.streaming import send_with_keepalive
 
 _CHECKED_ALREADY: Final = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 """The app's own guard has checked Host and Origin before any wire is reached."""
@@ -54,7 +54,7 @@ class Endpoint:
         if self._back_channel:
             await self._manager.asgi_app(scope, receive, send)
         else:
-            await answer_patiently(self._manager.asgi_app, scope, receive, send)
+            await send_with_keepalive(self._manager.asgi_app, scope, receive, send)
 
     def _new_manager(self) -> StreamableHTTPSessionManager:
         return StreamableHTTPSessionManager(

@@ -30,7 +30,7 @@ _STREAM_START: Final[Message] = {
 _COMMENT: Final[Message] = {"type": "http.response.body", "body": b": working\r\n\r\n", "more_body": True}
 
 
-async def answer_patiently(
+async def send_with_keepalive(
     app: ASGIApp, scope: Scope, receive: Receive, send: Send, patience: float = PATIENCE_SECONDS
 ) -> None:
     """Run `app`, which answers with JSON, and keep the connection alive where it takes longer than `patience`."""
@@ -53,7 +53,7 @@ class _Reply:
         self._pings: asyncio.Task[None] | None = None
         self._over: asyncio.Event | None = None
         self._streaming = False
-        self._timer = asyncio.get_running_loop().call_later(patience, self._lose_patience)
+        self._timer = asyncio.get_running_loop().call_later(patience, self._start_keepalive)
 
     async def send(self, message: Message) -> None:
         """Pass a part of the JSON answer on, in whichever form was begun."""
@@ -75,7 +75,7 @@ class _Reply:
             self._over.set()
             await asyncio.wait([self._pings])
 
-    def _lose_patience(self) -> None:
+    def _start_keepalive(self) -> None:
         if _accepts_events(self._scope):
             self._over = asyncio.Event()
             self._pings = asyncio.get_running_loop().create_task(self._stream(self._over))
