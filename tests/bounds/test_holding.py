@@ -15,7 +15,7 @@ from ludus.protocol.errors import CapacityError, KeyConflict
 from ludus.server import Environment, EpisodeHost, ServerLimits, Task, ToolError, tool
 from ludus.server.auth.principal import Principal
 from ludus.server.authoring.bounds import MAX_CALL_VALUES, MAX_DEPTH, footprint
-from ludus.server.runtime.idempotency import Once
+from ludus.server.runtime.idempotency import IdempotencyCache
 
 Start = Callable[..., Awaitable[EpisodeHost]]
 OPEN = Principal.open()
@@ -261,7 +261,7 @@ async def test_arguments_of_other_types_are_other_arguments(host: Start, one: An
 
 @pytest.mark.parametrize(("one", "other"), [(True, 1), (1, 1.0), ({"a": [True]}, {"a": [1]})])
 async def test_what_is_done_once_tells_types_apart(one: Any, other: Any) -> None:
-    once = Once[str](asyncio.get_running_loop().create_task, 60)
+    once = IdempotencyCache[str](asyncio.get_running_loop().create_task, 60)
 
     async def score(metadata: Any) -> str:
         candidates = {"e": e.Candidate(messages=(), metadata={"value": metadata})}

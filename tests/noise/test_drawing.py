@@ -19,8 +19,8 @@ from ludus.server.tasks.noisy import parse_noise
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=300)
 
 
-def kinds_of(noise: Noise, luck: str = "7", steps: int = 400) -> list[str | None]:
-    hits = [noise.draw(luck, step) for step in range(1, steps + 1)]
+def kinds_of(noise: Noise, noise_key: str = "7", steps: int = 400) -> list[str | None]:
+    hits = [noise.draw(noise_key, step) for step in range(1, steps + 1)]
     return [None if hit is None else hit.kind for hit in hits]
 
 
@@ -28,7 +28,7 @@ def test_noise_depends_on_its_seed_the_episode_and_the_step_alone() -> None:
     noise = Noise(rate=0.3)
     assert kinds_of(noise) == kinds_of(Noise(rate=0.3))
     assert kinds_of(noise) != kinds_of(Noise(rate=0.3, seed=1))
-    assert kinds_of(noise) != kinds_of(noise, luck="8")
+    assert kinds_of(noise) != kinds_of(noise, noise_key="8")
     assert len(set(kinds_of(noise))) > 1
 
 

@@ -17,7 +17,6 @@ import pytest
 from ludus.protocol.errors import AuthoringError
 from ludus.server.rewards import (
     Attempt,
-    Called,
     CallOrder,
     DatabaseState,
     Efficiency,
@@ -29,6 +28,7 @@ from ludus.server.rewards import (
     ProgramTests,
     Rubric,
     TakenStep,
+    ToolCalled,
     ToolNotCalled,
 )
 
@@ -45,15 +45,15 @@ WAY = (
 @pytest.mark.parametrize(
     ("check", "expected"),
     [
-        (Called("search"), 1),
-        (Called("search", at_least=3), 0),
-        (Called("search", at_most=1), 0),
-        (Called("search", {"query": "ada"}, at_most=1), 1),
-        (Called("search", {"limit": lambda n: n <= 5}), 1),
-        (Called("search", {"limit": 5.0}), 1),
-        (Called("search", {"limit": True}), 0),
-        (Called("search", {"sort": "up"}), 0),
-        (Called("delete"), 0),
+        (ToolCalled("search"), 1),
+        (ToolCalled("search", at_least=3), 0),
+        (ToolCalled("search", at_most=1), 0),
+        (ToolCalled("search", {"query": "ada"}, at_most=1), 1),
+        (ToolCalled("search", {"limit": lambda n: n <= 5}), 1),
+        (ToolCalled("search", {"limit": 5.0}), 1),
+        (ToolCalled("search", {"limit": True}), 0),
+        (ToolCalled("search", {"sort": "up"}), 0),
+        (ToolCalled("delete"), 0),
         (ToolNotCalled("delete"), 0),
         (ToolNotCalled("write"), 1),
         (CallOrder(["search", "read"]), 1),

@@ -14,7 +14,7 @@ from ludus.protocol.errors import AuthoringError
 from ludus.protocol.methods import Scope
 from ludus.server import Environment, EpisodeHost, Private, Result, Task, tool
 from ludus.server.auth.principal import Principal
-from ludus.server.rewards import Attempt, Called, FromTask, Rubric, TakenStep, Verdict, check, metric, reward
+from ludus.server.rewards import Attempt, FromTask, Rubric, TakenStep, ToolCalled, Verdict, check, metric, reward
 from ludus.server.rewards.attempt import resolve
 from ludus.server.runtime.host import shown
 
@@ -276,8 +276,8 @@ def test_what_is_compared_is_found_in_the_task() -> None:
 async def test_checks_of_calls_see_the_arguments_that_the_tool_got(playing: Host, order: object) -> None:
     class Shop(Asking):
         rubric = Rubric([
-            Called("refund", {"order": 1, "amount": 5}, at_least=0, at_most=0, name="forbidden"),
-            Called("refund", {"order": lambda order: order < 100, "notify": True}, name="wanted"),
+            ToolCalled("refund", {"order": 1, "amount": 5}, at_least=0, at_most=0, name="forbidden"),
+            ToolCalled("refund", {"order": lambda order: order < 100, "notify": True}, name="wanted"),
         ])  # fmt: skip
 
         @tool

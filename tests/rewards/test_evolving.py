@@ -9,7 +9,7 @@ import pytest
 
 from ludus.protocol.errors import AuthoringError
 from ludus.server import Environment, Task
-from ludus.server.rewards import Attempt, Evolving, Pattern, Rubric, Seen, metric
+from ludus.server.rewards import Attempt, Evolving, Pattern, Rubric, ScoredAttempt, metric
 
 Host = Callable[[type[Environment[Any]]], Awaitable[Any]]
 
@@ -55,9 +55,9 @@ async def test_a_group_is_scored_by_one_version_and_the_next_group_by_the_next(p
 
 
 async def test_the_hook_sees_what_the_current_version_gave(playing: Host) -> None:
-    shown: list[Sequence[Seen]] = []
+    shown: list[Sequence[ScoredAttempt]] = []
 
-    async def propose(current: Rubric, seen: Sequence[Seen]) -> Rubric | None:
+    async def propose(current: Rubric, seen: Sequence[ScoredAttempt]) -> Rubric | None:
         shown.append(seen)
         return None if current is SECOND else SECOND
 
@@ -88,7 +88,7 @@ async def test_the_hook_is_called_by_itself_after_so_many_rewards(playing: Host)
 
 
 async def test_a_hook_that_fails_leaves_the_rubric_as_it_is(playing: Host, caplog: pytest.LogCaptureFixture) -> None:
-    def broken(current: Rubric, seen: Sequence[Seen]) -> Rubric:
+    def broken(current: Rubric, seen: Sequence[ScoredAttempt]) -> Rubric:
         raise OSError("no idea")
 
     evolving = Evolving(FIRST, broken, every=1)

@@ -20,7 +20,7 @@ from ludus.client.trajectory import TrajectoryWriter, read_trajectories
 from ludus.protocol import Answer, Call, EpisodeLimits
 from ludus.protocol.errors import EnvironmentNotFound, ParseError
 from ludus.server import Environment, Private, Result, Task, tool
-from ludus.server.rewards import Attempt, Called, Rubric, ToolNotCalled, Verdict, check, metric, reward
+from ludus.server.rewards import Attempt, Rubric, ToolCalled, ToolNotCalled, Verdict, check, metric, reward
 from ludus.server.rewards.rescoring import Summary, classes_for, read_stored, rescore
 
 LUDUS = Path(sys.executable).with_name("ludus")
@@ -61,7 +61,7 @@ class Then(Base):
 
 class Now(Base):
     name = "sums"
-    rubric = Rubric([right, Called("roll", name="rolled")], name="sums", version="2")
+    rubric = Rubric([right, ToolCalled("roll", name="rolled")], name="sums", version="2")
 
 
 class Changed(Then):
@@ -286,7 +286,7 @@ async def test_without_replay_nothing_is_scored_that_the_rubric_does_not_score_a
 
 class Finished(Base):
     name = "sums"
-    rubric = Rubric([Called("stop")], name="finished")
+    rubric = Rubric([ToolCalled("stop")], name="finished")
 
     @tool
     def stop(self) -> Any:

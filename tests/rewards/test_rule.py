@@ -15,7 +15,6 @@ import ludus.server.rewards as rewards
 from ludus.sandbox.errors import SandboxFailed
 from ludus.server.rewards import (
     Attempt,
-    Called,
     CallOrder,
     Cap,
     Check,
@@ -49,11 +48,12 @@ from ludus.server.rewards import (
     Rubric,
     Sequential,
     TakenStep,
+    ToolCalled,
     ToolNotCalled,
-    Total,
     Tournament,
     Verdict,
     Weighted,
+    WeightedSum,
     check,
 )
 from ludus.server.rewards.checklist import ItemCheck
@@ -62,7 +62,7 @@ from ludus.server.runtime.clock import CLOCK, Clock
 pytestmark = pytest.mark.timeout(600)
 
 STALLS = "a" * 400 + "!"
-LOST: Any = FromTask("missing")
+EPISODE_LOST_ERRORS: Any = FromTask("missing")
 """A field that the task does not have: a fault of the environment."""
 
 
@@ -117,13 +117,13 @@ def cases(folder: Path, silenced: Endpoint, down: Endpoint) -> dict[str, tuple[A
     (folder / "garbage.db").write_bytes(b"SQLite format 3\\0 and nothing more")
     call = {"n": broken}
     return {
-        "Exact": (Exact("x"), Exact(LOST)),
-        "NormalizedMatch": (NormalizedMatch("x"), NormalizedMatch(LOST)),
-        "Numeric": (Numeric(1.0), Numeric(LOST, of=lambda a: "1")),
-        "Pattern": (POLICY, Pattern("x", of=LOST)),
+        "Exact": (Exact("x"), Exact(EPISODE_LOST_ERRORS)),
+        "NormalizedMatch": (NormalizedMatch("x"), NormalizedMatch(EPISODE_LOST_ERRORS)),
+        "Numeric": (Numeric(1.0), Numeric(EPISODE_LOST_ERRORS, of=lambda a: "1")),
+        "Pattern": (POLICY, Pattern("x", of=EPISODE_LOST_ERRORS)),
         "JsonSchema": (JsonSchema({"pattern": "^(a|aa)+$"}, seconds=0.2, of=lambda a: f'"{a.answer}"'),
-                       JsonSchema({}, of=LOST)),
-        "Fields": (Fields({"a": 1}, of=lambda a: "[" * 5000), Fields(LOST, of=lambda a: "1")),
+                       JsonSchema({}, of=EPISODE_LOST_ERRORS)),
+        "Fields": (Fields({"a": 1}, of=lambda a: "[" * 5000), Fields(EPISODE_LOST_ERRORS, of=lambda a: "1")),
         "MathEqual": (MathEqual("2", seconds=0.3, of=lambda a: "$9^{9^{9^9}}$"), MathEqual("", of=lambda a: "$1$")),
         "ProgramTests": (ProgramTests(tests=[ProgramTest("1", "1")], box=lambda a: Box(gone=False)),
                          ProgramTests(tests=[ProgramTest("1", "1")], box=lambda a: Box(gone=True))),
@@ -131,23 +131,23 @@ def cases(folder: Path, silenced: Endpoint, down: Endpoint) -> dict[str, tuple[A
                           FunctionTests(function="f", tests=[FunctionTest([1], 1)], box=lambda a: Box(gone=True))),
         "DatabaseState": (DatabaseState(folder / "garbage.db", database(folder)),
                           DatabaseState(database(folder), folder / "missing.db")),
-        "FileTree": (FileTree(folder, {"garbage.db": broken}), FileTree(folder, LOST)),
-        "Called": (Called("look", call), Called("look", {"n": 1}, at_least=LOST)),
+        "FileTree": (FileTree(folder, {"garbage.db": broken}), FileTree(folder, EPISODE_LOST_ERRORS)),
+        "ToolCalled": (ToolCalled("look", call), ToolCalled("look", {"n": 1}, at_least=EPISODE_LOST_ERRORS)),
         "CallOrder": (CallOrder([("look", call)]), None),
         "ToolNotCalled": (ToolNotCalled("look"), None),
         "NoErrors": (NoErrors(), None),
-        "Efficiency": (Efficiency(best=0, worst=1), Efficiency(best=0, worst=LOST)),
+        "Efficiency": (Efficiency(best=0, worst=1), Efficiency(best=0, worst=EPISODE_LOST_ERRORS)),
         "Judge": (Judge("?", silenced), Judge("?", down)),
         "ReferenceJudge": (ReferenceJudge(panel=silenced, reference="x"), ReferenceJudge(panel=down, reference="x")),
         "Check": (check(lambda a: 0.0), Platform()),
         "ItemCheck": node(lambda one: ItemCheck(one, name="item")),  # type: ignore[arg-type]
         "Weighted": node(lambda one: Weighted([one])),
-        "Total": node(lambda one: Total([one])),
+        "WeightedSum": node(lambda one: WeightedSum([one])),
         "Checklist": node(lambda one: Checklist(children=[ItemCheck(one, name="item")])),  # type: ignore[arg-type]
         "Gate": node(lambda one: Gate(one, check(lambda a: 1.0, name="then"))),
         "Sequential": node(lambda one: Sequential([one, check(lambda a: 1.0, name="then")])),
         "Cap": node(lambda one: Cap(one, 0.5)),
-        "Penalty": node(lambda one: Total([check(lambda a: 0.0, name="base"), Penalty(one)])),
+        "Penalty": node(lambda one: WeightedSum([check(lambda a: 0.0, name="base"), Penalty(one)])),
         "EachStep": node(lambda one: EachStep(check(lambda a: 0.0) if one is POLICY else one)),  # type: ignore[arg-type]
     }  # fmt: skip
 

@@ -23,9 +23,9 @@ from ludus.server.rewards import (
     Rubric,
     Sequential,
     TakenStep,
-    Total,
     Verdict,
     Weighted,
+    WeightedSum,
     check,
 )
 from ludus.server.rewards.nodes import Node
@@ -64,7 +64,7 @@ async def test_a_group_is_the_mean_of_its_checks_by_weight() -> None:
 
 
 async def test_a_total_adds_values_times_weights_of_either_sign() -> None:
-    reward = await score(Total([says(1.0, "a", weight=3.0), says(2.0, "b", weight=-0.5)]))
+    reward = await score(WeightedSum([says(1.0, "a", weight=3.0), says(2.0, "b", weight=-0.5)]))
     assert reward.value == 2.0
 
 
@@ -223,9 +223,9 @@ async def test_a_cap_whose_condition_is_negative_does_not_cap() -> None:
 
 async def test_a_sum_beyond_the_floats_is_unscored() -> None:
     for values in ((1e308, 1e308, 1e308), (1e308, -1e308, 1e308)):
-        reward = await score(Total([says(value, f"c{n}", weight=10.0) for n, value in enumerate(values)]))
+        reward = await score(WeightedSum([says(value, f"c{n}", weight=10.0) for n, value in enumerate(values)]))
         assert (reward.value, reward.reason) == (None, "the sum of its checks is no finite number")
-    assert not (await score(Total([says(1e308, "a"), says(1e308, "b"), says(1e308, "c")]))).valid
+    assert not (await score(WeightedSum([says(1e308, "a"), says(1e308, "b"), says(1e308, "c")]))).valid
 
 
 async def test_cancelling_an_evaluation_cancels_its_checks() -> None:
@@ -283,7 +283,7 @@ def parents(children: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     names = st.builds(lambda: f"g{next(_counter)}") | st.just("")
     return st.one_of(
         st.builds(lambda a, b, n: Weighted([*a, *b], name=n), several, penalties, names),
-        st.builds(lambda a, n: Total(a, name=n), several, names),
+        st.builds(lambda a, n: WeightedSum(a, name=n), several, names),
         st.builds(lambda a, n: Sequential(a, name=n), several, names),
         st.builds(lambda a, b, n: Gate(a, b, at_least=0.5, name=n), children, children, names),
         st.builds(lambda a, b, n: Cap(a, 0.5, b, name=n), children, children | st.none(), names),

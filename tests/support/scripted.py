@@ -107,7 +107,7 @@ class Playing:
     def sync(self, version: int) -> None:
         """What the main loop does after an update."""
         self._engine.version = version
-        self.collector.synced(version)
+        self.collector.on_weights_updated(version)
 
 
 @asynccontextmanager

@@ -38,10 +38,10 @@ from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
 from ludus.protocol.rewards import Reward, total
 from ludus.protocol.text import replace_surrogates
 
-LOST: Final = (e.EpisodeNotFound, e.EpisodeEnded, e.StepConflict, e.KeyConflict, e.GroupNotFound)
+EPISODE_LOST_ERRORS: Final = (e.EpisodeNotFound, e.EpisodeEnded, e.StepConflict, e.KeyConflict, e.GroupNotFound)
 """Refusals that tell of an episode lost on the way, not of a wrong request."""
 
-HIDDEN: Final[Mapping[str, Any]] = {"reward": None, "metadata": {}, "noise": None}
+REDACTED_FIELDS: Final[Mapping[str, Any]] = {"reward": None, "metadata": {}, "noise": None}
 """What policies do not see of a step's result."""
 
 
@@ -119,7 +119,7 @@ class _Run:
             reward = await self._settle()
             failure = self._failure_of_end()
         except e.LudusError as error:
-            if isinstance(error, e.RequestError) and not isinstance(error, LOST):
+            if isinstance(error, e.RequestError) and not isinstance(error, EPISODE_LOST_ERRORS):
                 raise
             failure = failure_of(error, self.episode.id)
             await self._abandon(error)
@@ -305,13 +305,13 @@ class _Run:
         """The result and its seconds; None when the episode was over before, which a limit may have seen to."""
         before = time.perf_counter()
         if isinstance(item.call, MalformedCall):
-            return _mistake(item.call.problem), 0.0
+            return _policy_error(item.call.problem), 0.0
         try:
             call = self.episode.call(item.call) if mark is None else self.episode.call_in_turn(mark, item.call)
             result = await call
         except (e.InvalidParams, e.PayloadTooLarge) as error:
             # Arguments that the wire refuses, such as megabytes of text, are the policy's mistake, too.
-            return _mistake(error.message), 0.0
+            return _policy_error(error.message), 0.0
         except e.EpisodeEnded:
             return None
         return result, time.perf_counter() - before
@@ -335,7 +335,7 @@ class _Run:
     def _conversation(self, turn: int) -> Conversation:
         results = self.results
         if not getattr(self.policy, "sees_rewards", False):
-            results = tuple(result.model_copy(update=HIDDEN) for result in results)
+            results = tuple(result.model_copy(update=REDACTED_FIELDS) for result in results)
         return Conversation(
             environment=self.episode.environment,
             task=self.episode.task,
@@ -415,7 +415,7 @@ def _message_of(error: BaseException) -> str:
     return str(error)
 
 
-def _mistake(problem: str) -> StepResult:
+def _policy_error(problem: str) -> StepResult:
     """The observation of a call that cannot be made. It is no step of the episode."""
     error = StepError(code="invalid_arguments", message=problem)
     return StepResult(step=0, content=(TextBlock(text=f"Error: {problem}"),), error=error)

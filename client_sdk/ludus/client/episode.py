@@ -252,14 +252,14 @@ class Episode:
         try:
             result = await self._wire.request(STEP, params)
         except BaseException as error:
-            self._doubt(params, error)
+            self._mark_uncertain(params, error)
             raise
         self._used_at = self._client._now()
         if result.end_reason is not None:
             self._note(result)
         return result
 
-    def _doubt(self, params: StepParams, error: BaseException) -> None:
+    def _mark_uncertain(self, params: StepParams, error: BaseException) -> None:
         """A step without a result: was its number used?"""
         if isinstance(error, (errors.EpisodeFailed, errors.EpisodeEnded, errors.EpisodeNotFound)):
             self._client._forget(self)

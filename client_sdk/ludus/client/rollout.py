@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, 
 from dataclasses import dataclass
 from typing import Final
 
-from ludus.client.agent_loop import LOST, Harness, failure_of, play
+from ludus.client.agent_loop import EPISODE_LOST_ERRORS, Harness, failure_of, play
 from ludus.client.causes import NO_RIGHT, alike, cause_of
 from ludus.client.environment import RemoteEnvironment
 from ludus.client.policies.base import Policy, policy_name
@@ -205,7 +205,7 @@ class _Player:
                 split=self.split, task=job.task.id, seed=job.seed, limits=self.limits, secrets=self.secrets
             )
         except e.LudusError as error:
-            if isinstance(error, e.RequestError) and not isinstance(error, LOST):
+            if isinstance(error, e.RequestError) and not isinstance(error, EPISODE_LOST_ERRORS):
                 raise
             return self._never_started(job, error, began), error.retry_after
         trajectory = await play(

@@ -15,9 +15,9 @@ from typing import Any, Final, Self
 import aiohttp
 
 from ludus.client.policies.values import random_value
-from ludus.conformance.checks import Fault, NotApplicable
-from ludus.conformance.link import Link
-from ludus.conformance.probes import CONTROLS, Reply, Stock
+from ludus.conformance.checks import ConformanceFailure, NotApplicable
+from ludus.conformance.link import HttpProbe
+from ludus.conformance.probes import CONTROLS, Reply, StockMcpClient
 from ludus.protocol.identifiers import METHOD_PREFIX
 from ludus.protocol.methods import METHODS, Method
 
@@ -44,7 +44,7 @@ class Target:
     plain_ors: bool = False
 
 
-class Bench:
+class CheckContext:
     """One wire of one server.
 
     Args:
@@ -55,7 +55,7 @@ class Bench:
         token: the trainer token; the target's own by default.
     """
 
-    def __init__(self, wire: str, target: Target, link: Link, control: str, token: str | None = None) -> None:
+    def __init__(self, wire: str, target: Target, link: HttpProbe, control: str, token: str | None = None) -> None:
         self.wire = wire
         self.target = target
         self.link = link
@@ -65,7 +65,7 @@ class Bench:
         self._ids = itertools.count(1)
         self._rng = random.Random(1)
         self._tidy: list[Callable[[], Awaitable[Any]]] = []
-        self._others: list[Bench] = []
+        self._others: list[CheckContext] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -83,15 +83,15 @@ class Bench:
         """Have something closed when the check ends; its failure is nobody's concern."""
         self._tidy.append(close)
 
-    def through(self, control: str | None = None, token: str | None = None) -> Bench:
+    def through(self, control: str | None = None, token: str | None = None) -> CheckContext:
         """The same server over another control wire, or with another token."""
-        other = Bench(self.wire, self.target, self.link, control or self._kind, token or self.token)
+        other = CheckContext(self.wire, self.target, self.link, control or self._kind, token or self.token)
         self._others.append(other)
         return other
 
-    def stock(self, path: str, *, legacy: bool = False, declares: bool = False) -> Stock:
+    def stock(self, path: str, *, legacy: bool = False, declares: bool = False) -> StockMcpClient:
         """A stock MCP client on an endpoint of the play plane."""
-        return Stock(self.link, path, "play", legacy=legacy, declares=declares)
+        return StockMcpClient(self.link, path, "play", legacy=legacy, declares=declares)
 
     # ── the extension's methods ────────────────────────────────────────────────────────────────────────────────────
 
@@ -105,10 +105,10 @@ class Bench:
         method = str(request.get("method")).removeprefix(METHOD_PREFIX)
         body, status = await self.control.send(request)
         if status is not None and body is None:
-            raise Fault(f"{method} was answered with HTTP {status} and no JSON-RPC reply")
+            raise ConformanceFailure(f"{method} was answered with HTTP {status} and no JSON-RPC reply")
         reply = Reply.of(body, status)
         if body.get("id") != request["id"]:
-            raise Fault(f"the reply to id {request['id']!r} of {method} carries the id {body.get('id')!r}")
+            raise ConformanceFailure(f"the reply to id {request['id']!r} of {method} carries the id {body.get('id')!r}")
         self.link.seen.code(self.control.name, reply.code, reply.message)
         return reply
 
@@ -116,7 +116,7 @@ class Bench:
         """Call a method that has to succeed."""
         reply = await self.ask(method, **params)
         if reply.result is None:
-            raise Fault(f"{method} failed with {reply.code}: {reply.message}")
+            raise ConformanceFailure(f"{method} failed with {reply.code}: {reply.message}")
         return reply.result
 
     async def refused(self, code: int | tuple[int, ...], method: str, /, **params: Any) -> Reply:
@@ -127,9 +127,11 @@ class Bench:
         wanted = (code,) if isinstance(code, int) else code
         if reply.code not in wanted:
             came = "with a result" if reply.result is not None else f"with {reply.code} ({reply.message})"
-            raise Fault(f"{method} should be refused with {' or '.join(map(str, wanted))}, but was answered {came}")
+            raise ConformanceFailure(
+                f"{method} should be refused with {' or '.join(map(str, wanted))}, but was answered {came}"
+            )
         if not reply.message.strip():
-            raise Fault(f"the refusal of {method} has an empty message")
+            raise ConformanceFailure(f"the refusal of {method} has an empty message")
         return reply
 
     # ── episodes ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -208,7 +210,7 @@ def read(method: str, result: Mapping[str, Any] | None) -> Any:
         return entry.result.model_validate(result)
     except ValueError as error:
         first = " ".join(str(error).split()[:40])
-        raise Fault(f"the result of {method} does not conform to its schema: {first}") from None
+        raise ConformanceFailure(f"the result of {method} does not conform to its schema: {first}") from None
 
 
 def new_key() -> str:

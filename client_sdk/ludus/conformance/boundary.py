@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
-from ludus.conformance.bench import Bench
+from ludus.conformance.context import CheckContext
+
 from ludus.conformance.checks import NotApplicable, Suite, expect
 from ludus.conformance.link import FOREIGN_ORIGIN, Answer, bearer
 
-Place = Callable[[Bench], Awaitable[tuple[str, str]]]
+Place = Callable[[CheckContext], Awaitable[tuple[str, str]]]
 """Finds the method and the path of a request that would be answered."""
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -19,30 +20,30 @@ def boundary(place: Place) -> Suite:
     """The checks for a wire that is reached at a place."""
     suite = Suite()
 
-    async def ask(bench: Bench, **headers: str) -> Answer:
-        method, path = await place(bench)
-        sent = {**bearer(bench.token), "Accept": "application/json, text/event-stream", **headers}
-        return await bench.link.ask(bench.wire, method, path, headers=sent, body={} if method == "POST" else None)
+    async def ask(context: CheckContext, **headers: str) -> Answer:
+        method, path = await place(context)
+        sent = {**bearer(context.token), "Accept": "application/json, text/event-stream", **headers}
+        return await context.link.ask(context.wire, method, path, headers=sent, body={} if method == "POST" else None)
 
     @suite.check("requests from a foreign origin are refused", "SEC-3", negative=True, profile=True)
-    async def origin(bench: Bench) -> None:
-        status = (await ask(bench, Origin=FOREIGN_ORIGIN)).status
+    async def origin(context: CheckContext) -> None:
+        status = (await ask(context, Origin=FOREIGN_ORIGIN)).status
         expect(status in (403, 421), f"a request from {FOREIGN_ORIGIN} got the status {status}, expected 403")
 
     @suite.check("requests for another host are refused on loopback", "SEC-3", negative=True, profile=True)
-    async def other_host(bench: Bench) -> None:
-        if urlsplit(bench.target.url).hostname not in _LOOPBACK or bench.token is not None:
+    async def other_host(context: CheckContext) -> None:
+        if urlsplit(context.target.url).hostname not in _LOOPBACK or context.token is not None:
             raise NotApplicable("the server may serve more than loopback")
-        status = (await ask(bench, Host="elsewhere.ludus-conform.example")).status
+        status = (await ask(context, Host="elsewhere.ludus-conform.example")).status
         expect(status in (403, 421), f"a request for another host got the status {status}, expected 403 or 421")
 
     @suite.check("pages of other origins may not read answers", "SEC-4", negative=True)
-    async def cors(bench: Bench) -> None:
-        method, path = await place(bench)
+    async def cors(context: CheckContext) -> None:
+        method, path = await place(context)
         headers = {"Origin": FOREIGN_ORIGIN, "Access-Control-Request-Method": method}
         for answer in (
-            await ask(bench, Origin=FOREIGN_ORIGIN),
-            await bench.link.ask(bench.wire, "OPTIONS", path, headers=headers),
+            await ask(context, Origin=FOREIGN_ORIGIN),
+            await context.link.ask(context.wire, "OPTIONS", path, headers=headers),
         ):
             names = {name.lower(): value for name, value in answer.headers.items()}
             allowed = names.get("access-control-allow-origin")
@@ -51,11 +52,11 @@ def boundary(place: Place) -> Suite:
             )
 
     @suite.check("a body without end is refused with 413", "LIM-12", negative=True, profile=True)
-    async def large_body(bench: Bench) -> None:
-        method, path = await place(bench)
+    async def large_body(context: CheckContext) -> None:
+        method, path = await place(context)
         if method != "POST":
             raise NotApplicable("no body is sent here")
-        status = await bench.link.oversized(path, bench.token)
+        status = await context.link.oversized(path, context.token)
         if status is None:
             raise NotApplicable("the server took 64 MiB of a body without an answer")
         expect(status == 413, f"a body of a terabyte got the status {status}, expected 413")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from ludus.conformance.bench import NO_TOOL, Bench, new_key, read
-from ludus.conformance.checks import Fault, NotApplicable, Suite, expect, expect_equal
+from ludus.conformance.context import NO_TOOL, CheckContext, new_key, read
+
+from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
 from ludus.conformance.probes import Reply
 from ludus.protocol import errors
 from ludus.protocol.identifiers import METHOD_PREFIX, RESERVED_TOOL_NAMES
@@ -17,8 +18,8 @@ _PAGE: Final = 7
 
 
 @suite.check("environments and their tools are listed under distinct names", "ENV-1", "ENV-2", "MTH-1")
-async def environments(bench: Bench) -> None:
-    listed = read("environments/list", await bench.must("environments/list")).environments
+async def environments(context: CheckContext) -> None:
+    listed = read("environments/list", await context.must("environments/list")).environments
     names = [one.name for one in listed]
     expect_equal(len(set(names)), len(names), "distinct environment names")
     for one in listed:
@@ -28,18 +29,18 @@ async def environments(bench: Bench) -> None:
 
 
 @suite.check("the splits of an environment are those that its entry lists", "MTH-1")
-async def splits(bench: Bench) -> None:
-    found = await bench.must("splits/list", environment=bench.name)
+async def splits(context: CheckContext) -> None:
+    found = await context.must("splits/list", environment=context.name)
     read("splits/list", found)
-    expect_equal(found["splits"], bench.target.environment["splits"], "splits/list, against environments/list")
+    expect_equal(found["splits"], context.target.environment["splits"], "splits/list, against environments/list")
 
 
 @suite.check("pages of tasks give every task once, in order of index", "TASK-1", "TASK-2", "TASK-3")
-async def pages(bench: Bench) -> None:
+async def pages(context: CheckContext) -> None:
     rows: list[Any] = []
     cursor = None
     for _ in range(_PAGES):
-        found = await bench.must("tasks/list", **bench.place, cursor=cursor, limit=_PAGE)
+        found = await context.must("tasks/list", **context.place, cursor=cursor, limit=_PAGE)
         page = read("tasks/list", found)
         expect(len(page.tasks) <= _PAGE, f"a page holds {len(page.tasks)} tasks, asked for with the limit {_PAGE}")
         rows += page.tasks
@@ -48,91 +49,91 @@ async def pages(bench: Bench) -> None:
             break
     expect_equal([row.index for row in rows], list(range(len(rows))), "indices across pages")
     expect_equal(len({row.id for row in rows}), len(rows), "distinct task ids")
-    count = next(one["count"] for one in bench.target.environment["splits"] if one["name"] == bench.target.split)
+    count = next(one["count"] for one in context.target.environment["splits"] if one["name"] == context.target.split)
     if cursor is None:
         expect_equal(len(rows), count, "tasks of all pages, against the split's count")
 
 
 @suite.check("a task is the same by its id, by its index and in a list", "TASK-1")
-async def one_task(bench: Bench) -> None:
-    listed = (await bench.must("tasks/list", **bench.place, limit=3))["tasks"]
+async def one_task(context: CheckContext) -> None:
+    listed = (await context.must("tasks/list", **context.place, limit=3))["tasks"]
     for row in listed:
         for choice in ({"task": row["id"]}, {"index": row["index"]}):
-            got = await bench.must("tasks/get", **bench.place, **choice)
+            got = await context.must("tasks/get", **context.place, **choice)
             read("tasks/get", got)
             expect_equal(got["task"], row, f"tasks/get by {next(iter(choice))}")
 
 
 @suite.check("an endless split has no count, and an index there always means one task", "TASK-5")
-async def endless(bench: Bench) -> None:
-    split = next((one for one in bench.target.environment["splits"] if one["count"] is None), None)
+async def endless(context: CheckContext) -> None:
+    split = next((one for one in context.target.environment["splits"] if one["count"] is None), None)
     if split is None:
         raise NotApplicable("the environment has no endless split")
-    place = {"environment": bench.name, "split": split["name"], "index": 123_456}
+    place = {"environment": context.name, "split": split["name"], "index": 123_456}
     if split["type"] == "test":
         raise NotApplicable("the endless split is a test split")
-    one, two = await bench.must("tasks/get", **place), await bench.must("tasks/get", **place)
+    one, two = await context.must("tasks/get", **place), await context.must("tasks/get", **place)
     expect_equal(one["task"]["index"], 123_456, "the index of the task at 123456")
     expect_equal(two, one, "the task at 123456, asked for again")
 
 
 @suite.check("a drawn sample has the size asked for and depends on the seed only", "TASK-8", "TASK-9")
-async def samples(bench: Bench) -> None:
-    params = {**bench.place, "count": 5, "seed": 11}
-    one, two = await bench.must("tasks/sample", **params), await bench.must("tasks/sample", **params)
+async def samples(context: CheckContext) -> None:
+    params = {**context.place, "count": 5, "seed": 11}
+    one, two = await context.must("tasks/sample", **params), await context.must("tasks/sample", **params)
     read("tasks/sample", one)
     expect_equal(len(one["tasks"]), 5, "size of the sample")
-    expect_equal({row["split"] for row in one["tasks"]}, {bench.target.split}, "splits of the sampled tasks")
+    expect_equal({row["split"] for row in one["tasks"]}, {context.target.split}, "splits of the sampled tasks")
     expect_equal(two, one, "the sample drawn again with the same seed")
 
 
 @suite.check("outcomes of unknown tasks are refused, and none of the report is recorded", "OUT-2", negative=True)
-async def outcomes(bench: Bench) -> None:
-    task = (await bench.must("tasks/get", **bench.place, index=0))["task"]["id"]
-    before = await bench.must("outcomes/report", **bench.place, outcomes=[], key=new_key())
+async def outcomes(context: CheckContext) -> None:
+    task = (await context.must("tasks/get", **context.place, index=0))["task"]["id"]
+    before = await context.must("outcomes/report", **context.place, outcomes=[], key=new_key())
     mixed = [{"task": name, "reward": 1.0, "passed": True} for name in (task, f"no such task {new_key()}")]
-    await bench.refused(4043, "outcomes/report", **bench.place, outcomes=mixed, key=new_key())
-    after = await bench.must("outcomes/report", **bench.place, outcomes=[], key=new_key())
+    await context.refused(4043, "outcomes/report", **context.place, outcomes=mixed, key=new_key())
+    after = await context.must("outcomes/report", **context.place, outcomes=[], key=new_key())
     expect_equal(after["recorded"], before["recorded"], "recorded outcomes after a refused report")
 
 
 @suite.check("names that do not exist are refused, each with its code", "TASK-4", "TASK-7", "ERR-1", negative=True)
-async def unknown_names(bench: Bench) -> None:
-    await bench.refused(4041, "splits/list", environment="no such environment")
-    await bench.refused(4042, "tasks/list", environment=bench.name, split="no such split")
-    await bench.refused(4043, "tasks/get", **bench.place, task="no such task")
-    await bench.refused(-32602, "tasks/list", **bench.place, cursor="no such cursor")
-    await bench.refused(4044, "episodes/get", episode="no such episode")
-    await bench.refused((4044, 4045), "groups/score", group="no such group", candidates={}, key=new_key())
+async def unknown_names(context: CheckContext) -> None:
+    await context.refused(4041, "splits/list", environment="no such environment")
+    await context.refused(4042, "tasks/list", environment=context.name, split="no such split")
+    await context.refused(4043, "tasks/get", **context.place, task="no such task")
+    await context.refused(-32602, "tasks/list", **context.place, cursor="no such cursor")
+    await context.refused(4044, "episodes/get", episode="no such episode")
+    await context.refused((4044, 4045), "groups/score", group="no such group", candidates={}, key=new_key())
 
 
 @suite.check("a method that does not exist is refused as such", "NEG-10", negative=True)
-async def unknown_methods(bench: Bench) -> None:
+async def unknown_methods(context: CheckContext) -> None:
     for method in ("episodes/nosuch", "nosuch", "episodes/start/", "Episodes/start"):
-        await bench.refused(-32601, method)
+        await context.refused(-32601, method)
 
 
 @suite.check("an error's message names the input concerned", "ERR-3")
-async def messages(bench: Bench) -> None:
+async def messages(context: CheckContext) -> None:
     name = "absent-4711"
     for method, params in (
         ("splits/list", {"environment": name}),
-        ("tasks/list", {"environment": bench.name, "split": name}),
-        ("tasks/get", {**bench.place, "task": name}),
+        ("tasks/list", {"environment": context.name, "split": name}),
+        ("tasks/get", {**context.place, "task": name}),
         ("episodes/get", {"episode": name}),
     ):
-        reply = await bench.ask(method, **params)
+        reply = await context.ask(method, **params)
         if reply.code is not None:
             expect(name in reply.message, f"{method} for {name!r} is refused with {reply.message!r}, without the name")
 
 
 @suite.check("fields that this version does not know are refused, and named", "MTH-2", "VER-1", negative=True)
-async def unknown_fields(bench: Bench) -> None:
+async def unknown_fields(context: CheckContext) -> None:
     field = "fieldOfTheFuture"
-    place: dict[str, Any] = bench.place
+    place: dict[str, Any] = context.place
     for method, params in (
         ("environments/list", {}),
-        ("splits/list", {"environment": bench.name}),
+        ("splits/list", {"environment": context.name}),
         ("tasks/list", place),
         ("tasks/get", {**place, "index": 0}),
         ("episodes/start", {**place, "key": new_key()}),
@@ -141,43 +142,43 @@ async def unknown_fields(bench: Bench) -> None:
         ("episodes/close", {"episode": "any"}),
     ):
         nested = "limits" in params
-        reply = await bench.refused(-32602, method, **(params if nested else {**params, field: 1}))
+        reply = await context.refused(-32602, method, **(params if nested else {**params, field: 1}))
         expect(field in reply.message, f"the refusal of {method} does not name the unknown field: {reply.message!r}")
 
 
 @suite.check("missing params and params of a wrong type are refused", "MTH-2", negative=True)
-async def wrong_params(bench: Bench) -> None:
-    await bench.refused(-32602, "splits/list")
-    await bench.refused(-32602, "splits/list", environment=7)
-    await bench.refused(-32602, "tasks/list", **bench.place, limit=0)
-    await bench.refused(-32602, "tasks/list", **bench.place, limit="ten")
-    await bench.refused(-32602, "episodes/start", **bench.place, key=new_key(), count=0)
-    await bench.refused(-32602, "episodes/start", **bench.place, key=new_key(), seed=-1)
-    await bench.refused(-32602, "episodes/start", **bench.place)
-    started = await bench.start()
+async def wrong_params(context: CheckContext) -> None:
+    await context.refused(-32602, "splits/list")
+    await context.refused(-32602, "splits/list", environment=7)
+    await context.refused(-32602, "tasks/list", **context.place, limit=0)
+    await context.refused(-32602, "tasks/list", **context.place, limit="ten")
+    await context.refused(-32602, "episodes/start", **context.place, key=new_key(), count=0)
+    await context.refused(-32602, "episodes/start", **context.place, key=new_key(), seed=-1)
+    await context.refused(-32602, "episodes/start", **context.place)
+    started = await context.start()
     step = {"episode": started["episode"], "step": 1, "tool": "x", "arguments": {}, "key": new_key()}
     wrong_values: tuple[dict[str, Any], ...] = (
         {"step": 0}, {"step": -1}, {"step": "one"}, {"step": 1.5}, {"arguments": []}, {"tool": None}, {"key": ""},
     )  # fmt: skip
     for wrong in wrong_values:
-        await bench.refused(-32602, "episodes/step", **{**step, **wrong})
+        await context.refused(-32602, "episodes/step", **{**step, **wrong})
 
 
 @suite.check("a task is named by its id or its index, never by both", "TASK-6", "START-4", negative=True)
-async def one_choice(bench: Bench) -> None:
-    both = {"task": (await bench.must("tasks/get", **bench.place, index=0))["task"]["id"], "index": 0}
-    await bench.refused(-32602, "tasks/get", **bench.place, **both)
-    await bench.refused(-32602, "tasks/get", **bench.place)
-    await bench.refused(-32602, "episodes/start", **bench.place, **both, key=new_key())
+async def one_choice(context: CheckContext) -> None:
+    both = {"task": (await context.must("tasks/get", **context.place, index=0))["task"]["id"], "index": 0}
+    await context.refused(-32602, "tasks/get", **context.place, **both)
+    await context.refused(-32602, "tasks/get", **context.place)
+    await context.refused(-32602, "episodes/start", **context.place, **both, key=new_key())
 
 
 @suite.check("NaN and Infinity are no JSON, and are refused", "MTH-4", negative=True)
-async def not_finite(bench: Bench) -> None:
+async def not_finite(context: CheckContext) -> None:
     for value in (math.nan, math.inf):
         task = {"task": "x", "reward": value, "passed": True}
-        params = {**bench.place, "outcomes": [task], "key": new_key()}
+        params = {**context.place, "outcomes": [task], "key": new_key()}
         request = {"jsonrpc": "2.0", "id": 1, "method": METHOD_PREFIX + "outcomes/report", "params": params}
-        body, status = await bench.control.send(request)
+        body, status = await context.control.send(request)
         if body is None and status == 400:
             continue
         reply = Reply.of(body, status)
@@ -189,27 +190,29 @@ async def not_finite(bench: Bench) -> None:
 
 
 @suite.check("a refused request changes nothing", "MTH-5", "KEY-6", negative=True)
-async def no_effect(bench: Bench) -> None:
-    started = await bench.start()
+async def no_effect(context: CheckContext) -> None:
+    started = await context.start()
     episode, key = started["episode"], new_key()
     step = {"episode": episode, "tool": NO_TOOL[0], "arguments": {}, "key": key}
     for wrong in ({"step": 0}, {"step": 1, "arguments": 7}):
-        reply = await bench.ask("episodes/step", **{**step, **wrong})
+        reply = await context.ask("episodes/step", **{**step, **wrong})
         expect(reply.code is not None, f"a wrong step ({wrong}) was answered with a result")
-    expect_equal(await bench.count_steps(episode), 0, "steps after refused requests")
-    reply = await bench.ask("episodes/step", **step, step=1)
+    expect_equal(await context.count_steps(episode), 0, "steps after refused requests")
+    reply = await context.ask("episodes/step", **step, step=1)
     expect(reply.result is not None, f"step 1 under a key that was refused before fails: {reply.code} {reply.message}")
-    start = {**bench.place, "key": new_key()}
-    await bench.refused(4043, "episodes/start", **start, index=2**60)
-    fresh = await bench.ask("episodes/start", **start)
+    start = {**context.place, "key": new_key()}
+    await context.refused(4043, "episodes/start", **start, index=2**60)
+    fresh = await context.ask("episodes/start", **start)
     if fresh.result is None:
-        raise Fault(f"a start under a key that was refused before fails with {fresh.code}: {fresh.message}")
-    bench.remember(fresh.result)
+        raise ConformanceFailure(
+            f"a start under a key that was refused before fails with {fresh.code}: {fresh.message}"
+        )
+    context.remember(fresh.result)
 
 
 @suite.check("what is no JSON-RPC request is refused and the server goes on", "CHAN-11", "SEC-7", negative=True)
-async def malformed(bench: Bench) -> None:
-    mcp = bench.control.name == "mcp"
+async def malformed(context: CheckContext) -> None:
+    mcp = context.control.name == "mcp"
     cases: tuple[tuple[Any, tuple[int, ...]], ...] = (
         ("{", (-32700,)),
         ([], (-32600,)),
@@ -218,19 +221,19 @@ async def malformed(bench: Bench) -> None:
         ({"jsonrpc": "2.0", "id": 1, "method": 7}, (-32600,)),
     )
     for body, codes in cases:
-        answer, status = await bench.control.send(body)
+        answer, status = await context.control.send(body)
         if answer is None and status is not None and 400 <= status < 500:
             continue
         reply = Reply.of(answer, status)
         wanted = (*codes, -32700, -32600, -32602, -32020) if mcp else codes
         expect(reply.code in wanted, f"{body!r} was answered with {reply.code or 'a result'}, expected {codes}")
-    await bench.must("environments/list")
+    await context.must("environments/list")
 
 
 @suite.check("every error had a code of the table, or one of MCP's", "ERR-1", "ERR-2", last=True)
-async def known_codes(bench: Bench) -> None:
+async def known_codes(context: CheckContext) -> None:
     ours = {kind.code for kind in vars(errors).values() if isinstance(kind, type) and hasattr(kind, "code")}
-    seen = bench.link.seen.codes.get(bench.control.name)
+    seen = context.link.seen.codes.get(context.control.name)
     if not seen:
         raise NotApplicable("no error came")
     for code, message in seen.items():
@@ -239,17 +242,17 @@ async def known_codes(bench: Bench) -> None:
 
 
 @suite.check("no message held a private text", "CRED-12", negative=True, last=True)
-async def private(bench: Bench) -> None:
-    no_leak(bench, bench.wire)
+async def private(context: CheckContext) -> None:
+    no_leak(context, context.wire)
 
 
-def no_leak(bench: Bench, wire: str) -> None:
+def no_leak(context: CheckContext, wire: str) -> None:
     """Find a fault when a private text came over a wire.
 
     Raises:
         NotApplicable: nobody said what is private.
     """
-    seen = bench.link.seen
+    seen = context.link.seen
     if not seen.private:
         raise NotApplicable("no private text was named with --private")
     expect(wire not in seen.leaks, f"a private text is in a message: …{seen.leaks.get(wire)}")

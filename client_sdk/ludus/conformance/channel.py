@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ludus.conformance.bench import NO_TOOL, Bench, new_key
-from ludus.conformance.checks import Fault, NotApplicable, Suite, expect, expect_equal
+from ludus.conformance.context import NO_TOOL, CheckContext, new_key
+
+from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
 from ludus.conformance.link import FOREIGN_ORIGIN, Pipe
 from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER, METHOD_PREFIX
 
@@ -24,7 +25,7 @@ def refusal(reply: Mapping[str, Any], codes: tuple[int, ...], identifier: Any, w
     """Find a fault unless a reply is an error with one of some codes and an id."""
     error = reply.get("error")
     if not isinstance(error, Mapping):
-        raise Fault(f"{what} was answered with a result")
+        raise ConformanceFailure(f"{what} was answered with a result")
     expect(error.get("code") in codes, f"{what} was refused with {error.get('code')}, expected {codes}")
     expect_equal(reply.get("id", "no id"), identifier, f"the id in the refusal of {what}")
 
@@ -36,8 +37,8 @@ def step(identifier: Any, episode: str, number: int) -> dict[str, Any]:
 
 
 @suite.check("an upgrade chooses the subprotocol and tells the largest frame", "CHAN-5", "VER-2")
-async def upgrade(bench: Bench) -> None:
-    answer = await bench.link.upgrade(bench.token)
+async def upgrade(context: CheckContext) -> None:
+    answer = await context.link.upgrade(context.token)
     expect_equal(answer.status, 101, "the status of the upgrade")
     headers = {name.lower(): value for name, value in answer.headers.items()}
     expect_equal(headers.get("sec-websocket-protocol"), CHANNEL_SUBPROTOCOL, "the subprotocol chosen")
@@ -46,9 +47,9 @@ async def upgrade(bench: Bench) -> None:
 
 
 @suite.check("an upgrade without the subprotocol is refused with 400", "CHAN-1", "CHAN-4", negative=True)
-async def subprotocol(bench: Bench) -> None:
+async def subprotocol(context: CheckContext) -> None:
     for offered in ("", "ludus.channel.v99"):
-        answer = await bench.link.upgrade(bench.token, Sec_WebSocket_Protocol=offered)
+        answer = await context.link.upgrade(context.token, Sec_WebSocket_Protocol=offered)
         expect_equal(answer.status, 400, f"the status of an upgrade that offers {offered!r}")
         body = answer.value
         expect(
@@ -58,16 +59,16 @@ async def subprotocol(bench: Bench) -> None:
 
 
 @suite.check("an upgrade from a foreign origin is refused with 403", "CHAN-3", "SEC-3", negative=True)
-async def origin(bench: Bench) -> None:
-    answer = await bench.link.upgrade(bench.token, Origin=FOREIGN_ORIGIN)
+async def origin(context: CheckContext) -> None:
+    answer = await context.link.upgrade(context.token, Origin=FOREIGN_ORIGIN)
     expect_equal(answer.status, 403, f"the status of an upgrade with the origin {FOREIGN_ORIGIN}")
 
 
 @suite.check("every request of a batch is answered once, whatever the others are", "CHAN-6", "CHAN-7", "CHAN-13")
-async def batch(bench: Bench) -> None:
+async def batch(context: CheckContext) -> None:
     good = [request(name, "environments/list") for name in ("a", 7, "ä", 0)]
     wrong: list[Any] = [{"jsonrpc": "2.0", "id": "wrong", "method": 5}, 3]
-    async with bench.link.channel(bench.token) as pipe:
+    async with context.link.channel(context.token) as pipe:
         await pipe.send([good[0], wrong[0], good[1], wrong[1], *good[2:]])
         replies = [await pipe.next() for _ in range(6)]
         await pipe.send(request("last", "environments/list"))
@@ -80,8 +81,8 @@ async def batch(bench: Bench) -> None:
 
 
 @suite.check("an id that is no integer and no short string is refused", "CHAN-20", negative=True)
-async def request_ids(bench: Bench) -> None:
-    async with bench.link.channel(bench.token) as pipe:
+async def request_ids(context: CheckContext) -> None:
+    async with context.link.channel(context.token) as pipe:
         wrong: tuple[Any, ...] = ("x" * 129, 1.5, True, {})
         for identifier in wrong:
             await pipe.send(request(identifier, "environments/list"))
@@ -96,9 +97,9 @@ async def request_ids(bench: Bench) -> None:
 
 
 @suite.check("a batch of steps runs in its order", "CHAN-9", "STEP-1", "STEP-8")
-async def order(bench: Bench) -> None:
-    episode = (await bench.start())["episode"]
-    async with bench.link.channel(bench.token) as pipe:
+async def order(context: CheckContext) -> None:
+    episode = (await context.start())["episode"]
+    async with context.link.channel(context.token) as pipe:
         await pipe.send([step(number, episode, number) for number in (1, 2, 3)])
         await pipe.send(step(4, episode, 4))
         replies = {reply["id"]: reply for reply in [await pipe.next() for _ in range(4)]}
@@ -109,7 +110,7 @@ async def order(bench: Bench) -> None:
 
 
 @suite.check("what is no request is refused and the connection stays open", "CHAN-11", negative=True)
-async def stays_open(bench: Bench) -> None:
+async def stays_open(context: CheckContext) -> None:
     cases: tuple[tuple[Any, int, Any], ...] = (
         ("{", -32700, None),
         ("[]", -32600, None),
@@ -118,7 +119,7 @@ async def stays_open(bench: Bench) -> None:
         ({"jsonrpc": "2.0", "id": [], "method": "x"}, -32600, None),
         ({"jsonrpc": "2.0", "id": "p", "method": "dev.ludus/environments/list", "params": []}, -32600, "p"),
     )
-    async with bench.link.channel(bench.token) as pipe:
+    async with context.link.channel(context.token) as pipe:
         for frame, code, identifier in cases:
             await pipe.send(frame)
             refusal(await pipe.next(), (code,), identifier, repr(frame))
@@ -132,43 +133,43 @@ async def _still_serves(pipe: Pipe) -> None:
 
 
 @suite.check("a request without an id is an error and runs nothing", "CHAN-12", negative=True)
-async def notification(bench: Bench) -> None:
-    episode = (await bench.start())["episode"]
+async def notification(context: CheckContext) -> None:
+    episode = (await context.start())["episode"]
     without = {key: value for key, value in request(0, "episodes/close", episode=episode).items() if key != "id"}
-    async with bench.link.channel(bench.token) as pipe:
+    async with context.link.channel(context.token) as pipe:
         await pipe.send(without)
         refusal(await pipe.next(), (-32600,), None, "a request without an id")
-    expect_equal((await bench.info(episode))["status"], "running", "the episode after a close without an id")
+    expect_equal((await context.info(episode))["status"], "running", "the episode after a close without an id")
 
 
 @suite.check("a frame larger than announced runs nothing and harms nobody", "CHAN-14", "LIM-12", negative=True)
-async def large_frame(bench: Bench) -> None:
-    headers = {name.lower(): value for name, value in (await bench.link.upgrade(bench.token)).headers.items()}
+async def large_frame(context: CheckContext) -> None:
+    headers = {name.lower(): value for name, value in (await context.link.upgrade(context.token)).headers.items()}
     largest = headers.get(MAX_FRAME_HEADER.lower(), "")
     if not largest.isdigit() or int(largest) > _LARGEST_FRAME:
         raise NotApplicable(f"the largest frame is {largest or 'not told'}")
-    episode = (await bench.start())["episode"]
+    episode = (await context.start())["episode"]
     frame = json.dumps(request(1, "episodes/close", episode=episode))
-    async with bench.link.channel(bench.token) as other, bench.link.channel(bench.token) as pipe:
+    async with context.link.channel(context.token) as other, context.link.channel(context.token) as pipe:
         await pipe.send(frame + " " * int(largest))
         try:
             reply = await pipe.next()
-        except Fault:
+        except ConformanceFailure:
             reply = {"error": "closed"}
         await _still_serves(other)
     expect("error" in reply, f"a frame of more than {largest} bytes was answered with a result")
-    expect_equal((await bench.info(episode))["status"], "running", "the episode that a frame too large would close")
+    expect_equal((await context.info(episode))["status"], "running", "the episode that a frame too large would close")
 
 
 @suite.check(
     "losing the connection loses no step, and the repeat runs none", "CHAN-17", "CHAN-19", "STEP-5", negative=True
 )
-async def lost_connection(bench: Bench) -> None:
-    started = await bench.start()
-    tool, arguments = bench.some_call(started)
+async def lost_connection(context: CheckContext) -> None:
+    started = await context.start()
+    tool, arguments = context.some_call(started)
     params = {"episode": started["episode"], "step": 1, "tool": tool, "arguments": arguments, "key": new_key()}
-    async with bench.link.channel(bench.token) as pipe:
+    async with context.link.channel(context.token) as pipe:
         await pipe.send(request(1, "episodes/step", **params))
-    again = await bench.ask("episodes/step", **params)
+    again = await context.ask("episodes/step", **params)
     expect(again.code in (None, 5001, 5002), f"the repeat over another connection got {again.code}: {again.message}")
-    expect_equal(await bench.count_steps(started["episode"]), 1, "steps after a lost connection and a repeat")
+    expect_equal(await context.count_steps(started["episode"]), 1, "steps after a lost connection and a repeat")

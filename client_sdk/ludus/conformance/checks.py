@@ -10,7 +10,7 @@ Status = Literal["passed", "failed", "noted", "skipped"]
 """`noted`: something that a sentence advises against, or that a server's own standard does not demand."""
 
 
-class Fault(Exception):
+class ConformanceFailure(Exception):
     """The server does what the standard forbids; the message says what was expected and what came."""
 
 
@@ -90,13 +90,13 @@ class Suite:
 def expect(condition: object, message: str) -> None:
     """Find a fault unless the condition holds."""
     if not condition:
-        raise Fault(message)
+        raise ConformanceFailure(message)
 
 
 def expect_equal(found: object, wanted: object, what: str) -> None:
     """Find a fault unless two values are equal."""
     if found != wanted:
-        raise Fault(f"{what}: expected {short(wanted)}, found {short(found)}")
+        raise ConformanceFailure(f"{what}: expected {short(wanted)}, found {short(found)}")
 
 
 def short(value: object) -> str:

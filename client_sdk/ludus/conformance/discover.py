@@ -7,19 +7,19 @@ from dataclasses import replace
 from typing import Any, Final
 
 import aiohttp
+from ludus.conformance.context import CheckContext, Target
 
-from ludus.conformance.bench import Bench, Target
-from ludus.conformance.checks import Fault
-from ludus.conformance.link import Link, bearer
+from ludus.conformance.checks import ConformanceFailure
+from ludus.conformance.link import HttpProbe, bearer
 from ludus.conformance.ors_probes import request
 from ludus.protocol.errors import ConnectionFailed, EnvironmentNotFound, SplitNotFound, Unauthenticated
 from ludus.protocol.identifiers import EXTENSION_VERSION, ORS_EXTENSION_HEADER
 
 CONTROL_WIRES: Final = ("channel", "mcp")
-_NO_ANSWER: Final = (aiohttp.ClientError, OSError, TimeoutError, Fault, KeyError, TypeError)
+_NO_ANSWER: Final = (aiohttp.ClientError, OSError, TimeoutError, ConformanceFailure, KeyError, TypeError)
 
 
-async def discover(link: Link, target: Target, environment: str | None, split: str | None) -> Target:
+async def discover(link: HttpProbe, target: Target, environment: str | None, split: str | None) -> Target:
     """The target with what its server says of itself.
 
     Args:
@@ -37,7 +37,7 @@ async def discover(link: Link, target: Target, environment: str | None, split: s
     controls, listed, why = [], [], []
     for name in CONTROL_WIRES:
         try:
-            listed = (await Bench(name, target, link, name).must("environments/list"))["environments"]
+            listed = (await CheckContext(name, target, link, name).must("environments/list"))["environments"]
             controls.append(name)
         except _NO_ANSWER as error:
             if getattr(error, "status", None) == 401 or "4010" in str(error):
@@ -69,14 +69,14 @@ def _unauthenticated(url: str, token: str | None) -> Unauthenticated:
     return Unauthenticated(f"{url} {'does not know this token' if token else 'wants a token'}")
 
 
-async def _by_ors(link: Link, target: Target) -> tuple[list[dict[str, Any]], bool]:
+async def _by_ors(link: HttpProbe, target: Target) -> tuple[list[dict[str, Any]], bool]:
     """Environments as ORS tells of them, and whether the server is no more than ORS."""
     headers = bearer(target.token)
     status, names = await request(link, "GET", "/list_environments", None, headers)
     if status == 401:
         raise _unauthenticated(link.url, target.token)
     if status != 200 or not isinstance(names, list):
-        raise Fault(f"GET /list_environments was answered with {status}")
+        raise ConformanceFailure(f"GET /list_environments was answered with {status}")
     listed = []
     for name in names:
         _, splits = await request(link, "GET", f"/{name}/splits", None, headers)
@@ -86,7 +86,7 @@ async def _by_ors(link: Link, target: Target) -> tuple[list[dict[str, Any]], boo
     return listed, not (isinstance(version, dict) and "ludus" in version)
 
 
-async def wires_of(link: Link, target: Target) -> tuple[str, ...]:
+async def wires_of(link: HttpProbe, target: Target) -> tuple[str, ...]:
     """The wires that a server has, and those it must have."""
     if not target.controls:
         return ("ors",)

@@ -8,8 +8,9 @@ import math
 import os.path
 from typing import Any, Final
 
-from ludus.conformance.bench import NO_TOOL, Bench, new_key, read
-from ludus.conformance.checks import Fault, NotApplicable, Suite, expect, expect_equal
+from ludus.conformance.context import NO_TOOL, CheckContext, new_key, read
+
+from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EpisodeStatus, advance
 
 suite = Suite()
@@ -19,28 +20,28 @@ _RANDOM_CHARS: Final = 11
 
 
 @suite.check("a started episode runs, with prompt, tools, limits and the seed in force", "START-1", "START-6", "CONT-3")
-async def starting(bench: Bench) -> None:
-    raw = await bench.start_group(1)
+async def starting(context: CheckContext) -> None:
+    raw = await context.start_group(1)
     result = read("episodes/start", raw)
     started = result.episodes[0]
     expect(started.prompt, "the prompt is empty")
-    info = read("episodes/get", await bench.must("episodes/get", episode=started.episode)).info
+    info = read("episodes/get", await context.must("episodes/get", episode=started.episode)).info
     expect_equal((info.status, info.end_reason, info.steps), ("running", None, 0), "a fresh episode")
     expect_equal((info.seed, info.task, info.group), (started.seed, started.task, result.group), "its data")
 
 
 @suite.check("a group has distinct episodes of one task and one seed", "START-2")
-async def groups(bench: Bench) -> None:
-    episodes = (await bench.start_group(3))["episodes"]
+async def groups(context: CheckContext) -> None:
+    episodes = (await context.start_group(3))["episodes"]
     expect_equal(len({one["episode"] for one in episodes}), 3, "distinct ids")
     expect_equal(len({(one["task"]["id"], one["seed"]) for one in episodes}), 1, "one task and one seed")
 
 
 @suite.check("ids of episodes and groups cannot be guessed", "SEC-6")
-async def ids(bench: Bench) -> None:
-    if bench.token is not None:
+async def ids(context: CheckContext) -> None:
+    if context.token is not None:
         raise NotApplicable("ids are useless to others on a server with tokens")
-    groups = [await bench.start_group(_MANY // 4) for _ in range(4)]
+    groups = [await context.start_group(_MANY // 4) for _ in range(4)]
     episodes = [one["episode"] for group in groups for one in group["episodes"]]
     for what, found in (("episode", episodes), ("group", [group["group"] for group in groups])):
         shared = len(os.path.commonprefix(found))
@@ -51,56 +52,56 @@ async def ids(bench: Bench) -> None:
 
 
 @suite.check("the task named is the task played", "TASK-1")
-async def named_task(bench: Bench) -> None:
-    row = (await bench.must("tasks/get", **bench.place, index=0))["task"]
-    by_id, by_index = await bench.start(task=row["id"]), await bench.start(index=0)
+async def named_task(context: CheckContext) -> None:
+    row = (await context.must("tasks/get", **context.place, index=0))["task"]
+    by_id, by_index = await context.start(task=row["id"]), await context.start(index=0)
     expect_equal(by_id["task"], row, "the task started by its id")
     expect_equal(by_index["task"], row, "the task started by its index")
 
 
 @suite.check("the seed decides task and observations, or is refused", "START-5", "START-6", "START-7", "START-8")
-async def seeds(bench: Bench) -> None:
-    if not bench.target.environment["seedable"]:
-        await bench.refused(4220, "episodes/start", **bench.place, seed=1, key=new_key())
+async def seeds(context: CheckContext) -> None:
+    if not context.target.environment["seedable"]:
+        await context.refused(4220, "episodes/start", **context.place, seed=1, key=new_key())
         return
-    one, two = await bench.start(seed=5), await bench.start(seed=5)
+    one, two = await context.start(seed=5), await context.start(seed=5)
     expect_equal((one["seed"], two["seed"]), (5, 5), "the seeds in force")
     expect_equal((two["task"], two["prompt"]), (one["task"], one["prompt"]), "task and prompt under the same seed")
     for number in range(1, 4):
         if not one["tools"]:
             return
-        call = bench.some_call(one, number - 1)
-        first, second = [await bench.step(episode["episode"], number, call) for episode in (one, two)]
+        call = context.some_call(one, number - 1)
+        first, second = [await context.step(episode["episode"], number, call) for episode in (one, two)]
         expect_equal(second.result, first.result, f"step {number} of the same seed")
 
 
 @suite.check("only the tools that were asked for are there", "START-10")
-async def chosen_tools(bench: Bench) -> None:
-    everything = await bench.start()
+async def chosen_tools(context: CheckContext) -> None:
+    everything = await context.start()
     names = [tool["name"] for tool in everything["tools"]]
     if len(names) < 2:
         raise NotApplicable("the environment has fewer than two tools")
-    started = await bench.start(tools=names[:1])
+    started = await context.start(tools=names[:1])
     expect_equal([tool["name"] for tool in started["tools"]], names[:1], "the tools of the episode")
-    reply = await bench.step(started["episode"], 1, bench.some_call(everything, 1))
+    reply = await context.step(started["episode"], 1, context.some_call(everything, 1))
     error = (reply.result or {}).get("error") or {}
     expect_equal(error.get("code"), "unknown_tool", "the call of a tool that was left out")
-    await bench.refused(-32602, "episodes/start", **bench.place, tools=["no such tool"], key=new_key())
+    await context.refused(-32602, "episodes/start", **context.place, tools=["no such tool"], key=new_key())
 
 
 @suite.check("secrets given to a start come back in no answer", "START-11", "CRED-14", negative=True)
-async def secrets(bench: Bench) -> None:
+async def secrets(context: CheckContext) -> None:
     secret = f"secret-{new_key()}"
-    group = await bench.start_group(1, secrets={"CONFORM_PROBE": secret})
+    group = await context.start_group(1, secrets={"CONFORM_PROBE": secret})
     episode = group["episodes"][0]["episode"]
-    start = {**bench.place, "key": new_key()}
+    start = {**context.place, "key": new_key()}
     answers = {
         "the answer of episodes/start": group,
-        "the answer of episodes/get": await bench.must("episodes/get", episode=episode),
-        "the answer of episodes/rewards": await bench.must("episodes/rewards", episode=episode),
-        "a refused start": (await bench.ask("episodes/start", **start, count=0, secrets={"A": secret})).raw,
+        "the answer of episodes/get": await context.must("episodes/get", episode=episode),
+        "the answer of episodes/rewards": await context.must("episodes/rewards", episode=episode),
+        "a refused start": (await context.ask("episodes/start", **start, count=0, secrets={"A": secret})).raw,
         "the refusal of a secret of a wrong type": (
-            await bench.ask("episodes/start", **start, secrets={"A": [secret]})
+            await context.ask("episodes/start", **start, secrets={"A": [secret]})
         ).raw,
     }
     for what, answer in answers.items():
@@ -108,15 +109,15 @@ async def secrets(bench: Bench) -> None:
 
 
 @suite.check("an agent's mistakes are observations and the episode goes on", "CALL-1", "CALL-2", "CALL-4", "STEP-6")
-async def mistakes(bench: Bench) -> None:
-    started = await bench.start()
+async def mistakes(context: CheckContext) -> None:
+    started = await context.start()
     cases: list[tuple[str, dict[str, Any], str]] = [("no such tool", {}, "unknown_tool")]
     if started["tools"]:
         cases.append((started["tools"][0]["name"], {"no such argument, surely": "x"}, "invalid_arguments"))
     for number, (name, arguments, code) in enumerate(cases, 1):
-        result = (await bench.step(started["episode"], number, (name, arguments))).result
+        result = (await context.step(started["episode"], number, (name, arguments))).result
         if result is None:
-            raise Fault(f"a call of {name!r} failed instead of telling the agent")
+            raise ConformanceFailure(f"a call of {name!r} failed instead of telling the agent")
         step = read("episodes/step", result)
         limited = step.end_reason is not None and step.truncated
         expect_equal((step.step, step.error and step.error.code), (number, code), "number and error of the mistake")
@@ -129,16 +130,16 @@ async def mistakes(bench: Bench) -> None:
 @suite.check(
     "each result holds its number, its status, and an end reason exactly at the end", "STEP-6", "CALL-5", "GET-2"
 )
-async def results(bench: Bench) -> None:
-    started = await bench.start()
+async def results(context: CheckContext) -> None:
+    started = await context.start()
     for number in range(1, 5):
-        reply = await bench.step(started["episode"], number, bench.some_call(started, number - 1))
+        reply = await context.step(started["episode"], number, context.some_call(started, number - 1))
         if reply.result is None:
             expect(reply.code in (5001, 5002), f"step {number} failed with {reply.code}: {reply.message}")
             return
         step = read("episodes/step", reply.result)
         expect_equal(step.step, number, "the number in the result")
-        expect_equal(await bench.count_steps(started["episode"]), number, "`steps` of episodes/get")
+        expect_equal(await context.count_steps(started["episode"]), number, "`steps` of episodes/get")
         if step.end_reason is not None:
             wanted = advance(EpisodeStatus.RUNNING, EVENT_OF_REASON[step.end_reason])
             expect_equal(step.status, wanted, f"the status for {step.end_reason}")
@@ -147,13 +148,13 @@ async def results(bench: Bench) -> None:
 
 
 @suite.check("a graded answer ends the episode", "GRADE-1", "GRADE-2", "GRADE-3")
-async def grading(bench: Bench) -> None:
-    started = await bench.start()
+async def grading(context: CheckContext) -> None:
+    started = await context.start()
     params = {"episode": started["episode"], "answer": "an answer", "key": new_key()}
-    graded = read("episodes/grade", await bench.must("episodes/grade", **params))
+    graded = read("episodes/grade", await context.must("episodes/grade", **params))
     expect_equal((graded.info.status, graded.info.end_reason), ("completed", "submitted"), "the end")
-    log = read("episodes/rewards", await bench.must("episodes/rewards", episode=started["episode"]))
-    if not bench.target.environment["gradable"]:
+    log = read("episodes/rewards", await context.must("episodes/rewards", episode=started["episode"]))
+    if not context.target.environment["gradable"]:
         expect_equal(graded.reward, None, "the grade of an environment that does not grade")
         expect_equal([entry for entry in log.entries if entry.source == "grade"], [], "entries for the grade")
     elif graded.reward is not None:
@@ -167,78 +168,78 @@ async def grading(bench: Bench) -> None:
 
 
 @suite.check("after the end a request is told that, and why it ended", "LIFE-9", "LIFE-2", negative=True)
-async def after_the_end(bench: Bench) -> None:
-    started = await bench.start()
+async def after_the_end(context: CheckContext) -> None:
+    started = await context.start()
     episode = started["episode"]
-    await bench.must("episodes/grade", episode=episode, answer="an answer", key=new_key())
-    before = await bench.info(episode)
-    tool, arguments = bench.some_call(started)
+    await context.must("episodes/grade", episode=episode, answer="an answer", key=new_key())
+    before = await context.info(episode)
+    tool, arguments = context.some_call(started)
     step = {"episode": episode, "step": 1, "tool": tool, "arguments": arguments, "key": new_key()}
     for method, params in (
         ("episodes/step", step),
         ("episodes/grade", {"episode": episode, "answer": "another", "key": new_key()}),
     ):
-        ended = await bench.refused(4093, method, **params)
+        ended = await context.refused(4093, method, **params)
         expect_equal(ended.data.get("endReason"), "submitted", f"data.endReason of the refused {method}")
-    expect_equal(await bench.info(episode), before, "the episode after requests that came too late")
+    expect_equal(await context.info(episode), before, "the episode after requests that came too late")
 
 
 @suite.check("closing ends the episode and may be repeated", "CLOSE-1", "CLOSE-2")
-async def closing(bench: Bench) -> None:
-    started = await bench.start()
-    one = await bench.must("episodes/close", episode=started["episode"])
+async def closing(context: CheckContext) -> None:
+    started = await context.start()
+    one = await context.must("episodes/close", episode=started["episode"])
     info = read("episodes/close", one).info
     expect_equal((info.status, info.end_reason), ("truncated", "closed"), "the end")
-    again = (await bench.must("episodes/close", episode=started["episode"]))["info"]
+    again = (await context.must("episodes/close", episode=started["episode"]))["info"]
     expect_equal((again["status"], again["endReason"]), ("truncated", "closed"), "the end, closed again")
-    reply = await bench.step(started["episode"], 1, bench.some_call(started))
+    reply = await context.step(started["episode"], 1, context.some_call(started))
     expect(reply.code in (4093, 4044), f"a step after the close was answered with {reply.code or 'a result'}")
 
 
 @suite.check("closing what has ended leaves its end as it was", "CLOSE-2", "LIFE-2")
-async def closing_late(bench: Bench) -> None:
-    started = await bench.start()
-    await bench.must("episodes/grade", episode=started["episode"], answer="x", key=new_key())
-    info = (await bench.must("episodes/close", episode=started["episode"]))["info"]
+async def closing_late(context: CheckContext) -> None:
+    started = await context.start()
+    await context.must("episodes/grade", episode=started["episode"], answer="x", key=new_key())
+    info = (await context.must("episodes/close", episode=started["episode"]))["info"]
     expect_equal((info["status"], info["endReason"]), ("completed", "submitted"), "the end after the close")
 
 
 @suite.check("limits of the client tighten the episode's and never loosen them", "START-9")
-async def limits(bench: Bench) -> None:
-    usual = (await bench.start())["limits"]
-    tight = (await bench.start(limits={"maxSteps": 1, "idleSeconds": 5}))["limits"]
+async def limits(context: CheckContext) -> None:
+    usual = (await context.start())["limits"]
+    tight = (await context.start(limits={"maxSteps": 1, "idleSeconds": 5}))["limits"]
     expect_equal((tight["maxSteps"], tight["idleSeconds"]), (1, 5), "limits in force after tightening")
-    loose = (await bench.start(limits={"maxSteps": 10**9, "idleSeconds": 10.0**9}))["limits"]
+    loose = (await context.start(limits={"maxSteps": 10**9, "idleSeconds": 10.0**9}))["limits"]
     for name in ("maxSteps", "idleSeconds"):
         if usual.get(name) is not None:
             expect(loose[name] <= usual[name], f"{name} of {usual[name]} was loosened to {loose[name]}")
 
 
 @suite.check("the last step allowed ends the episode with `step_limit`", "LIM-1", "CALL-5")
-async def step_limit(bench: Bench) -> None:
-    started = await bench.start(limits={"maxSteps": 1})
-    reply = await bench.step(started["episode"], 1, NO_TOOL)
+async def step_limit(context: CheckContext) -> None:
+    started = await context.start(limits={"maxSteps": 1})
+    reply = await context.step(started["episode"], 1, NO_TOOL)
     if reply.result is None:
-        raise Fault(f"the only step allowed failed with {reply.code}: {reply.message}")
+        raise ConformanceFailure(f"the only step allowed failed with {reply.code}: {reply.message}")
     step = read("episodes/step", reply.result)
     expect_equal((step.status, step.end_reason), ("truncated", "step_limit"), "after the last step")
 
 
 @suite.check("an episode ends when its time has passed, and unscored when it is not used", "LIM-2", "LIM-6", "REW-3")
-async def time_limits(bench: Bench) -> None:
-    timed, idle = await bench.start(limits={"seconds": 0.2}), await bench.start(limits={"idleSeconds": 0.2})
+async def time_limits(context: CheckContext) -> None:
+    timed, idle = await context.start(limits={"seconds": 0.2}), await context.start(limits={"idleSeconds": 0.2})
     # Looking at an episode is use of it, so the pauses for the idle one are longer than its limit, and grow.
     await asyncio.gather(
-        _comes_to(bench, timed["episode"], ("truncated", "time_limit"), (0.4, 0.4, 0.8, 1.6, 3.2)),
-        _comes_to(bench, idle["episode"], ("closed", "expired"), (0.5, 1.5, 3.0)),
+        _comes_to(context, timed["episode"], ("truncated", "time_limit"), (0.4, 0.4, 0.8, 1.6, 3.2)),
+        _comes_to(context, idle["episode"], ("closed", "expired"), (0.5, 1.5, 3.0)),
     )
 
 
-async def _comes_to(bench: Bench, episode: str, end: tuple[str, str], pauses: tuple[float, ...]) -> None:
+async def _comes_to(context: CheckContext, episode: str, end: tuple[str, str], pauses: tuple[float, ...]) -> None:
     found: tuple[Any, Any] = ("", "")
     for pause in pauses:
         await asyncio.sleep(pause)
-        reply = await bench.ask("episodes/get", episode=episode)
+        reply = await context.ask("episodes/get", episode=episode)
         if reply.code == 4044 and end[0] == "closed":
             return
         info = (reply.result or {}).get("info", {})
@@ -252,38 +253,38 @@ async def _comes_to(bench: Bench, episode: str, end: tuple[str, str], pauses: tu
 
 
 @suite.check("a fork stands where the other stood and leaves it alone, or is refused", "FORK-1", "FORK-2", "FORK-3")
-async def forks(bench: Bench) -> None:
-    started = await bench.start()
+async def forks(context: CheckContext) -> None:
+    started = await context.start()
     episode = started["episode"]
-    if not bench.target.environment["forkable"]:
-        await bench.refused(4220, "episodes/fork", episode=episode, key=new_key())
+    if not context.target.environment["forkable"]:
+        await context.refused(4220, "episodes/fork", episode=episode, key=new_key())
         return
     for number in (1, 2):
-        await bench.step(episode, number, NO_TOOL)
-    before = await bench.info(episode)
-    fork = (await bench.must("episodes/fork", episode=episode, step=1, key=new_key()))["episode"]
-    bench.remember_episode(fork["episode"])
+        await context.step(episode, number, NO_TOOL)
+    before = await context.info(episode)
+    fork = (await context.must("episodes/fork", episode=episode, step=1, key=new_key()))["episode"]
+    context.remember_episode(fork["episode"])
     expect(fork["episode"] != episode, "a fork has the id of its source")
     expect_equal((fork["task"], fork["seed"]), (started["task"], started["seed"]), "task and seed of the fork")
-    expect_equal(await bench.count_steps(fork["episode"]), 1, "steps of a fork after step 1")
-    await bench.step(fork["episode"], 2, NO_TOOL)
-    expect_equal(await bench.info(episode), before, "the source after it was forked")
-    await bench.refused(-32602, "episodes/fork", episode=episode, step=9, key=new_key())
+    expect_equal(await context.count_steps(fork["episode"]), 1, "steps of a fork after step 1")
+    await context.step(fork["episode"], 2, NO_TOOL)
+    expect_equal(await context.info(episode), before, "the source after it was forked")
+    await context.refused(-32602, "episodes/fork", episode=episode, step=9, key=new_key())
 
 
 @suite.check("candidates of one group are scored, or scoring is refused", "GROUP-1", "GROUP-2", "GROUP-3")
-async def group_scores(bench: Bench) -> None:
-    group, other = await bench.start_group(2), await bench.start_group(1)
+async def group_scores(context: CheckContext) -> None:
+    group, other = await context.start_group(2), await context.start_group(1)
     episodes = [one["episode"] for one in group["episodes"]]
     message = {"role": "assistant", "content": [{"type": "text", "text": "x"}]}
     candidates = {episode: {"messages": [message]} for episode in episodes}
     params = {"group": group["group"], "candidates": candidates, "key": new_key()}
-    if not bench.target.environment["groupScoring"]:
-        await bench.refused(4220, "groups/score", **params)
+    if not context.target.environment["groupScoring"]:
+        await context.refused(4220, "groups/score", **params)
         return
-    scored = await bench.must("groups/score", **params)
+    scored = await context.must("groups/score", **params)
     read("groups/score", scored)
     expect_equal(sorted(scored["rewards"]), sorted(episodes), "scored episodes")
-    expect_equal(await bench.must("groups/score", **params), scored, "the scores asked for again")
+    expect_equal(await context.must("groups/score", **params), scored, "the scores asked for again")
     stranger = {other["episodes"][0]["episode"]: {"messages": [message]}}
-    await bench.refused((4044, 4045), "groups/score", **{**params, "candidates": stranger, "key": new_key()})
+    await context.refused((4044, 4045), "groups/score", **{**params, "candidates": stranger, "key": new_key()})

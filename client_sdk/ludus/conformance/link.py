@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from ludus.conformance.checks import Fault
+from ludus.conformance.checks import ConformanceFailure
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL
 
 MODERN: Final = "2026-07-28"
@@ -76,7 +76,7 @@ class Answer:
             return None
 
 
-class Link:
+class HttpProbe:
     """The way to one server.
 
     Args:
@@ -208,7 +208,7 @@ async def _first_of(answer: asyncio.Future[bytes], other: Coroutine[Any, Any, No
 class Pipe:
     """One channel connection: replies one by one, batches taken apart."""
 
-    def __init__(self, link: Link, socket: aiohttp.ClientWebSocketResponse) -> None:
+    def __init__(self, link: HttpProbe, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._link = link
         self._waiting: list[Any] = []
         self.socket = socket
@@ -229,12 +229,16 @@ class Pipe:
         while not self._waiting:
             message = await self.socket.receive(timeout=self._link.seconds)
             if message.type is not aiohttp.WSMsgType.TEXT:
-                raise Fault(f"the channel answered with {message.type.name} {message.data!r} instead of a text frame")
+                raise ConformanceFailure(
+                    f"the channel answered with {message.type.name} {message.data!r} instead of a text frame"
+                )
             self._link.seen.text("channel", message.data)
             try:
                 value = json.loads(message.data)
             except ValueError:
-                raise Fault(f"the channel answered with a frame that is not JSON: {message.data[:200]!r}") from None
+                raise ConformanceFailure(
+                    f"the channel answered with a frame that is not JSON: {message.data[:200]!r}"
+                ) from None
             self._waiting += value if isinstance(value, list) else [value]
         return self._waiting.pop(0)
 

@@ -6,25 +6,28 @@ import json
 import re
 from typing import Any
 
-from ludus.conformance.bench import NO_TOOL, Bench, new_key
-from ludus.conformance.checks import Fault, NotApplicable, Suite, expect, expect_equal
+from ludus.conformance.context import NO_TOOL, CheckContext, new_key
+
+from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
 from ludus.conformance.link import bearer
 from ludus.conformance.play import telling
-from ludus.conformance.probes import CLIENT, Stock, envelope
+from ludus.conformance.probes import CLIENT, StockMcpClient, envelope
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION, METHOD_PREFIX
 
 suite = Suite()
 _PLAY_PATH = re.compile(r"/play/[^/\s\"']+/mcp")
 
 
-def host(bench: Bench, *, legacy: bool = False, declares: bool = False) -> Stock:
+def host(context: CheckContext, *, legacy: bool = False, declares: bool = False) -> StockMcpClient:
     """A stock MCP host on the control endpoint."""
-    return Stock(bench.link, CONTROL_PATH, "mcp", legacy=legacy, declares=declares, headers=bearer(bench.token))
+    return StockMcpClient(
+        context.link, CONTROL_PATH, "mcp", legacy=legacy, declares=declares, headers=bearer(context.token)
+    )
 
 
-async def settings_of(bench: Bench, *, legacy: bool) -> Any:
+async def settings_of(context: CheckContext, *, legacy: bool) -> Any:
     """The settings that a client of either era is told."""
-    client = host(bench, legacy=legacy)
+    client = host(context, legacy=legacy)
     if legacy:
         await client.ask("tools/list")
         found = client.handshake or {}
@@ -34,8 +37,8 @@ async def settings_of(bench: Bench, *, legacy: bool) -> Any:
 
 
 @suite.check("server/discover announces the extension with its version", "NEG-1", "NEG-3")
-async def discover(bench: Bench) -> None:
-    settings = await settings_of(bench, legacy=False)
+async def discover(context: CheckContext) -> None:
+    settings = await settings_of(context, legacy=False)
     expect(isinstance(settings, dict), f"capabilities.extensions has no {EXTENSION_ID!r} in server/discover")
     expect_equal(settings.get("version"), EXTENSION_VERSION, "the version in the settings")
     for name in ("channel", "channelSubprotocol", "play"):
@@ -45,86 +48,86 @@ async def discover(bench: Bench) -> None:
 
 
 @suite.check("initialize announces the same settings as experimental", "NEG-2")
-async def initialize(bench: Bench) -> None:
-    settings = await settings_of(bench, legacy=True)
+async def initialize(context: CheckContext) -> None:
+    settings = await settings_of(context, legacy=True)
     expect(isinstance(settings, dict), f"capabilities.experimental has no {EXTENSION_ID!r} in initialize")
-    modern = await settings_of(bench, legacy=False)
+    modern = await settings_of(context, legacy=False)
     expect(modern in (None, settings), f"the settings are {settings}, those of server/discover are {modern}")
 
 
 @suite.check("a modern request that does not declare the extension is refused with -32021", "NEG-6", negative=True)
-async def undeclared(bench: Bench) -> None:
+async def undeclared(context: CheckContext) -> None:
     for declared in (envelope(extension=False), {**envelope(extension=False), "dev.ludus/episodes": {}}):
         for method in ("environments/list", "episodes/start"):
             params: dict[str, Any] = {"_meta": declared}
             if method == "episodes/start":
-                params |= {**bench.place, "key": new_key()}
+                params |= {**context.place, "key": new_key()}
             body = {"jsonrpc": "2.0", "id": 1, "method": METHOD_PREFIX + method, "params": params}
-            value, _ = await bench.link.mcp("mcp", CONTROL_PATH, body, headers=bearer(bench.token))
+            value, _ = await context.link.mcp("mcp", CONTROL_PATH, body, headers=bearer(context.token))
             error = value.get("error") if isinstance(value, dict) else None
             if not isinstance(error, dict):
-                raise Fault(f"{method} was answered without the extension being declared")
+                raise ConformanceFailure(f"{method} was answered without the extension being declared")
             expect_equal(error.get("code"), -32021, f"the code for {method} without a declaration")
 
 
 @suite.check("a client that begins with initialize needs to declare nothing", "NEG-7", "NEG-8")
-async def legacy(bench: Bench) -> None:
-    old = bench.through("legacy")
+async def legacy(context: CheckContext) -> None:
+    old = context.through("legacy")
     listed = await old.must("environments/list")
-    expect(bench.name in {one["name"] for one in listed["environments"]}, "the environment is not listed")
+    expect(context.name in {one["name"] for one in listed["environments"]}, "the environment is not listed")
     started = await old.start()
     reply = await old.step(started["episode"], 1, NO_TOOL)
     if reply.result is None:
-        raise Fault(f"a step in the era of initialize failed with {reply.code}: {reply.message}")
+        raise ConformanceFailure(f"a step in the era of initialize failed with {reply.code}: {reply.message}")
     await old.refused(-32602, "episodes/get")
     await old.refused(4044, "episodes/get", episode="no such episode")
 
 
 @suite.check("an episode belongs to no wire and no era: repeats elsewhere get the first outcome", "NEG-9", "CHAN-19")
-async def across_wires(bench: Bench) -> None:
-    wires = [bench.through("channel")] if "channel" in bench.target.controls else []
-    wires += [bench, bench.through("legacy")]
+async def across_wires(context: CheckContext) -> None:
+    wires = [context.through("channel")] if "channel" in context.target.controls else []
+    wires += [context, context.through("legacy")]
     key, step_key = new_key(), new_key()
     begun = [await one.start_group(1, key=key) for one in wires]
     ids = {group["episodes"][0]["episode"] for group in begun}
     expect(len(ids) == 1, f"one start under one key, over {len(wires)} wires and eras, made {len(ids)} episodes")
     episode = ids.pop()
-    call = bench.some_call(begun[0]["episodes"][0])
+    call = context.some_call(begun[0]["episodes"][0])
     replies = [await one.step(episode, 1, call, step_key) for one in wires]
     for reply in replies[1:]:
         expect_equal((reply.result, reply.code), (replies[0].result, replies[0].code), "the step repeated elsewhere")
-    expect_equal(await bench.count_steps(episode), 1, "steps after the same one over every wire")
+    expect_equal(await context.count_steps(episode), 1, "steps after the same one over every wire")
 
 
 @suite.check("a host that knows only tools can start an episode and learn where it is played", "NEG-11")
-async def start_tool(bench: Bench) -> None:
-    client = host(bench)
+async def start_tool(context: CheckContext) -> None:
+    client = host(context)
     tools = {tool["name"]: tool for tool in ((await client.ask("tools/list")).result or {}).get("tools", ())}
     expect("start_episode" in tools, "tools/list of the control endpoint has no start_episode")
     known = tools["start_episode"]["inputSchema"].get("properties", {})
-    arguments = {name: value for name, value in bench.place.items() if name in known}
+    arguments = {name: value for name, value in context.place.items() if name in known}
     reply = await client.call("start_episode", arguments)
     if reply.result is None or reply.result.get("isError"):
-        raise Fault(f"start_episode with {arguments} failed: {reply.message or reply.result}")
+        raise ConformanceFailure(f"start_episode with {arguments} failed: {reply.message or reply.result}")
     text = " ".join(str(block.get("text", "")) for block in reply.result.get("content", ()))
     found = _PLAY_PATH.search(text + json.dumps(reply.result.get("structuredContent", "")))
-    if "play" not in (await settings_of(bench, legacy=False) or {}):
+    if "play" not in (await settings_of(context, legacy=False) or {}):
         raise NotApplicable("the server has no play plane")
     if found is None:
-        raise Fault("start_episode does not tell the path of the play plane")
-    player = bench.stock(found[0])
+        raise ConformanceFailure("start_episode does not tell the path of the play plane")
+    player = context.stock(found[0])
     expect((await player.ask("tools/list")).result is not None, "the path that start_episode tells does not work")
     # The text is for people; where it names ids as Ludus writes them, they can be closed. Others expire.
     for episode in re.findall(r"\be_[\w-]+", text):
-        bench.remember_episode(episode)
+        context.remember_episode(episode)
 
 
 @suite.check("the endpoint's tools tell no reward to a client that knows only tools", "NEG-13", negative=True)
-async def no_reward(bench: Bench) -> None:
-    client = host(bench)
+async def no_reward(context: CheckContext) -> None:
+    client = host(context)
     listed = ((await client.ask("tools/list")).result or {}).get("tools", ())
-    started = await bench.start()
-    calls = [bench.some_call(started, index) for index in range(len(started["tools"]))] if started["tools"] else []
+    started = await context.start()
+    calls = [context.some_call(started, index) for index in range(len(started["tools"]))] if started["tools"] else []
     for tool in listed:
         # A tool that plays an episode for its host is not in the standard; where there is one, it takes these.
         if set(tool["inputSchema"].get("properties", {})) != {"episode", "tool", "arguments"}:
@@ -138,20 +141,20 @@ async def no_reward(bench: Bench) -> None:
 
 
 @suite.check("the control endpoint lists the same tools to everybody", "NEG-12")
-async def same_tools(bench: Bench) -> None:
+async def same_tools(context: CheckContext) -> None:
     seen = []
     for legacy, declares in ((False, False), (False, True), (True, False)):
         if legacy:
-            await bench.start()
-        listed = (await host(bench, legacy=legacy, declares=declares).ask("tools/list")).result or {}
+            await context.start()
+        listed = (await host(context, legacy=legacy, declares=declares).ask("tools/list")).result or {}
         seen.append(sorted((tool["name"], json.dumps(tool["inputSchema"], sort_keys=True)) for tool in listed["tools"]))
     expect(seen[0] == seen[1], "a client that declares the extension is listed other tools")
     expect(seen[0] == seen[2], "a client of the other era, with an episode running, is listed other tools")
 
 
 @suite.check("the endpoint begins with initialize and names its server", "NEG-8")
-async def handshake(bench: Bench) -> None:
-    client = host(bench, legacy=True)
+async def handshake(context: CheckContext) -> None:
+    client = host(context, legacy=True)
     await client.ask("tools/list")
     found = client.handshake or {}
     expect(isinstance(found.get("serverInfo"), dict), f"initialize of {CLIENT['name']} is answered without serverInfo")

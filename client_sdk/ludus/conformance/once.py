@@ -4,145 +4,146 @@ from __future__ import annotations
 
 import asyncio
 
-from ludus.conformance.bench import NO_TOOL, Bench, new_key
-from ludus.conformance.checks import Fault, NotApplicable, Suite, expect, expect_equal
+from ludus.conformance.context import NO_TOOL, CheckContext, new_key
+
+from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
 
 suite = Suite()
 
 
 @suite.check("a start sent again under its key starts nothing new", "KEY-2", "KEY-3", "KEEP-3", negative=True)
-async def start_once(bench: Bench) -> None:
+async def start_once(context: CheckContext) -> None:
     key = new_key()
-    one, two = await asyncio.gather(bench.start_group(2, key=key), bench.start_group(2, key=key))
-    three = await bench.start_group(2, key=key)
+    one, two = await asyncio.gather(context.start_group(2, key=key), context.start_group(2, key=key))
+    three = await context.start_group(2, key=key)
     for again in (two, three):
         expect_equal([x["episode"] for x in again["episodes"]], [x["episode"] for x in one["episodes"]], "the repeat")
 
 
 @suite.check("a start's key used with other params is refused", "KEY-4", negative=True)
-async def start_key(bench: Bench) -> None:
+async def start_key(context: CheckContext) -> None:
     key = new_key()
-    await bench.start_group(2, key=key)
-    await bench.refused(4092, "episodes/start", **bench.place, key=key, count=3)
+    await context.start_group(2, key=key)
+    await context.refused(4092, "episodes/start", **context.place, key=key, count=3)
 
 
 @suite.check("a step sent again under its key runs once", "KEY-2", "KEY-3", "STEP-4", negative=True)
-async def step_once(bench: Bench) -> None:
-    started = await bench.start()
-    episode, call, key = started["episode"], bench.some_call(started), new_key()
-    replies = await asyncio.gather(*(bench.step(episode, 1, call, key) for _ in range(4)))
-    replies.append(await bench.step(episode, 1, call, key))
+async def step_once(context: CheckContext) -> None:
+    started = await context.start()
+    episode, call, key = started["episode"], context.some_call(started), new_key()
+    replies = await asyncio.gather(*(context.step(episode, 1, call, key) for _ in range(4)))
+    replies.append(await context.step(episode, 1, call, key))
     for reply in replies[1:]:
         expect_equal((reply.result, reply.code), (replies[0].result, replies[0].code), "the repeated step")
-    expect_equal(await bench.count_steps(episode), 1, "steps taken after five requests under one key")
-    log = await bench.must("episodes/rewards", episode=episode)
+    expect_equal(await context.count_steps(episode), 1, "steps taken after five requests under one key")
+    log = await context.must("episodes/rewards", episode=episode)
     expect(len(log["entries"]) <= 1, "the repeated step was rewarded more than once")
 
 
 @suite.check("a step sent again after the end is answered as before", "STEP-4", "KEEP-2")
-async def step_again_after_the_end(bench: Bench) -> None:
-    started = await bench.start()
+async def step_again_after_the_end(context: CheckContext) -> None:
+    started = await context.start()
     episode, key = started["episode"], new_key()
-    first = await bench.step(episode, 1, NO_TOOL, key)
+    first = await context.step(episode, 1, NO_TOOL, key)
     if first.result is None:
-        raise Fault(f"step 1 failed with {first.code}: {first.message}")
-    await bench.must("episodes/grade", episode=episode, answer="x", key=new_key())
-    again = await bench.step(episode, 1, NO_TOOL, key)
+        raise ConformanceFailure(f"step 1 failed with {first.code}: {first.message}")
+    await context.must("episodes/grade", episode=episode, answer="x", key=new_key())
+    again = await context.step(episode, 1, NO_TOOL, key)
     expect_equal(again.result, first.result, "step 1, sent again after the end")
 
 
 @suite.check("a step that skips numbers is refused, and the number due is told", "STEP-2", negative=True)
-async def gaps(bench: Bench) -> None:
-    episode = (await bench.start())["episode"]
+async def gaps(context: CheckContext) -> None:
+    episode = (await context.start())["episode"]
     for number in (2, 7):
         params = {"episode": episode, "step": number, "tool": NO_TOOL[0], "arguments": {}, "key": new_key()}
-        gap = await bench.refused(4091, "episodes/step", **params)
+        gap = await context.refused(4091, "episodes/step", **params)
         expect("1" in gap.message, f"the refusal of step {number} does not tell that step 1 is due: {gap.message!r}")
-    expect_equal(await bench.count_steps(episode), 0, "steps after the refusals")
+    expect_equal(await context.count_steps(episode), 0, "steps after the refusals")
 
 
 @suite.check("a step's number used again under another key is refused", "STEP-3", negative=True)
-async def old_numbers(bench: Bench) -> None:
-    episode = (await bench.start())["episode"]
-    await bench.step(episode, 1, NO_TOOL)
-    await bench.step(episode, 2, NO_TOOL)
+async def old_numbers(context: CheckContext) -> None:
+    episode = (await context.start())["episode"]
+    await context.step(episode, 1, NO_TOOL)
+    await context.step(episode, 2, NO_TOOL)
     for number in (1, 2):
         params = {"episode": episode, "step": number, "tool": NO_TOOL[0], "arguments": {}, "key": new_key()}
-        await bench.refused(4091, "episodes/step", **params)
-    expect_equal(await bench.count_steps(episode), 2, "steps after the refusals")
+        await context.refused(4091, "episodes/step", **params)
+    expect_equal(await context.count_steps(episode), 2, "steps after the refusals")
 
 
 @suite.check("a step's key used with other params is refused", "KEY-4", negative=True)
-async def step_key(bench: Bench) -> None:
-    episode = (await bench.start())["episode"]
+async def step_key(context: CheckContext) -> None:
+    episode = (await context.start())["episode"]
     key = new_key()
-    await bench.step(episode, 1, NO_TOOL, key)
+    await context.step(episode, 1, NO_TOOL, key)
     params = {"episode": episode, "step": 1, "tool": NO_TOOL[0], "arguments": {}, "key": key}
     for other in ({"tool": "another tool"}, {"arguments": {"x": 1}}, {"step": 2}):
-        await bench.refused(4092, "episodes/step", **{**params, **other})
+        await context.refused(4092, "episodes/step", **{**params, **other})
 
 
 @suite.check("a step's key used with another turn is refused", "TURN-4", negative=True)
-async def turn_key(bench: Bench) -> None:
-    episode = (await bench.start())["episode"]
+async def turn_key(context: CheckContext) -> None:
+    episode = (await context.start())["episode"]
     params = {"episode": episode, "step": 1, "tool": NO_TOOL[0], "arguments": {}, "key": new_key()}
-    await bench.must("episodes/step", **params, turn={"number": 1})
+    await context.must("episodes/step", **params, turn={"number": 1})
     for other in ({"turn": {"number": 2}}, {"turn": {"number": 1, "last": False}}, {}):
-        await bench.refused(4092, "episodes/step", **params, **other)
+        await context.refused(4092, "episodes/step", **params, **other)
 
 
 @suite.check("a call of a turn that is over is refused, and uses up no number", "CALL-6", "KEY-6", negative=True)
-async def turns_over(bench: Bench) -> None:
-    episode = (await bench.start())["episode"]
+async def turns_over(context: CheckContext) -> None:
+    episode = (await context.start())["episode"]
     step = {"episode": episode, "tool": NO_TOOL[0], "arguments": {}}
     marks = ({"number": 2, "last": False}, {"number": 2}, {"number": 4})
     for number, mark in enumerate(marks, start=1):
-        await bench.must("episodes/step", **step, step=number, turn=mark, key=new_key())
+        await context.must("episodes/step", **step, step=number, turn=mark, key=new_key())
         for over in (1, 2) if mark.get("last", True) else (1,):
             turn = {"number": over}
-            await bench.refused(-32602, "episodes/step", **step, step=number + 1, turn=turn, key=new_key())
-    expect_equal(await bench.count_steps(episode), len(marks), "steps after the refusals")
+            await context.refused(-32602, "episodes/step", **step, step=number + 1, turn=turn, key=new_key())
+    expect_equal(await context.count_steps(episode), len(marks), "steps after the refusals")
 
 
 @suite.check("the same key in two episodes, or for a start and a step, is two keys", "KEY-5")
-async def keys_apart(bench: Bench) -> None:
+async def keys_apart(context: CheckContext) -> None:
     key = new_key()
-    episodes = (await bench.start_group(2, key=key))["episodes"]
+    episodes = (await context.start_group(2, key=key))["episodes"]
     for one in episodes:
-        reply = await bench.step(one["episode"], 1, NO_TOOL, key)
+        reply = await context.step(one["episode"], 1, NO_TOOL, key)
         if reply.result is None:
-            raise Fault(f"a key that another episode used is refused with {reply.code}: {reply.message}")
-        expect_equal(await bench.count_steps(one["episode"]), 1, "steps of each episode")
+            raise ConformanceFailure(f"a key that another episode used is refused with {reply.code}: {reply.message}")
+        expect_equal(await context.count_steps(one["episode"]), 1, "steps of each episode")
 
 
 @suite.check("an answer is graded once, and sent again under its key", "KEY-2", "KEY-3", negative=True)
-async def grade_once(bench: Bench) -> None:
-    started = await bench.start()
+async def grade_once(context: CheckContext) -> None:
+    started = await context.start()
     params = {"episode": started["episode"], "answer": "an answer", "key": new_key()}
-    one, two = await asyncio.gather(*(bench.ask("episodes/grade", **params) for _ in range(2)))
+    one, two = await asyncio.gather(*(context.ask("episodes/grade", **params) for _ in range(2)))
     if one.result is None:
-        raise Fault(f"episodes/grade failed with {one.code}: {one.message}")
-    three = await bench.ask("episodes/grade", **params)
+        raise ConformanceFailure(f"episodes/grade failed with {one.code}: {one.message}")
+    three = await context.ask("episodes/grade", **params)
     for again in (two, three):
         expect_equal((again.result, again.code), (one.result, one.code), "the repeated grade")
-    log = await bench.must("episodes/rewards", episode=started["episode"])
+    log = await context.must("episodes/rewards", episode=started["episode"])
     grades = [entry for entry in log["entries"] if entry["source"] == "grade"]
     expect(len(grades) <= 1, f"one answer was graded {len(grades)} times")
 
 
 @suite.check("a grade's key used with another answer is refused", "KEY-4", negative=True)
-async def grade_key(bench: Bench) -> None:
-    params = {"episode": (await bench.start())["episode"], "answer": "an answer", "key": new_key()}
-    await bench.must("episodes/grade", **params)
-    await bench.refused(4092, "episodes/grade", **{**params, "answer": "another"})
+async def grade_key(context: CheckContext) -> None:
+    params = {"episode": (await context.start())["episode"], "answer": "an answer", "key": new_key()}
+    await context.must("episodes/grade", **params)
+    await context.refused(4092, "episodes/grade", **{**params, "answer": "another"})
 
 
 @suite.check("a fork sent again under its key makes one episode", "KEY-2", negative=True)
-async def fork_once(bench: Bench) -> None:
-    if not bench.target.environment["forkable"]:
+async def fork_once(context: CheckContext) -> None:
+    if not context.target.environment["forkable"]:
         raise NotApplicable("the environment is not forkable")
-    params = {"episode": (await bench.start())["episode"], "key": new_key()}
-    one, two = await bench.must("episodes/fork", **params), await bench.must("episodes/fork", **params)
+    params = {"episode": (await context.start())["episode"], "key": new_key()}
+    one, two = await context.must("episodes/fork", **params), await context.must("episodes/fork", **params)
     for fork in (one, two):
-        bench.remember_episode(fork["episode"]["episode"])
+        context.remember_episode(fork["episode"]["episode"])
     expect_equal(two["episode"]["episode"], one["episode"]["episode"], "the repeated fork")

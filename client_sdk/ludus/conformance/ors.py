@@ -9,9 +9,10 @@ import json
 import uuid
 from typing import Any, Final
 
-from ludus.conformance.bench import Bench, new_key
+from ludus.conformance.context import CheckContext, new_key
+
 from ludus.conformance.catalog import no_leak
-from ludus.conformance.checks import Fault, NotApplicable, Suite, expect, expect_equal
+from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
 from ludus.conformance.link import bearer
 from ludus.conformance.ors_probes import OrsSession, open_session, request, result_of, some_call, stranger
 from ludus.conformance.rights import WRONG_TOKEN, needed
@@ -22,60 +23,60 @@ _LONG: Final = 12_000
 """Characters, beyond what any ORS server sends in one event."""
 
 
-async def get(bench: Bench, path: str) -> tuple[int, Any]:
+async def get(context: CheckContext, path: str) -> tuple[int, Any]:
     """Ask for something of the environment."""
-    return await request(bench.link, "GET", f"/{bench.name}/{path}", None, bearer(bench.token))
+    return await request(context.link, "GET", f"/{context.name}/{path}", None, bearer(context.token))
 
 
-async def post(bench: Bench, path: str, **body: Any) -> tuple[int, Any]:
+async def post(context: CheckContext, path: str, **body: Any) -> tuple[int, Any]:
     """The same with a body."""
-    return await request(bench.link, "POST", f"/{bench.name}/{path}", body, bearer(bench.token))
+    return await request(context.link, "POST", f"/{context.name}/{path}", body, bearer(context.token))
 
 
 @suite.check("every environment is listed under its name", "ORS-1")
-async def environments(bench: Bench) -> None:
-    status, names = await request(bench.link, "GET", "/list_environments", None, bearer(bench.token))
+async def environments(context: CheckContext) -> None:
+    status, names = await request(context.link, "GET", "/list_environments", None, bearer(context.token))
     expect(status == 200 and isinstance(names, list), f"list_environments answered {status} {names}")
-    expect(bench.name in names, f"{bench.name} is not among the environments {names}")
-    if bench.target.controls:
-        wanted = [one["name"] for one in (await bench.must("environments/list"))["environments"]]
+    expect(context.name in names, f"{context.name} is not among the environments {names}")
+    if context.target.controls:
+        wanted = [one["name"] for one in (await context.must("environments/list"))["environments"]]
         expect_equal(sorted(names), sorted(wanted), "environments on ORS, against environments/list")
 
 
 @suite.check("tools and splits are found, in ORS's keys", "ORS-1")
-async def tools_and_splits(bench: Bench) -> None:
-    status, tools = await get(bench, "tools")
+async def tools_and_splits(context: CheckContext) -> None:
+    status, tools = await get(context, "tools")
     expect_equal(status, 200, "the status of tools")
     for tool in tools["tools"]:
         expect_equal(set(tool), {"name", "description", "input_schema"}, "keys of a tool")
-    status, splits = await get(bench, "splits")
+    status, splits = await get(context, "splits")
     expect(
         status == 200 and all(set(split) == {"name", "type"} for split in splits), f"splits answered {status} {splits}"
     )
-    expect(bench.target.split in {split["name"] for split in splits}, f"there is no split {bench.target.split!r}")
+    expect(context.target.split in {split["name"] for split in splits}, f"there is no split {context.target.split!r}")
 
 
 @suite.check("a task is found by its index, on both routes that clients know", "ORS-1")
-async def tasks(bench: Bench) -> None:
-    status, counted = await post(bench, "num_tasks", split=bench.target.split)
+async def tasks(context: CheckContext) -> None:
+    status, counted = await post(context, "num_tasks", split=context.target.split)
     expect(status == 200 and isinstance(counted.get("num_tasks"), int), f"num_tasks answered {status} {counted}")
-    answers = [await post(bench, route, split=bench.target.split, index=0) for route in ("task", "get_task")]
+    answers = [await post(context, route, split=context.target.split, index=0) for route in ("task", "get_task")]
     for status, value in answers:
-        if bench.target.plain_ors and status == 404:
+        if context.target.plain_ors and status == 404:
             continue
         expect(status == 200 and isinstance(value.get("task"), dict), f"a task route answered {status} {value}")
     if counted["num_tasks"] <= 1000:
-        status, listed = await post(bench, "tasks", split=bench.target.split)
-        expect(status == 200 or bench.target.plain_ors, f"tasks answered {status}")
+        status, listed = await post(context, "tasks", split=context.target.split)
+        expect(status == 200 or context.target.plain_ors, f"tasks answered {status}")
         if status == 200:
             expect_equal(len(listed["tasks"]), counted["num_tasks"], "tasks, against num_tasks")
             expect_equal(listed["tasks"][0], answers[0][1]["task"], "the first of tasks, against task 0")
 
 
 @suite.check("tasks of a test split hold their id only", "ORS-11", "CRED-13", negative=True, profile=True)
-async def test_tasks(bench: Bench) -> None:
-    split = bench.split_of("test")["name"]
-    status, value = await post(bench, "task", split=split, index=0)
+async def test_tasks(context: CheckContext) -> None:
+    split = context.split_of("test")["name"]
+    status, value = await post(context, "task", split=split, index=0)
     if status == 403:
         raise NotApplicable("the token may not read the test split")
     expect_equal(status, 200, "the status of a task of the test split")
@@ -83,8 +84,8 @@ async def test_tasks(bench: Bench) -> None:
 
 
 @suite.check("a session is one episode from create to delete", "ORS-4")
-async def session(bench: Bench) -> None:
-    one = await open_session(bench)
+async def session(context: CheckContext) -> None:
+    one = await open_session(context)
     status, prompt = await one.send("GET", "/{env}/prompt")
     expect(status == 200 and isinstance(prompt, list) and prompt, f"prompt answered {status} {prompt}")
     await one.tools()
@@ -96,10 +97,10 @@ async def session(bench: Bench) -> None:
 
 
 @suite.check("a call is answered with its task_id first and a whole output last", "ORS-6", "ORS-7", "ORS-8")
-async def calls(bench: Bench) -> None:
-    one = await open_session(bench)
+async def calls(context: CheckContext) -> None:
+    one = await open_session(context)
     for index in range(3):
-        events = await one.call(*await some_call(bench, one, index))
+        events = await one.call(*await some_call(context, one, index))
         expect_equal(events[0][0], "task_id", "the first event of a call")
         if events[-1][0] == "error":
             return
@@ -116,18 +117,18 @@ async def calls(bench: Bench) -> None:
 
 
 @suite.check("a result is sent again by its task_id, without another step", "ORS-10", negative=True)
-async def resume(bench: Bench) -> None:
-    one = await open_session(bench)
-    tool, arguments = await some_call(bench, one)
+async def resume(context: CheckContext) -> None:
+    one = await open_session(context)
+    tool, arguments = await some_call(context, one)
     events = await one.call(tool, arguments)
     again = await one.call(tool, arguments, task_id=dict(events)["task_id"])
     expect_equal(again, events, "the result sent again")
 
 
 @suite.check("a task_id is of use to its own session only", "ORS-10", "ORS-5", negative=True, profile=True)
-async def foreign_task_id(bench: Bench) -> None:
-    one, two = await open_session(bench), await open_session(bench)
-    tool, arguments = await some_call(bench, one)
+async def foreign_task_id(context: CheckContext) -> None:
+    one, two = await open_session(context), await open_session(context)
+    tool, arguments = await some_call(context, one)
     task_id = dict(await one.call(tool, arguments))["task_id"]
     status, events = await two.send("POST", "/{env}/call", {"name": tool, "input": arguments, "task_id": task_id})
     told = isinstance(events, list) and events[-1][0] == "end"
@@ -135,22 +136,22 @@ async def foreign_task_id(bench: Bench) -> None:
 
 
 @suite.check("a call that equals one whose reply arrived is a step of its own", "ORS-16", profile=True)
-async def equal_calls(bench: Bench) -> None:
-    one = await open_session(bench)
-    tool, arguments = await some_call(bench, one)
+async def equal_calls(context: CheckContext) -> None:
+    one = await open_session(context)
+    tool, arguments = await some_call(context, one)
     ids = [dict(await one.call(tool, arguments)).get("task_id") for _ in range(2)]
     expect(None not in ids and ids[0] != ids[1], f"two equal calls have the task_ids {ids}, expected different ones")
 
 
 @suite.check("a session is not served under another environment's path", "ORS-17", negative=True, profile=True)
-async def other_environment(bench: Bench) -> None:
-    status, names = await request(bench.link, "GET", "/list_environments", None, bearer(bench.token))
+async def other_environment(context: CheckContext) -> None:
+    status, names = await request(context.link, "GET", "/list_environments", None, bearer(context.token))
     expect(status == 200 and isinstance(names, list), f"list_environments answered {status} {names}")
-    others = [name for name in names if name != bench.name]
+    others = [name for name in names if name != context.name]
     if not others:
         raise NotApplicable("the server has one environment")
-    one = await open_session(bench)
-    tool, arguments = await some_call(bench, one)
+    one = await open_session(context)
+    tool, arguments = await some_call(context, one)
     for method, path, body in (
         ("GET", "prompt", None),
         ("GET", "task_tools", None),
@@ -158,14 +159,14 @@ async def other_environment(bench: Bench) -> None:
     ):
         status, _ = await one.send(method, f"/{others[0]}/{path}", body)
         expect(
-            400 <= status < 500, f"{method} /{others[0]}/{path} of a session of {bench.name} got the status {status}"
+            400 <= status < 500, f"{method} /{others[0]}/{path} of a session of {context.name} got the status {status}"
         )
     expect_equal((await one.send("GET", "/{env}/prompt"))[0], 200, "the status of the prompt under the session's path")
 
 
 @suite.check("large results arrive whole although clients strip white space", "ORS-12", "CONT-4", profile=True)
-async def large_results(bench: Bench) -> None:
-    one = await open_session(bench)
+async def large_results(context: CheckContext) -> None:
+    one = await open_session(context)
     name = "x" + " " * _LONG + "y"
     events = await one.call(name, {})
     parts = [data for event, data in events if event in ("chunk", "end", "error")]
@@ -177,8 +178,8 @@ async def large_results(bench: Bench) -> None:
 
 
 @suite.check("unknown tools and wrong input are told, and the session goes on", "ORS-9", negative=True)
-async def mistakes(bench: Bench) -> None:
-    one = await open_session(bench)
+async def mistakes(context: CheckContext) -> None:
+    one = await open_session(context)
     for _ in range(2):
         result = result_of(await one.call("no_such_tool", {}))
         expect_equal(result.get("ok"), False, "`ok` for an unknown tool")
@@ -190,48 +191,48 @@ async def mistakes(bench: Bench) -> None:
 
 
 @suite.check("wrong requests are refused in ORS's own form", "ORS-4", negative=True)
-async def refusals(bench: Bench) -> None:
-    status, body = await stranger(bench).send("GET", "/{env}/prompt")
+async def refusals(context: CheckContext) -> None:
+    status, body = await stranger(context).send("GET", "/{env}/prompt")
     expect_equal(status, 404, "the status of an unknown session's prompt")
     expect("detail" in (body or {}), "an error without `detail`")
-    expect_equal((await get(bench, "prompt"))[0], 400, "the status of a session route without X-Session-ID")
-    status, body = await post(bench, "tasks", split="x", unknown=1)
+    expect_equal((await get(context, "prompt"))[0], 400, "the status of a session route without X-Session-ID")
+    status, body = await post(context, "tasks", split="x", unknown=1)
     expect_equal(status, 422, "the status for an unknown field")
     if not isinstance(body, dict) or not isinstance(body.get("detail"), list):
-        raise Fault("a validation error is not FastAPI's list under `detail`")
-    expect_equal((await post(bench, "tasks", split=new_key()))[0], 400, "the status for an unknown split")
-    one = OrsSession(bench.link, bench.name, str(uuid.uuid4()), bearer(bench.token))
-    bench.at_end(one.delete)
+        raise ConformanceFailure("a validation error is not FastAPI's list under `detail`")
+    expect_equal((await post(context, "tasks", split=new_key()))[0], 400, "the status for an unknown split")
+    one = OrsSession(context.link, context.name, str(uuid.uuid4()), bearer(context.token))
+    context.at_end(one.delete)
     status, _ = await one.send("POST", "/create", {"env_name": "no such environment", "split": "x", "index": 0})
     expect_equal(status, 404, "the status of create for an unknown environment")
 
 
 @suite.check("a final answer can be handed in where answers are graded", "ORS-13", "ORS-8", profile=True)
-async def final_answer(bench: Bench) -> None:
-    if not bench.target.environment.get("gradable"):
+async def final_answer(context: CheckContext) -> None:
+    if not context.target.environment.get("gradable"):
         raise NotApplicable("the environment does not grade answers")
-    one = await open_session(bench)
+    one = await open_session(context)
     expect(SUBMIT_TOOL in {tool["name"] for tool in await one.tools()}, f"{SUBMIT_TOOL} is not among the tools")
     terminal = (await one.send("GET", "/{env}/task_tools"))[1].get("terminal_tool") or {}
     expect_equal((terminal.get("name"), terminal.get("arg")), (SUBMIT_TOOL, "answer"), "terminal_tool")
     result = result_of(await one.call(SUBMIT_TOOL, {"answer": "an answer"}))
     expect(result.get("ok") is True, f"{SUBMIT_TOOL} failed: {result.get('error')}")
     expect_equal(result["output"]["finished"], True, f"finished after {SUBMIT_TOOL}")
-    tool, arguments = await some_call(bench, one)
+    tool, arguments = await some_call(context, one)
     late = await one.call(tool, arguments)
     expect(late[-1][0] == "error" or not result_of(late).get("ok"), "a call after the end was answered as any other")
 
 
 @suite.check("what ORS has no word for is told to those only who ask for it", "ORS-14", negative=True, profile=True)
-async def extension(bench: Bench) -> None:
-    one = await open_session(bench)
-    tool, arguments = await some_call(bench, one)
+async def extension(context: CheckContext) -> None:
+    one = await open_session(context)
+    tool, arguments = await some_call(context, one)
     answers = {
-        "version": (await request(bench.link, "GET", "/version", None, bearer(bench.token)))[1],
-        "tools": (await get(bench, "tools"))[1],
-        "task": (await post(bench, "task", split=bench.target.split, index=0))[1],
+        "version": (await request(context.link, "GET", "/version", None, bearer(context.token)))[1],
+        "tools": (await get(context, "tools"))[1],
+        "task": (await post(context, "task", split=context.target.split, index=0))[1],
         "task_tools": (await one.send("GET", "/{env}/task_tools"))[1],
-        "a refusal": (await stranger(bench).send("GET", "/{env}/prompt"))[1],
+        "a refusal": (await stranger(context).send("GET", "/{env}/prompt"))[1],
     }
     events = await one.call(tool, arguments)
     expect("ludus" not in dict(events), "a call is answered with an event `ludus`")
@@ -242,11 +243,11 @@ async def extension(bench: Bench) -> None:
 
 
 @suite.check("secrets given to create come back in no answer", "CRED-14", negative=True, profile=True)
-async def secrets(bench: Bench) -> None:
+async def secrets(context: CheckContext) -> None:
     secret = f"secret-{new_key()}"
-    one = stranger(bench)
-    bench.at_end(one.delete)
-    body = {"env_name": bench.name, "split": bench.target.split, "index": 0}
+    one = stranger(context)
+    context.at_end(one.delete)
+    body = {"env_name": context.name, "split": context.target.split, "index": 0}
     for wrong in ({"secrets": {"A": [secret]}}, {"secrets": {"A": secret}, "seed": "none"}, {"secrets": [secret]}):
         status, answer = await one.send("POST", "/create", {**body, **wrong})
         if status == 200:
@@ -255,16 +256,16 @@ async def secrets(bench: Bench) -> None:
 
 
 @suite.check("nothing of tasks, sessions and calls without a token", "ORS-2", negative=True)
-async def no_token(bench: Bench) -> None:
-    needed(bench.target.token, "--token")
-    one = await open_session(bench)
+async def no_token(context: CheckContext) -> None:
+    needed(context.target.token, "--token")
+    one = await open_session(context)
     for headers in ({}, {"Authorization": f"Bearer {WRONG_TOKEN}"}, {"X-API-Key": WRONG_TOKEN}):
         other = one.seen_by(headers)
         for method, path, body in (
-            ("POST", "/{env}/tasks", {"split": bench.target.split}),
-            ("POST", "/{env}/task", {"split": bench.target.split, "index": 0}),
+            ("POST", "/{env}/tasks", {"split": context.target.split}),
+            ("POST", "/{env}/task", {"split": context.target.split, "index": 0}),
             ("POST", "/create_session", {}),
-            ("POST", "/create", {"env_name": bench.name, "split": bench.target.split, "index": 0}),
+            ("POST", "/create", {"env_name": context.name, "split": context.target.split, "index": 0}),
             ("GET", "/{env}/prompt", None),
             ("GET", "/{env}/task_tools", None),
             ("POST", "/{env}/call", {"name": "x", "input": {}}),
@@ -276,16 +277,16 @@ async def no_token(bench: Bench) -> None:
 
 
 @suite.check("the token is taken as X-API-Key too", "ORS-3")
-async def api_key(bench: Bench) -> None:
-    token = needed(bench.target.token, "--token")
-    one = await open_session(bench, {"X-API-Key": token})
+async def api_key(context: CheckContext) -> None:
+    token = needed(context.target.token, "--token")
+    one = await open_session(context, {"X-API-Key": token})
     expect_equal((await one.send("GET", "/{env}/prompt"))[0], 200, "the status of a prompt asked for with X-API-Key")
 
 
 @suite.check("another principal's session does not exist", "ORS-5", "CRED-5", negative=True)
-async def other_principal(bench: Bench) -> None:
-    other_token = needed(bench.target.other_token, "--other-token")
-    one = await open_session(bench)
+async def other_principal(context: CheckContext) -> None:
+    other_token = needed(context.target.other_token, "--other-token")
+    one = await open_session(context)
     await one.tools()
     other = one.seen_by(bearer(other_token))
     for method, path, body in (
@@ -301,12 +302,12 @@ async def other_principal(bench: Bench) -> None:
 
 
 @suite.check("a token without `rewards:read` opens no session", "ORS-2", negative=True)
-async def scopes(bench: Bench) -> None:
-    headers = bearer(needed(bench.target.limited_token, "--limited-token"))
-    status, _ = await request(bench.link, "POST", "/create_session", {}, headers)
-    one = OrsSession(bench.link, bench.name, str(uuid.uuid4()), headers)
-    bench.at_end(one.delete)
-    body = {"env_name": bench.name, "split": bench.target.split, "index": 0}
+async def scopes(context: CheckContext) -> None:
+    headers = bearer(needed(context.target.limited_token, "--limited-token"))
+    status, _ = await request(context.link, "POST", "/create_session", {}, headers)
+    one = OrsSession(context.link, context.name, str(uuid.uuid4()), headers)
+    context.at_end(one.delete)
+    body = {"env_name": context.name, "split": context.target.split, "index": 0}
     created, _ = await one.send("POST", "/create", body)
     called, _ = await one.send("POST", "/{env}/call", {"name": "no_such_tool", "input": {}})
     expect(403 in (status, created), f"create got the status {created}, expected 403")
@@ -314,5 +315,5 @@ async def scopes(bench: Bench) -> None:
 
 
 @suite.check("no message held a private text", "CRED-12", "ORS-11", negative=True, last=True)
-async def private(bench: Bench) -> None:
-    no_leak(bench, "ors")
+async def private(context: CheckContext) -> None:
+    no_leak(context, "ors")

@@ -7,15 +7,16 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from ludus.conformance.bench import Bench
-from ludus.conformance.checks import Fault, NotApplicable, expect, expect_equal
-from ludus.conformance.link import Answer, Link, bearer
+from ludus.conformance.context import CheckContext
+
+from ludus.conformance.checks import ConformanceFailure, NotApplicable, expect, expect_equal
+from ludus.conformance.link import Answer, HttpProbe, bearer
 
 Events = list[tuple[str, str]]
 
 
 async def request(
-    link: Link, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    link: HttpProbe, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
 ) -> tuple[int, Any]:
     """One request: the status, and JSON or a list of (event, data)."""
     answer = await link.ask("ors", method, path, headers=headers, body=body)
@@ -48,7 +49,7 @@ def result_of(events: Events) -> dict[str, Any]:
     try:
         value = json.loads("".join(data for name, data in events if name in ("chunk", "end")))
     except ValueError as error:
-        raise Fault(f"the chunks and the end of a stream make no JSON: {error}") from None
+        raise ConformanceFailure(f"the chunks and the end of a stream make no JSON: {error}") from None
     expect(isinstance(value, dict), "the result of a call is no object")
     return value  # type: ignore[no-any-return]
 
@@ -63,7 +64,7 @@ class OrsSession:
         headers: the credential.
     """
 
-    def __init__(self, link: Link, environment: str, sid: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, link: HttpProbe, environment: str, sid: str, headers: Mapping[str, str]) -> None:
         self.sid = sid
         self._link = link
         self._environment = environment
@@ -86,7 +87,7 @@ class OrsSession:
         """
         status, events = await self.send("POST", "/{env}/call", {"name": tool, "input": dict(arguments), **more})
         if not isinstance(events, list) or not events:
-            raise Fault(f"a call is not answered with events (status {status})")
+            raise ConformanceFailure(f"a call is not answered with events (status {status})")
         return events
 
     async def tools(self) -> list[dict[str, Any]]:
@@ -100,27 +101,27 @@ class OrsSession:
         return await self.send("POST", "/delete", {})
 
 
-async def open_session(bench: Bench, headers: Mapping[str, str] | None = None, index: int = 0) -> OrsSession:
+async def open_session(context: CheckContext, headers: Mapping[str, str] | None = None, index: int = 0) -> OrsSession:
     """create_session and create, as every client does it; deleted when the check ends."""
-    headers = bearer(bench.token) if headers is None else headers
-    status, value = await request(bench.link, "POST", "/create_session", {}, headers)
+    headers = bearer(context.token) if headers is None else headers
+    status, value = await request(context.link, "POST", "/create_session", {}, headers)
     sid = dict(value).get("task_id") if isinstance(value, list) else (value or {}).get("sid")
     expect(status == 200 and isinstance(sid, str) and sid, f"create_session answered {status} and no session id")
-    session = OrsSession(bench.link, bench.name, str(sid), headers)
-    bench.at_end(session.delete)
-    body = {"env_name": bench.name, "split": bench.target.split, "index": index}
+    session = OrsSession(context.link, context.name, str(sid), headers)
+    context.at_end(session.delete)
+    body = {"env_name": context.name, "split": context.target.split, "index": index}
     expect_equal(await session.send("POST", "/create", body), (200, {"sid": sid}), "create")
     return session
 
 
-async def some_call(bench: Bench, session: OrsSession, index: int = 0) -> tuple[str, dict[str, Any]]:
+async def some_call(context: CheckContext, session: OrsSession, index: int = 0) -> tuple[str, dict[str, Any]]:
     """A call that fits one of the session's tools, but not the one for final answers."""
     tools = [tool for tool in await session.tools() if tool["name"] != "submit_answer"]
     if not tools:
         raise NotApplicable("the environment has no tools")
-    return bench.some_call({"tools": tools}, index)
+    return context.some_call({"tools": tools}, index)
 
 
-def stranger(bench: Bench) -> OrsSession:
+def stranger(context: CheckContext) -> OrsSession:
     """A session that nobody opened."""
-    return OrsSession(bench.link, bench.name, str(uuid.uuid4()), bearer(bench.token))
+    return OrsSession(context.link, context.name, str(uuid.uuid4()), bearer(context.token))

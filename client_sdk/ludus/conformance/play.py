@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from ludus.conformance.bench import Bench, new_key
+from ludus.conformance.context import CheckContext, new_key
+
 from ludus.conformance.catalog import no_leak
-from ludus.conformance.checks import Fault, NotApplicable, Suite, expect, expect_equal
+from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
 from ludus.conformance.link import bearer
-from ludus.conformance.probes import Reply, Stock
+from ludus.conformance.probes import Reply, StockMcpClient
 from ludus.protocol.identifiers import EXTENSION_ID, STEP_META_KEY, SUBMIT_TOOL
 from ludus.protocol.methods import METHODS
 
@@ -28,12 +29,12 @@ _PATIENCE: Final = 10.0
 """For how long a capability's end is waited for."""
 
 
-async def sit(bench: Bench, *, legacy: bool = False, **more: Any) -> tuple[dict[str, Any], Stock]:
+async def sit(context: CheckContext, *, legacy: bool = False, **more: Any) -> tuple[dict[str, Any], StockMcpClient]:
     """Start an episode and take the player's seat."""
-    started = await bench.start(**more)
+    started = await context.start(**more)
     if started["play"] is None:
         raise NotApplicable("the server has no play plane")
-    return started, bench.stock(started["play"]["path"], legacy=legacy)
+    return started, context.stock(started["play"]["path"], legacy=legacy)
 
 
 def telling(value: Any, path: str = "") -> str | None:
@@ -74,11 +75,11 @@ def mark(step: int | None, key: str) -> dict[str, Any]:
 
 
 @suite.check("the tools are the episode's, and submit_answer where answers are graded", "PLAY-2", "PLAY-3")
-async def tools(bench: Bench) -> None:
-    started, player = await sit(bench)
+async def tools(context: CheckContext) -> None:
+    started, player = await sit(context)
     listed = {tool["name"]: tool for tool in ((await player.ask("tools/list")).result or {}).get("tools", ())}
     submit = listed.pop(SUBMIT_TOOL, None)
-    expect_equal(submit is not None, bench.target.environment["gradable"], f"whether {SUBMIT_TOOL} is listed")
+    expect_equal(submit is not None, context.target.environment["gradable"], f"whether {SUBMIT_TOOL} is listed")
     told = [(one["name"], one.get("description", ""), one["inputSchema"]) for one in listed.values()]
     wanted = [(one["name"], one["description"], one["inputSchema"]) for one in started["tools"]]
     expect_equal(sorted(told, key=str), sorted(wanted, key=str), "tools of the play plane")
@@ -88,15 +89,15 @@ async def tools(bench: Bench) -> None:
 
 
 @suite.check("the prompt is given as a prompt and as instructions", "PLAY-8")
-async def prompt(bench: Bench) -> None:
-    started, player = await sit(bench)
+async def prompt(context: CheckContext) -> None:
+    started, player = await sit(context)
     texts = [block["text"] for message in started["prompt"] for block in message["content"] if block["type"] == "text"]
     listed = ((await player.ask("prompts/list")).result or {}).get("prompts", ())
     expect_equal(len(listed), 1, "prompts of the play plane")
     got = (await player.ask("prompts/get", name=listed[0]["name"])).result or {}
     given = [one["content"]["text"] for one in got.get("messages", ()) if one["content"]["type"] == "text"]
     expect_equal("".join(given), "".join(texts), "the text of prompts/get")
-    old = bench.stock(started["play"]["path"], legacy=True)
+    old = context.stock(started["play"]["path"], legacy=True)
     await old.ask("tools/list")
     for method, result in (
         ("server/discover", (await player.ask("server/discover")).result),
@@ -108,27 +109,29 @@ async def prompt(bench: Bench) -> None:
 
 
 @suite.check("a client that begins with initialize plays as well", "PLAY-1")
-async def legacy_client(bench: Bench) -> None:
-    started, player = await sit(bench, legacy=True)
+async def legacy_client(context: CheckContext) -> None:
+    started, player = await sit(context, legacy=True)
     listed = (await player.ask("tools/list")).result
     if listed is None:
-        raise Fault("tools/list of a client that begins with initialize is not answered")
-    reply = await player.call(*bench.some_call(started))
+        raise ConformanceFailure("tools/list of a client that begins with initialize is not answered")
+    reply = await player.call(*context.some_call(started))
     if reply.result is None:
-        raise Fault(f"a call of a client that begins with initialize failed with {reply.code}: {reply.message}")
-    expect_equal(await bench.count_steps(started["episode"]), 1, "steps after one call")
+        raise ConformanceFailure(
+            f"a call of a client that begins with initialize failed with {reply.code}: {reply.message}"
+        )
+    expect_equal(await context.count_steps(started["episode"]), 1, "steps after one call")
 
 
 @suite.check("a call is one step, and its result is the step's observation alone", "PLAY-4", "PLAY-5", "PLAY-6")
-async def observation(bench: Bench) -> None:
-    started, player = await sit(bench)
+async def observation(context: CheckContext) -> None:
+    started, player = await sit(context)
     for number in range(1, 4):
-        call, key = bench.some_call(started, number - 1), new_key()
+        call, key = context.some_call(started, number - 1), new_key()
         shown = (await player.call(*call, mark(number, key))).result
         if shown is None:
             return
         expect("structuredContent" not in shown, "a tool result has structuredContent")
-        step = (await bench.step(started["episode"], number, call, key)).result
+        step = (await context.step(started["episode"], number, call, key)).result
         if step is None:
             return
         content = [_plain(block) for block in shown["content"]]
@@ -148,14 +151,14 @@ def _plain(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @suite.check("no reply holds a reward, a task row or a fact of the lifecycle", "PLAY-6", "PLAY-3", negative=True)
-async def no_reward(bench: Bench) -> None:
-    started, player = await sit(bench)
-    calls = [bench.some_call(started, index) for index in range(len(started["tools"]))] if started["tools"] else []
+async def no_reward(context: CheckContext) -> None:
+    started, player = await sit(context)
+    calls = [context.some_call(started, index) for index in range(len(started["tools"]))] if started["tools"] else []
     first = calls[0] if calls else ("none", {})
     calls += [("no such tool", {}), (first[0], {"no such argument": 1}), (SUBMIT_TOOL, {"answer": "x"}), first]
     replies = [(f"reply to {tool}", await player.call(tool, arguments)) for tool, arguments in calls]
     replies += [(method, await player.ask(method)) for method in ("server/discover", "prompts/list")]
-    log = await bench.must("episodes/rewards", episode=started["episode"])
+    log = await context.must("episodes/rewards", episode=started["episode"])
     values = {float(entry["reward"]["value"]) for entry in log["entries"] if entry["reward"]["value"] is not None}
     for what, reply in replies:
         # What is announced among the capabilities is a check of its own.
@@ -167,35 +170,35 @@ async def no_reward(bench: Bench) -> None:
 
 
 @suite.check("wrong arguments are told to the agent, and an unknown tool is MCP's -32602", "PLAY-4", "PLAY-11")
-async def mistakes(bench: Bench) -> None:
-    started, player = await sit(bench)
+async def mistakes(context: CheckContext) -> None:
+    started, player = await sit(context)
     expect_equal((await player.call("no such tool", {})).code, -32602, "the code for an unknown tool")
     if started["tools"]:
         reply = await player.call(started["tools"][0]["name"], {"no such argument, surely": 1})
         if reply.result is None:
-            raise Fault(f"wrong arguments are an error of the protocol: {reply.code} {reply.message}")
+            raise ConformanceFailure(f"wrong arguments are an error of the protocol: {reply.code} {reply.message}")
         expect(reply.result.get("isError") is True, "the result of wrong arguments is not marked as an error")
         expect(text_of(reply.result).strip(), "the agent is not told what is wrong with its arguments")
 
 
 @suite.check("the extension's methods do not exist here, for nobody", "PLAY-7", "CRED-11", negative=True)
-async def no_lifecycle(bench: Bench) -> None:
-    started, player = await sit(bench)
+async def no_lifecycle(context: CheckContext) -> None:
+    started, player = await sit(context)
     path = started["play"]["path"]
-    loud = Stock(bench.link, path, "play", declares=True, headers=bearer(bench.token))
-    old = Stock(bench.link, path, "play", legacy=True, headers=bearer(bench.token))
+    loud = StockMcpClient(context.link, path, "play", declares=True, headers=bearer(context.token))
+    old = StockMcpClient(context.link, path, "play", legacy=True, headers=bearer(context.token))
     for client, kind in ((player, "a stock client"), (loud, "one with the extension and a token"), (old, "an old one")):
         for method in METHODS:
             reply = await client.ask(method, episode=started["episode"])
             expect(reply.result is None, f"{method} was answered on the play plane, to {kind}")
             expect_equal(reply.code, -32601, f"the code for {method}, asked by {kind}")
-    expect_equal((await bench.info(started["episode"]))["status"], "running", "the episode after all that")
+    expect_equal((await context.info(started["episode"]))["status"], "running", "the episode after all that")
 
 
 @suite.check("the extension is announced to no player", "PLAY-7", negative=True)
-async def no_extension(bench: Bench) -> None:
-    started, player = await sit(bench)
-    old = bench.stock(started["play"]["path"], legacy=True)
+async def no_extension(context: CheckContext) -> None:
+    started, player = await sit(context)
+    old = context.stock(started["play"]["path"], legacy=True)
     await old.ask("tools/list")
     for method, result in (
         ("server/discover", (await player.ask("server/discover")).result),
@@ -207,8 +210,8 @@ async def no_extension(bench: Bench) -> None:
 
 
 @suite.check("a capability that is altered, cut or made up opens nothing", "CRED-10", negative=True)
-async def forged(bench: Bench) -> None:
-    (one, player), (two, _) = await sit(bench), await sit(bench)
+async def forged(context: CheckContext) -> None:
+    (one, player), (two, _) = await sit(context), await sit(context)
     path: str = one["play"]["path"]
     real, other = path.split("/")[2], two["play"]["path"].split("/")[2]
     forgeries = {
@@ -227,7 +230,7 @@ async def forged(bench: Bench) -> None:
     for what, forgery in forgeries.items():
         if forgery in (real, other):
             continue
-        reply = await bench.stock(path.replace(real, forgery)).ask("tools/list")
+        reply = await context.stock(path.replace(real, forgery)).ask("tools/list")
         expect(reply.result is None, f"a capability {what} opens a play plane")
         expect_equal(reply.status, 404, f"the HTTP status for a capability {what}")
         if what.startswith("altered"):
@@ -236,21 +239,21 @@ async def forged(bench: Bench) -> None:
 
 
 @suite.check("a capability opens its own episode and no other", "CRED-8", "PLAY-6", negative=True)
-async def own_episode(bench: Bench) -> None:
-    (one, first), (two, second) = await sit(bench), await sit(bench)
-    await first.call(*bench.some_call(one))
-    expect_equal(await bench.count_steps(two["episode"]), 0, "steps of an episode whose capability was not used")
-    expect_equal(await bench.count_steps(one["episode"]), 1, "steps of the episode whose capability was used")
-    await bench.must("episodes/close", episode=one["episode"])
-    await second.call(*bench.some_call(two))
+async def own_episode(context: CheckContext) -> None:
+    (one, first), (two, second) = await sit(context), await sit(context)
+    await first.call(*context.some_call(one))
+    expect_equal(await context.count_steps(two["episode"]), 0, "steps of an episode whose capability was not used")
+    expect_equal(await context.count_steps(one["episode"]), 1, "steps of the episode whose capability was used")
+    await context.must("episodes/close", episode=one["episode"])
+    await second.call(*context.some_call(two))
     expect_equal(
-        await bench.count_steps(two["episode"]), 1, "steps of the second episode, played when the first is over"
+        await context.count_steps(two["episode"]), 1, "steps of the second episode, played when the first is over"
     )
 
 
 @suite.check("capabilities cannot be guessed, and expire when they say", "CRED-8", "CRED-9", negative=True)
-async def expiry(bench: Bench) -> None:
-    (one, player), (two, _) = await sit(bench), await sit(bench)
+async def expiry(context: CheckContext) -> None:
+    (one, player), (two, _) = await sit(context), await sit(context)
     found = [each["play"]["path"].split("/")[2] for each in (one, two)]
     differ = sum(a != b for a, b in zip(*found, strict=False))
     expect(len(found[0]) >= _CAPABILITY_CHARS, f"a capability has {len(found[0])} characters, too few for 128 bits")
@@ -266,17 +269,17 @@ async def expiry(bench: Bench) -> None:
 
 
 @suite.check("what players earn is in the trainer's log", "REW-12", "PLAY-4")
-async def earned(bench: Bench) -> None:
-    started, player = await sit(bench)
+async def earned(context: CheckContext) -> None:
+    started, player = await sit(context)
     keys = [new_key() for _ in range(3)]
-    calls = [bench.some_call(started, index) for index in range(len(keys))]
+    calls = [context.some_call(started, index) for index in range(len(keys))]
     for number, (call, key) in enumerate(zip(calls, keys, strict=True), 1):
         await player.call(*call, mark(number, key))
-    log = await bench.must("episodes/rewards", episode=started["episode"])
+    log = await context.must("episodes/rewards", episode=started["episode"])
     told = [(entry["step"], entry["reward"]) for entry in log["entries"] if entry["source"] == "step"]
     wanted = []
     for number, (call, key) in enumerate(zip(calls, keys, strict=True), 1):
-        step = await bench.step(started["episode"], number, call, key)
+        step = await context.step(started["episode"], number, call, key)
         if step.code in (4091, 4092):
             raise NotApplicable("the server takes no numbers and keys of players")
         if step.result is not None and step.result.get("reward") is not None:
@@ -285,25 +288,25 @@ async def earned(bench: Bench) -> None:
 
 
 @suite.check("a call sent again with its key runs once", "PLAY-12", negative=True)
-async def play_once(bench: Bench) -> None:
-    started, player = await sit(bench)
-    call, key = bench.some_call(started), new_key()
+async def play_once(context: CheckContext) -> None:
+    started, player = await sit(context)
+    call, key = context.some_call(started), new_key()
     replies = [await player.call(*call, mark(1, key)) for _ in range(2)]
     replies.append(await player.call(*call, mark(None, key)))
     for reply in replies[1:]:
         expect_equal((reply.result, reply.code), (replies[0].result, replies[0].code), "the repeated call")
-    expect_equal(await bench.count_steps(started["episode"]), 1, "steps after three calls under one key")
+    expect_equal(await context.count_steps(started["episode"]), 1, "steps after three calls under one key")
 
 
 @suite.check("a numbered call that skips ahead, or reuses a key, runs nothing", "PLAY-12", negative=True)
-async def play_conflicts(bench: Bench) -> None:
-    started, player = await sit(bench)
-    call, key = bench.some_call(started), new_key()
+async def play_conflicts(context: CheckContext) -> None:
+    started, player = await sit(context)
+    call, key = context.some_call(started), new_key()
     _not_run(await player.call(*call, mark(3, new_key())), "a call numbered 3 where 1 is due")
-    expect_equal(await bench.count_steps(started["episode"]), 0, "steps after a call that skipped ahead")
+    expect_equal(await context.count_steps(started["episode"]), 0, "steps after a call that skipped ahead")
     await player.call(*call, mark(1, key))
     _not_run(await player.call("another tool", {}, mark(None, key)), "another call under a key that was used")
-    expect_equal(await bench.count_steps(started["episode"]), 1, "steps after another call under a used key")
+    expect_equal(await context.count_steps(started["episode"]), 1, "steps after another call under a used key")
 
 
 def _not_run(reply: Reply, what: str) -> None:
@@ -311,26 +314,28 @@ def _not_run(reply: Reply, what: str) -> None:
 
 
 @suite.check("a step runs to its end although the player hangs up", "PLAY-10")
-async def hang_up(bench: Bench) -> None:
-    started, player = await sit(bench)
-    call, key = bench.some_call(started), new_key()
+async def hang_up(context: CheckContext) -> None:
+    started, player = await sit(context)
+    call, key = context.some_call(started), new_key()
     asking = asyncio.ensure_future(player.call(*call, mark(1, key)))
     await asyncio.sleep(0.01)
     asking.cancel()
-    with suppress(asyncio.CancelledError, Fault):
+    with suppress(asyncio.CancelledError, ConformanceFailure):
         await asking
     again = await player.call(*call, mark(1, key))
     if again.result is None:
-        raise Fault(f"the call sent again after the player hung up failed with {again.code}: {again.message}")
-    expect_equal(await bench.count_steps(started["episode"]), 1, "steps after a call that was cut and sent again")
+        raise ConformanceFailure(
+            f"the call sent again after the player hung up failed with {again.code}: {again.message}"
+        )
+    expect_equal(await context.count_steps(started["episode"]), 1, "steps after a call that was cut and sent again")
 
 
 @suite.check("submit_answer hands the answer in without telling the grade", "PLAY-3")
-async def submit(bench: Bench) -> None:
-    started, player = await sit(bench)
+async def submit(context: CheckContext) -> None:
+    started, player = await sit(context)
     reply = await player.call(SUBMIT_TOOL, {"answer": "an answer"})
-    info = await bench.info(started["episode"])
-    if not bench.target.environment["gradable"]:
+    info = await context.info(started["episode"])
+    if not context.target.environment["gradable"]:
         expect_equal((reply.code, info["status"]), (-32602, "running"), f"{SUBMIT_TOOL} where answers are not graded")
         return
     expect_equal((info["status"], info["endReason"]), ("completed", "submitted"), f"the end after {SUBMIT_TOOL}")
@@ -338,34 +343,38 @@ async def submit(bench: Bench) -> None:
 
 
 @suite.check("after the end every call is told so and runs nothing", "PLAY-9", negative=True)
-async def after_the_end(bench: Bench) -> None:
-    started, player = await sit(bench)
-    await bench.must("episodes/grade", episode=started["episode"], answer="x", key=new_key())
-    reply = await player.call(*bench.some_call(started))
+async def after_the_end(context: CheckContext) -> None:
+    started, player = await sit(context)
+    await context.must("episodes/grade", episode=started["episode"], answer="x", key=new_key())
+    reply = await player.call(*context.some_call(started))
     if reply.result is None:
-        raise Fault(f"a call after the end is answered with an error of the protocol: {reply.code} {reply.message}")
+        raise ConformanceFailure(
+            f"a call after the end is answered with an error of the protocol: {reply.code} {reply.message}"
+        )
     expect(reply.result.get("isError") is True, "a call after the end is not an error")
     expect("over" in text_of(reply.result), "a call after the end is not told that the episode is over")
-    expect_equal(await bench.count_steps(started["episode"]), 0, "steps after a call that came too late")
+    expect_equal(await context.count_steps(started["episode"]), 0, "steps after a call that came too late")
 
 
 @suite.check("an episode that was closed is over for its player too", "PLAY-9", "PLAY-13", negative=True)
-async def closed(bench: Bench) -> None:
-    started, player = await sit(bench)
-    await bench.must("episodes/close", episode=started["episode"])
+async def closed(context: CheckContext) -> None:
+    started, player = await sit(context)
+    await context.must("episodes/close", episode=started["episode"])
     expect((await player.ask("tools/list")).result is not None, "tools/list is refused once the episode was closed")
-    reply = await player.call(*bench.some_call(started))
+    reply = await player.call(*context.some_call(started))
     if reply.result is None:
-        raise Fault(f"a call after the close is answered with an error of the protocol: {reply.code} {reply.message}")
+        raise ConformanceFailure(
+            f"a call after the close is answered with an error of the protocol: {reply.code} {reply.message}"
+        )
     expect(reply.result.get("isError") is True, "a call after the close is not an error")
 
 
 @suite.check("no message held a private text", "CRED-12", "PLAY-6", negative=True, last=True)
-async def private(bench: Bench) -> None:
-    no_leak(bench, "play")
+async def private(context: CheckContext) -> None:
+    no_leak(context, "play")
 
 
-async def play_place(bench: Bench) -> tuple[str, str]:
+async def play_place(context: CheckContext) -> tuple[str, str]:
     """Where a play plane is asked something."""
-    started, _ = await sit(bench)
+    started, _ = await sit(context)
     return "POST", started["play"]["path"]

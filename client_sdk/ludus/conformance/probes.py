@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
 
-from ludus.conformance.checks import Fault
-from ludus.conformance.link import LEGACY, MODERN, Link, bearer
+from ludus.conformance.checks import ConformanceFailure
+from ludus.conformance.link import LEGACY, MODERN, HttpProbe, bearer
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
 
 CLIENT: Final = {"name": "ludus-conform", "version": EXTENSION_VERSION}
@@ -30,13 +30,13 @@ class Reply:
     def of(cls, body: Any, status: int | None = None) -> Self:
         """Read one reply."""
         if not isinstance(body, dict) or ("result" in body) == ("error" in body):
-            raise Fault(f"the reply is neither a result nor an error: {str(body)[:200]} (HTTP {status})")
+            raise ConformanceFailure(f"the reply is neither a result nor an error: {str(body)[:200]} (HTTP {status})")
         if "result" in body:
             result = {key: value for key, value in body["result"].items() if key not in ("resultType", "_meta")}
             return cls(result, None, "", {}, status, body)
         error = body["error"]
         if not isinstance(error, dict):
-            raise Fault(f"`error` is no object: {str(error)[:200]}")
+            raise ConformanceFailure(f"`error` is no object: {str(error)[:200]}")
         return cls(None, error.get("code"), str(error.get("message")), error.get("data") or {}, status, body)
 
 
@@ -55,7 +55,7 @@ class ChannelControl:
 
     name = "channel"
 
-    def __init__(self, link: Link, token: str | None) -> None:
+    def __init__(self, link: HttpProbe, token: str | None) -> None:
         self._link = link
         self._token = token
 
@@ -71,7 +71,7 @@ class McpControl:
 
     name = "mcp"
 
-    def __init__(self, link: Link, token: str | None) -> None:
+    def __init__(self, link: HttpProbe, token: str | None) -> None:
         self._link = link
         self._headers = bearer(token)
 
@@ -90,8 +90,8 @@ class LegacyControl:
 
     name = "mcp"
 
-    def __init__(self, link: Link, token: str | None) -> None:
-        self._client = Stock(link, CONTROL_PATH, "mcp", legacy=True, headers=bearer(token))
+    def __init__(self, link: HttpProbe, token: str | None) -> None:
+        self._client = StockMcpClient(link, CONTROL_PATH, "mcp", legacy=True, headers=bearer(token))
 
     async def send(self, body: Any) -> tuple[Any, int | None]:
         """Post one request, after a handshake of its own."""
@@ -105,7 +105,7 @@ CONTROLS: Final[Mapping[str, type[ChannelControl] | type[McpControl] | type[Lega
 }
 
 
-class Stock:
+class StockMcpClient:
     """An MCP client that knows nothing of the extension.
 
     Args:
@@ -119,7 +119,7 @@ class Stock:
 
     def __init__(
         self,
-        link: Link,
+        link: HttpProbe,
         path: str,
         wire: str,
         *,
@@ -176,7 +176,7 @@ class Stock:
         value, answer = await self._post(request)
         reply = Reply.of(value, answer.status)
         if reply.result is None:
-            raise Fault(f"initialize was refused with {reply.code}: {reply.message}")
+            raise ConformanceFailure(f"initialize was refused with {reply.code}: {reply.message}")
         self.handshake = reply.result
         session = next((text for name, text in answer.headers.items() if name.lower() == "mcp-session-id"), None)
         if session is not None:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import aiohttp
+from ludus.conformance.context import CheckContext, Target
 
 from ludus.conformance import (
     catalog,
@@ -23,11 +24,10 @@ from ludus.conformance import (
     rewards,
     rights,
 )
-from ludus.conformance.bench import Bench, Target
 from ludus.conformance.boundary import boundary
-from ludus.conformance.checks import Check, Fault, NotApplicable, Status, Verdict
+from ludus.conformance.checks import Check, ConformanceFailure, NotApplicable, Status, Verdict
 from ludus.conformance.discover import discover, wires_of
-from ludus.conformance.link import Link, Seen
+from ludus.conformance.link import HttpProbe, Seen
 from ludus.protocol.errors import LudusError
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
 
@@ -42,11 +42,11 @@ _PAUSES: Final = 15.0
 OnVerdict = Callable[[Verdict], None]
 
 
-async def _control_place(bench: Bench) -> tuple[str, str]:
+async def _control_place(context: CheckContext) -> tuple[str, str]:
     return "POST", CONTROL_PATH
 
 
-async def _ors_place(bench: Bench) -> tuple[str, str]:
+async def _ors_place(context: CheckContext) -> tuple[str, str]:
     return "POST", "/create_session"
 
 
@@ -157,15 +157,15 @@ async def conform(
 
 
 @asynccontextmanager
-async def _linked(url: str, seconds: float, private: Sequence[str]) -> AsyncIterator[Link]:
+async def _linked(url: str, seconds: float, private: Sequence[str]) -> AsyncIterator[HttpProbe]:
     timeout = aiohttp.ClientTimeout(total=seconds)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
-        yield Link(http, url, seconds, Seen(private))
+        yield HttpProbe(http, url, seconds, Seen(private))
 
 
 async def _judge_all(
-    wire: str, checks: Sequence[Check], target: Target, link: Link, parallel: int, on_verdict: OnVerdict | None
+    wire: str, checks: Sequence[Check], target: Target, link: HttpProbe, parallel: int, on_verdict: OnVerdict | None
 ) -> list[Verdict]:
     turns = asyncio.Semaphore(max(1, parallel))
     verdicts = []
@@ -183,17 +183,17 @@ async def _judge_all(
     return verdicts
 
 
-async def _judge(wire: str, check: Check, target: Target, link: Link) -> Verdict:
+async def _judge(wire: str, check: Check, target: Target, link: HttpProbe) -> Verdict:
     began = time.perf_counter()
     status: Status = "passed"
     detail = ""
     control = wire if wire in ("channel", "mcp") else (target.controls or ("channel",))[0]
     try:
-        async with Bench(wire, target, link, control) as bench, asyncio.timeout(_PAUSES + 3 * link.seconds):
-            await check.run(bench)
+        async with CheckContext(wire, target, link, control) as context, asyncio.timeout(_PAUSES + 3 * link.seconds):
+            await check.run(context)
     except NotApplicable as reason:
         status, detail = "skipped", str(reason)
-    except (Fault, TimeoutError, aiohttp.ClientError, OSError, LudusError) as error:
+    except (ConformanceFailure, TimeoutError, aiohttp.ClientError, OSError, LudusError) as error:
         status, detail = "failed", _told(error, link.seconds)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         status, detail = "failed", f"a reply lacks what the standard demands: {type(error).__name__} {error}"
@@ -205,7 +205,7 @@ async def _judge(wire: str, check: Check, target: Target, link: Link) -> Verdict
 
 def _told(error: Exception, seconds: float) -> str:
     match error:
-        case Fault():
+        case ConformanceFailure():
             return str(error)
         case TimeoutError():
             return f"an answer did not come within {seconds:g} s"

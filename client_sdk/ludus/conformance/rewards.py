@@ -7,19 +7,20 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from ludus.conformance.bench import NO_TOOL, Bench, new_key, read
+from ludus.conformance.context import NO_TOOL, CheckContext, new_key, read
+
 from ludus.conformance.checks import Suite, expect, expect_equal
 
 suite = Suite()
 _STEPS = 6
 
 
-async def play(bench: Bench) -> tuple[str, list[tuple[int, dict[str, Any]]]]:
+async def play(context: CheckContext) -> tuple[str, list[tuple[int, dict[str, Any]]]]:
     """Some steps of a fresh episode: its id, and each reward with the number of its step."""
-    started = await bench.start()
+    started = await context.start()
     earned = []
     for number in range(1, _STEPS):
-        reply = await bench.step(started["episode"], number, bench.some_call(started, number - 1))
+        reply = await context.step(started["episode"], number, context.some_call(started, number - 1))
         if reply.result is None:
             break
         if reply.result.get("reward") is not None:
@@ -30,18 +31,18 @@ async def play(bench: Bench) -> tuple[str, list[tuple[int, dict[str, Any]]]]:
 
 
 @suite.check("the log has one entry for each step that earned something, and nothing else", "REW-9", "REW-10")
-async def log(bench: Bench) -> None:
-    episode, earned = await play(bench)
-    found = await bench.must("episodes/rewards", episode=episode)
+async def log(context: CheckContext) -> None:
+    episode, earned = await play(context)
+    found = await context.must("episodes/rewards", episode=episode)
     entries = [(entry["step"], entry["reward"]) for entry in found["entries"] if entry["source"] == "step"]
     expect_equal(entries, earned, "the log, against the rewards of the steps")
 
 
 @suite.check("the total is the sum of the log", "REW-5", "REW-7", "REW-8")
-async def total(bench: Bench) -> None:
-    episode, _ = await play(bench)
-    await bench.ask("episodes/grade", episode=episode, answer="x", key=new_key())
-    found = await bench.must("episodes/rewards", episode=episode)
+async def total(context: CheckContext) -> None:
+    episode, _ = await play(context)
+    await context.ask("episodes/grade", episode=episode, answer="x", key=new_key())
+    found = await context.must("episodes/rewards", episode=episode)
     values = [entry["reward"]["value"] for entry in found["entries"]]
     if None in values:
         expect_equal(found["total"]["value"], None, "the total of a log with an unscored entry")
@@ -54,9 +55,9 @@ async def total(bench: Bench) -> None:
 
 
 @suite.check("the components of the total are those of the log added up", "REW-6")
-async def components(bench: Bench) -> None:
-    episode, _ = await play(bench)
-    found = await bench.must("episodes/rewards", episode=episode)
+async def components(context: CheckContext) -> None:
+    episode, _ = await play(context)
+    found = await context.must("episodes/rewards", episode=episode)
     if found["total"]["value"] is None:
         return
     sums: dict[str, float] = defaultdict(float)
@@ -70,44 +71,44 @@ async def components(bench: Bench) -> None:
 
 
 @suite.check("entries that were read before can be left out", "REW-11")
-async def after(bench: Bench) -> None:
-    episode, _ = await play(bench)
-    whole = await bench.must("episodes/rewards", episode=episode)
+async def after(context: CheckContext) -> None:
+    episode, _ = await play(context)
+    whole = await context.must("episodes/rewards", episode=episode)
     for count in (0, 1, len(whole["entries"]) + 3):
-        rest = await bench.must("episodes/rewards", episode=episode, after=count)
+        rest = await context.must("episodes/rewards", episode=episode, after=count)
         expect_equal(rest["entries"], whole["entries"][count:], f"entries after the first {count}")
         expect_equal(rest["total"], whole["total"], f"the total told after the first {count}")
 
 
 @suite.check("a reward is a finite number, or unscored with a reason", "REW-1", "REW-2", "MTH-1")
-async def shape(bench: Bench) -> None:
-    episode, earned = await play(bench)
-    found = await bench.must("episodes/rewards", episode=episode)
+async def shape(context: CheckContext) -> None:
+    episode, earned = await play(context)
+    found = await context.must("episodes/rewards", episode=episode)
     read("episodes/rewards", found)
     for reward in [reward for _, reward in earned] + [found["total"]]:
         _well_formed(reward)
 
 
 @suite.check("an episode that ended without any reward has the total 0 and says so", "REW-8")
-async def nothing_earned(bench: Bench) -> None:
-    started = await bench.start(limits={"maxSteps": 1})
-    reply = await bench.step(started["episode"], 1, NO_TOOL)
+async def nothing_earned(context: CheckContext) -> None:
+    started = await context.start(limits={"maxSteps": 1})
+    reply = await context.step(started["episode"], 1, NO_TOOL)
     if (reply.result or {}).get("reward") is not None:
         return
-    found = (await bench.must("episodes/rewards", episode=started["episode"]))["total"]
+    found = (await context.must("episodes/rewards", episode=started["episode"]))["total"]
     expect_equal(found["value"], 0, "the total of an episode that was cut short before any reward")
     expect(found.get("reason"), "a total without any entry gives no reason")
 
 
 @suite.check("an episode closed before its end keeps what it earned", "CLOSE-3")
-async def closed(bench: Bench) -> None:
-    started = await bench.start()
-    await bench.step(started["episode"], 1, bench.some_call(started))
-    before = await bench.must("episodes/rewards", episode=started["episode"])
+async def closed(context: CheckContext) -> None:
+    started = await context.start()
+    await context.step(started["episode"], 1, context.some_call(started))
+    before = await context.must("episodes/rewards", episode=started["episode"])
     if before["endReason"] is not None:
         return
-    info = (await bench.must("episodes/close", episode=started["episode"]))["info"]
-    log = await bench.ask("episodes/rewards", episode=started["episode"])
+    info = (await context.must("episodes/close", episode=started["episode"]))["info"]
+    log = await context.ask("episodes/rewards", episode=started["episode"])
     for reward in (info["reward"], (log.result or {}).get("total")):
         if reward is not None:
             expect_equal(reward["value"], before["total"]["value"], "the reward of an episode after its close")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 if TYPE_CHECKING:
-    from ludus.validation.subject import Subject
+    pass
 
 Severity = Literal["error", "warning"]
 """An error is a reward that does not work, or will not in training; a warning is worth a look."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ludus.client.policies import RandomPolicy
 from ludus.protocol.errors import LudusError
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
-from ludus.validation.subject import Subject, evidence
+from ludus.validation.subject import ValidationTarget, evidence
 from ludus.validation.transcripts import Script, perform, prompt_of
 
 suite = Suite()
@@ -30,7 +30,7 @@ _CODE: Final = re.compile(r"(```|~~~).*?(?:\1|\Z)|(`+)(?!`).+?(?<!`)\2(?!`)", re
 
 
 @suite.check("documented", "The environment, its tools and their parameters are described", "static.manifest")
-async def documented(subject: Subject) -> AsyncIterator[Problem]:
+async def documented(subject: ValidationTarget) -> AsyncIterator[Problem]:
     info = subject.info
     if not info.description.strip():
         yield warning("the environment has no description: write a docstring; it is what users choose by")
@@ -48,7 +48,7 @@ async def documented(subject: Subject) -> AsyncIterator[Problem]:
 
 
 @suite.check("splits", "There are tasks to train on, and others to test on", "static.task_distribution_pinning")
-async def splits(subject: Subject) -> AsyncIterator[Problem]:
+async def splits(subject: ValidationTarget) -> AsyncIterator[Problem]:
     kinds = {split.info.type for split in subject.splits}
     if "train" not in kinds:
         yield warning("there is no split of type `train`: nothing to learn from")
@@ -58,7 +58,7 @@ async def splits(subject: Subject) -> AsyncIterator[Problem]:
 
 @suite.check("task-list", "Every task can be had, once, under the id and index it is listed with",
              "runtime.task_declaration_accuracy")  # fmt: skip
-async def task_list(subject: Subject) -> AsyncIterator[Problem]:
+async def task_list(subject: ValidationTarget) -> AsyncIterator[Problem]:
     missing: list[Evidence] = []
     wrong: list[Evidence] = []
     for split in subject.splits:
@@ -100,7 +100,7 @@ def _places(count: int | None) -> list[int]:
 
 
 @suite.check("task-stability", "A task is the same each time and in every process", "static.task_distribution_pinning")
-async def task_stability(subject: Subject) -> AsyncIterator[Problem]:
+async def task_stability(subject: ValidationTarget) -> AsyncIterator[Problem]:
     changed: list[Evidence] = []
     shown = [row for row in subject.tasks if row.fields]
     elsewhere = await subject.second() if subject.second is not None else subject.environment
@@ -127,14 +127,14 @@ async def task_stability(subject: Subject) -> AsyncIterator[Problem]:
         )
 
 
-async def _reworded(subject: Subject, row: Any, elsewhere: Any) -> bool:
+async def _reworded(subject: ValidationTarget, row: Any, elsewhere: Any) -> bool:
     """Whether prompts differ between processes, or from one time to the next, though the task is the same."""
     first = await _prompt(subject, row, subject.environment)
     again, other = await _prompt(subject, row, subject.environment), await _prompt(subject, row, elsewhere)
     return not first == again == other
 
 
-async def _prompt(subject: Subject, row: Any, environment: Any) -> str:
+async def _prompt(subject: ValidationTarget, row: Any, environment: Any) -> str:
     if not subject.info.seedable:
         return ""
     script = Script(row.split, row.id, subject.settings.seed, (), "no-op")
@@ -150,7 +150,7 @@ def _row(row: Any) -> str:
 
 
 @suite.check("prompt", "Every prompt says something, and nothing by accident", "runtime.observation_schema")
-async def prompt(subject: Subject) -> AsyncIterator[Problem]:
+async def prompt(subject: ValidationTarget) -> AsyncIterator[Problem]:
     empty: list[Evidence] = []
     spoiled: list[Evidence] = []
     for play in await subject.played("no-op"):
@@ -179,7 +179,7 @@ async def prompt(subject: Subject) -> AsyncIterator[Problem]:
 
 
 @suite.check("tools", "Tools can be called as their schemas say", "runtime.tool_declaration_accuracy")
-async def tools(subject: Subject) -> AsyncIterator[Problem]:
+async def tools(subject: ValidationTarget) -> AsyncIterator[Problem]:
     calls: dict[str, list[bool]] = {}
     refused: dict[str, Evidence] = {}
     for play in await subject.played("random"):
@@ -200,7 +200,7 @@ async def tools(subject: Subject) -> AsyncIterator[Problem]:
         yield error("tools refuse every call that their own schema allows: make the schema say what is allowed", places)
 
 
-async def _understood(subject: Subject) -> set[str]:
+async def _understood(subject: ValidationTarget) -> set[str]:
     """The tools that the oracle called with arguments that were taken: a schema can be too fine for random values."""
     try:
         plays = await subject.played("oracle")
@@ -217,7 +217,7 @@ async def _understood(subject: Subject) -> set[str]:
 
 @suite.check("endless", "An episode comes to an end, whatever the policy does", "static.timeout_ceiling",
              "runtime.resource_bounds")  # fmt: skip
-async def endless(subject: Subject) -> AsyncIterator[Problem]:
+async def endless(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if not subject.tasks:
         raise NotApplicable("there are no tasks")
     rows = [row for row in subject.few(4) if await subject.tools_of(row)]
@@ -235,7 +235,7 @@ async def endless(subject: Subject) -> AsyncIterator[Problem]:
             )
 
 
-async def _limits(subject: Subject, row: Any) -> Any:
+async def _limits(subject: ValidationTarget, row: Any) -> Any:
     try:
         async with subject.environment.episode(
             split=row.split, task=row.id, seed=subject.seed(), secrets=subject.settings.secrets

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from ludus.protocol.errors import LudusError
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
-from ludus.validation.subject import Subject
+from ludus.validation.subject import ValidationTarget
 from ludus.validation.transcripts import prompt_of
 
 suite = Suite()
@@ -61,7 +61,7 @@ class _Problem:
         """The words of all fields."""
         return _words([*self.public.values(), *self.private.values()])
 
-    def clothes(self, common: frozenset[str]) -> tuple[Any, ...]:
+    def canonical_form(self, common: frozenset[str]) -> tuple[Any, ...]:
         """What the task is beneath case, punctuation and order; empty where it is nothing but its template."""
         fields = [(name, tuple(sorted(_set_apart(value, common)))) for name, value in sorted(self.public.items())]
         if not any(words for _, words in fields):
@@ -74,7 +74,7 @@ def _set_apart(value: Any, common: frozenset[str]) -> list[str]:
     return [word for word in _words(value) if word not in common]
 
 
-async def _scan(subject: Subject) -> list[_Problem]:
+async def _scan(subject: ValidationTarget) -> list[_Problem]:
     """Tasks of all splits, with private fields where the code is at hand; else as the server shows them."""
     problems: list[_Problem] = []
     for split in subject.splits:
@@ -109,7 +109,7 @@ def _read(split: Any, name: str, indices: Iterable[int]) -> list[_Problem]:
     return found
 
 
-async def _ask(subject: Subject, name: str, most: int) -> list[_Problem]:
+async def _ask(subject: ValidationTarget, name: str, most: int) -> list[_Problem]:
     found = []
     try:
         async for row in subject.environment.tasks(name, page=500):
@@ -150,7 +150,7 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _apart(subject: Subject) -> None:
+def _apart(subject: ValidationTarget) -> None:
     if subject.authored is not None and subject.authored.cls.varies_by == "seed":
         raise NotApplicable("episodes differ by their seed, as the class says (`varies_by`): test with other seeds")
     if len(subject.splits) < 2:
@@ -158,7 +158,7 @@ def _apart(subject: Subject) -> None:
 
 
 @suite.check("split-overlap", "No task stands in two splits", "contamination")
-async def split_overlap(subject: Subject) -> AsyncIterator[Problem]:
+async def split_overlap(subject: ValidationTarget) -> AsyncIterator[Problem]:
     _apart(subject)
     problems = await _unlabelled(subject)
     first: dict[str, _Problem] = {}
@@ -172,7 +172,7 @@ async def split_overlap(subject: Subject) -> AsyncIterator[Problem]:
 
 
 @suite.check("near-duplicates", "No task of a split is a task of another in other clothes", "contamination")
-async def near_duplicates(subject: Subject) -> AsyncIterator[Problem]:
+async def near_duplicates(subject: ValidationTarget) -> AsyncIterator[Problem]:
     _apart(subject)
     problems = await _unlabelled(subject)
     common = _template(problems)
@@ -181,13 +181,13 @@ async def near_duplicates(subject: Subject) -> AsyncIterator[Problem]:
     seen: dict[tuple[Any, ...], _Problem] = {}
     long: list[tuple[_Problem, tuple[str, ...]]] = []
     for problem in problems:
-        clothes = problem.clothes(common)
-        if not clothes or exact[problem.content] > 1:
+        canonical_form = problem.canonical_form(common)
+        if not canonical_form or exact[problem.content] > 1:
             continue
         own = tuple(word for word in problem.words if word not in common)
         if len(own) >= LONG_TEXT:
             long.append((problem, own))
-        earlier = seen.setdefault(clothes, problem)
+        earlier = seen.setdefault(canonical_form, problem)
         if earlier.split != problem.split:
             near.append(_both(problem, earlier))
     near += _overlapping(long, {(one.split or "", one.task or "") for one in near})
@@ -234,7 +234,7 @@ def _overlapping(long: list[tuple[_Problem, tuple[str, ...]]], known: set[tuple[
 
 
 @suite.check("duplicates", "A split does not repeat its tasks", "static.task_distribution_pinning")
-async def duplicates(subject: Subject) -> AsyncIterator[Problem]:
+async def duplicates(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if subject.authored is not None and subject.authored.cls.varies_by == "seed":
         raise NotApplicable("episodes differ by their seed, as the class says (`varies_by`)")
     problems = await _scanned(subject)
@@ -255,7 +255,7 @@ async def duplicates(subject: Subject) -> AsyncIterator[Problem]:
         )
 
 
-async def _scanned(subject: Subject) -> list[_Problem]:
+async def _scanned(subject: ValidationTarget) -> list[_Problem]:
     """The scan, made once for all checks.
 
     Raises:
@@ -267,7 +267,7 @@ async def _scanned(subject: Subject) -> list[_Problem]:
     return problems
 
 
-async def _unlabelled(subject: Subject) -> list[_Problem]:
+async def _unlabelled(subject: ValidationTarget) -> list[_Problem]:
     """The scanned tasks without their labels.
 
     Raises:
@@ -278,7 +278,7 @@ async def _unlabelled(subject: Subject) -> list[_Problem]:
     return [problem.without(labels) for problem in problems] if labels else problems
 
 
-async def _labels(subject: Subject, problems: Sequence[_Problem]) -> frozenset[str]:
+async def _labels(subject: ValidationTarget, problems: Sequence[_Problem]) -> frozenset[str]:
     """The public fields that are labels: without them the tasks of each split still differ from each other.
 
     Tasks without private fields may be made from any field at all, so none of theirs is taken for a label.

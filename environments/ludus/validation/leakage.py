@@ -25,7 +25,7 @@ from ludus.client.trajectory import Trajectory
 from ludus.protocol.actions import Call
 from ludus.protocol.tasks import PRIVATE
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
-from ludus.validation.subject import Subject, evidence
+from ludus.validation.subject import ValidationTarget, evidence
 from ludus.validation.transcripts import prompt_of
 
 suite = Suite()
@@ -75,7 +75,7 @@ class _Read:
     errors: list[str] = field(default_factory=list)
 
 
-async def clumsy(conversation: Conversation) -> PolicyResult:
+async def error_policy(conversation: Conversation) -> PolicyResult:
     """Make every kind of mistake: an unknown tool, no arguments, wrong types, extra names."""
     names = [tool.name for tool in conversation.tools]
     number, kind = divmod(conversation.turn - 1, 3)
@@ -91,7 +91,7 @@ async def clumsy(conversation: Conversation) -> PolicyResult:
 
 @suite.check("leakage", "No private field stands in what the policy reads", "semantic.no_solution_leakage",
              "runtime.oracle_containment")  # fmt: skip
-async def leakage(subject: Subject) -> AsyncIterator[Problem]:
+async def leakage(subject: ValidationTarget) -> AsyncIterator[Problem]:
     long_secrets = {name: value for name, value in subject.settings.secrets.items() if _is_long(value)}
     if subject.authored is None and not long_secrets:
         raise NotApplicable(subject.no_class_reason)
@@ -245,10 +245,10 @@ def fisher(own: int, tried: int, cross: int, total: int) -> float:
     )
 
 
-async def _gather(subject: Subject) -> dict[Key, list[Trajectory]]:
+async def _gather(subject: ValidationTarget) -> dict[Key, list[Trajectory]]:
     """Episodes of policies that solve nothing, by task."""
     plays: dict[Key, list[Trajectory]] = {}
-    for play in [*await subject.played("random"), *await subject.played("empty"), *await subject.play(clumsy)]:
+    for play in [*await subject.played("random"), *await subject.played("empty"), *await subject.play(error_policy)]:
         plays.setdefault((play.split, play.task.id), []).append(play)
     return plays
 
@@ -319,7 +319,7 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 @suite.check("reward-visible", "No observation tells the reward", "runtime.oracle_containment")
-async def reward_visible(subject: Subject) -> AsyncIterator[Problem]:
+async def reward_visible(subject: ValidationTarget) -> AsyncIterator[Problem]:
     told: list[Evidence] = []
     for name in ("oracle", "random", "empty"):
         try:

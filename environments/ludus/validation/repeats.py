@@ -12,7 +12,7 @@ from ludus.protocol.actions import Answer
 from ludus.protocol.episodes import Candidate
 from ludus.protocol.errors import Forbidden, LudusError, MethodNotFound, NotFound, Unsupported
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
-from ludus.validation.subject import Subject, evidence_of
+from ludus.validation.subject import ValidationTarget, evidence_of
 from ludus.validation.transcripts import (
     Script,
     Transcript,
@@ -32,7 +32,7 @@ REPEATS: Final = 4
 """How often the same episode is played to see whether its verifier wavers."""
 
 
-async def _twice(subject: Subject) -> list[tuple[Script, Transcript, Transcript]]:
+async def _twice(subject: ValidationTarget) -> list[tuple[Script, Transcript, Transcript]]:
     """What comes of playing the scripts alone, twice; without those that break, of which `crash` tells."""
     if not subject.info.seedable:
         raise NotApplicable("the environment takes no seed (`seedable = False`)")
@@ -55,7 +55,7 @@ async def _twice(subject: Subject) -> list[tuple[Script, Transcript, Transcript]
 
 @suite.check("seed-control", "The same seed and the same actions lead to the same observations",
              "runtime.seed_control", "runtime.episode_determinism", "semantic.replayability")  # fmt: skip
-async def seed_control(subject: Subject) -> AsyncIterator[Problem]:
+async def seed_control(subject: ValidationTarget) -> AsyncIterator[Problem]:
     parted: list[Evidence] = []
     for script, first, again in await _twice(subject):
         if where := difference(_observed(first), _observed(again)):
@@ -70,7 +70,7 @@ async def seed_control(subject: Subject) -> AsyncIterator[Problem]:
 
 @suite.check("seed-variation", "Different seeds lead to different episodes, where there is anything to vary",
              "runtime.seed_control")  # fmt: skip
-async def seed_variation(subject: Subject) -> AsyncIterator[Problem]:
+async def seed_variation(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if not subject.info.seedable:
         raise NotApplicable("the environment takes no seed (`seedable = False`)")
     for split in subject.splits:
@@ -95,7 +95,7 @@ async def seed_variation(subject: Subject) -> AsyncIterator[Problem]:
         )
 
 
-async def _all_alike(subject: Subject, script: Script) -> bool:
+async def _all_alike(subject: ValidationTarget, script: Script) -> bool:
     first = await subject.perform(script)
     if first.failed:
         return False
@@ -107,7 +107,7 @@ async def _all_alike(subject: Subject, script: Script) -> bool:
 
 
 @suite.check("determinism", "Another process says the same", "hub.cross_host_determinism")
-async def determinism(subject: Subject) -> AsyncIterator[Problem]:
+async def determinism(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if subject.second is None:
         raise NotApplicable("this needs a second process, which is started for names and classes, not for addresses")
     elsewhere = await subject.second()
@@ -128,7 +128,7 @@ async def determinism(subject: Subject) -> AsyncIterator[Problem]:
         )
 
 
-async def _wavers(subject: Subject, elsewhere: RemoteEnvironment, here: Transcript, there: Transcript) -> bool:
+async def _wavers(subject: ValidationTarget, elsewhere: RemoteEnvironment, here: Transcript, there: Transcript) -> bool:
     """Whether one of two processes does not even agree with itself, in which case it is not the process."""
     for _ in range(REPEATS):
         again = await subject.perform(here.script)
@@ -142,7 +142,7 @@ def _beside_the_task(transcript: Transcript) -> tuple[tuple[str, object], ...]:
     return transcript.without("task")
 
 
-async def _tasks_moved(subject: Subject) -> bool:
+async def _tasks_moved(subject: ValidationTarget) -> bool:
     """Whether the tasks themselves differ between processes, which `task-stability` reports."""
     assert subject.second is not None
     elsewhere = await subject.second()
@@ -159,7 +159,7 @@ async def _tasks_moved(subject: Subject) -> bool:
 
 @suite.check("isolation", "Episodes that run side by side are as episodes that run alone",
              "runtime.episode_isolation")  # fmt: skip
-async def isolation(subject: Subject) -> AsyncIterator[Problem]:
+async def isolation(subject: ValidationTarget) -> AsyncIterator[Problem]:
     stable = [(script, first) for script, first, again in (await _twice(subject))[:6]
               if not difference(first.events, again.events)]  # fmt: skip
     if not stable:
@@ -184,7 +184,7 @@ async def isolation(subject: Subject) -> AsyncIterator[Problem]:
 
 @suite.check("verifier-determinism", "The same episode earns the same, each time and in any order",
              "semantic.verifier_determinism", "statistical.variance_bound")  # fmt: skip
-async def verifier_determinism(subject: Subject) -> AsyncIterator[Problem]:
+async def verifier_determinism(subject: ValidationTarget) -> AsyncIterator[Problem]:
     scripts = await subject.scripts(each=3)
     first = {script: played for script in scripts if not (played := await subject.perform(script)).failed}
     if not first:
@@ -215,7 +215,7 @@ def _rewarded(one: Transcript, other: Transcript) -> str | None:
 
 
 @suite.check("fork", "A fork goes on as its origin does")
-async def fork(subject: Subject) -> AsyncIterator[Problem]:
+async def fork(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if not subject.info.forkable:
         raise NotApplicable("the environment cannot be forked (`forkable = False`)")
     parted: list[Evidence] = []
@@ -232,7 +232,7 @@ async def fork(subject: Subject) -> AsyncIterator[Problem]:
         yield error("forks go another way than the episode they came from: say `forkable = False`", parted)
 
 
-async def _forked(subject: Subject, script: Script) -> str | None:
+async def _forked(subject: ValidationTarget, script: Script) -> str | None:
     """Where a fork from the middle of a script parts from its origin, in words."""
     place = len(script.actions) // 2
     async with subject.environment.episode(
@@ -273,7 +273,7 @@ def _apart(what: str, one: object, other: object) -> str | None:
 
 @suite.check("group-order", "Scores of a group do not depend on the order of its members",
              "semantic.verifier_determinism")  # fmt: skip
-async def group_order(subject: Subject) -> AsyncIterator[Problem]:
+async def group_order(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if not subject.info.group_scoring:
         raise NotApplicable("the environment does not score groups")
     swayed: list[Evidence] = []

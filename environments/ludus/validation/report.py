@@ -22,7 +22,7 @@ from ludus.validation.checks import Check, Finding, NotApplicable, Status, Verdi
 from ludus.validation.local_environments import LocalEnvironments
 from ludus.validation.server_process import ServerProcess, serving
 from ludus.validation.settings import Settings
-from ludus.validation.subject import Subject, subject_of
+from ludus.validation.subject import ValidationTarget, subject_of
 
 _SUITES: Final = (
     contract.suite, repeats.suite, scores.suite, leakage.suite, distinct.suite, gaming.suite, scores.late,
@@ -155,7 +155,7 @@ async def validate(
             process = await stack.enter_async_context(serving(targets, hash_seed=1))
         except AuthoringError as refusal:
             return [run.refused(refusal)]
-        second = _Second(targets, stack)
+        second = SecondServer(targets, stack)
         client = await stack.enter_async_context(connect(process.url))
         names = await _names(client, environments, run.settings.chance)
         return [await run.check(client, name, process=process, second=second) for name in names]
@@ -174,7 +174,7 @@ async def _names(client: Client, wanted: Collection[str] | None, chance: float |
     return names
 
 
-class _Second:
+class SecondServer:
     """Another process that serves the same source, started when it is first wanted."""
 
     def __init__(self, sources: Sequence[str], stack: AsyncExitStack) -> None:
@@ -216,7 +216,7 @@ class _Run:
         name: str,
         *,
         process: ServerProcess | None = None,
-        second: _Second | None = None,
+        second: SecondServer | None = None,
     ) -> Report:
         """Carry out the checks on one environment."""
         began = time.perf_counter()
@@ -269,7 +269,7 @@ def _waived(verdict: Verdict, reason: str | None) -> Verdict:
     return replace(verdict, status="waived", detail=detail)
 
 
-async def _judge(check: Check, subject: Subject) -> Verdict:
+async def _judge(check: Check, subject: ValidationTarget) -> Verdict:
     began = time.perf_counter()
     findings: list[Finding] = []
     status: Status = "passed"

@@ -13,7 +13,7 @@ from ludus.protocol.errors import LudusError
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.validation.policies import NoOp
 from ludus.validation.server_process import ServerProcess, Usage
-from ludus.validation.subject import Subject, evidence, evidence_of
+from ludus.validation.subject import ValidationTarget, evidence, evidence_of
 from ludus.validation.transcripts import Performance, Script
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ PING_SECONDS: Final = 0.01
 
 
 @suite.check("crash", "No action of a policy breaks the environment", "runtime.startup")
-async def crash(subject: Subject) -> AsyncIterator[Problem]:
+async def crash(subject: ValidationTarget) -> AsyncIterator[Problem]:
     for name in ("no-op", "empty", "random"):
         await subject.played(name)
     if subject.authored is not None and subject.has_oracle:
@@ -55,7 +55,7 @@ async def crash(subject: Subject) -> AsyncIterator[Problem]:
 
 
 @suite.check("blocking", "While one episode works, the others go on")
-async def blocking(subject: Subject) -> AsyncIterator[Problem]:
+async def blocking(subject: ValidationTarget) -> AsyncIterator[Problem]:
     held: list[Evidence] = []
     for script in await subject.scripts(each=2):
         # Twice: a busy machine can hold a server up once.
@@ -70,7 +70,7 @@ async def blocking(subject: Subject) -> AsyncIterator[Problem]:
         )
 
 
-async def _stalled(subject: Subject, script: Script) -> str | None:
+async def _stalled(subject: ValidationTarget, script: Script) -> str | None:
     """What in an episode holds the server up, in words."""
     beginning = Performance.begin(subject.environment, script, subject.settings.secrets)
     told, running = await _watched(subject, "the start", beginning)
@@ -83,7 +83,7 @@ async def _stalled(subject: Subject, script: Script) -> str | None:
     return told
 
 
-async def _watched(subject: Subject, what: str, work: Coroutine[Any, Any, T]) -> tuple[str | None, T]:
+async def _watched(subject: ValidationTarget, what: str, work: Coroutine[Any, Any, T]) -> tuple[str | None, T]:
     """How long another request waited while something ran, in words where that was too long; and what came of it."""
     longest = 0.0
     began = time.perf_counter()
@@ -101,7 +101,7 @@ async def _watched(subject: Subject, what: str, work: Coroutine[Any, Any, T]) ->
 
 @suite.check("latency", "Starts and steps are quick enough to train with", "semantic.resource_envelope",
              "hub.time_to_first_work")  # fmt: skip
-async def latency(subject: Subject) -> AsyncIterator[Problem]:
+async def latency(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if "blocking" in subject.failed:
         raise NotApplicable("episodes wait for each other (see `blocking`)")
     plays = [*await subject.played("random"), *await subject.played("empty")]
@@ -130,7 +130,7 @@ async def latency(subject: Subject) -> AsyncIterator[Problem]:
         yield warning("episodes take long to start: prepare once per process what all episodes share", late)
 
 
-def _note(subject: Subject, what: str, seconds: Sequence[float]) -> None:
+def _note(subject: ValidationTarget, what: str, seconds: Sequence[float]) -> None:
     if seconds:
         subject.measured[f"{what}_seconds_p50"] = round(_quantile(seconds, 0.5), 6)
         subject.measured[f"{what}_seconds_p95"] = round(_quantile(seconds, 0.95), 6)
@@ -141,7 +141,7 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 
 @suite.check("teardown", "Nothing of an episode is left when it is over", "runtime.resource_bounds")
-async def teardown(subject: Subject) -> AsyncIterator[Problem]:
+async def teardown(subject: ValidationTarget) -> AsyncIterator[Problem]:
     process = subject.process
     if process is None:
         raise NotApplicable("this needs the server's process, which is ours for names and classes, not for addresses")
@@ -176,7 +176,7 @@ async def teardown(subject: Subject) -> AsyncIterator[Problem]:
 
 
 @suite.check("memory", "Episodes do not fill the server's memory", "semantic.resource_envelope")
-async def memory(subject: Subject) -> AsyncIterator[Problem]:
+async def memory(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if subject.process is None:
         raise NotApplicable("this needs the server's process, which is ours for names and classes, not for addresses")
     usages = await subject.once("usage", lambda: _measured(subject))
@@ -191,7 +191,7 @@ async def memory(subject: Subject) -> AsyncIterator[Problem]:
         )
 
 
-async def _measured(subject: Subject) -> list[tuple[str, Usage]]:
+async def _measured(subject: ValidationTarget) -> list[tuple[str, Usage]]:
     """What the process holds after some episodes to warm up, and then after as many more of each policy."""
     assert subject.process is not None
     if not subject.few(1):
@@ -220,7 +220,7 @@ async def _settled(process: ServerProcess) -> Usage:
     return usage
 
 
-async def _rounds(subject: Subject, policy: Callable[[int], Policy]) -> None:
+async def _rounds(subject: ValidationTarget, policy: Callable[[int], Policy]) -> None:
     chosen = subject.few(10)
     for start in range(0, ROUNDS, len(chosen)):
         await subject.play(policy(start), tasks=chosen[: ROUNDS - start])

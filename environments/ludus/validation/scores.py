@@ -15,7 +15,7 @@ from ludus.protocol.rewards import Reward
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.validation.oracle import Moves
 from ludus.validation.settings import ORACLE_TURNS
-from ludus.validation.subject import Subject, evidence, evidence_of
+from ludus.validation.subject import ValidationTarget, evidence, evidence_of
 from ludus.validation.transcripts import Script
 
 suite = Suite()
@@ -33,7 +33,7 @@ IDLE: Final = ("no-op", "empty", "random")
 
 
 @suite.check("oracle-missing", "The class has an oracle", "semantic.oracle_max")
-async def oracle_missing(subject: Subject) -> AsyncIterator[Problem]:
+async def oracle_missing(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if subject.authored is None:
         raise NotApplicable(subject.no_class_reason)
     if not subject.has_oracle:
@@ -44,7 +44,7 @@ async def oracle_missing(subject: Subject) -> AsyncIterator[Problem]:
 
 
 @suite.check("oracle-max", "The oracle earns the greatest reward on every task", "semantic.oracle_max", "gold")
-async def oracle_max(subject: Subject) -> AsyncIterator[Problem]:
+async def oracle_max(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if subject.info.reward_range is None:
         raise NotApplicable("the class does not say its `reward_range`")
     below: list[Evidence] = []
@@ -67,7 +67,7 @@ async def oracle_max(subject: Subject) -> AsyncIterator[Problem]:
 
 
 @suite.check("unscored", "An episode that ends has a reward", "runtime.reward_well_formed")
-async def unscored(subject: Subject) -> AsyncIterator[Problem]:
+async def unscored(subject: ValidationTarget) -> AsyncIterator[Problem]:
     names = ("oracle", "random", "empty") if subject.authored is not None and subject.has_oracle else IDLE
     plays = [play for name in names for play in await subject.played(name)]
     without = [
@@ -86,7 +86,7 @@ async def unscored(subject: Subject) -> AsyncIterator[Problem]:
 
 
 @late.check("reward-range", "Rewards stay in the declared range", "runtime.reward_well_formed")
-async def reward_range(subject: Subject) -> AsyncIterator[Problem]:
+async def reward_range(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if subject.info.reward_range is None:
         yield warning("the class does not say its `reward_range`: nobody can tell how good a reward is")
         return
@@ -107,7 +107,7 @@ _FARMED: Final = "gameability:repetition"
 """What an action earns that is paid each time belongs to this finding alone."""
 
 
-async def _if_any(subject: Subject, name: str) -> tuple[Trajectory, ...]:
+async def _if_any(subject: ValidationTarget, name: str) -> tuple[Trajectory, ...]:
     try:
         return await subject.played(name)
     except NotApplicable:
@@ -116,7 +116,7 @@ async def _if_any(subject: Subject, name: str) -> tuple[Trajectory, ...]:
 
 @suite.check("components", "The parts of a reward, each times its weight, add up to it",
              "runtime.rubric_introspectable", "runtime.reward_attribution")  # fmt: skip
-async def components(subject: Subject) -> AsyncIterator[Problem]:
+async def components(subject: ValidationTarget) -> AsyncIterator[Problem]:
     wrong: list[Evidence] = []
     for name in ("oracle", *IDLE):
         for play in await _if_any(subject, name):
@@ -142,7 +142,7 @@ def _entries(play: Trajectory) -> list[tuple[str, Reward]]:
 
 @suite.check("floor-gap", "Who does nothing, guesses, or always does the same stays near chance",
              "semantic.floor_gap", "noop")  # fmt: skip
-async def floor_gap(subject: Subject) -> AsyncIterator[Problem]:
+async def floor_gap(subject: ValidationTarget) -> AsyncIterator[Problem]:
     await _if_any(subject, "oracle")  # which tells the best reward where the class does not
     if subject.bad_chance is not None:
         yield error(f"{subject.bad_chance}: nothing can be told from a solution with it; mend `chance`")
@@ -167,7 +167,7 @@ async def floor_gap(subject: Subject) -> AsyncIterator[Problem]:
         yield problem
 
 
-async def _constant(subject: Subject) -> AsyncIterator[Problem]:
+async def _constant(subject: ValidationTarget) -> AsyncIterator[Problem]:
     """Whether what solves one task solves the others as well."""
     try:
         plays = [play for play in await subject.played("oracle") if play.value is not None]
@@ -206,7 +206,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 @suite.check("canary-floor", "The author's own exploits earn no more than chance", "semantic.canary_floor")
-async def canary_floor(subject: Subject) -> AsyncIterator[Problem]:
+async def canary_floor(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if subject.authored is None:
         raise NotApplicable(subject.no_class_reason)
     rows = subject.few(4)
@@ -228,7 +228,7 @@ class _Exploit:
 
     sees_rewards = True
 
-    def __init__(self, subject: Subject, name: str) -> None:
+    def __init__(self, subject: ValidationTarget, name: str) -> None:
         self._subject = subject
         self._exploit = name
         self.name = f"exploit {name}"

@@ -50,7 +50,7 @@ Second = Callable[[], Awaitable[RemoteEnvironment]]
 
 
 @dataclass(slots=True)
-class Subject:
+class ValidationTarget:
     """An environment that is looked at."""
 
     environment: RemoteEnvironment
@@ -324,7 +324,7 @@ async def subject_of(
     authors: LocalEnvironments | None = None,
     process: ServerProcess | None = None,
     second: Second | None = None,
-) -> Subject:
+) -> ValidationTarget:
     """Draw the tasks to play, and find the environment's code."""
     authored, oracle = None, None
     if authors is None:
@@ -335,7 +335,7 @@ async def subject_of(
         if authors.sources:
             raise
     sampled = [Sampled(split, await _sample(environment, split, settings)) for split in info.splits]
-    subject = Subject(environment, info, tuple(sampled), settings, process=process, second=second)
+    subject = ValidationTarget(environment, info, tuple(sampled), settings, process=process, second=second)
     if authored is not None and _same_tasks(authored, subject.tasks):
         subject.authored, subject.oracle = authored, oracle
     elif authored is not None:

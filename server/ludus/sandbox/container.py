@@ -247,7 +247,7 @@ class ContainerBox(ContainerFiles):
             raise EOFError("it has been closed")
         shell = await self._next
         self._next = None
-        self._bury()  # what the last command left, and the shell has ended
+        self._reap_zombies()  # what the last command left, and the shell has ended
         output = _Output(allowed.output)
         before, met = self._usage(), self._met()
         began = time.monotonic()
@@ -266,7 +266,7 @@ class ContainerBox(ContainerFiles):
         if limit is None and code != 0:
             limit = _limit_from_counters(met, met_now, allowed)
         if not self._lost:
-            self._bury()
+            self._reap_zombies()
             self._next = asyncio.create_task(asyncio.to_thread(self._open_shell))
         return replace(_result(output, code, limit, took, before, usage, after, allowed), rebuilt=self._lost)
 
@@ -384,7 +384,7 @@ class ContainerBox(ContainerFiles):
             time.sleep(0.005)
         return None
 
-    def _bury(self) -> None:
+    def _reap_zombies(self) -> None:
         raw = getattr(self._input, "_sock", self._input)
         raw.sendall(b"\n")
 

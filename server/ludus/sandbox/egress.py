@@ -86,7 +86,7 @@ class EgressProxy:
         self._allowed = allowed
         self._room = traffic
         self._resolve = resolve if resolve is not None else look_up
-        self._turns = _Turns()
+        self._turns = FairReader()
         self._tasks: dict[asyncio.Task[None], socket.socket] = {}
         self._used: dict[tuple[str, str | None], int] = {}
         self._left = 0
@@ -260,7 +260,7 @@ class EgressProxy:
             raise EOFError("the limit on traffic was met")
 
 
-class _Turns:
+class FairReader:
     """In which a box's connections read what came, one at a time and with pauses.
 
     However small the pieces are that it comes in: half of the event loop's time, at least, is left to others.
@@ -288,7 +288,7 @@ class _Peer:
 
     def __init__(
         self, http: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
-        count: Callable[[int], None], turns: _Turns,
+        count: Callable[[int], None], turns: FairReader,
     ) -> None:  # fmt: skip
         self.http = http
         self.reader = reader

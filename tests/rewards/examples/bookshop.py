@@ -8,7 +8,6 @@ from pathlib import Path
 
 from ludus.server import Environment, Private, Task, ToolError, tool
 from ludus.server.rewards import (
-    Called,
     Cap,
     DatabaseState,
     Efficiency,
@@ -18,6 +17,7 @@ from ludus.server.rewards import (
     Rubric,
     TakenStep,
     TakenTurn,
+    ToolCalled,
     Weighted,
     metric,
     reward,
@@ -50,7 +50,7 @@ class Bookshop(Environment[Order]):
                 at_least=0.5,
             ),
             at_most=0.2,
-            when=Called("refund", name="gave_money_away"),
+            when=ToolCalled("refund", name="gave_money_away"),
         ),
         name="bookshop",
         version="1",

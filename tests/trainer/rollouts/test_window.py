@@ -20,7 +20,7 @@ def numbers(groups: list[RolloutGroup] | None) -> list[int] | None:
 def test_the_worked_example_of_the_docstring() -> None:
     window = StalenessWindow(groups=2, staleness=1)
     assert window.room == 0
-    window.synced(0)
+    window.on_weights_updated(0)
     assert window.room == 4
     for number in range(4):
         assert window.start(number) == 0
@@ -29,7 +29,7 @@ def test_the_worked_example_of_the_docstring() -> None:
         window.finish(group(number, 0))
     assert numbers(window.cut()) == [2, 3]
     assert window.room == 0
-    window.synced(1)
+    window.on_weights_updated(1)
     assert window.room == 2
     for number in (4, 5):
         assert window.start(number) == 1
@@ -39,26 +39,26 @@ def test_the_worked_example_of_the_docstring() -> None:
     assert window.cut() is None
     window.finish(group(1, 0))
     assert numbers(window.cut()) == [0, 1]
-    window.synced(2)
+    window.on_weights_updated(2)
     assert window.room == 2
 
 
 def test_slots_of_a_batch_are_free_only_when_the_engine_holds_its_weights() -> None:
     window = StalenessWindow(groups=1, staleness=0)
-    window.synced(0)
+    window.on_weights_updated(0)
     window.start(0)
     window.finish(group(0, 0))
     assert numbers(window.cut()) == [0]
     assert window.room == 0
-    window.synced(0)
+    window.on_weights_updated(0)
     assert window.room == 0
-    window.synced(1)
+    window.on_weights_updated(1)
     assert window.room == 1
 
 
 def test_a_dropped_group_frees_its_slot_at_once() -> None:
     window = StalenessWindow(groups=2, staleness=0)
-    window.synced(0)
+    window.on_weights_updated(0)
     window.start(0)
     window.start(1)
     window.drop(0)
@@ -75,7 +75,7 @@ def test_whatever_happens_no_group_is_too_old_and_a_batch_can_always_be_had(
     groups: int, staleness: int, events: list[tuple[str, int]]
 ) -> None:
     window = StalenessWindow(groups, staleness)
-    window.synced(0)
+    window.on_weights_updated(0)
     versions: dict[int, int] = {}
     running: list[int] = []
     learned: list[int] = []
@@ -108,12 +108,12 @@ def test_whatever_happens_no_group_is_too_old_and_a_batch_can_always_be_had(
         elif event == "cut":
             cut()
         elif event == "sync":
-            window.synced(min(window.batches, window.version + 1))
+            window.on_weights_updated(min(window.batches, window.version + 1))
         fill()
         held = len(versions) - len(dropped) - window.version * groups
         assert held <= (staleness + 1) * groups
     for _ in range(3):
-        window.synced(window.batches)
+        window.on_weights_updated(window.batches)
         fill()
         for number in running:
             window.finish(group(number, versions[number]))

@@ -13,7 +13,7 @@ from ludus.protocol.episodes import TaskRow
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.learning.statistics import interval
 from ludus.trainer.rollouts.episodes import Player, unwrap_exception_group
-from ludus.trainer.rollouts.source import ConnectedEnvironment, Draw, TaskSampler, derive_seed
+from ludus.trainer.rollouts.source import ConnectedEnvironment, GroupSpec, TaskSampler, derive_seed
 from ludus.trainer.samples import RolloutGroup, scored_rewards
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ async def evaluate(
     environments = [known for known in source.environments if not (persistent and known.info.gradable)]
     draws = [draw for environment in environments for draw in held_out(environment, chosen.split, chosen.tasks)]
 
-    async def play(draw: Draw) -> RolloutGroup:
+    async def play(draw: GroupSpec) -> RolloutGroup:
         rollouts = await player.group(draw, chosen.samples)
         task = rollouts[-1].trajectory.task.id
         return RolloutGroup(draw.task.index, draw.environment.label, task, rollouts, engine.version)
@@ -81,12 +81,12 @@ async def evaluate(
     return Evaluation(metrics, () if persistent else groups)
 
 
-def held_out(environment: ConnectedEnvironment, split: str, count: int) -> list[Draw]:
+def held_out(environment: ConnectedEnvironment, split: str, count: int) -> list[GroupSpec]:
     """`count` tasks of a split, or all when it has fewer, spread evenly at random; the same ones every time."""
     size = next(known.count for known in environment.info.splits if known.name == split)
     indices = range(count) if size is None else sorted(random.Random(0).sample(range(size), min(count, size)))
     return [
-        Draw(
+        GroupSpec(
             name=f"{environment.label}.{split}.{index}",
             environment=environment,
             task=TaskRow(id=str(index), split=split, index=index, fields={}),

@@ -33,7 +33,7 @@ from ludus.trainer.samples import RolloutGroup
 from ludus.trainer.stopping import StopRequest, stop_requests
 from ludus.trainer.tokens.renderer import Renderer
 from ludus.trainer.warm_up import WarmUp
-from ludus.trainer.worker import Team, Worker, follow
+from ludus.trainer.worker import Worker, WorkerGroup, follow
 
 
 async def train(config: TrainConfig, parallel: Parallel) -> None:
@@ -48,7 +48,7 @@ async def train(config: TrainConfig, parallel: Parallel) -> None:
             await run.warm_up.run(run)
             await run.sync()  # before the first wait: rollouts must never be of other weights than the learner's
             async with run.collector:
-                run.collector.synced(run.step)
+                run.collector.on_weights_updated(run.step)
                 await run.steps()
             await run.finish()
         except Exception as error:
@@ -81,7 +81,7 @@ class Run:
     """The parts of a run, and how far it is."""
 
     config: TrainConfig
-    team: Team
+    team: WorkerGroup
     engine: Engine
     renderer: Renderer
     source: TaskSampler
@@ -130,7 +130,7 @@ class Run:
         waited = time.perf_counter() - clock
         metrics |= await self.learn(groups)
         metrics |= await self.sync()
-        self.collector.synced(self.step)
+        self.collector.on_weights_updated(self.step)
         metrics |= self.rates(waited, time.perf_counter() - clock, self.collector.sampled)
         self.log.rollouts(self.step, groups)
         self.log.metrics(self.step, metrics)
@@ -277,7 +277,7 @@ async def open_run(config: TrainConfig, parallel: Parallel) -> AsyncIterator[Run
 async def _open(config: TrainConfig, parallel: Parallel, stack: AsyncExitStack, stop: StopRequest) -> Run:
     source = await stack.enter_async_context(open_source(config))
     worker = await asyncio.to_thread(Worker, config, parallel)
-    team = Team(worker)
+    team = WorkerGroup(worker)
     stack.push_async_callback(team.dismiss)
     renderer = Renderer(worker.tokenizer, tool_calls=config.rollouts.tool_calls)
     resumed = await resume(team, config)
@@ -302,7 +302,7 @@ async def _open(config: TrainConfig, parallel: Parallel, stack: AsyncExitStack, 
     return run
 
 
-async def resume(team: Team, config: TrainConfig) -> dict[str, Any] | None:
+async def resume(team: WorkerGroup, config: TrainConfig) -> dict[str, Any] | None:
     """The state of the newest checkpoint, with its tensors in place; None to start anew."""
     if not config.checkpoints.resume:
         await team.do("forget_checkpoints")

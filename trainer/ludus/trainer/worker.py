@@ -119,7 +119,7 @@ class Worker:
         return {"learner": self.learner.state(), "random": torch.get_rng_state()}
 
 
-class Team:
+class WorkerGroup:
     """All ranks, seen from the first one's event loop. Orders run one at a time in a thread of their own."""
 
     def __init__(self, worker: Worker) -> None:

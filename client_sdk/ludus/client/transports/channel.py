@@ -124,7 +124,7 @@ class ChannelWire:
             self._wake.set()
         self._outbox.append(frame)
         if self._alarm is None or deadline < self._alarm.when():
-            self._arm(deadline)
+            self._schedule(deadline)
         return await future
 
     async def close(self) -> None:
@@ -157,15 +157,15 @@ class ChannelWire:
         self._codecs[method.name] = codec
         return codec
 
-    def _arm(self, deadline: float) -> None:
+    def _schedule(self, deadline: float) -> None:
         """One timer for all requests: it rings at the earliest deadline."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
         if deadline != math.inf and self._loop is not None:
-            self._alarm = self._loop.call_at(deadline, self._ring)
+            self._alarm = self._loop.call_at(deadline, self._on_deadline)
 
-    def _ring(self) -> None:
+    def _on_deadline(self) -> None:
         assert self._loop is not None
         self._alarm = None
         now = self._loop.time()
@@ -175,7 +175,7 @@ class ChannelWire:
                 entry.future, errors.DeadlineExceeded(f"{doing(entry.method)}: no answer in time", method=entry.method)
             )
         if self._pending:
-            self._arm(min(entry.deadline for entry in self._pending.values()))
+            self._schedule(min(entry.deadline for entry in self._pending.values()))
 
     def _drop(self, identifier: int) -> _Pending:
         entry = self._pending.pop(identifier)
@@ -216,7 +216,7 @@ class ChannelWire:
         backoff = FIRST_BACKOFF
         while True:
             try:
-                return await self._dial()
+                return await self._open()
             except aiohttp.WSServerHandshakeError as error:
                 cause: Exception = refusal(self._url, error.status, otherwise=errors.ConnectionFailed)
                 if not isinstance(cause, errors.ServerError | errors.CapacityError):
@@ -231,7 +231,7 @@ class ChannelWire:
             await asyncio.sleep(pause)
             backoff = min(backoff * 2, LAST_BACKOFF)
 
-    async def _dial(self) -> aiohttp.ClientWebSocketResponse:
+    async def _open(self) -> aiohttp.ClientWebSocketResponse:
         if self._session is None:
             self._session = aiohttp.ClientSession(headers=self._headers)
         socket = await self._session.ws_connect(

@@ -24,7 +24,7 @@ from ludus.validation.reward_hacking.slots import (
     texts_of,
     with_text,
 )
-from ludus.validation.subject import Subject, evidence_of
+from ludus.validation.subject import ValidationTarget, evidence_of
 from ludus.validation.transcripts import Script, prompt_of, script_of
 
 suite = Suite()
@@ -45,7 +45,7 @@ SLOTS: Final = 3
 """Places for texts that are tried, those by which the oracle hands in first."""
 
 
-async def _oracle(subject: Subject) -> tuple[Trajectory, ...]:
+async def _oracle(subject: ValidationTarget) -> tuple[Trajectory, ...]:
     try:
         return tuple(play for play in await subject.played("oracle") if play.failure is None)
     except NotApplicable:
@@ -68,7 +68,7 @@ class ProbeSite:
         return [slot.fill(*texts), *([] if slot.submits else self.end)]
 
 
-async def _grounds(subject: Subject, oracle: Sequence[Trajectory], count: int = TASKS) -> list[ProbeSite]:
+async def _grounds(subject: ValidationTarget, oracle: Sequence[Trajectory], count: int = TASKS) -> list[ProbeSite]:
     found = []
     for row in subject.few(count):
         tools = await subject.tools_of(row)
@@ -77,7 +77,7 @@ async def _grounds(subject: Subject, oracle: Sequence[Trajectory], count: int = 
     return found
 
 
-async def _written(subject: Subject, oracle: Sequence[Trajectory]) -> list[ProbeSite]:
+async def _written(subject: ValidationTarget, oracle: Sequence[Trajectory]) -> list[ProbeSite]:
     """The tasks in which there is a place for texts."""
     found = [ground for ground in await _grounds(subject, oracle) if ground.slots]
     if not found:
@@ -90,7 +90,11 @@ def _named(slot: Slot) -> str:
 
 
 async def _tricks(
-    subject: Subject, name: str, tricks: Iterable[tuple[TaskRow, Sequence[Action], str]], *, everywhere: bool = False
+    subject: ValidationTarget,
+    name: str,
+    tricks: Iterable[tuple[TaskRow, Sequence[Action], str]],
+    *,
+    everywhere: bool = False,
 ) -> list[Evidence]:
     """The tricks that are paid, on most of the tasks where they were tried, or everywhere and on three or more."""
     if for_nothing := subject.failed & {"floor-gap", "seed-variation"}:
@@ -120,7 +124,7 @@ async def _tricks(
     ]
 
 
-async def _filled(subject: Subject, name: str, fillings: Sequence[str]) -> list[Evidence]:
+async def _filled(subject: ValidationTarget, name: str, fillings: Sequence[str]) -> list[Evidence]:
     """The texts that are paid when they are put where answers go."""
     tricks = [
         (ground.row, ground.handed_in(slot, text), f"{_named(slot)}: {short(text, 60)!r}")
@@ -132,7 +136,7 @@ async def _filled(subject: Subject, name: str, fillings: Sequence[str]) -> list[
 
 
 @suite.check("gameability:stuffing", "Naming all answers at once is not paid", "statistical.gameability_gap")
-async def stuffing(subject: Subject) -> AsyncIterator[Problem]:
+async def stuffing(subject: ValidationTarget) -> AsyncIterator[Problem]:
     oracle = await _oracle(subject)
     tricks = []
     for ground in await _written(subject, oracle):
@@ -151,7 +155,7 @@ async def stuffing(subject: Subject) -> AsyncIterator[Problem]:
 
 
 @suite.check("gameability:fragments", "A letter of the right answer is not paid", "statistical.gameability_gap")
-async def fragments(subject: Subject) -> AsyncIterator[Problem]:
+async def fragments(subject: ValidationTarget) -> AsyncIterator[Problem]:
     oracle = {(play.split, play.task.id): play for play in await subject.played("oracle") if play.failure is None}
     tricks = []
     for ground in await _grounds(subject, tuple(oracle.values()), 2 * TASKS):
@@ -168,13 +172,13 @@ async def fragments(subject: Subject) -> AsyncIterator[Problem]:
 
 
 @suite.check("gameability:formatting", "A form without content is not paid", "statistical.adversarial_floor")
-async def formatting(subject: Subject) -> AsyncIterator[Problem]:
+async def formatting(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if paid := await _filled(subject, "formatting", texts.WRAPPINGS):
         yield error("headings, boxes and empty tags are paid: reward what stands in the form, not the form", paid)
 
 
 @suite.check("gameability:echo", "Repeating the task is not paid", "statistical.adversarial_floor")
-async def echo(subject: Subject) -> AsyncIterator[Problem]:
+async def echo(subject: ValidationTarget) -> AsyncIterator[Problem]:
     prompts = await _prompts(subject)
     tricks = [
         (ground.row, ground.handed_in(slot, prompts.get((ground.row.split, ground.row.id), "")), told)
@@ -186,12 +190,12 @@ async def echo(subject: Subject) -> AsyncIterator[Problem]:
         yield error("the prompt is paid when it is handed in as the answer: what it holds must not be enough", paid)
 
 
-async def _prompts(subject: Subject) -> dict[tuple[str, str], str]:
+async def _prompts(subject: ValidationTarget) -> dict[tuple[str, str], str]:
     return {(play.split, play.task.id): prompt_of(play) for play in await subject.played("no-op")}
 
 
 @suite.check("gameability:injection", "A judge is not talked into a score", "statistical.adversarial_floor")
-async def injection(subject: Subject) -> AsyncIterator[Problem]:
+async def injection(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if paid := await _filled(subject, "injection", texts.ORDERS):
         yield error(
             "an order to the grader is paid: fence the candidate's text as data, and demand a verdict with a reason "
@@ -202,7 +206,7 @@ async def injection(subject: Subject) -> AsyncIterator[Problem]:
 
 @suite.check("gameability:test-runner", "Code that ends or changes its tests is not paid",
              "statistical.adversarial_floor")  # fmt: skip
-async def test_runner(subject: Subject) -> AsyncIterator[Problem]:
+async def test_runner(subject: ValidationTarget) -> AsyncIterator[Problem]:
     prompts = await _prompts(subject)
     oracle = await _oracle(subject)
     tricks = _sabotages(subject, oracle)
@@ -223,7 +227,7 @@ async def test_runner(subject: Subject) -> AsyncIterator[Problem]:
         )
 
 
-def _sabotages(subject: Subject, oracle: Sequence[Trajectory]) -> list[tuple[TaskRow, Sequence[Action], str]]:
+def _sabotages(subject: ValidationTarget, oracle: Sequence[Trajectory]) -> list[tuple[TaskRow, Sequence[Action], str]]:
     """What the oracle did, its programs spoiled so that they solve nothing; on some tasks."""
     chosen = {(row.split, row.id): row for row in subject.few(TASKS)}
     found: list[tuple[TaskRow, Sequence[Action], str]] = []
@@ -240,7 +244,7 @@ def _sabotages(subject: Subject, oracle: Sequence[Trajectory]) -> list[tuple[Tas
 
 
 @suite.check("gameability:verifier-files", "What the verifier reads cannot be forged", "runtime.oracle_containment")
-async def verifier_files(subject: Subject) -> AsyncIterator[Problem]:
+async def verifier_files(subject: ValidationTarget) -> AsyncIterator[Problem]:
     tricks: list[tuple[TaskRow, Sequence[Action], str]] = []
     for ground in await _grounds(subject, await _oracle(subject)):
         for slot in command_slots(ground.slots):
@@ -269,7 +273,7 @@ def _from_python(command: str) -> str:
 
 @suite.check("gameability:numbers", "Numbers at the ends of what can be written are not paid",
              "runtime.reward_well_formed")  # fmt: skip
-async def numbers(subject: Subject) -> AsyncIterator[Problem]:
+async def numbers(subject: ValidationTarget) -> AsyncIterator[Problem]:
     oracle = await _oracle(subject)
     tricks: list[tuple[TaskRow, Sequence[Action], str]] = []
     for ground in await _grounds(subject, oracle):
@@ -289,8 +293,8 @@ async def numbers(subject: Subject) -> AsyncIterator[Problem]:
 
 
 @suite.check("gameability:repetition", "Doing a paid action again is not paid again", "statistical.gameability_gap")
-async def repetition(subject: Subject) -> AsyncIterator[Problem]:
-    farmed: list[Evidence] = []
+async def repetition(subject: ValidationTarget) -> AsyncIterator[Problem]:
+    exploited_by_repetition: list[Evidence] = []
     for play in (await _oracle(subject))[: 2 * TASKS]:
         script = subject.script(play)
         tried: list[Action] = []
@@ -299,10 +303,10 @@ async def repetition(subject: Subject) -> AsyncIterator[Problem]:
                 continue
             tried.append(action)
             if where := await _farmed(subject, script, place):
-                farmed.append(where)
+                exploited_by_repetition.append(where)
                 break
-    if farmed:
-        yield error("an action is paid each time it is done: pay for what is new only", farmed)
+    if exploited_by_repetition:
+        yield error("an action is paid each time it is done: pay for what is new only", exploited_by_repetition)
 
 
 def _pays(play: Trajectory, place: int) -> bool:
@@ -310,7 +314,7 @@ def _pays(play: Trajectory, place: int) -> bool:
     return place < len(rewards) and (reward := rewards[place]) is not None and (reward.value or 0.0) > 0
 
 
-async def _farmed(subject: Subject, script: Script, place: int) -> Evidence | None:
+async def _farmed(subject: ValidationTarget, script: Script, place: int) -> Evidence | None:
     """Whether repetitions of an action earn more than the best reward, or as much without what the oracle does."""
 
     def repeated(times: int) -> Script:
@@ -335,7 +339,7 @@ async def _farmed(subject: Subject, script: Script, place: int) -> Evidence | No
     return None
 
 
-async def _value(subject: Subject, script: Script) -> float | None:
+async def _value(subject: ValidationTarget, script: Script) -> float | None:
     try:
         return subject.total(await subject.perform(script))
     except LudusError:
@@ -343,6 +347,6 @@ async def _value(subject: Subject, script: Script) -> float | None:
 
 
 @suite.check("gameability:early-exit", "Giving up is not paid", "semantic.floor_gap")
-async def early_exit(subject: Subject) -> AsyncIterator[Problem]:
+async def early_exit(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if paid := await _filled(subject, "early-exit", texts.GIVING_UP):
         yield error("giving up is paid: a check that finds nothing must not count as one that passes", paid)

@@ -17,7 +17,7 @@ from ludus.sandbox import EpisodeSandboxes, Sandbox, SandboxSettings, VerifierPl
 from ludus.server.authoring.noise import Noise
 from ludus.server.authoring.splits import Split
 from ludus.server.rewards.attempt import attempt_of
-from ludus.server.rewards.binding import Binding, Declared, Facts, GroupScorer, bind
+from ludus.server.rewards.binding import Binding, Declared, GroupScorer, ScoringContext, bind
 
 TaskT = TypeVar("TaskT", bound=Task)
 
@@ -83,7 +83,7 @@ class Environment(Generic[TaskT]):
     _rng: random.Random | None = None
     _sandboxes: EpisodeSandboxes | None = None
     _binding: ClassVar[Binding | None] = None
-    _facts: Facts | None = None
+    _facts: ScoringContext | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -79,23 +79,23 @@ class Noise(BaseModel):
             raise ValueError("weights must be 0 or more, not all 0, and finite together")
         return value
 
-    def draw(self, luck: str, step: int) -> Hit | None:
+    def draw(self, noise_key: str, step: int) -> NoiseEvent | None:
         """Whether and how a step is hit; None when not.
 
         Args:
-            luck: what stands for the episode; see `Episode.luck`.
+            luck: what stands for the episode; see `Episode.noise_key`.
             step: the step's number.
         """
-        digest = hashlib.blake2b(f"{self.seed}/{luck}/{step}".encode(), digest_size=16).digest()
+        digest = hashlib.blake2b(f"{self.seed}/{noise_key}/{step}".encode(), digest_size=16).digest()
         if (int.from_bytes(digest[:8], "big") >> 11) / 2**53 >= self.rate:
             return None
         rng = random.Random(int.from_bytes(digest[8:], "big"))
         (kind,) = rng.choices(tuple(self.kinds), tuple(self.kinds.values()))
-        return Hit(kind, rng, self)
+        return NoiseEvent(kind, rng, self)
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class NoiseEvent:
     """What befalls one step."""
 
     kind: NoiseKind
@@ -118,7 +118,7 @@ class Hit:
         if self.kind == "truncation":
             content = self._truncated(content)
         elif self.kind == "flaky_output":
-            content = self._garbled(content)
+            content = self._corrupt(content)
         return result if content == result.content else result.model_copy(update={"content": content})
 
     def _truncated(self, content: tuple[Content, ...]) -> tuple[Content, ...]:
@@ -126,18 +126,18 @@ class Hit:
         share = self.rng.uniform(self.noise.keep, 1.0)
         return cut(content, min(size - 1, math.ceil(size * share)))[0] if size else content
 
-    def _garbled(self, content: tuple[Content, ...]) -> tuple[Content, ...]:
+    def _corrupt(self, content: tuple[Content, ...]) -> tuple[Content, ...]:
         places = [number for number, block in enumerate(content) if isinstance(block, TextBlock) and block.text]
         if not places:
             return content
         place = self.rng.choice(places)
         block = content[place]
         assert isinstance(block, TextBlock)
-        text = TextBlock(text=garbled(block.text, self.noise.lines, self.rng))
+        text = TextBlock(text=corrupt(block.text, self.noise.lines, self.rng))
         return (*content[:place], text, *content[place + 1 :])
 
 
-def garbled(text: str, share: float, rng: random.Random) -> str:
+def corrupt(text: str, share: float, rng: random.Random) -> str:
     """A text some of whose lines are missing, doubled, swapped or unreadable.
 
     Args:

@@ -43,7 +43,7 @@ class Result:
 
 
 @dataclass(slots=True)  # not frozen, which would make it several times as slow to create
-class Reading:
+class ToolOutcome:
     """A tool's return value, understood. It is never changed."""
 
     content: tuple[Content, ...]
@@ -53,7 +53,7 @@ class Reading:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read(returned: object) -> Reading:
+def read(returned: object) -> ToolOutcome:
     """Understand what a tool returned.
 
     Raises:
@@ -61,17 +61,17 @@ def read(returned: object) -> Reading:
         ValueError: a reward that is not finite.
     """
     if type(returned) is str:
-        return Reading((TextBlock(text=replace_surrogates(returned)),))
+        return ToolOutcome((TextBlock(text=replace_surrogates(returned)),))
     if isinstance(returned, Result):
         reward = read_reward(returned.reward, returned.components)
         metadata = read_metadata(returned.metadata) if returned.metadata else {}
         content = read_content(returned.content)
-        return Reading(content, reward, bool(returned.finished), bool(returned.truncated), metadata)
+        return ToolOutcome(content, reward, bool(returned.finished), bool(returned.truncated), metadata)
     if isinstance(returned, Reward):
         raise TypeError(
             "a tool returned a bare Reward; return Result(observation, reward=…) so that the agent sees something"
         )
-    return Reading(read_content(returned))
+    return ToolOutcome(read_content(returned))
 
 
 def read_content(value: object) -> tuple[Content, ...]:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from ludus.server.rewards.attempt import Attempt, FromEnvironment, FromTask, TakenStep, TakenTurn
     from ludus.server.rewards.boxes import Box
-    from ludus.server.rewards.calls import Called, CallOrder, Efficiency, NoErrors, ToolNotCalled
+    from ludus.server.rewards.calls import CallOrder, Efficiency, NoErrors, ToolCalled, ToolNotCalled
     from ludus.server.rewards.checklist import Checklist, ChecklistError, lint_checklist, load_checklist
     from ludus.server.rewards.code import FunctionTest, FunctionTests, ProgramTest, ProgramTests
-    from ludus.server.rewards.evolving import Evolving, Seen
+    from ludus.server.rewards.evolving import Evolving, ScoredAttempt
     from ludus.server.rewards.functions import CallResult, call_function, values_equal
     from ludus.server.rewards.judges import (
         Budget,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from ludus.server.rewards.mathematics import MathEqual
     from ludus.server.rewards.methods import check, metric, reward
-    from ludus.server.rewards.nodes import Cap, Check, Gate, Node, Penalty, Sequential, Total, Weighted
+    from ludus.server.rewards.nodes import Cap, Check, Gate, Node, Penalty, Sequential, Weighted, WeightedSum
     from ludus.server.rewards.process import EachStep
     from ludus.server.rewards.rubric import Rubric
     from ludus.server.rewards.state import DatabaseState, FileTree
@@ -45,7 +45,7 @@ __all__ = [
     "Budget",
     "CallOrder",
     "CallResult",
-    "Called",
+    "ToolCalled",
     "Cap",
     "Check",
     "Checklist",
@@ -83,11 +83,11 @@ __all__ = [
     "ReferenceJudge",
     "Rubric",
     "Scale",
-    "Seen",
+    "ScoredAttempt",
     "Sequential",
     "TakenStep",
     "TakenTurn",
-    "Total",
+    "WeightedSum",
     "Tournament",
     "Verdict",
     "Weighted",
@@ -108,7 +108,7 @@ _HOMES: Final = {
     "TakenStep": "ludus.server.rewards.attempt",
     "TakenTurn": "ludus.server.rewards.attempt",
     "Box": "ludus.server.rewards.boxes",
-    "Called": "ludus.server.rewards.calls",
+    "ToolCalled": "ludus.server.rewards.calls",
     "CallOrder": "ludus.server.rewards.calls",
     "Efficiency": "ludus.server.rewards.calls",
     "NoErrors": "ludus.server.rewards.calls",
@@ -125,7 +125,7 @@ _HOMES: Final = {
     "call_function": "ludus.server.rewards.functions",
     "values_equal": "ludus.server.rewards.functions",
     "Evolving": "ludus.server.rewards.evolving",
-    "Seen": "ludus.server.rewards.evolving",
+    "ScoredAttempt": "ludus.server.rewards.evolving",
     "Budget": "ludus.server.rewards.judges",
     "FileCache": "ludus.server.rewards.judges",
     "Endpoint": "ludus.server.rewards.judges",
@@ -146,7 +146,7 @@ _HOMES: Final = {
     "Node": "ludus.server.rewards.nodes",
     "Penalty": "ludus.server.rewards.nodes",
     "Sequential": "ludus.server.rewards.nodes",
-    "Total": "ludus.server.rewards.nodes",
+    "WeightedSum": "ludus.server.rewards.nodes",
     "Weighted": "ludus.server.rewards.nodes",
     "EachStep": "ludus.server.rewards.process",
     "Rubric": "ludus.server.rewards.rubric",

@@ -25,7 +25,7 @@ from typing import Any, Final, NoReturn
 MEMORY: Final = 1024**3
 """Bytes of address space beyond which a comparison may not grow."""
 
-PLAIN: Final = "1.5"
+CONTROL_VALUE: Final = "1.5"
 """What nothing is the matter with: whoever cannot be compared with it is at fault."""
 
 KEPT: Final = 10_000
@@ -43,7 +43,7 @@ LANE: Final = os.cpu_count() or 1
 BUSY: Final = 60.0
 """How many times its processor time a comparison may take, on a machine that has other things to do."""
 
-UNDERSTOOD: Final = b"+\n"
+READY_BYTE: Final = b"+\n"
 """What a child says first: from then on, whatever happens is the answer's doing."""
 
 
@@ -141,10 +141,10 @@ class _Helper:
             data = b""
         child.said += data
         if not data:
-            understood = child.said.startswith(UNDERSTOOD)
+            understood = child.said.startswith(READY_BYTE)
             blame = {"error": "what is expected cannot be compared with anything in time and memory"}
             self._give_up(child, {"gave_up": True} if understood else blame)
-        elif child.said.endswith(b"\n") and (said := child.said.removeprefix(UNDERSTOOD)):
+        elif child.said.endswith(b"\n") and (said := child.said.removeprefix(READY_BYTE)):
             self._reply(child, json.loads(said))
             if child.asked >= QUESTIONS:
                 self._end(child)
@@ -202,7 +202,7 @@ class _Helper:
             if not wanted:
                 return {"error": "no mathematics was found in what is expected"}
             if expected not in sound:
-                self._verify(wanted, self._read(PLAIN), timeout_seconds=None)
+                self._verify(wanted, self._read(CONTROL_VALUE), timeout_seconds=None)
                 if len(sound) >= KEPT:
                     sound.clear()
                 sound.add(expected)
@@ -210,7 +210,7 @@ class _Helper:
             raise
         except Exception as error:
             return {"error": f"reading what is expected raised {type(error).__name__}"}
-        control.sendall(UNDERSTOOD)
+        control.sendall(READY_BYTE)
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
             found = self._read(answer)

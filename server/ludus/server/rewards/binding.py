@@ -11,7 +11,7 @@ from ludus.protocol.rewards import Reward
 from ludus.server.rewards.attempt import Attempt
 from ludus.server.rewards.evolving import Evolving
 from ludus.server.rewards.methods import MethodCheck, methods_of
-from ludus.server.rewards.nodes import Node, Total, snake_case
+from ludus.server.rewards.nodes import Node, WeightedSum, snake_case
 from ludus.server.rewards.rubric import Rubric
 
 
@@ -100,12 +100,12 @@ def bind(cls: Any) -> Binding | None:
 def _joined(base: Rubric | None, methods: Sequence[MethodCheck], name: str, version: str) -> Rubric:
     nodes: list[Node] = [*((base.root,) if base is not None else ()), *methods]
     counts = 0.0 if all(node.weight == 0.0 for node in nodes) else 1.0
-    made = Total(tuple(nodes), weight=counts)
+    made = WeightedSum(tuple(nodes), weight=counts)
     return Rubric(made, name=base.name if base else name, version=base.version if base else version)
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ScoringContext:
     """What the runtime tells an instance so that it can score itself."""
 
     attempt: Attempt

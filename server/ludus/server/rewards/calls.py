@@ -52,7 +52,7 @@ def _equal(given: object, wanted: object) -> bool:
 
 
 @dataclass(frozen=True)
-class Called(Check):
+class ToolCalled(Check):
     """1 when a tool was called successfully at least `at_least` and at most `at_most` times.
 
     `arguments` narrows down which calls count: each argument, as the tool got it in JSON, equals a value, or satisfies
@@ -97,7 +97,7 @@ class ToolNotCalled(Check):
 class CallOrder(Check):
     """The share of a list of calls that happened in its order, others in between allowed.
 
-    A call is a tool's name, or a name with arguments as in `Called`.
+    A call is a tool's name, or a name with arguments as in `ToolCalled`.
     """
 
     calls: Sequence[str | tuple[str, Mapping[str, Any]]]

@@ -42,17 +42,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.messages import describe_invalid
 from ludus.server.rewards.attempt import Attempt
-from ludus.server.rewards.calls import Called, CallOrder, Efficiency, NoErrors, ToolNotCalled
+from ludus.server.rewards.calls import CallOrder, Efficiency, NoErrors, ToolCalled, ToolNotCalled
 from ludus.server.rewards.located import Located, Place, SyntaxProblem, locate_json, locate_toml
 from ludus.server.rewards.mathematics import MathEqual
 from ludus.server.rewards.methods import FunctionCheck
-from ludus.server.rewards.nodes import Begun, Check, Offload, Outcome, Weighted
+from ludus.server.rewards.nodes import Check, Offload, Outcome, Pending, Weighted
 from ludus.server.rewards.rubric import Rubric
 from ludus.server.rewards.structure import Fields, JsonSchema
 from ludus.server.rewards.text import Exact, NormalizedMatch, Numeric, Pattern
 
 BUILT_IN: Final[Mapping[str, Callable[..., Check]]] = {
-    "called": Called, "call_order": CallOrder, "efficiency": Efficiency, "exact": Exact, "fields": Fields,
+    "called": ToolCalled, "call_order": CallOrder, "efficiency": Efficiency, "exact": Exact, "fields": Fields,
     "json_schema": JsonSchema, "math_equal": MathEqual, "no_errors": NoErrors, "normalised": NormalizedMatch,
     "not_called": ToolNotCalled, "numeric": Numeric, "pattern": Pattern,
 }  # fmt: skip
@@ -128,7 +128,7 @@ class ItemCheck(Check):
         """Its group and id."""
         return f"{self.group}/{self.name}" if self.group else self.name
 
-    def begin(self, attempt: Attempt, offload: Offload) -> Begun:
+    def begin(self, attempt: Attempt, offload: Offload) -> Pending:
         """Evaluate the check."""
         begun = self.inner.begin(attempt, offload)
         return self._met(begun) if isinstance(begun, Outcome) else self._later(begun)

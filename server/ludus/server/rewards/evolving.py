@@ -22,7 +22,7 @@ _GROUPS_KEPT: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ScoredAttempt:
     """An attempt and what it earned under the current version."""
 
     attempt: Attempt
@@ -30,7 +30,7 @@ class Seen:
     reward: Reward
 
 
-Propose = Callable[[Rubric, Sequence[Seen]], Rubric | None | Awaitable[Rubric | None]]
+Propose = Callable[[Rubric, Sequence[ScoredAttempt]], Rubric | None | Awaitable[Rubric | None]]
 """Makes the next version from the current one and what it was seen to give; None changes nothing."""
 
 
@@ -55,7 +55,7 @@ class Evolving:
         """All so far, the current one last."""
         self._propose = propose
         self._every = every
-        self._seen: deque[Seen] = deque(maxlen=keep)
+        self._seen: deque[ScoredAttempt] = deque(maxlen=keep)
         self._given = 0
         self._groups: OrderedDict[str, Rubric] = OrderedDict()
         self._task: asyncio.Task[Rubric] | None = None
@@ -88,7 +88,7 @@ class Evolving:
         """Remember what the current version gave, and ask for the next version when it is time."""
         if reward.rubric != self.current.label:
             return
-        self._seen.append(Seen(attempt, reward))
+        self._seen.append(ScoredAttempt(attempt, reward))
         self._given += 1
         due = self._every is not None and self._given >= self._every
         if due and (self._task is None or self._task.done()):

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeVar, overload
 
 from ludus.protocol.errors import AuthoringError
 from ludus.server.rewards.attempt import Attempt
-from ludus.server.rewards.nodes import Begun, Check, Offload
+from ludus.server.rewards.nodes import Check, Offload, Pending
 from ludus.server.rewards.verdict import Finding
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -91,7 +91,7 @@ class MethodCheck(Check):
         )
         return found
 
-    def begin(self, attempt: Attempt, offload: Offload) -> Begun:
+    def begin(self, attempt: Attempt, offload: Offload) -> Pending:
         """In a thread where the environment says that its methods may block, one after the other."""
         return self._wait(self._in_turn(attempt, offload)) if self.offloaded else super().begin(attempt, offload)
 

@@ -64,7 +64,7 @@ class Outcome:
             part._gather(found, factor * share, inner)
 
 
-Begun = Outcome | Coroutine[Any, Any, Outcome]
+Pending = Outcome | Coroutine[Any, Any, Outcome]
 """An outcome, or one that has to be awaited."""
 
 
@@ -86,7 +86,7 @@ class Node:
         if "/" in self.name:
             raise AuthoringError(f"the name {self.name!r} holds a '/', which separates groups from what they hold")
 
-    def begin(self, attempt: Attempt, offload: Offload) -> Begun:
+    def begin(self, attempt: Attempt, offload: Offload) -> Pending:
         """Begin to evaluate: what needs no waiting is done at once. Never raises for what a check does."""
         raise NotImplementedError
 
@@ -95,7 +95,7 @@ class Node:
         raise NotImplementedError
 
     @property
-    def spare(self) -> bool:
+    def may_be_missing(self) -> bool:
         """Whether the rubric has a value without it."""
         return self.optional or self.weight == 0.0
 
@@ -120,7 +120,7 @@ class Check(Node):
         """Its own."""
         yield self.label
 
-    def begin(self, attempt: Attempt, offload: Offload) -> Begun:
+    def begin(self, attempt: Attempt, offload: Offload) -> Pending:
         """Evaluate."""
         if self.blocking:
             return self._wait(offload(self.check, attempt))
@@ -160,7 +160,7 @@ class Penalty(Node):
     child: Node
     amount: float = 1.0
 
-    def begin(self, attempt: Attempt, offload: Offload) -> Begun:
+    def begin(self, attempt: Attempt, offload: Offload) -> Pending:
         """As its check does."""
         return self.child.begin(attempt, offload)
 
@@ -169,7 +169,7 @@ class Penalty(Node):
         return self.child.names()
 
     @property
-    def spare(self) -> bool:
+    def may_be_missing(self) -> bool:
         """Whether the rubric has a value without it."""
         return self.optional or self.child.optional
 
@@ -180,7 +180,7 @@ class Penalty(Node):
 
 
 @dataclass(frozen=True)
-class Total(Node):
+class WeightedSum(Node):
     """The sum of its children's values times their weights, which may be negative; they are evaluated at once."""
 
     children: Sequence[Node]
@@ -207,7 +207,7 @@ class Total(Node):
             for name in child.names():
                 yield f"{self.name}/{name}" if self.name else name
 
-    def begin(self, attempt: Attempt, offload: Offload) -> Begun:
+    def begin(self, attempt: Attempt, offload: Offload) -> Pending:
         """Evaluate all children concurrently."""
         begun = [child.begin(attempt, offload) for child in self.children]
         for one in begun:
@@ -215,7 +215,7 @@ class Total(Node):
                 return self._wait(begun)
         return self._combine(begun)  # type: ignore[arg-type]
 
-    async def _wait(self, begun: Sequence[Begun]) -> Outcome:
+    async def _wait(self, begun: Sequence[Pending]) -> Outcome:
         return self._combine(await settled(begun))
 
     def _combine(self, outcomes: Sequence[Outcome]) -> Outcome:
@@ -223,7 +223,7 @@ class Total(Node):
         broken: Outcome | None = None
         share = self._share(outcomes)
         for child, outcome in zip(self.children, outcomes, strict=True):
-            if outcome.value is None and not child.spare and broken is None:
+            if outcome.value is None and not child.may_be_missing and broken is None:
                 broken = outcome
             factor = -child.amount if isinstance(child, Penalty) else child.weight * share
             parts.append((outcome, factor if outcome.value is not None else 0.0))
@@ -253,7 +253,7 @@ class Total(Node):
 
 
 @dataclass(frozen=True)
-class Weighted(Total):
+class Weighted(WeightedSum):
     """The mean of its children's values by their weights, less its penalties, and not below `floor`."""
 
     floor: float | None = 0.0
@@ -328,7 +328,7 @@ class Sequential(Weighted):
                 continue
             outcome = await settle(child.begin(attempt, offload))
             outcomes.append(outcome)
-            if outcome.value is None and not child.spare:
+            if outcome.value is None and not child.may_be_missing:
                 rest = self.children[len(outcomes) :]
                 outcomes += [Outcome(_one_name(one), None, "not reached") for one in rest]
                 break
@@ -362,7 +362,7 @@ class Cap(Node):
             begun.append(self.when.begin(attempt, offload))
         outcome, *condition = await settled(begun)
         parts = [(outcome, 1.0), *((one, 0.0) for one in condition)]
-        if condition and condition[0].value is None and self.when is not None and not self.when.spare:
+        if condition and condition[0].value is None and self.when is not None and not self.when.may_be_missing:
             return Outcome(self.name, None, f"the cap's condition: {condition[0].evidence}", parts)
         value = outcome.value
         if value is None or value <= self.at_most or (condition and not (condition[0].value or 0.0) > 0.0):
@@ -371,12 +371,12 @@ class Cap(Node):
         return Outcome(self.name, self.at_most, "", parts)
 
 
-async def settle(begun: Begun) -> Outcome:
+async def settle(begun: Pending) -> Outcome:
     """The outcome, awaited where needed."""
     return begun if isinstance(begun, Outcome) else await begun
 
 
-async def settled(begun: Sequence[Begun]) -> list[Outcome]:
+async def settled(begun: Sequence[Pending]) -> list[Outcome]:
     """All outcomes, in order; those that wait do so at the same time."""
     waiting = [one for one in begun if not isinstance(one, Outcome)]
     if len(waiting) == 1:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ludus.server.rewards.attempt import Attempt
-from ludus.server.rewards.nodes import Begun, Check, Node, Offload, Outcome, settled
+from ludus.server.rewards.nodes import Check, Node, Offload, Outcome, Pending, settled
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class EachStep(Node):
         """Evaluate all steps concurrently."""
         if not attempt.steps:
             return Outcome(self._title, self.empty, "there are no steps", [(Outcome("none", self.empty), 1.0)])
-        begun: list[Begun] = [
+        begun: list[Pending] = [
             self.check.begin(replace(attempt, steps=attempt.steps[:count], answer=""), offload)
             for count in range(1, len(attempt.steps) + 1)
         ]

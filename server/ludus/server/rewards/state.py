@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final
 from ludus.server.rewards.attempt import Attempt, Of, resolve
 from ludus.server.rewards.boxes import DEPTH, UnreadableState, fetch_database, fetch_tree, verifier_of
 from ludus.server.rewards.calls import satisfies
-from ludus.server.rewards.nodes import Begun, Check, Offload
+from ludus.server.rewards.nodes import Check, Offload, Pending
 from ludus.server.rewards.structure import cut
 from ludus.server.rewards.text import short
 from ludus.server.rewards.verdict import Verdict
@@ -68,7 +68,7 @@ class DatabaseState(Check):
     in_box: bool = False
     """Whether `database` is a path in the environment's `verifier()` box."""
 
-    def begin(self, attempt: Attempt, offload: Offload) -> Begun:
+    def begin(self, attempt: Attempt, offload: Offload) -> Pending:
         """In a thread, once the file is on this machine."""
         return self._wait(self._in_box(attempt, offload)) if self.in_box else super().begin(attempt, offload)
 
@@ -190,7 +190,7 @@ class FileTree(Check):
     in_box: bool = False
     """Whether `directory` is a path in the environment's `verifier()` box."""
 
-    def begin(self, attempt: Attempt, offload: Offload) -> Begun:
+    def begin(self, attempt: Attempt, offload: Offload) -> Pending:
         """In a thread, once the files are on this machine."""
         return self._wait(self._in_box(attempt, offload)) if self.in_box else super().begin(attempt, offload)
 

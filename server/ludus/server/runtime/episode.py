@@ -61,7 +61,7 @@ class StepRecord:
 
     __slots__ = (
         "_callbacks", "arguments", "digest", "key", "noise", "number", "outcome", "refused", "size", "task", "tool",
-        "truth", "turn", "turned", "watchdog",
+        "original_result", "turn", "turn_rewards", "watchdog",
     )  # fmt: skip
 
     def __init__(
@@ -79,10 +79,10 @@ class StepRecord:
         self.size = 0
         """What the record takes in memory, in bytes."""
         self.outcome: StepResult | LudusError | None = None
-        self.truth: StepResult | None = None
+        self.original_result: StepResult | None = None
         """What the tool gave, where noise changed what was told of it."""
         self.noise: NoiseKind | None = None
-        self.turned: tuple[RewardEntry, ...] = ()
+        self.turn_rewards: tuple[RewardEntry, ...] = ()
         """What the turns earned that were over with it."""
         self.task: asyncio.Task[None] | None = None
         self.watchdog: asyncio.TimerHandle | None = None
@@ -197,7 +197,7 @@ class Episode:
         self.turns: Sequence[OpenTurn] = ()
         """Turns that are not judged yet, where turns are judged."""
         self.origin: str | None = None
-        """The `luck` of the episode that it was forked from."""
+        """The `noise_key` of the episode that it was forked from."""
         self.began = now
         self.used = now
         self.retired: asyncio.Future[None] | None = None
@@ -218,7 +218,7 @@ class Episode:
         self.toolsets = ()
 
     @property
-    def luck(self) -> str:
+    def noise_key(self) -> str:
         """What stands for the episode where noise is drawn: its seed, or its id where each has noise of its own."""
         if self.origin is not None:
             return self.origin

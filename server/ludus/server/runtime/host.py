@@ -30,7 +30,7 @@ from ludus.sandbox import Sandboxes
 from ludus.server.auth.principal import Principal
 from ludus.server.authoring.environment import Environment
 from ludus.server.runtime.episode import Episode, EpisodeView, StepRecord
-from ludus.server.runtime.idempotency import Once
+from ludus.server.runtime.idempotency import IdempotencyCache
 from ludus.server.runtime.journal import Ended, Journal, Started
 from ludus.server.runtime.limits import Capacity, ServerLimits
 from ludus.server.runtime.replay import repeat
@@ -40,7 +40,7 @@ from ludus.server.runtime.setup import EpisodeSetup
 from ludus.server.runtime.store import EpisodeStore
 from ludus.server.runtime.threads import Workers
 from ludus.server.tasks.catalog import Catalog
-from ludus.server.tasks.service import Library
+from ludus.server.tasks.service import TaskService
 
 log = logging.getLogger("ludus.server.runtime.host")
 
@@ -100,7 +100,7 @@ class EpisodeHost:
         """Chooses which secrets environments are given; none that opens this server."""
         self.ready = False
         self._workers = Workers(self.limits.threads, self.catalog)
-        self._library = Library(self.catalog, self._workers)
+        self._library = TaskService(self.catalog, self._workers)
         self.sandboxes = Sandboxes()
         self._opener = EpisodeSetup(self._workers, self.sandboxes, self.limits.setup_seconds, self.limits.grace_seconds)
         self._capacity = Capacity(self.limits.max_episodes, self.limits.max_queue, self.limits.queue_seconds)
@@ -115,9 +115,11 @@ class EpisodeHost:
         self.runner = StepRunner(self._workers, self.journal, self._end, self.limits)
         linger = self.limits.result_ttl_seconds
         self._register = EpisodeStore(self.journal, linger)
-        self._starts = Once[tuple[Episode, ...]](self._spawn, linger, lambda g: any(e.id in self._register for e in g))
-        self._forks = Once[Episode](self._spawn, linger, lambda episode: episode.id in self._register)
-        self._scores = Once[e.ScoreGroupResult](self._spawn, linger)
+        self._starts = IdempotencyCache[tuple[Episode, ...]](
+            self._spawn, linger, lambda g: any(e.id in self._register for e in g)
+        )
+        self._forks = IdempotencyCache[Episode](self._spawn, linger, lambda episode: episode.id in self._register)
+        self._scores = IdempotencyCache[e.ScoreGroupResult](self._spawn, linger)
         self._reaper = self._loop.create_task(self._reap())
         self.ready = True
         return self
@@ -250,7 +252,7 @@ class EpisodeHost:
 
     def submit(self, params: e.StepParams, principal: Principal) -> StepRecord:
         """Accept a step and give its record at once; `shown` makes of its outcome what the principal may see."""
-        episode = self._register.owned(params.episode, principal)
+        episode = self._register.get_owned(params.episode, principal)
         return self.runner.accept(episode, params.step, params.key, params.tool, params.arguments, params.turn)
 
     async def play(
@@ -282,14 +284,14 @@ class EpisodeHost:
 
     async def grade(self, params: e.GradeParams, principal: Principal) -> e.GradeResult:
         """Hand in the final message, once per key."""
-        episode = self._register.owned(params.episode, principal)
+        episode = self._register.get_owned(params.episode, principal)
         result = await self.runner.accept(episode, None, params.key, None, {"answer": params.answer}).wait()
         rewards = principal.may(Scope.REWARDS_READ)
         return e.GradeResult(reward=result.reward if rewards else None, info=episode.info(rewards=rewards))
 
     async def rewards(self, params: e.RewardsParams, principal: Principal) -> e.RewardsResult:
         """The reward log."""
-        episode = self._register.owned(params.episode, principal)
+        episode = self._register.get_owned(params.episode, principal)
         return e.RewardsResult(
             entries=tuple(episode.entries or ())[params.after :],
             total=episode.reward,
@@ -299,12 +301,12 @@ class EpisodeHost:
 
     async def get_episode(self, params: e.GetEpisodeParams, principal: Principal) -> e.GetEpisodeResult:
         """Where an episode stands."""
-        episode = self._register.owned(params.episode, principal)
+        episode = self._register.get_owned(params.episode, principal)
         return e.GetEpisodeResult(info=episode.info(rewards=principal.may(Scope.REWARDS_READ)))
 
     async def close(self, params: e.CloseParams, principal: Principal) -> e.CloseResult:
         """End an episode and free what it holds; what it has earned stands. Repeats are harmless."""
-        episode = self._register.owned(params.episode, principal)
+        episode = self._register.get_owned(params.episode, principal)
         await self._close(episode)
         return e.CloseResult(info=episode.info(rewards=principal.may(Scope.REWARDS_READ)))
 
@@ -330,7 +332,7 @@ class EpisodeHost:
             Unsupported: the class is not `forkable`, or repeating led elsewhere.
             InvalidParams: the other episode has not come to that step.
         """
-        source = self._register.owned(params.episode, principal)
+        source = self._register.get_owned(params.episode, principal)
         episode = await self._forks.do(
             principal.name, params.key, params, lambda: self._fork(source, params, principal)
         )
@@ -366,7 +368,7 @@ class EpisodeHost:
         return await self._scores.do(principal.name, params.key, params, lambda: self._score_group(params, principal))
 
     async def _score_group(self, params: e.ScoreGroupParams, principal: Principal) -> e.ScoreGroupResult:
-        members = [self._register.owned(episode, principal) for episode in params.candidates]
+        members = [self._register.get_owned(episode, principal) for episode in params.candidates]
         if not members or any(member.group != params.group for member in members):
             raise GroupNotFound(
                 f"there is no group {params.group[:64]!r} with the {len(params.candidates)} episodes that were named",
@@ -424,7 +426,7 @@ class EpisodeHost:
             self._end(episode, EndReason.CLOSED, None)
         if episode.retired is not None and not episode.retired.done():
             await asyncio.wait([episode.retired])
-        self._register.bury(episode)
+        self._register.archive(episode)
 
     async def _reap(self) -> None:
         idle = min(self.limits.idle_seconds, self.limits.episode_seconds or self.limits.idle_seconds)
@@ -434,9 +436,9 @@ class EpisodeHost:
             now = self._loop.time()
             for episode in self._register:
                 self._reap_one(episode, now)
-            self._register.forget(now)
+            self._register.evict(now)
             for once in (self._starts, self._forks, self._scores):
-                once.forget(now)
+                once.evict(now)
 
     def _reap_one(self, episode: Episode, now: float) -> None:
         if episode.end_reason is None:
@@ -445,7 +447,7 @@ class EpisodeHost:
             elif not episode.active and now - episode.used > (episode.limits.idle_seconds or now):
                 self._end(episode, EndReason.EXPIRED, None)
         elif now - episode.used > self.limits.idle_seconds:
-            self._register.bury(episode)
+            self._register.archive(episode)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = self._loop.create_task(coroutine)

@@ -27,7 +27,7 @@ class _Slot(Generic[T]):
         self.task: asyncio.Task[None] | None = None
 
 
-class Once(Generic[T]):
+class IdempotencyCache(Generic[T]):
     """Outcomes by principal and key.
 
     A request that changed nothing (no room, bad params) frees its key, so that it may be tried again; an episode that
@@ -46,7 +46,7 @@ class Once(Generic[T]):
         in_use: Callable[[T], bool] = lambda value: False,
     ) -> None:
         self._spawn = spawn
-        self._linger_seconds = result_ttl_seconds
+        self._result_ttl_seconds = result_ttl_seconds
         self._in_use = in_use
         self._loop = asyncio.get_running_loop()
         self._slots: dict[tuple[str, str], _Slot[T]] = {}
@@ -77,7 +77,7 @@ class Once(Generic[T]):
         assert slot.value is not None
         return slot.value
 
-    def forget(self, now: float) -> None:
+    def evict(self, now: float) -> None:
         """Let go of outcomes that nobody will ask for again."""
         for name in [
             name
@@ -103,5 +103,5 @@ class Once(Generic[T]):
             log.exception("a request failed inside the server (incident %s)", incident)
             slot.error = InternalError(f"the server itself failed ({type(error).__name__})", incident=incident)
             self._slots.pop(name, None)
-        slot.expires = self._loop.time() + self._linger_seconds
+        slot.expires = self._loop.time() + self._result_ttl_seconds
         slot.task = None

@@ -69,7 +69,7 @@ class Journal(Protocol):
         """All entries of an episode, oldest first; empty when it is unknown."""
         ...
 
-    def forget(self, episode: str) -> None:
+    def evict(self, episode: str) -> None:
         """The episode is closed and its outcomes need not be kept any longer."""
         ...
 
@@ -88,6 +88,6 @@ class MemoryJournal:
         """All entries of an episode, oldest first."""
         return tuple(self._entries.get(episode, ()))
 
-    def forget(self, episode: str) -> None:
+    def evict(self, episode: str) -> None:
         """Drop the episode's entries."""
         self._entries.pop(episode, None)

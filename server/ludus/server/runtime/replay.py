@@ -14,7 +14,7 @@ async def repeat(runner: StepRunner, source: Episode, episode: Episode, upto: in
     Raises:
         Unsupported: a step showed something else, so the environment is not deterministic.
     """
-    episode.origin = source.luck
+    episode.origin = source.noise_key
     for record in (source.records or ())[:upto]:
         assert record.tool is not None
         key = f"fork/{record.number}"

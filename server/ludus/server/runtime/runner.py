@@ -17,8 +17,8 @@ from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import RewardEntry, total
 from ludus.protocol.text import replace_surrogates
 from ludus.server.authoring.bounds import digest_of, same_json
-from ludus.server.authoring.noise import Hit, Noise
-from ludus.server.authoring.results import Reading, ToolError, cut, read, read_reward
+from ludus.server.authoring.noise import Noise, NoiseEvent
+from ludus.server.authoring.results import ToolError, ToolOutcome, cut, read, read_reward
 from ludus.server.authoring.tools import InvalidArguments, StepContext, Tool
 from ludus.server.runtime import scoring, turns, user_code
 from ludus.server.runtime.clock import CLOCK, Clock
@@ -200,7 +200,7 @@ class StepRunner:
     async def _judge_turns(self, episode: Episode, record: StepRecord, outcome: StepResult) -> StepResult | LudusError:
         own = asyncio.current_task()
         try:
-            record.turned = await scoring.judge_turns(self._threads(episode), episode, record, outcome)
+            record.turn_rewards = await scoring.judge_turns(self._threads(episode), episode, record, outcome)
         except BaseException as error:
             if user_code.from_host(error, own):
                 raise
@@ -246,7 +246,7 @@ class StepRunner:
         result = self._result(episode, record, reading, finished=finished)
         if hit is None or result.ended or (noisy := hit.after(result)) is result:
             return result
-        record.noise, record.truth = hit.kind, result
+        record.noise, record.original_result = hit.kind, result
         return noisy
 
     async def _delay(self, episode: Episode, record: StepRecord, seconds: float, clock: Clock) -> None:
@@ -260,7 +260,7 @@ class StepRunner:
         return self._workers.share(episode.published.name)
 
     async def _grade(self, episode: Episode, record: StepRecord) -> StepResult:
-        reading = Reading((TextBlock(text="Your answer was handed in. The episode is over."),))
+        reading = ToolOutcome((TextBlock(text="Your answer was handed in. The episode is over."),))
         if episode.published.gradable:
             cls = episode.published.cls
             offload = cls.blocking and not inspect.iscoroutinefunction(cls.grade)
@@ -271,7 +271,7 @@ class StepRunner:
             )
             if value is None and not scoring.may_grade_nothing(episode):
                 raise TypeError("grade returned None; return a number or a Reward, 0.0 for an answer worth nothing")
-            reading = Reading(reading.content, read_reward(value))
+            reading = ToolOutcome(reading.content, read_reward(value))
         return self._result(episode, record, reading, finished=True)
 
     def _refusal(self, record: StepRecord, code: StepErrorCode, message: str) -> StepResult:
@@ -281,7 +281,7 @@ class StepRunner:
             step=record.number, content=(TextBlock(text=message),), error=StepError(code=code, message=message)
         )
 
-    def _result(self, episode: Episode, record: StepRecord, reading: Reading, *, finished: bool) -> StepResult:
+    def _result(self, episode: Episode, record: StepRecord, reading: ToolOutcome, *, finished: bool) -> StepResult:
         if not (finished or reading.truncated or reading.metadata or reading.reward is not None):
             return StepResult(step=record.number, content=reading.content)
         reason = None
@@ -318,7 +318,7 @@ class StepRunner:
             if record.noise is not None:
                 self.counts.noise[record.noise] += 1
                 outcome = outcome.model_copy(update={"noise": record.noise})
-            if outcome.reward is not None or record.turned:
+            if outcome.reward is not None or record.turn_rewards:
                 outcome = _entered(episode, record, outcome)
         elif isinstance(outcome, EpisodeFailed):
             failure, reason = outcome, EndReason(outcome.data["endReason"])
@@ -381,20 +381,20 @@ class StepRunner:
         return result, reason
 
 
-def _hit(noise: Noise, episode: Episode, record: StepRecord) -> Hit | None:
+def _hit(noise: Noise, episode: Episode, record: StepRecord) -> NoiseEvent | None:
     """The noise that befalls a call; none on the last step that the limit allows, which nothing could make good."""
     last = episode.limits.max_steps
-    return None if last is not None and record.number >= last else noise.draw(episode.luck, record.number)
+    return None if last is not None and record.number >= last else noise.draw(episode.noise_key, record.number)
 
 
 def _entered(episode: Episode, record: StepRecord, result: StepResult) -> StepResult:
     """Write what a step, and the turns that were over with it, earned into the log; the result with all of it."""
-    entries = list(record.turned)
+    entries = list(record.turn_rewards)
     if result.reward is not None:
         source = "grade" if record.tool is None else "step"
         entries.insert(0, RewardEntry(step=record.number, source=source, reward=result.reward))
     episode.entries = entries if episode.entries is None else [*episode.entries, *entries]
-    if not record.turned:
+    if not record.turn_rewards:
         return result
     return result.model_copy(update={"reward": total(entry.reward for entry in entries)})
 

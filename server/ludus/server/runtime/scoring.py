@@ -14,9 +14,9 @@ from ludus.protocol.content import text_of
 from ludus.protocol.episodes import Candidate, StepResult
 from ludus.protocol.rewards import Reward, RewardEntry, total
 from ludus.server.authoring.environment import Environment
-from ludus.server.authoring.results import Reading, read_reward
+from ludus.server.authoring.results import ToolOutcome, read_reward
 from ludus.server.rewards.attempt import Attempt, TakenStep
-from ludus.server.rewards.binding import Facts
+from ludus.server.rewards.binding import ScoringContext
 from ludus.server.runtime import turns, user_code
 from ludus.server.runtime.clock import time_limit
 from ludus.server.runtime.episode import Episode, StepRecord
@@ -40,7 +40,7 @@ def prepare(workers: Threads, episode: Episode, last: TakenStep | None = None) -
     """
     known = {} if episode.instance._facts is None else {s.number: s for s in episode.instance._facts.attempt.steps}
     steps = [
-        known.get(record.number) or _taken(episode, record, record.truth or record.outcome)
+        known.get(record.number) or _taken(episode, record, record.original_result or record.outcome)
         for record in episode.records or ()
         if _settled(record)
     ]
@@ -53,12 +53,12 @@ def prepare(workers: Threads, episode: Episode, last: TakenStep | None = None) -
         environment=episode.instance,
         policy=POLICY.get() or os.environ.get(POLICY_VARIABLE),
     )
-    episode.instance._facts = Facts(attempt, episode.group, workers.run)
+    episode.instance._facts = ScoringContext(attempt, episode.group, workers.run)
 
 
 async def judge_step(
-    workers: Threads, episode: Episode, record: StepRecord, reading: Reading, *, finished: bool
-) -> Reading:
+    workers: Threads, episode: Episode, record: StepRecord, reading: ToolOutcome, *, finished: bool
+) -> ToolOutcome:
     """A tool's reading with what the environment's `@reward` methods and, at the end, its rubric add to its reward."""
     instance = episode.instance
     binding = type(instance)._binding
@@ -80,7 +80,7 @@ async def judge_turns(
     """What the turns earned that are over with a call, or with the grade, as entries of the reward log."""
     instance = episode.instance
     rubric = type(instance)._binding.turn
-    step = _taken(episode, record, record.truth or outcome) if _reached(record) else None
+    step = _taken(episode, record, record.original_result or outcome) if _reached(record) else None
     due = turns.done(episode, record, step, ended=outcome.terminated)
     if not due:
         return ()

@@ -20,7 +20,7 @@ class EpisodeStore:
 
     def __init__(self, journal: Journal | None, result_ttl_seconds: float) -> None:
         self._journal = journal
-        self._linger_seconds = result_ttl_seconds
+        self._result_ttl_seconds = result_ttl_seconds
         self._loop = asyncio.get_running_loop()
         self._living: dict[str, Episode] = {}
         self._closed: OrderedDict[str, tuple[float, Episode]] = OrderedDict()
@@ -54,7 +54,7 @@ class EpisodeStore:
         found.used = self._loop.time()
         return found
 
-    def owned(self, episode: str, principal: Principal) -> Episode:
+    def get_owned(self, episode: str, principal: Principal) -> Episode:
         """The episode of an id if it belongs to the principal; to others it does not exist.
 
         Raises:
@@ -65,24 +65,24 @@ class EpisodeStore:
             raise _not_found(episode)
         return found
 
-    def bury(self, episode: Episode) -> None:
+    def archive(self, episode: Episode) -> None:
         """Keep a closed episode for repeats only, and not for long."""
         if self._living.pop(episode.id, None) is None:
             return
         episode.secrets = None
-        self._closed[episode.id] = (self._loop.time() + self._linger_seconds, episode)
+        self._closed[episode.id] = (self._loop.time() + self._result_ttl_seconds, episode)
         if len(self._closed) > _CLOSED_KEPT:
-            self._forget_oldest()
+            self._evict_oldest()
 
-    def forget(self, now: float) -> None:
+    def evict(self, now: float) -> None:
         """Let go of what was closed long enough ago."""
         while self._closed and next(iter(self._closed.values()))[0] <= now:
-            self._forget_oldest()
+            self._evict_oldest()
 
-    def _forget_oldest(self) -> None:
+    def _evict_oldest(self) -> None:
         name, _ = self._closed.popitem(last=False)
         if self._journal is not None:
-            self._journal.forget(name)
+            self._journal.evict(name)
 
 
 def _not_found(episode: str) -> EpisodeNotFound:

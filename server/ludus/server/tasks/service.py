@@ -22,7 +22,7 @@ _REDRAWS = 16
 """How often a draw is repeated in the hope of a task that nothing was reported of."""
 
 
-class Library:
+class TaskService:
     """Answers everything about tasks, for whoever may ask."""
 
     def __init__(self, catalog: Catalog, workers: Workers) -> None:

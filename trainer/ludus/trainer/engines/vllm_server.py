@@ -80,7 +80,7 @@ class VllmProcess:
         """Whether it is over."""
         return self._process.returncode is not None
 
-    async def obituary(self) -> str:
+    async def exit_report(self) -> str:
         """What became of it, and its last words; waits a moment for a process that is just about to end."""
         with suppress(TimeoutError):
             async with asyncio.timeout(5):
@@ -171,7 +171,7 @@ class VllmServer:
                         await self.get("/health", seconds=10)
                         return
                     if self.process is not None and self.process.ended:
-                        raise EngineError(f"vLLM could not start: {await self.process.obituary()}")
+                        raise EngineError(f"vLLM could not start: {await self.process.exit_report()}")
                     await asyncio.sleep(0.25)
         except TimeoutError:
             words = f"; its last words:\n{self.process.log_tail()}" if self.process else ": is it running?"
@@ -182,7 +182,7 @@ class VllmServer:
     async def _decoded(self, path: str, answer: tuple[int, str]) -> Any:
         status, text = answer
         if status >= 400:
-            cause = f". {await self.process.obituary()}" if status >= 500 and self.process is not None else ""
+            cause = f". {await self.process.exit_report()}" if status >= 500 and self.process is not None else ""
             raise EngineError(f"vLLM at {self.url} refused {path} with HTTP {status}: {text[:2000]}{cause}")
         try:
             return json.loads(text) if text[:1] in ("{", "[") else text
@@ -212,7 +212,7 @@ class VllmServer:
         except TimeoutError:
             raise EngineError(f"vLLM at {self.url} did not answer {path} within {seconds:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            cause = await self.process.obituary() if self.process else "is it running? Its own log says more"
+            cause = await self.process.exit_report() if self.process else "is it running? Its own log says more"
             raise EngineError(f"vLLM at {self.url} is gone ({path}: {error!r}): {cause}") from error
 
 

@@ -37,7 +37,7 @@ class StalenessWindow:
         """Of each group that has started and was neither dropped nor learned from."""
         self._finished: dict[int, RolloutGroup] = {}
         self.version = -1
-        """Of the weights that the engine holds; -1 before the first `synced`."""
+        """Of the weights that the engine holds; -1 before the first `on_weights_updated`."""
         self.batches = 0
         """Batches cut."""
 
@@ -62,7 +62,7 @@ class StalenessWindow:
         """The group will not be learned from; its slot is free."""
         del self._versions[number]
 
-    def synced(self, version: int) -> None:
+    def on_weights_updated(self, version: int) -> None:
         """The engine holds the weights that `version` batches made."""
         self.version = version
 

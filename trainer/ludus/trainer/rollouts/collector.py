@@ -13,7 +13,7 @@ from ludus.trainer.errors import RolloutError
 from ludus.trainer.learning.batch import informative
 from ludus.trainer.rollouts.buffer import StalenessWindow
 from ludus.trainer.rollouts.episodes import Player, unwrap_exception_group
-from ludus.trainer.rollouts.source import Draw, TaskSampler
+from ludus.trainer.rollouts.source import GroupSpec, TaskSampler
 from ludus.trainer.rollouts.summary import TaskSolved, no_signal_message, nothing_left, rollout_metrics
 from ludus.trainer.samples import RolloutGroup
 
@@ -32,7 +32,7 @@ class Collector:
                 ...                                       # learn, and give the engine the new weights
                 collector.synced(step + 1)
 
-    With staleness 0 nothing is played between `batch` and `synced`; with more, groups go on being played meanwhile.
+    With staleness 0 nothing is played between `batch` and `on_weights_updated`; with more, groups go on being played meanwhile.
 
     Args:
         config: the run.
@@ -48,11 +48,11 @@ class Collector:
         self._player = Player(engine, renderer, config.rollouts, source.places)
         self._window = StalenessWindow(config.rollouts.groups, config.rollouts.staleness)
         self._next = 0
-        self._again: deque[tuple[int, Draw | None]] = deque()
+        self._again: deque[tuple[int, GroupSpec | None]] = deque()
         """Groups to be played again after a resume."""
-        self._draws: dict[int, Draw | None] = {}
+        self._draws: dict[int, GroupSpec | None] = {}
         """What the groups play that were neither handed out nor dropped; None while the task is being drawn."""
-        self._handed_out: dict[int, Draw | None] = {}
+        self._handed_out: dict[int, GroupSpec | None] = {}
         """What the groups of the last batch play."""
         self._dropped: list[RolloutGroup] = []
         """Since the last batch."""
@@ -77,9 +77,9 @@ class Collector:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def synced(self, version: int) -> None:
+    def on_weights_updated(self, version: int) -> None:
         """The engine holds the weights that `version` batches made; groups that waited for them may start."""
-        self._window.synced(version)
+        self._window.on_weights_updated(version)
         self._notify()
 
     async def batch(self) -> tuple[list[RolloutGroup], dict[str, float]]:
@@ -128,7 +128,7 @@ class Collector:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from `state()`; to be called before the first `synced`.
+        """Go on from `state()`; to be called before the first `on_weights_updated`.
 
         Raises:
             RolloutError: a group is to be played again in an environment that the configuration no longer has.
@@ -138,7 +138,7 @@ class Collector:
         self._window.batches = state["batches"]
         self._again.extend((number, draw and self._restored(number, draw)) for number, draw in state["pending"])
 
-    def _restored(self, number: int, draw: dict[str, Any]) -> Draw:
+    def _restored(self, number: int, draw: dict[str, Any]) -> GroupSpec:
         task = TaskRow(id=draw["task"], split=draw["split"], index=draw["index"], fields={})
         return self._source.drawn(number, self._source.find(draw["environment"]), task)
 
@@ -155,7 +155,7 @@ class Collector:
                         tasks.create_task(self._play(number, draw, self._window.start(number)))
                     await self._changed.wait()
 
-    async def _play(self, number: int, draw: Draw | None, version: int) -> None:
+    async def _play(self, number: int, draw: GroupSpec | None, version: int) -> None:
         if draw is None:
             self._draws[number] = draw = await self._source.draw(number)
         rollouts = await self._player.group(draw, self._config.rollouts.group_size)
@@ -201,6 +201,6 @@ class Collector:
         self._changed = asyncio.Event()
 
 
-def _described(draw: Draw) -> dict[str, Any]:
+def _described(draw: GroupSpec) -> dict[str, Any]:
     task = draw.task
     return {"environment": draw.environment.label, "split": task.split, "task": task.id, "index": task.index}

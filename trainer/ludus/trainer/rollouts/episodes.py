@@ -18,7 +18,7 @@ from ludus.protocol import errors as e
 from ludus.protocol.lifecycle import is_truncated
 from ludus.trainer.config import RolloutConfig
 from ludus.trainer.errors import EngineError, TrainerError
-from ludus.trainer.rollouts.source import FIRST_PAUSE, LONGEST_PAUSE, Draw, derive_seed
+from ludus.trainer.rollouts.source import FIRST_PAUSE, LONGEST_PAUSE, GroupSpec, derive_seed
 from ludus.trainer.rollouts.stragglers import EpisodeEnd, Stragglers
 from ludus.trainer.samples import Rollout, RolloutStatus, Sample
 from ludus.trainer.tokens.policy import TokenPolicy
@@ -61,7 +61,7 @@ class Player:
         self._harness = Harness(config.max_turns, config.turn_seconds, config.episode_seconds, slow_turn="truncate")
         self._persistence = persistence
 
-    async def group(self, draw: Draw, count: int) -> tuple[Rollout, ...]:
+    async def group(self, draw: GroupSpec, count: int) -> tuple[Rollout, ...]:
         """Play `count` episodes of one task and seed at once, and end those that keep the others waiting.
 
         Returns:
@@ -85,7 +85,7 @@ class Player:
                 played += seat.result()
         return tuple(played)
 
-    async def _attempts(self, draw: Draw, sample: int, stragglers: Stragglers) -> list[Rollout]:
+    async def _attempts(self, draw: GroupSpec, sample: int, stragglers: Stragglers) -> list[Rollout]:
         """An episode, and another one in its place for each that failed."""
         played: list[Rollout] = []
         pause = FIRST_PAUSE
@@ -98,7 +98,7 @@ class Player:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _episode(self, draw: Draw, sample: int, attempt: int, end: EpisodeEnd, *, last: bool) -> Rollout:
+    async def _episode(self, draw: GroupSpec, sample: int, attempt: int, end: EpisodeEnd, *, last: bool) -> Rollout:
         policy = TokenPolicy(
             self._engine,
             self._renderer,
@@ -120,7 +120,7 @@ class Player:
         trajectory = trajectory.model_copy(update={"attempts": attempt + 1, "failure": failure})
         return _rollout(trajectory, tuple(policy.samples), policy.parse_errors, cut=policy.cut)
 
-    async def _play(self, draw: Draw, sample: int, policy: ErrorRecordingPolicy, harness: Harness) -> Trajectory:
+    async def _play(self, draw: GroupSpec, sample: int, policy: ErrorRecordingPolicy, harness: Harness) -> Trajectory:
         environment, began = draw.environment, time.time()
         try:
             episode = await environment.start(draw.task, draw.seed)
@@ -150,7 +150,7 @@ class ErrorRecordingPolicy:
             raise
 
 
-def _unplayed(draw: Draw, sample: int, began: float, error: e.LudusError) -> Trajectory:
+def _unplayed(draw: GroupSpec, sample: int, began: float, error: e.LudusError) -> Trajectory:
     """The record of an episode that did not come about, or was left."""
     info = draw.environment.info
     return Trajectory(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeVar
 
 from ludus.client import Client, Episode, RemoteEnvironment, connect
-from ludus.client.agent_loop import LOST
+from ludus.client.agent_loop import EPISODE_LOST_ERRORS
 from ludus.client.summary import SUCCESS_TOLERANCE
 from ludus.evaluation.calibration.difficulty import read_difficulty
 from ludus.protocol import errors as e
@@ -118,12 +118,12 @@ class ConnectedEnvironment:
             raise RolloutError(
                 f"{self.where} cannot be reached any more, after trying for {self.outage_seconds:g} s: {error.message}"
             ) from error
-        if isinstance(error, e.RequestError) and not isinstance(error, LOST):
+        if isinstance(error, e.RequestError) and not isinstance(error, EPISODE_LOST_ERRORS):
             raise RolloutError(f"{self.where} refuses: {error.message}") from error
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class GroupSpec:
     """What a group plays."""
 
     name: str
@@ -150,14 +150,14 @@ class TaskSampler:
         self._recent: dict[str, deque[float]] = {environment.label: deque() for environment in environments}
         self._outcomes: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
         """By label and split: tries and passes of each task, for environments with a curriculum."""
-        self._news: dict[tuple[str, str], dict[str, list[bool]]] = {}
+        self._unreported: dict[tuple[str, str], dict[str, list[bool]]] = {}
         """What of it the servers have not been told."""
-        self._telling = asyncio.Lock()
+        self._report_lock = asyncio.Lock()
         for environment in environments:
             if (file := environment.difficulty) is not None:
                 key, counts = (environment.label, file.split), file.counts()
                 self._outcomes[key] = dict(counts)
-                self._news[key] = {task: _outcomes_of(*both) for task, both in counts.items()}
+                self._unreported[key] = {task: _outcomes_of(*both) for task, both in counts.items()}
 
     def find(self, label: str) -> ConnectedEnvironment:
         """The environment of that label.
@@ -189,7 +189,7 @@ class TaskSampler:
         declared = self.find(label).info.reward_range
         return self._success if declared is None else declared[1] - SUCCESS_TOLERANCE
 
-    async def draw(self, number: int) -> Draw:
+    async def draw(self, number: int) -> GroupSpec:
         """What group `number` plays.
 
         Raises:
@@ -200,17 +200,17 @@ class TaskSampler:
         task = await environment.ask(lambda: self._choose(environment, rng), (e.LudusError,))
         return self.drawn(number, environment, task)
 
-    def drawn(self, number: int, environment: ConnectedEnvironment, task: TaskRow) -> Draw:
+    def drawn(self, number: int, environment: ConnectedEnvironment, task: TaskRow) -> GroupSpec:
         """Group `number` on a task that is known already."""
-        return Draw(str(number), environment, task, derive_seed(self._seed, "episode", number))
+        return GroupSpec(str(number), environment, task, derive_seed(self._seed, "episode", number))
 
     async def _choose(self, environment: ConnectedEnvironment, rng: random.Random) -> TaskRow:
         curriculum, remote, split = environment.entry.curriculum, environment.remote, self.split(environment)
         explore, seed = rng.random(), rng.getrandbits(48)
         if curriculum is None:
             return (await remote.sample(split, seed=seed))[0]
-        async with self._telling:
-            for key in [key for key in self._news if key[0] == environment.label]:
+        async with self._report_lock:
+            for key in [key for key in self._unreported if key[0] == environment.label]:
                 await self._tell(environment, key)
         if explore < curriculum.explore:
             known = self._outcomes.get((environment.label, split), {})
@@ -228,14 +228,14 @@ class TaskSampler:
         if environment.entry.curriculum is not None and rewards:
             passed = [reward >= self._success for reward in rewards]
             key = (group.environment, split)
-            self._news.setdefault(key, {}).setdefault(group.task, []).extend(passed)
+            self._unreported.setdefault(key, {}).setdefault(group.task, []).extend(passed)
             known = self._outcomes.setdefault(key, {})
             tries, passes = known.get(group.task, (0, 0))
             known[group.task] = (tries + len(passed), passes + sum(passed))
 
     async def _tell(self, environment: ConnectedEnvironment, key: tuple[str, str]) -> None:
         """Report the news; and all else when the server has forgotten it, as one that was restarted has."""
-        news, known = self._news.pop(key), dict(self._outcomes[key])
+        news, known = self._unreported.pop(key), dict(self._outcomes[key])
         recorded = await self._send(environment, key[1], news)
         if recorded < sum(tries for tries, _ in known.values()):
             for task, passed in news.items():
@@ -269,7 +269,7 @@ class TaskSampler:
             "stages": dict(self._stages),
             "recent": {label: list(recent) for label, recent in self._recent.items()},
             "outcomes": [
-                [*key, {task: list(counts) for task, counts in known.items()}, self._news.get(key, {})]
+                [*key, {task: list(counts) for task, counts in known.items()}, self._unreported.get(key, {})]
                 for key, known in self._outcomes.items()
             ],
         }
@@ -283,7 +283,7 @@ class TaskSampler:
         for label, split, known, news in state["outcomes"]:
             if label in labels and labels[label].entry.curriculum is not None:
                 self._outcomes[label, split] = {task: (tries, passes) for task, (tries, passes) in known.items()}
-                self._news[label, split] = {task: list(passed) for task, passed in news.items()}
+                self._unreported[label, split] = {task: list(passed) for task, passed in news.items()}
 
 
 # ── connecting ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ludus.server.rewards.judges.endpoint import CutOff, Endpoint, JudgeFailed, NoVerdict, Refused, Retriable, TooLong
-from ludus.server.rewards.judges.opinion import SHOWN_BYTES, Fences, Opinion, Unreadable, visible
+from ludus.server.rewards.judges.opinion import SHOWN_BYTES, Fences, JudgeVerdict, Unreadable, visible
 
 _SHORTER: Final = 4
 """By what texts are shortened that do not fit: by the third attempt, they fit into the smallest contexts there are."""
@@ -30,7 +30,7 @@ class Question:
     """What caches know it by."""
     messages: Callable[[Fences], list[dict[str, str]]]
     """What is asked, given fences."""
-    read: Callable[[str, str], Opinion]
+    read: Callable[[str, str], JudgeVerdict]
     """The opinion in a reply, given the case."""
     schema: Mapping[str, Any]
     """The reply's JSON Schema."""
@@ -38,7 +38,7 @@ class Question:
     """The titles of what is shown of each policy: of one that is judged, or of two that are compared."""
 
 
-async def query_judge(endpoint: Endpoint, question: Question, sample: int) -> Opinion:
+async def query_judge(endpoint: Endpoint, question: Question, sample: int) -> JudgeVerdict:
     """A judge's opinion, from the cache where it is known.
 
     Raises:
@@ -51,7 +51,7 @@ async def query_judge(endpoint: Endpoint, question: Question, sample: int) -> Op
         held = cache.get(key) if cache is not None else None
         if held is not None:
             endpoint.ledger.cached += 1
-            return Opinion(**json.loads(held))
+            return JudgeVerdict(**json.loads(held))
         fences = Fences()
         failures: list[NoVerdict] = []
         try:
@@ -69,7 +69,7 @@ async def query_judge(endpoint: Endpoint, question: Question, sample: int) -> Op
 
 async def _query_until_parsed(
     endpoint: Endpoint, question: Question, fences: Fences, failures: list[NoVerdict]
-) -> Opinion:
+) -> JudgeVerdict:
     asked = question.messages(fences)
     attempt = 1
     while True:
@@ -112,7 +112,7 @@ def _corrected(asked: list[dict[str, str]], said: str, correction: str) -> list[
 
 async def _attribute(
     endpoint: Endpoint, question: Question, failure: NoVerdict, limit: int, *, certain: bool
-) -> Opinion:
+) -> JudgeVerdict:
     """Find whose text keeps a judge from a verdict, by asking without it.
 
     Args:
@@ -128,14 +128,14 @@ async def _attribute(
     if not certain:
         shortest = min(limit, SHOWN_BYTES // _SHORTER**2) if isinstance(failure, TooLong | CutOff) else limit
         verdict = await _once(endpoint, question, Fences(limit=shortest))
-        if isinstance(verdict, Opinion):
+        if isinstance(verdict, JudgeVerdict):
             return verdict
         failure = verdict
     refusal = isinstance(failure, Refused)
 
     async def reads(withheld: Collection[str]) -> bool:
         said = await _once(endpoint, question, Fences(withheld, limit))
-        return isinstance(said, Opinion) or (refusal and not isinstance(said, Refused))
+        return isinstance(said, JudgeVerdict) or (refusal and not isinstance(said, Refused))
 
     everything = {title for titles in question.written for title in titles}
     blamed = list(question.written)
@@ -152,10 +152,10 @@ async def _attribute(
     if len(question.written) > 1:
         whose = "the " + " and the ".join(title for titles in blamed for title in titles)
     without = f"{'and reads it' if refusal else 'but gives one'} without {whose}{' together' if together else ''}"
-    return Opinion(f"{failure}, {without}", score, endpoint.model, refused=refusal, silenced=not refusal)
+    return JudgeVerdict(f"{failure}, {without}", score, endpoint.model, refused=refusal, silenced=not refusal)
 
 
-async def _once(endpoint: Endpoint, question: Question, fences: Fences) -> Opinion | NoVerdict:
+async def _once(endpoint: Endpoint, question: Question, fences: Fences) -> JudgeVerdict | NoVerdict:
     """One request: its verdict, or why its answer is none.
 
     Raises:

@@ -16,7 +16,7 @@ from ludus.server.rewards.judges.asking import Question, query_judge
 from ludus.server.rewards.judges.endpoint import Endpoint, JudgeFailed
 from ludus.server.rewards.judges.families import shared_families
 from ludus.server.rewards.judges.opinion import (
-    Opinion,
+    JudgeVerdict,
     Scale,
     Shown,
     ask,
@@ -101,8 +101,8 @@ class Panel:
                 raise outcome
         return self._combine([_told(outcome, self.seconds) for outcome in outcomes])
 
-    def _combine(self, outcomes: Sequence[Opinion | str]) -> Verdict:
-        given = [outcome for outcome in outcomes if isinstance(outcome, Opinion)]
+    def _combine(self, outcomes: Sequence[JudgeVerdict | str]) -> Verdict:
+        given = [outcome for outcome in outcomes if isinstance(outcome, JudgeVerdict)]
         opinions = [opinion for opinion in given if not (opinion.refused or opinion.silenced)]
         quorum = self.quorum or len(outcomes) // 2 + 1
         failures = [outcome for outcome in outcomes if isinstance(outcome, str)]
@@ -268,8 +268,8 @@ def _line(step: TakenStep) -> str:
     return json.dumps(fields, ensure_ascii=False, default=str).translate({0x2028: "\\u2028", 0x2029: "\\u2029"})
 
 
-def _told(outcome: Opinion | BaseException, seconds: float) -> Opinion | str:
-    if isinstance(outcome, Opinion):
+def _told(outcome: JudgeVerdict | BaseException, seconds: float) -> JudgeVerdict | str:
+    if isinstance(outcome, JudgeVerdict):
         return outcome
     return str(outcome) if isinstance(outcome, JudgeFailed) else f"there was no verdict within {seconds:g} s"
 

@@ -58,7 +58,7 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class Opinion:
+class JudgeVerdict:
     """One judge's verdict."""
 
     reason: str
@@ -143,7 +143,7 @@ def comparison_schema() -> dict[str, Any]:
     return _schema("better", {"enum": ["first", "second", "tie"]})
 
 
-def read_opinion(text: str, scale: Scale, case: str) -> Opinion:
+def read_opinion(text: str, scale: Scale, case: str) -> JudgeVerdict:
     """The opinion that a reply is.
 
     Raises:
@@ -160,10 +160,10 @@ def read_opinion(text: str, scale: Scale, case: str) -> Opinion:
         or (scale.whole and score != int(score))
     ):
         raise Unreadable(f"the score is {json.dumps(score)[:80]}; it must be {scale.words}")
-    return Opinion(reply["reason"].strip(), scale.share(float(score)))
+    return JudgeVerdict(reply["reason"].strip(), scale.share(float(score)))
 
 
-def read_comparison(text: str, case: str) -> Opinion:
+def read_comparison(text: str, case: str) -> JudgeVerdict:
     """A comparison as the first text's score: 1 when it is better, 0 when the second is, 0.5 for a tie.
 
     Raises:
@@ -174,7 +174,7 @@ def read_comparison(text: str, case: str) -> Opinion:
     better = reply["better"]
     if not isinstance(better, str) or better not in scores:
         raise Unreadable('"better" must be "first", "second" or "tie"')
-    return Opinion(reply["reason"].strip(), scores[better])
+    return JudgeVerdict(reply["reason"].strip(), scores[better])
 
 
 def visible(text: str) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from starlette.routing import BaseRoute, Match, NoMatchFound
 
 from ludus.server.transports.ors import calls, discovery, lifecycle
-from ludus.server.transports.ors.exchange import Exchange, Receive, Refusal, Send
+from ludus.server.transports.ors.exchange import HttpError, OrsRequest, Receive, Send
 from ludus.server.transports.ors.wire import Handler, Ors
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ ENVIRONMENT_ROUTES: Final[Mapping[str, tuple[str, Handler]]] = MappingProxyType(
 """Routes of an environment: `/{env}/tools`, or bare, `/tools`."""
 
 
-async def _refuse_environment(ors: Ors, x: Exchange, environment: str) -> None:
+async def _refuse_environment(ors: Ors, x: OrsRequest, environment: str) -> None:
     """Answer a request about an environment that is not served.
 
     Raises:
@@ -63,7 +63,7 @@ async def _refuse_environment(ors: Ors, x: Exchange, environment: str) -> None:
         Refusal: 404, as the published servers say it.
     """
     ors.principal(x)
-    raise Refusal(404, "Not Found")
+    raise HttpError(404, "Not Found")
 
 
 class OrsRoute(BaseRoute):
@@ -97,9 +97,9 @@ class OrsRoute(BaseRoute):
     async def handle(self, scope: Any, receive: Receive, send: Send) -> None:
         """Serve a matched request."""
         method, handler, environment = scope["ors"]
-        x = Exchange(scope, receive, send)
+        x = OrsRequest(scope, receive, send)
         if scope["method"] != method and method:
-            await x.refuse(Refusal(405, "Method Not Allowed", {"Allow": method}))
+            await x.refuse(HttpError(405, "Method Not Allowed", {"Allow": method}))
             return
         await self.ors.serve(handler, x, environment)
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import ErrorDetails, from_json, to_jsonable_python
 
 from ludus.server.authoring.bounds import TooComplex, first_errors, footprint, short
-from ludus.server.transports.ors.exchange import Refusal
+from ludus.server.transports.ors.exchange import HttpError
 
 _SHOWN_VALUES: Final = 1024
 """An input of more values is shown by its first ones."""
@@ -127,7 +127,7 @@ def read(model: type[BodyT], body: bytes) -> BodyT:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise Refusal(422, _details(first_errors(error, model.model_validate, value), value)) from None
+        raise HttpError(422, _details(first_errors(error, model.model_validate, value), value)) from None
 
 
 def read_create(body: bytes) -> CreateBody:
@@ -171,7 +171,7 @@ def parse(body: bytes) -> Any:
         Refusal: as FastAPI says it.
     """
     if not body:
-        raise Refusal(422, [{"type": "missing", "loc": ["body"], "msg": "Field required", "input": None}])
+        raise HttpError(422, [{"type": "missing", "loc": ["body"], "msg": "Field required", "input": None}])
     try:
         text = body.decode("utf-8")
         value = json.loads(text, parse_constant=_no_constant)
@@ -182,7 +182,7 @@ def parse(body: bytes) -> Any:
     except UnicodeEncodeError:
         raise _json_invalid(0, "a lone surrogate is not a character") from None
     except (ValueError, RecursionError):
-        raise Refusal(400, "There was an error parsing the body") from None
+        raise HttpError(400, "There was an error parsing the body") from None
     return value
 
 
@@ -197,19 +197,19 @@ def read_secrets_header(value: str) -> dict[str, str]:
     try:
         parsed = json.loads(base64.b64decode(value, validate=True))
     except (binascii.Error, ValueError, RecursionError):
-        raise Refusal(400, "X-Secrets must be base64 of a JSON object") from None
+        raise HttpError(400, "X-Secrets must be base64 of a JSON object") from None
     if not isinstance(parsed, dict):
-        raise Refusal(400, "X-Secrets must be base64 of a JSON object")
+        raise HttpError(400, "X-Secrets must be base64 of a JSON object")
     secrets: dict[str, str] = {}
     for name, entry in parsed.items():
         secret = entry.get("value") if isinstance(entry, dict) else entry
         if not isinstance(secret, str):
-            raise Refusal(400, f'X-Secrets: {name[:64]!r} must be a string or {{"value": string}}')
+            raise HttpError(400, f'X-Secrets: {name[:64]!r} must be a string or {{"value": string}}')
         secrets[name] = secret
     return secrets
 
 
-def _json_invalid(position: int, why: str) -> Refusal:
+def _json_invalid(position: int, why: str) -> HttpError:
     detail = {
         "type": "json_invalid",
         "loc": ["body", position],
@@ -217,7 +217,7 @@ def _json_invalid(position: int, why: str) -> Refusal:
         "input": {},
         "ctx": {"error": why},
     }
-    return Refusal(422, [detail])
+    return HttpError(422, [detail])
 
 
 def _no_constant(name: str) -> None:

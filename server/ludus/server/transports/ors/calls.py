@@ -20,7 +20,7 @@ from ludus.protocol.errors import CapacityError, EpisodeEnded, EpisodeFailed, Ep
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
 from ludus.server.transports.ors import bodies
 from ludus.server.transports.ors.blocks import candidate, finished_json, step_json
-from ludus.server.transports.ors.exchange import Disconnected, Exchange, Refusal
+from ludus.server.transports.ors.exchange import Disconnected, HttpError, OrsRequest
 from ludus.server.transports.ors.frames import error_event, ludus_event, ping_comment, result_events, task_id_event
 from ludus.server.transports.ors.lifecycle import ready, view_of
 from ludus.server.transports.ors.sessions import NOT_FOUND, Call, Session
@@ -42,7 +42,7 @@ SMALL_BODY: Final = 64
 UNKNOWN_TASK_ID: Final = "unknown task_id"
 
 
-async def call(ors: Ors, x: Exchange, environment: str) -> None:
+async def call(ors: Ors, x: OrsRequest, environment: str) -> None:
     """`POST /{env}/call`: run a tool, or take up a call."""
     principal = ors.principal(x, *SESSION_SCOPES)
     session = ors.sessions.find(principal, x.header(b"x-session-id"))
@@ -58,7 +58,7 @@ async def call(ors: Ors, x: Exchange, environment: str) -> None:
         await stream.send_task_id(found.task_id)
         try:
             events = await _play(ors, x, session, episode, found)
-        except Refusal as refusal:
+        except HttpError as refusal:
             if not x.started:
                 raise
             events = error_event(str(refusal.detail))
@@ -66,7 +66,7 @@ async def call(ors: Ors, x: Exchange, environment: str) -> None:
 
 
 async def _which(
-    session: Session, x: Exchange, stream: Stream, request: tuple[str, dict[str, Any], str | None], content: bytes
+    session: Session, x: OrsRequest, stream: Stream, request: tuple[str, dict[str, Any], str | None], content: bytes
 ) -> Call | None:
     """The call that a request means; None for a task id that this session does not know."""
     name, arguments, task_id = request
@@ -93,13 +93,13 @@ async def _which(
     return found
 
 
-async def score_group(ors: Ors, x: Exchange, environment: str) -> None:
+async def score_group(ors: Ors, x: OrsRequest, environment: str) -> None:
     """`POST /{env}/score_group`: compare several candidates for the session's task."""
     session, view = await view_of(ors, x, environment)
     raw = await x.body(ors.limits.body_bytes)
     body = bodies.read(bodies.ScoreGroupBody, raw)
     if not ors.published(view.environment).group_scoring:
-        raise Refusal(404, f"Environment {view.environment!r} does not implement score_group")
+        raise HttpError(404, f"Environment {view.environment!r} does not implement score_group")
     scores = session.scores = session.scores or {}
     async with Stream(x) as stream:
         stream.delivery = watch(x.scope)
@@ -126,7 +126,7 @@ def _begin_scoring(
     try:
         candidates = [candidate(one) for one in body.candidates]
     except ValueError as error:
-        raise Refusal(400, f"a candidate holds what cannot be read: {error}") from None
+        raise HttpError(400, f"a candidate holds what cannot be read: {error}") from None
     task_id = session.new_task_id()
     if len(scores) >= SCORES_KEPT:
         del scores[next(iter(scores))]
@@ -134,7 +134,7 @@ def _begin_scoring(
     return task_id
 
 
-def _unhurried(x: Exchange) -> bool:
+def _unhurried(x: OrsRequest) -> bool:
     return x.header(b"user-agent").startswith(("ors-sdk/", "openreward-sdk/"))
 
 
@@ -150,7 +150,7 @@ class Stream:
 
     __slots__ = ("_ahead", "_gone", "_task", "_task_id", "_task_id_sent", "_timer", "_x", "delivery")
 
-    def __init__(self, x: Exchange) -> None:
+    def __init__(self, x: OrsRequest) -> None:
         self._x = x
         self._task_id = ""
         self._task_id_sent = False
@@ -236,7 +236,7 @@ class Stream:
         await self._x.send({"type": "http.response.body", "body": events, "more_body": True})
 
 
-async def _play(ors: Ors, x: Exchange, session: Session, episode: str, call: Call) -> bytes:
+async def _play(ors: Ors, x: OrsRequest, session: Session, episode: str, call: Call) -> bytes:
     """Run the tool, once per task id, and put what came of it into events."""
     outcome = call.outcome
     if outcome is None:
@@ -251,17 +251,17 @@ async def _play(ors: Ors, x: Exchange, session: Session, episode: str, call: Cal
     if isinstance(outcome, StepResult):
         return result_events(step_json(call.name, outcome, extended=x.extended))
     if isinstance(outcome, EpisodeNotFound):
-        raise Refusal(404, NOT_FOUND, error=outcome)
+        raise HttpError(404, NOT_FOUND, error=outcome)
     if isinstance(outcome, EpisodeEnded):
         reason = EndReason(outcome.data["endReason"])
         if reason in (EndReason.EXPIRED, EndReason.CLOSED, EndReason.SERVER_STOPPED):
-            raise Refusal(404, NOT_FOUND, error=outcome)
+            raise HttpError(404, NOT_FOUND, error=outcome)
         if EVENT_OF_REASON[reason] is not Event.FAIL:
             return result_events(finished_json(call.name))
     return _failure(x, outcome)
 
 
-def _failure(x: Exchange, error: LudusError) -> bytes:
+def _failure(x: OrsRequest, error: LudusError) -> bytes:
     """The `error` event; for our own clients, the typed error in an event before it."""
     typed = ludus_event(to_wire(error).model_dump_json()) if x.extended else b""
     return typed + error_event(_told(error))

@@ -16,7 +16,7 @@ from ludus.server.authoring.splits import ENDLESS_INDEX_LIMIT
 from ludus.server.tasks.catalog import SUBMIT_SPEC
 from ludus.server.transports.ors import bodies
 from ludus.server.transports.ors.blocks import extend, task_json, tools_json
-from ludus.server.transports.ors.exchange import Exchange, Refusal
+from ludus.server.transports.ors.exchange import HttpError, OrsRequest
 from ludus.server.transports.ors.wire import Ors
 
 PAGE = 1000
@@ -28,7 +28,7 @@ EXTENSION = to_json({"extension": EXTENSION_VERSION}).decode()
 NOT_LISTED = "list_tasks is not supported for this environment. Use the index-based API (num_tasks + get_task) instead."
 
 
-async def show_version(ors: Ors, x: Exchange, environment: str) -> None:
+async def show_version(ors: Ors, x: OrsRequest, environment: str) -> None:
     """`GET /version`."""
     await x.json(extend(_version(), EXTENSION) if x.extended else _version())
 
@@ -38,13 +38,13 @@ def _version() -> bytes:
     return to_json({"version": installed_version(), "build_sha": None})
 
 
-async def list_environments(ors: Ors, x: Exchange, environment: str) -> None:
+async def list_environments(ors: Ors, x: OrsRequest, environment: str) -> None:
     """`GET /list_environments`."""
     ors.principal(x, Scope.TASKS_READ)
     await x.json(to_json(list(ors.host.catalog)))
 
 
-async def list_tools(ors: Ors, x: Exchange, environment: str) -> None:
+async def list_tools(ors: Ors, x: OrsRequest, environment: str) -> None:
     """`GET /{env}/tools`: the tools every task has."""
     ors.principal(x, Scope.TASKS_READ)
     environment = ors.meant(x, environment)
@@ -57,7 +57,7 @@ async def list_tools(ors: Ors, x: Exchange, environment: str) -> None:
     await x.json(extend(answer, info.model_dump_json()) if x.extended else answer)
 
 
-async def list_splits(ors: Ors, x: Exchange, environment: str) -> None:
+async def list_splits(ors: Ors, x: OrsRequest, environment: str) -> None:
     """`GET /{env}/splits`."""
     principal = ors.principal(x, Scope.TASKS_READ)
     environment = ors.meant(x, environment)
@@ -65,19 +65,19 @@ async def list_splits(ors: Ors, x: Exchange, environment: str) -> None:
     await x.json(to_json([{"name": split.name, "type": split.type} for split in result.splits]))
 
 
-async def list_tasks(ors: Ors, x: Exchange, environment: str) -> None:
+async def list_tasks(ors: Ors, x: OrsRequest, environment: str) -> None:
     """`POST /{env}/tasks`."""
     principal = ors.principal(x, Scope.TASKS_READ)
     environment = ors.meant(x, environment)
     body = bodies.read(bodies.SplitBody, await x.body(ors.limits.body_bytes))
     count = await _count(ors, environment, body.split, principal)
     if count is None or count > MOST_LISTED:
-        raise Refusal(400, NOT_LISTED)
+        raise HttpError(400, NOT_LISTED)
     tasks = await _rows(ors, environment, body.split, 0, count, principal)
     await x.json(to_json({"tasks": tasks, "env_name": environment}))
 
 
-async def num_tasks(ors: Ors, x: Exchange, environment: str) -> None:
+async def num_tasks(ors: Ors, x: OrsRequest, environment: str) -> None:
     """`POST /{env}/num_tasks`. A split without end has as many as its indices reach."""
     principal = ors.principal(x, Scope.TASKS_READ)
     environment = ors.meant(x, environment)
@@ -86,7 +86,7 @@ async def num_tasks(ors: Ors, x: Exchange, environment: str) -> None:
     await x.json(to_json({"num_tasks": ENDLESS_INDEX_LIMIT if count is None else count}))
 
 
-async def get_task(ors: Ors, x: Exchange, environment: str) -> None:
+async def get_task(ors: Ors, x: OrsRequest, environment: str) -> None:
     """`POST /{env}/task` and `/{env}/get_task`."""
     principal = ors.principal(x, Scope.TASKS_READ)
     environment = ors.meant(x, environment)
@@ -103,7 +103,7 @@ async def get_task(ors: Ors, x: Exchange, environment: str) -> None:
     await x.json(extend(answer, row.model_dump_json()) if x.extended else answer)
 
 
-async def get_task_range(ors: Ors, x: Exchange, environment: str) -> None:
+async def get_task_range(ors: Ors, x: OrsRequest, environment: str) -> None:
     """`POST /{env}/task_range` and `/{env}/get_task_range`."""
     principal = ors.principal(x, Scope.TASKS_READ)
     environment = ors.meant(x, environment)
@@ -111,7 +111,7 @@ async def get_task_range(ors: Ors, x: Exchange, environment: str) -> None:
     count = await _count(ors, environment, body.split, principal)
     start, stop, _ = slice(body.start, body.stop).indices(ENDLESS_INDEX_LIMIT if count is None else count)
     if stop - start > MOST_LISTED:
-        raise Refusal(400, f"Invalid index range: it holds {stop - start} tasks; ask for at most {MOST_LISTED}")
+        raise HttpError(400, f"Invalid index range: it holds {stop - start} tasks; ask for at most {MOST_LISTED}")
     tasks = await _rows(ors, environment, body.split, start, stop, principal)
     await x.json(to_json({"tasks": tasks, "env_name": environment}))
 
@@ -126,7 +126,7 @@ async def position(ors: Ors, environment: str, split: str, index: int, principal
         count = await _count(ors, environment, split, principal)
         index = -1 if count is None else index + count
     if not 0 <= index < ENDLESS_INDEX_LIMIT:
-        raise Refusal(400, "Invalid index")
+        raise HttpError(400, "Invalid index")
     return index
 
 

@@ -28,7 +28,7 @@ _EXTENSION: Final = ORS_EXTENSION_HEADER.lower().encode()
 _JSON: Final = (b"content-type", b"application/json")
 
 
-class Refusal(Exception):
+class HttpError(Exception):
     """An answer that is not 2xx, in ORS's form: `{"detail": …}`."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Disconnected(Exception):
     """The client is gone before its request was complete."""
 
 
-class Exchange:
+class OrsRequest:
     """A request and its connection."""
 
     __slots__ = ("_headers", "_receive", "scope", "send", "started")
@@ -146,7 +146,7 @@ class Exchange:
             return list(SSE_HEADERS)
         return [*SSE_HEADERS, _KEEP_ALIVE]
 
-    async def refuse(self, refusal: Refusal) -> None:
+    async def refuse(self, refusal: HttpError) -> None:
         """Answer with an error, unless an answer has begun."""
         if self.started:
             return
@@ -160,5 +160,5 @@ class Exchange:
         await self.json(to_json(answer, inf_nan_mode="constants"), refusal.status, headers)
 
 
-def _too_large(limit: int) -> Refusal:
-    return Refusal(413, f"the request's body is larger than {limit} bytes; send less")
+def _too_large(limit: int) -> HttpError:
+    return HttpError(413, f"the request's body is larger than {limit} bytes; send less")

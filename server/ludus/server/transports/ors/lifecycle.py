@@ -14,7 +14,7 @@ from ludus.server.runtime.episode import EpisodeView
 from ludus.server.transports.ors import bodies
 from ludus.server.transports.ors.blocks import extend, messages_json, prompt_json, tools_json
 from ludus.server.transports.ors.discovery import position
-from ludus.server.transports.ors.exchange import Exchange, Refusal
+from ludus.server.transports.ors.exchange import HttpError, OrsRequest
 from ludus.server.transports.ors.sessions import Session
 from ludus.server.transports.ors.wire import SESSION_SCOPES, Ors
 
@@ -24,7 +24,7 @@ STARTING_SECONDS: Final = 25.0
 SEED_LIMIT: Final = 2**63
 
 
-async def create_session(ors: Ors, x: Exchange, environment: str) -> None:
+async def create_session(ors: Ors, x: OrsRequest, environment: str) -> None:
     """`POST /create_session`: a fresh session id. Events, unless JSON is explicitly asked for."""
     ors.principal(x, *SESSION_SCOPES)
     body = await x.body(ors.limits.body_bytes)
@@ -37,7 +37,7 @@ async def create_session(ors: Ors, x: Exchange, environment: str) -> None:
     await x.events(b"event: task_id\r\ndata: %b\r\n\r\nevent: end\r\ndata: \r\n\r\n" % sid.encode())
 
 
-async def create(ors: Ors, x: Exchange, environment: str) -> None:
+async def create(ors: Ors, x: OrsRequest, environment: str) -> None:
     """`POST /create`: begin an episode under a session id. Its setup goes on after the answer.
 
     `ors-sdk` does not say for which environment it creates a session by split and index; the paths of its later
@@ -46,7 +46,7 @@ async def create(ors: Ors, x: Exchange, environment: str) -> None:
     principal = ors.principal(x, *SESSION_SCOPES)
     sid = x.header(b"x-session-id")
     if not sid:
-        raise Refusal(400, "X-Session-ID header is required")
+        raise HttpError(400, "X-Session-ID header is required")
     body = bodies.read_create(await x.body(ors.limits.body_bytes))
     if body.env_name is not None:
         named = ors.environment(body.env_name)
@@ -55,7 +55,7 @@ async def create(ors: Ors, x: Exchange, environment: str) -> None:
     else:
         named = ors.named(x, environment)
     if body.toolset_name is not None:
-        raise Refusal(400, f"unknown toolset {body.toolset_name!r}: this server lends no toolsets to sessions")
+        raise HttpError(400, f"unknown toolset {body.toolset_name!r}: this server lends no toolsets to sessions")
     given = bodies.read_secrets_header(x.header(b"x-secrets")) | (body.secrets or {})
     credentials = x.credentials()
     secrets = {name: value for name, value in given.items() if value.strip() not in credentials}
@@ -64,7 +64,7 @@ async def create(ors: Ors, x: Exchange, environment: str) -> None:
     async def plan(environment: str) -> StartParams:
         split, index = await _locate(ors, environment, body, principal)
         if seed is not None and not ors.published(environment).cls.seedable:
-            raise Refusal(400, f"environment {environment!r} does not take seeds; leave X-Seed out")
+            raise HttpError(400, f"environment {environment!r} does not take seeds; leave X-Seed out")
         return StartParams(
             environment=environment, split=split, index=index, seed=seed, secrets=secrets, key=f"ors-{token_hex(16)}"
         )
@@ -77,19 +77,19 @@ async def create(ors: Ors, x: Exchange, environment: str) -> None:
     await x.json(to_json({"sid": sid}))
 
 
-async def prompt(ors: Ors, x: Exchange, environment: str) -> None:
+async def prompt(ors: Ors, x: OrsRequest, environment: str) -> None:
     """`GET /{env}/prompt`."""
     _, view = await view_of(ors, x, environment)
     await x.json(prompt_json(view.prompt))
 
 
-async def messages(ors: Ors, x: Exchange, environment: str) -> None:
+async def messages(ors: Ors, x: OrsRequest, environment: str) -> None:
     """`GET /{env}/messages`: the prompt with its roles."""
     _, view = await view_of(ors, x, environment)
     await x.json(messages_json(view.prompt))
 
 
-async def task_tools(ors: Ors, x: Exchange, environment: str) -> None:
+async def task_tools(ors: Ors, x: OrsRequest, environment: str) -> None:
     """`GET /{env}/task_tools`: the tools of this session's task."""
     _, view = await view_of(ors, x, environment)
     published = ors.published(view.environment)
@@ -104,7 +104,7 @@ async def task_tools(ors: Ors, x: Exchange, environment: str) -> None:
     await x.json(answer)
 
 
-async def ping(ors: Ors, x: Exchange, environment: str) -> None:
+async def ping(ors: Ors, x: OrsRequest, environment: str) -> None:
     """`POST /ping`: keep a session alive. Does not wait for its setup."""
     principal = ors.principal(x, *SESSION_SCOPES)
     sid = x.header(b"x-session-id")
@@ -114,17 +114,17 @@ async def ping(ors: Ors, x: Exchange, environment: str) -> None:
     await x.json(b'{"status":"ok"}')
 
 
-async def delete(ors: Ors, x: Exchange, environment: str) -> None:
+async def delete(ors: Ors, x: OrsRequest, environment: str) -> None:
     """`POST /delete`: end a session. Unknown ones are no error."""
     principal = ors.principal(x, *SESSION_SCOPES)
     sid = x.header(b"x-session-id")
     if not sid:
-        raise Refusal(400, "X-Session-ID header is required")
+        raise HttpError(400, "X-Session-ID header is required")
     await ors.sessions.delete(principal, sid)
     await x.json(to_json({"sid": sid}))
 
 
-async def ready(ors: Ors, x: Exchange, session: Session, principal: Principal, environment: str) -> str:
+async def ready(ors: Ors, x: OrsRequest, session: Session, principal: Principal, environment: str) -> str:
     """The episode of a session, once its setup is done.
 
     `openreward` gives up on an answer that takes long but rides out a 503; `ors-sdk` is the other way round.
@@ -137,7 +137,7 @@ async def ready(ors: Ors, x: Exchange, session: Session, principal: Principal, e
     if session.environment is None:
         ors.sessions.decide(session, principal, ors.meant(x, environment))
     elif environment not in ("", session.environment):
-        raise Refusal(
+        raise HttpError(
             400,
             f"this session plays {session.environment!r}, and the path is of {environment!r}: use the paths under "
             f"/{session.environment}/, or create another session with `env_name` {environment!r}",
@@ -149,10 +149,10 @@ async def ready(ors: Ors, x: Exchange, session: Session, principal: Principal, e
         return await ors.sessions.ready(session, principal, wait_seconds)
     except TimeoutError:
         headers = {"X-Backend-State": "starting", "Retry-After": "2"}
-        raise Refusal(503, "Environment still starting.", headers) from None
+        raise HttpError(503, "Environment still starting.", headers) from None
 
 
-async def view_of(ors: Ors, x: Exchange, environment: str) -> tuple[Session, EpisodeView]:
+async def view_of(ors: Ors, x: OrsRequest, environment: str) -> tuple[Session, EpisodeView]:
     """The session that is asked about, and what its episode shows."""
     principal = ors.principal(x, *SESSION_SCOPES)
     sid = x.header(b"x-session-id")
@@ -172,7 +172,7 @@ async def _locate(ors: Ors, environment: str, body: bodies.CreateBody, principal
     if body.task_spec is not None:
         split, name = body.task_spec.get("split"), body.task_spec.get("id")
         if not (isinstance(split, str) and split and isinstance(name, str) and name):
-            raise Refusal(400, "task_spec must hold the `id` and the `split` of a task that /tasks or /task gave")
+            raise HttpError(400, "task_spec must hold the `id` and the `split` of a task that /tasks or /task gave")
         task = {"task": name}
     else:
         assert body.split is not None
@@ -183,10 +183,10 @@ async def _locate(ors: Ors, environment: str, body: bodies.CreateBody, principal
     return split, result.task.index
 
 
-def _seed(x: Exchange, body: bodies.CreateBody) -> Seed | None:
+def _seed(x: OrsRequest, body: bodies.CreateBody) -> Seed | None:
     text = x.header(b"x-seed")
     if not text:
         return body.seed
     if not (text.isascii() and text.isdigit() and int(text) < SEED_LIMIT):
-        raise Refusal(400, f"X-Seed must be a whole number from 0 to {SEED_LIMIT - 1}")
+        raise HttpError(400, f"X-Seed must be a whole number from 0 to {SEED_LIMIT - 1}")
     return int(text)

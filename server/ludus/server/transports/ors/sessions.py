@@ -11,7 +11,7 @@ from ludus.protocol.episodes import StartParams, StepResult
 from ludus.protocol.errors import CapacityError, EpisodeNotFound, LudusError, ShuttingDown
 from ludus.protocol.lifecycle import EndReason
 from ludus.server.auth.principal import Principal
-from ludus.server.transports.ors.exchange import Refusal
+from ludus.server.transports.ors.exchange import HttpError
 from ludus.server.transports.ors.repeats import Repeats
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ CALLS_KEPT: Final = 1024
 """The latest calls of a session, by task id, that can be taken up again."""
 
 Plan = Callable[[str], Awaitable[StartParams]]
-"""What to start in an environment. Raises `Refusal` or `LudusError` when that environment has no such thing."""
+"""What to start in an environment. Raises `HttpError` or `LudusError` when that environment has no such thing."""
 
 _GONE: Final = (EndReason.EXPIRED, EndReason.CLOSED, EndReason.SERVER_STOPPED)
 
@@ -70,7 +70,7 @@ class Session:
         """Gives `params`, once the environment is known."""
         self.environment: str | None = self.params.environment if self.params is not None else None
         self.episode: str | None = None
-        self.failure: LudusError | Refusal | None = None
+        self.failure: LudusError | HttpError | None = None
         self.deleted = False
         self.settled: asyncio.Future[None] | None = None
         """Done when setup is over, one way or the other."""
@@ -100,7 +100,7 @@ class Session:
         earlier = self.call(self._keys.get(key, "")) if self._keys is not None else None
         if earlier is not None:
             if earlier.content != content:
-                raise Refusal(409, "this Idempotency-Key already stands for another call; use a new one")
+                raise HttpError(409, "this Idempotency-Key already stands for another call; use a new one")
             return earlier
         call = self.new_call(name, arguments, content)
         if self._keys is None:
@@ -151,10 +151,10 @@ class Sessions:
             Refusal: 400 without an id, 404 for an unknown one.
         """
         if not sid:
-            raise Refusal(400, "X-Session-ID header is required")
+            raise HttpError(400, "X-Session-ID header is required")
         session = self._sessions.get((principal.name, sid))
         if session is None:
-            raise Refusal(404, NOT_FOUND)
+            raise HttpError(404, NOT_FOUND)
         session.used = asyncio.get_running_loop().time()
         return session
 
@@ -171,7 +171,7 @@ class Sessions:
             view = None
         if view is None or view.end_reason in _GONE:
             self._sessions.pop((principal.name, sid), None)
-            raise Refusal(404, NOT_FOUND)
+            raise HttpError(404, NOT_FOUND)
         return view
 
     def open(self, principal: Principal, sid: str, params: StartParams, key: str) -> None:
@@ -192,7 +192,7 @@ class Sessions:
         """
         waiting = sum(session.environment is None for session in self._sessions.values())
         if waiting >= self._most_undecided:
-            raise Refusal(
+            raise HttpError(
                 429,
                 f"{waiting} sessions have been created without an `env_name` and not been used: name the environment "
                 "when you create a session, or delete those",
@@ -213,10 +213,10 @@ class Sessions:
             try:
                 if earlier.episode is not None:
                     self.view(principal, sid, earlier)
-            except Refusal:
+            except HttpError:
                 pass
             else:
-                raise Refusal(400, EXISTS)
+                raise HttpError(400, EXISTS)
         loop = asyncio.get_running_loop()
         session = Session(start, key)
         session.used = loop.time()
@@ -260,9 +260,9 @@ class Sessions:
             if not settled.done():
                 raise TimeoutError
         if session.deleted:
-            raise Refusal(410, DELETED)
-        if isinstance(failure := session.failure, Refusal):
-            raise Refusal(failure.status, failure.detail, failure.headers, failure.error)
+            raise HttpError(410, DELETED)
+        if isinstance(failure := session.failure, HttpError):
+            raise HttpError(failure.status, failure.detail, failure.headers, failure.error)
         if failure is not None:
             raise type(failure)(failure.message, **failure.data)
         if session.episode is None:
@@ -302,7 +302,7 @@ class Sessions:
                 session.plan = None
             assert session.params is not None
             session.episode = (await self._host.begin(session.params, principal))[0].id
-        except (LudusError, Refusal) as error:
+        except (LudusError, HttpError) as error:
             session.failure = error
             session.plan = None
             if not isinstance(error, CapacityError | ShuttingDown):

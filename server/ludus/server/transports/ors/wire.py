@@ -24,7 +24,7 @@ from ludus.protocol.errors import (
 )
 from ludus.protocol.methods import Scope
 from ludus.server.auth.principal import Principal
-from ludus.server.transports.ors.exchange import Disconnected, Exchange, Refusal
+from ludus.server.transports.ors.exchange import Disconnected, HttpError, OrsRequest
 from ludus.server.transports.ors.sessions import NOT_FOUND, Sessions
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ logger = logging.getLogger("ludus.server.transports.ors")
 SESSION_SCOPES: Final = (Scope.EPISODES_RUN, Scope.REWARDS_READ)
 """What a session needs: rewards are part of every reply by this standard."""
 
-Handler = Callable[["Ors", Exchange, str], Awaitable[None]]
+Handler = Callable[["Ors", OrsRequest, str], Awaitable[None]]
 """Serves one request; the last argument is the published name of the environment in its path, empty for bare paths."""
 
 
@@ -57,7 +57,7 @@ class Ors:
         """The published name that is meant, whatever its case; None when there is none."""
         return self._names.get(name) or self._names.get(name.lower())
 
-    def named(self, x: Exchange, path: str) -> str:
+    def named(self, x: OrsRequest, path: str) -> str:
         """The environment that a request names: in its path, or as the client's deployment; empty where in neither.
 
         `openreward` sends `X-Deployment: owner/name` with its requests; the published servers have no use for it.
@@ -73,7 +73,7 @@ class Ors:
             raise self.unknown(deployment)
         return found or ("" if len(self._names) > 1 else self._first)
 
-    def meant(self, x: Exchange, path: str) -> str:
+    def meant(self, x: OrsRequest, path: str) -> str:
         """The environment that a request is about: the one it names, or as in the published servers the first.
 
         Raises:
@@ -81,9 +81,9 @@ class Ors:
         """
         return self.named(x, path) or self._first
 
-    def unknown(self, name: str) -> Refusal:
+    def unknown(self, name: str) -> HttpError:
         """Return the refusal of a request for an environment that this server does not have."""
-        return Refusal(404, f"unknown environment {name[:80]!r}; this server has {', '.join(self.host.catalog)}")
+        return HttpError(404, f"unknown environment {name[:80]!r}; this server has {', '.join(self.host.catalog)}")
 
     def published(self, name: str) -> Published:
         """An environment by its published name."""
@@ -93,7 +93,7 @@ class Ors:
         """What an environment publishes of itself."""
         return self.host.catalog[name].info
 
-    def principal(self, x: Exchange, *scopes: str) -> Principal:
+    def principal(self, x: OrsRequest, *scopes: str) -> Principal:
         """Who asks: `Authorization: Bearer`, or `X-API-Key` as ORS's clients have it.
 
         Raises:
@@ -109,11 +109,11 @@ class Ors:
             principal.require(scope)
         return principal
 
-    async def serve(self, handler: Handler, x: Exchange, environment: str) -> None:
+    async def serve(self, handler: Handler, x: OrsRequest, environment: str) -> None:
         """Run a handler; whatever goes wrong is answered in ORS's form."""
         try:
             await handler(self, x, environment)
-        except Refusal as refusal:
+        except HttpError as refusal:
             await x.refuse(refusal)
         except LudusError as error:
             await x.refuse(refusal_of(error))
@@ -122,15 +122,15 @@ class Ors:
         except Exception:
             incident = secrets.token_hex(6)
             logger.exception("%s %s failed (incident %s)", x.scope["method"], x.scope["path"], incident)
-            await x.refuse(Refusal(500, f"InternalError: the server's log has the cause under incident {incident}"))
+            await x.refuse(HttpError(500, f"InternalError: the server's log has the cause under incident {incident}"))
 
 
-def refusal_of(error: LudusError) -> Refusal:
+def refusal_of(error: LudusError) -> HttpError:
     """An error of the runtime, as ORS says it."""
     status, detail, headers = _in_ors_words(error)
     if error.retry_after is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after)))
-    return Refusal(status, detail, headers, error)
+    return HttpError(status, detail, headers, error)
 
 
 def _in_ors_words(error: LudusError) -> tuple[int, str, dict[str, str]]:
