@@ -2,7 +2,7 @@
 
     python benchmarks/rubric.py [--rounds 300] [--json FILE]
 
-The items are what checklists hold: patterns, exact and normalised texts, numbers with units, calls of tools, Python
+The items are what checklists hold: patterns, exact and normalized texts, numbers with units, calls of tools, Python
 functions. The figure is the median time of one whole evaluation, from the attempt to the reward with its 183
 components; beside it stand the time with the reward's JSON, and the processor time, which a busy machine changes less.
 """

@@ -178,12 +178,12 @@ def recorded(flat: dict[str, Any]) -> Any:
 
     lengths, prompts = flat["lengths"].tolist(), flat["prompts"].tolist()
     weight = 1 / (sum(lengths) - sum(prompts))
-    parts = zip(lengths, prompts, flat["ids"].split(lengths), flat["behaviour"].split(lengths), strict=True)
+    parts = zip(lengths, prompts, flat["ids"].split(lengths), flat["behavior"].split(lengths), strict=True)
     samples = []
-    for row, (n, p, ids, behaviour) in enumerate(parts):
+    for row, (n, p, ids, behavior) in enumerate(parts):
         mask = (False,) * p + (True,) * (n - p)
         turns = tuple(own - 1 for own in mask)
-        sample = Sample(tuple(ids.tolist()), mask, tuple(behaviour.tolist()), turns, turns)
+        sample = Sample(tuple(ids.tolist()), mask, tuple(behavior.tolist()), turns, turns)
         advantage = float(flat["advantages"][row])
         samples.append(
             TrainSample(sample, tuple(advantage * own for own in mask), tuple(weight * own for own in mask), row)
@@ -226,7 +226,7 @@ def record(case: Case, model: Any, file: Path) -> None:
     prompts = torch.randint(16, 65, (8,), generator=random).repeat_interleave(8)
     lengths = torch.randint(32, case.longest + 1, (64,), generator=random).maximum(prompts + 8)
     ids: list[torch.Tensor] = []
-    behaviour: list[torch.Tensor] = []
+    behavior: list[torch.Tensor] = []
     for row, (n, p) in enumerate(zip(lengths.tolist(), prompts.tolist(), strict=True)):
         tokens = torch.randint(min(case.vocabulary, 256), (n,), generator=random)
         if row % 8:
@@ -236,8 +236,8 @@ def record(case: Case, model: Any, file: Path) -> None:
         near = torch.zeros(n)
         near[1:] = logprobs.gather(1, tokens[1:, None])[:, 0] + 0.15 * torch.randn(n - 1, generator=random)
         ids.append(tokens)
-        behaviour.append(near)
-    flat = {"ids": torch.cat(ids), "behaviour": torch.cat(behaviour), "lengths": lengths, "prompts": prompts}
+        behavior.append(near)
+    flat = {"ids": torch.cat(ids), "behavior": torch.cat(behavior), "lengths": lengths, "prompts": prompts}
     save_file({**flat, "advantages": torch.randn(64, generator=random)}, file)
 
 

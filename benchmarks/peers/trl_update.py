@@ -30,7 +30,7 @@ def recorded() -> dict[str, torch.Tensor]:
     """The batch in the form that TRL's `_generate_and_score_completions` gives."""
     flat = load_file(Path(CASE["folder"]) / "batch.safetensors")
     lengths, prompts = flat["lengths"].tolist(), flat["prompts"].tolist()
-    ids, behaviour = flat["ids"].split(lengths), flat["behaviour"].split(lengths)
+    ids, behavior = flat["ids"].split(lengths), flat["behavior"].split(lengths)
     left = max(prompts)
     right = max(n - p for n, p in zip(lengths, prompts, strict=True))
     count, pad = len(lengths), CASE["pad"]
@@ -43,7 +43,7 @@ def recorded() -> dict[str, torch.Tensor]:
         "advantages": flat["advantages"],
         "num_items_in_batch": torch.tensor(sum(lengths) - sum(prompts)),
     }
-    for row, (tokens, logprobs, p) in enumerate(zip(ids, behaviour, prompts, strict=True)):
+    for row, (tokens, logprobs, p) in enumerate(zip(ids, behavior, prompts, strict=True)):
         n = len(tokens) - p
         out["prompt_ids"][row, left - p :] = tokens[:p]
         out["prompt_mask"][row, left - p :] = 1

@@ -98,7 +98,7 @@ async def test_evaluate_tells_value_distance_and_what_is_left(player: Any) -> No
     assert result.reward is None
 
 
-async def test_evaluate_recognises_a_solution_and_leaves_the_episode_open(player: Any) -> None:
+async def test_evaluate_recognizes_a_solution_and_leaves_the_episode_open(player: Any) -> None:
     episode, task = await opened(player)
     result = await player.step(episode, "evaluate", expression=task.solution)
 

@@ -214,7 +214,7 @@ async def test_environments_are_listed_with_splits_and_tools(era: str, url: str,
     ("arguments", "said"),
     [
         ({}, "environment"),
-        ({"environment": "vault", "colour": 1}, "colour"),
+        ({"environment": "vault", "color": 1}, "color"),
         ({"environment": "vaul"}, "vaul"),
         ({"environment": 7}, "environment"),
         ({"environment": "vault", "split": "nope"}, "nope"),

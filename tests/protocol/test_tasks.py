@@ -108,7 +108,7 @@ def test_private_fields_are_known_by_name_in_subclasses_too() -> None:
     assert Child.private_fields() == {"answer", "extra"}
 
 
-def test_the_schema_of_serialised_tasks_does_not_tell_of_private_fields() -> None:
+def test_the_schema_of_serialized_tasks_does_not_tell_of_private_fields() -> None:
     assert "answer" not in json.dumps(Plain.model_json_schema(mode="serialization")["properties"])
 
 

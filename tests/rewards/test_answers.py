@@ -1,4 +1,4 @@
-"""Checks of the answer's text: exact, normalised, numbers with units, patterns, JSON, mathematics."""
+"""Checks of the answer's text: exact, normalized, numbers with units, patterns, JSON, mathematics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ludus.server.rewards import (
     Scale,
 )
 from ludus.server.rewards.code import code_of
-from ludus.server.rewards.judges.opinion import Unreadable, read_opinion
+from ludus.server.rewards.judges.verdict import Unreadable, read_opinion
 from ludus.server.rewards.mathematics import Helper
 from ludus.server.rewards.structure import NotJson, fenced, read_json
 from ludus.server.rewards.text import TooLong, search_within
@@ -52,7 +52,7 @@ async def wait_for(verdict: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("answer", "exact", "normalised"),
+    ("answer", "exact", "normalized"),
     [
         ("Paris", 1, 1),
         ("  Paris\n", 1, 1),
@@ -64,9 +64,9 @@ async def wait_for(verdict: Any) -> Any:
         ("", 0, 0),
     ],
 )
-def test_exact_and_normalised_match_take_the_whole_answer(answer: str, exact: int, normalised: int) -> None:
+def test_exact_and_normalized_match_take_the_whole_answer(answer: str, exact: int, normalized: int) -> None:
     assert value(Exact("Paris"), answer) == exact
-    assert value(NormalizedMatch("Paris"), answer) == normalised
+    assert value(NormalizedMatch("Paris"), answer) == normalized
 
 
 def test_any_of_several_expected_texts_will_do() -> None:
@@ -290,7 +290,7 @@ def test_fields_tell_true_from_1_and_compare_numbers_within_a_tolerance() -> Non
     assert value(Fields({"a": True}), '{"a": 1}') == 0
     assert value(Fields({"a": 1}), '{"a": 1.0000000001}') == 1
     assert value(Fields({"a": None}), '{"a": 0}') == 0
-    assert value(Fields({"a": "Ada L."}, normalised=True), '{"a": "ada l"}') == 1
+    assert value(Fields({"a": "Ada L."}, normalized=True), '{"a": "ada l"}') == 1
 
 
 JSON = st.recursive(

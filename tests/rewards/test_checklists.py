@@ -118,7 +118,7 @@ GOOD = '[[items]]\nid = "a"\ncheck = "starts_with"\narguments = {text = "x"}\n'
     [
         (HEAD + "[[items]]\nid = 'a'\ncheck = 'pattern\n", 5, "Expected"),
         (HEAD, 1, "items: it is missing"),
-        (HEAD + GOOD + "colour = 1\n", 7, "there is no such field"),
+        (HEAD + GOOD + "color = 1\n", 7, "there is no such field"),
         (HEAD + GOOD + "wieght = 1\n", 7, "did you mean 'weight'"),
         (HEAD + GOOD + "weight = -1.0\n", 7, "must be more than 0"),
         (HEAD + GOOD + "weight = nan\n", 7, "finite"),

@@ -149,7 +149,7 @@ async def test_who_ties_comes_as_far_as_the_one_that_the_draw_let_go_on(seed: in
     assert math.fsum(value for value in found if value is not None) == pytest.approx(2.0)
 
 
-async def test_no_position_is_favoured_by_the_draws_of_many_groups() -> None:
+async def test_no_position_is_favored_by_the_draws_of_many_groups() -> None:
     met: list[str] = []
 
     def compare(first: Attempt, second: Attempt) -> float:

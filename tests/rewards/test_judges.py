@@ -34,7 +34,7 @@ from ludus.server.rewards import (
 )
 from ludus.server.rewards.judges import MemoryCache, families_of
 from ludus.server.rewards.judges.judge import agreement
-from ludus.server.rewards.judges.opinion import Fences, Shown, Unreadable, read_comparison, read_opinion, visible
+from ludus.server.rewards.judges.verdict import Fences, Shown, Unreadable, read_comparison, read_opinion, visible
 
 Make = Callable[..., Endpoint]
 FIVE = Scale(1, 5)

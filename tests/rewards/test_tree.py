@@ -228,7 +228,7 @@ async def test_a_sum_beyond_the_floats_is_unscored() -> None:
     assert not (await score(WeightedSum([says(1e308, "a"), says(1e308, "b"), says(1e308, "c")]))).valid
 
 
-async def test_cancelling_an_evaluation_cancels_its_checks() -> None:
+async def test_canceling_an_evaluation_cancels_its_checks() -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
     async def wait(attempt: Attempt) -> bool:

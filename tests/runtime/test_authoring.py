@@ -17,7 +17,7 @@ from ludus.server.authoring.environment import Environment as Base
 from ludus.server.tasks.catalog import Catalog, publish, snake_case
 
 
-class Colour(StrEnum):
+class Color(StrEnum):
     RED = "red"
     BLUE = "blue"
 
@@ -60,7 +60,7 @@ def test_a_useful_environment_takes_fifteen_lines() -> None:
 
 
 def test_schema_and_descriptions_come_from_hints_and_docstring() -> None:
-    def act(self: Any, title: str, colour: Colour, mode: Literal["a", "b"] = "a", copy: list[int] | None = None) -> str:
+    def act(self: Any, title: str, color: Color, mode: Literal["a", "b"] = "a", copy: list[int] | None = None) -> str:
         """Act on it.
 
         More about it.
@@ -76,11 +76,11 @@ def test_schema_and_descriptions_come_from_hints_and_docstring() -> None:
     (published,) = Catalog([with_tool(act)]).values()
     spec = published.tools["act"].spec
     assert spec.description == "Act on it.\n\nMore about it."
-    assert spec.input_schema["required"] == ["title", "colour"]
-    assert list(spec.input_schema["properties"]) == ["title", "colour", "mode", "copy"]
+    assert spec.input_schema["required"] == ["title", "color"]
+    assert list(spec.input_schema["properties"]) == ["title", "color", "mode", "copy"]
     assert spec.input_schema["additionalProperties"] is False
     jsonschema.Draft202012Validator.check_schema(spec.input_schema)
-    jsonschema.validate({"title": "x", "colour": "red", "copy": [1]}, spec.input_schema)
+    jsonschema.validate({"title": "x", "color": "red", "copy": [1]}, spec.input_schema)
 
 
 def test_parameter_docs_reach_the_schema() -> None:

@@ -85,12 +85,12 @@ async def test_an_agents_mistakes_are_observations_and_the_episode_goes_on(host:
     running = await host(Playground)
     episode = (await begin(running)).episode
     unknown = await step(running, episode, 1, "nosuch")
-    wrong = await step(running, episode, 2, "add", amount="many", colour="red")
+    wrong = await step(running, episode, 2, "add", amount="many", color="red")
     refused = await step(running, episode, 3, "refuse")
     codes = [result.error.code for result in (unknown, wrong, refused) if result.error is not None]
     assert codes == ["unknown_tool", "invalid_arguments", "refused"]
     assert "amount" in text_of(wrong.content)
-    assert "colour: there is no such argument" in text_of(wrong.content)
+    assert "color: there is no such argument" in text_of(wrong.content)
     assert text_of((await step(running, episode, 4, "add")).content) == "count 1"
 
 
@@ -203,7 +203,7 @@ async def test_a_lost_reply_can_be_had_after_the_close_and_close_may_repeat(host
 
 
 @pytest.mark.requirement("STEP-5")
-async def test_cancelling_who_waits_does_not_cancel_the_step(host: Start) -> None:
+async def test_canceling_who_waits_does_not_cancel_the_step(host: Start) -> None:
     release = asyncio.Event()
 
     class Slow(Playground):
@@ -714,8 +714,8 @@ async def test_names_that_do_not_exist_answer_with_the_nearest(host: Start) -> N
         await begin(running, split="trian")
     with pytest.raises(err.MethodNotFound, match="episodes/start"):
         await dispatch(running, "dev.ludus/episodes/strat", {}, OPEN)
-    with pytest.raises(err.InvalidParams, match="colour"):
-        await dispatch(running, "dev.ludus/tasks/list", {"environment": "p", "split": "s", "colour": 1}, OPEN)
+    with pytest.raises(err.InvalidParams, match="color"):
+        await dispatch(running, "dev.ludus/tasks/list", {"environment": "p", "split": "s", "color": 1}, OPEN)
 
 
 # ── the end of the host ────────────────────────────────────────────────────────────────────────────────────────────

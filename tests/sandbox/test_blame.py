@@ -202,7 +202,7 @@ async def containers() -> list[str]:
     """The containers of this server that are still there."""
     provider: Any = await opened("docker")
     from ludus.sandbox.docker import LABEL
-    from ludus.sandbox.owner import OWNER
+    from ludus.sandbox.stale import OWNER
 
     found = provider._client.containers.list(all=True, filters={"label": f"{LABEL}={OWNER}"})
     await provider.aclose()

@@ -13,7 +13,7 @@ import pytest
 from ludus.sandbox import cgroups
 from ludus.sandbox.cgroups import Group, Groups, Meter, Usage
 from ludus.sandbox.inside.command import Tree
-from ludus.sandbox.owner import owner_of
+from ludus.sandbox.stale import owner_of
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from origins import origin, silent
 from sandboxing import opened, remains
 
 from ludus.client import connect
-from ludus.sandbox.owner import is_alive, owner_of
+from ludus.sandbox.stale import is_alive, owner_of
 
 WORLD = """
 import os

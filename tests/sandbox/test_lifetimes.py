@@ -174,7 +174,7 @@ async def test_a_container_whose_making_is_cancelled_is_removed(
 ) -> None:
     """The engine goes on making what was asked for, whoever waits."""
     from ludus.sandbox.docker import LABEL
-    from ludus.sandbox.owner import OWNER
+    from ludus.sandbox.stale import OWNER
 
     monkeypatch.setenv("DOCKER_HOST", engine_address)
     provider: Any = await opened("docker")

@@ -21,7 +21,7 @@ from ludus.sandbox import (
     SandboxUnsupported,
     egress,
 )
-from ludus.sandbox.doors import PORT
+from ludus.sandbox.netns_listener import PORT
 
 Backend = tuple[str, SandboxProvider]
 
@@ -140,7 +140,7 @@ ATTACKS = {
 async def test_there_is_no_other_way_out(networked: Backend, attack: str) -> None:
     async with origin() as allowed, origin() as other:
         box = await box_of(networked, f"127.0.0.1:{allowed.port}")
-        neighbour = await box_of(networked, f"127.0.0.1:{other.port}")
+        neighbor = await box_of(networked, f"127.0.0.1:{other.port}")
         program = f"ORIGIN, OTHER = map(int, sys.argv[1:])\n{ATTACKS[attack]}"
         result = await python(box, program, a=allowed.port, b=other.port)
         assert "BREACH" not in result.text, result
@@ -148,7 +148,7 @@ async def test_there_is_no_other_way_out(networked: Backend, attack: str) -> Non
         assert (allowed.connections, other.connections) == (0, 0)
         seen = await python(box, "print(get(f'http://127.0.0.1:{sys.argv[1]}/'))", a=allowed.port)
         assert seen.text == "b'origin'\n", "the box and its way out still work"
-        await neighbour.aclose()
+        await neighbor.aclose()
 
 
 async def test_a_box_without_a_list_has_no_proxy_and_no_trace_of_one(networked: Backend) -> None:

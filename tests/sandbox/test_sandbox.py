@@ -14,7 +14,7 @@ import pytest
 from sandboxing import MIB, TIGHT, settings_of
 
 from ludus.sandbox import Limits, Sandbox, SandboxFailed, SandboxFileError, SandboxProvider, SandboxUnsupported
-from ludus.sandbox.owner import owner_of, remove_left_behind
+from ludus.sandbox.stale import owner_of, remove_left_behind
 
 Backend = tuple[str, SandboxProvider]
 
@@ -26,9 +26,9 @@ async def box_of(backend: Backend, limits: Limits = TIGHT) -> Sandbox:
 
 async def test_a_command_gets_its_arguments_input_and_environment(any_backend: Backend) -> None:
     box = await box_of(any_backend)
-    script = "import os,sys; print(sys.argv[1:], sys.stdin.read(), os.environ['COLOUR']); sys.exit(3)"
+    script = "import os,sys; print(sys.argv[1:], sys.stdin.read(), os.environ['COLOR']); sys.exit(3)"
     result = await box.run(
-        ["python3", "-c", script, "two words", "new\nline", "'\"$x"], stdin="grüße".encode(), env={"COLOUR": "red"}
+        ["python3", "-c", script, "two words", "new\nline", "'\"$x"], stdin="grüße".encode(), env={"COLOR": "red"}
     )
     assert result.text == "['two words', 'new\\nline', '\\'\"$x'] grüße red\n"
     assert (result.exit_code, result.signal, result.limit, result.ok) == (3, None, None, False)
@@ -243,7 +243,7 @@ async def test_asyncio_works_where_there_is_no_network(any_backend: Backend) -> 
     assert result.text == "through a pipe\n", result
 
 
-async def test_cancelling_a_command_that_waits_leaves_the_one_that_runs_alone(any_backend: Backend) -> None:
+async def test_canceling_a_command_that_waits_leaves_the_one_that_runs_alone(any_backend: Backend) -> None:
     box = await box_of(any_backend)
     first = asyncio.create_task(box.run(["sh", "-c", "sleep 0.5; echo done"]))
     second = asyncio.create_task(box.run(["touch", "mark"]))

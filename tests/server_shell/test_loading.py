@@ -55,10 +55,10 @@ def test_the_only_environment_of_a_file_needs_no_name(tmp_path: Path) -> None:
         load_environment(str(file))
 
 
-def test_a_file_imports_its_neighbours(tmp_path: Path) -> None:
-    (tmp_path / "neighbour_of_toy.py").write_text("NAME = 'toy'\n")
-    (tmp_path / "with_neighbour.py").write_text(f"from neighbour_of_toy import NAME\n{SOURCE}")
-    assert load_environment(f"{tmp_path}/with_neighbour.py:Toy").__name__ == "Toy"
+def test_a_file_imports_its_neighbors(tmp_path: Path) -> None:
+    (tmp_path / "neighbor_of_toy.py").write_text("NAME = 'toy'\n")
+    (tmp_path / "with_neighbor.py").write_text(f"from neighbor_of_toy import NAME\n{SOURCE}")
+    assert load_environment(f"{tmp_path}/with_neighbor.py:Toy").__name__ == "Toy"
 
 
 TWINS = """

@@ -14,7 +14,7 @@ from ludus.sandbox import Limits, SandboxProvider, SandboxSettings, SandboxUnava
 from ludus.sandbox.bubblewrap import Bubblewrap
 from ludus.sandbox.cgroups import Groups
 from ludus.sandbox.local import UnsafeLocal
-from ludus.sandbox.owner import OWNER
+from ludus.sandbox.stale import OWNER
 
 MIB = 1024 * 1024
 

@@ -17,7 +17,7 @@ from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.clock import PlayClock
 from ludus.trainer.errors import EngineError
 from ludus.trainer.rollouts.collector import Collector
-from ludus.trainer.rollouts.source import TaskSampler, open_source
+from ludus.trainer.rollouts.sampler import TaskSampler, open_source
 from ludus.trainer.tokens.renderer import Renderer
 
 

@@ -69,7 +69,7 @@ async def rollout(
 ) -> AsyncGenerator[Trajectory]:
     """Play tasks and yield their trajectories as they end, in no particular order.
 
-    Leaving the loop early (close the iterator: `contextlib.aclosing`), or cancelling it, closes all open episodes.
+    Leaving the loop early (close the iterator: `contextlib.aclosing`), or canceling it, closes all open episodes.
 
     Args:
         environment: from `client.environment(name)`.

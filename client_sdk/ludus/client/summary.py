@@ -162,9 +162,9 @@ def wilson(wins: float, count: float) -> tuple[float, float]:
     """Wilson's 95 % interval of a proportion, which stays sensible at 0 and 1; counts may be effective ones."""
     z2 = Z95**2
     share = wins / count
-    centre = share + z2 / (2 * count)
+    center = share + z2 / (2 * count)
     margin = Z95 * math.sqrt(share * (1 - share) / count + z2 / (4 * count**2))
-    low, high = (centre - margin) / (1 + z2 / count), (centre + margin) / (1 + z2 / count)
+    low, high = (center - margin) / (1 + z2 / count), (center + margin) / (1 + z2 / count)
     return max(0.0, low), min(1.0, high)
 
 

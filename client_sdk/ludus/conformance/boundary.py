@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
-from ludus.conformance.context import CheckContext
-
 from ludus.conformance.checks import NotApplicable, Suite, expect
-from ludus.conformance.link import FOREIGN_ORIGIN, Answer, bearer
+from ludus.conformance.context import CheckContext
+from ludus.conformance.http_probe import FOREIGN_ORIGIN, Answer, bearer
 
 Place = Callable[[CheckContext], Awaitable[tuple[str, str]]]
 """Finds the method and the path of a request that would be answered."""

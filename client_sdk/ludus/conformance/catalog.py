@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from ludus.conformance.context import NO_TOOL, CheckContext, new_key, read
-
 from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
+from ludus.conformance.context import NO_TOOL, CheckContext, new_key, read
 from ludus.conformance.probes import Reply
 from ludus.protocol import errors
 from ludus.protocol.identifiers import METHOD_PREFIX, RESERVED_TOOL_NAMES

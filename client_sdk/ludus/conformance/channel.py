@@ -6,10 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ludus.conformance.context import NO_TOOL, CheckContext, new_key
-
 from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
-from ludus.conformance.link import FOREIGN_ORIGIN, Pipe
+from ludus.conformance.context import NO_TOOL, CheckContext, new_key
+from ludus.conformance.http_probe import FOREIGN_ORIGIN, Pipe
 from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER, METHOD_PREFIX
 
 suite = Suite()

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 import aiohttp
-from ludus.conformance.context import CheckContext, Target
 
 from ludus.conformance.checks import ConformanceFailure
-from ludus.conformance.link import HttpProbe, bearer
+from ludus.conformance.context import CheckContext, Target
+from ludus.conformance.http_probe import HttpProbe, bearer
 from ludus.conformance.ors_probes import request
 from ludus.protocol.errors import ConnectionFailed, EnvironmentNotFound, SplitNotFound, Unauthenticated
 from ludus.protocol.identifiers import EXTENSION_VERSION, ORS_EXTENSION_HEADER

@@ -8,9 +8,8 @@ import math
 import os.path
 from typing import Any, Final
 
-from ludus.conformance.context import NO_TOOL, CheckContext, new_key, read
-
 from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
+from ludus.conformance.context import NO_TOOL, CheckContext, new_key, read
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EpisodeStatus, advance
 
 suite = Suite()

@@ -6,10 +6,9 @@ import json
 import re
 from typing import Any
 
-from ludus.conformance.context import NO_TOOL, CheckContext, new_key
-
 from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
-from ludus.conformance.link import bearer
+from ludus.conformance.context import NO_TOOL, CheckContext, new_key
+from ludus.conformance.http_probe import bearer
 from ludus.conformance.play import telling
 from ludus.conformance.probes import CLIENT, StockMcpClient, envelope
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION, METHOD_PREFIX

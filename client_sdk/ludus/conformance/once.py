@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from ludus.conformance.context import NO_TOOL, CheckContext, new_key
-
 from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
+from ludus.conformance.context import NO_TOOL, CheckContext, new_key
 
 suite = Suite()
 

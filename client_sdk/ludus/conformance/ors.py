@@ -9,11 +9,10 @@ import json
 import uuid
 from typing import Any, Final
 
-from ludus.conformance.context import CheckContext, new_key
-
 from ludus.conformance.catalog import no_leak
 from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
-from ludus.conformance.link import bearer
+from ludus.conformance.context import CheckContext, new_key
+from ludus.conformance.http_probe import bearer
 from ludus.conformance.ors_probes import OrsSession, open_session, request, result_of, some_call, stranger
 from ludus.conformance.rights import WRONG_TOKEN, needed
 from ludus.protocol.identifiers import SUBMIT_TOOL

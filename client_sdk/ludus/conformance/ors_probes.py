@@ -7,10 +7,9 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from ludus.conformance.context import CheckContext
-
 from ludus.conformance.checks import ConformanceFailure, NotApplicable, expect, expect_equal
-from ludus.conformance.link import Answer, HttpProbe, bearer
+from ludus.conformance.context import CheckContext
+from ludus.conformance.http_probe import Answer, HttpProbe, bearer
 
 Events = list[tuple[str, str]]
 

@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from ludus.conformance.context import CheckContext, new_key
-
 from ludus.conformance.catalog import no_leak
 from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
-from ludus.conformance.link import bearer
+from ludus.conformance.context import CheckContext, new_key
+from ludus.conformance.http_probe import bearer
 from ludus.conformance.probes import Reply, StockMcpClient
 from ludus.protocol.identifiers import EXTENSION_ID, STEP_META_KEY, SUBMIT_TOOL
 from ludus.protocol.methods import METHODS

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
 
 from ludus.conformance.checks import ConformanceFailure
-from ludus.conformance.link import LEGACY, MODERN, HttpProbe, bearer
+from ludus.conformance.http_probe import LEGACY, MODERN, HttpProbe, bearer
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
 
 CLIENT: Final = {"name": "ludus-conform", "version": EXTENSION_VERSION}

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import aiohttp
-from ludus.conformance.context import CheckContext, Target
 
 from ludus.conformance import (
     catalog,
@@ -26,8 +25,9 @@ from ludus.conformance import (
 )
 from ludus.conformance.boundary import boundary
 from ludus.conformance.checks import Check, ConformanceFailure, NotApplicable, Status, Verdict
+from ludus.conformance.context import CheckContext, Target
 from ludus.conformance.discover import discover, wires_of
-from ludus.conformance.link import HttpProbe, Seen
+from ludus.conformance.http_probe import HttpProbe, Seen
 from ludus.protocol.errors import LudusError
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
 

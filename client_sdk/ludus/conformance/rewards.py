@@ -7,9 +7,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from ludus.conformance.context import NO_TOOL, CheckContext, new_key, read
-
 from ludus.conformance.checks import Suite, expect, expect_equal
+from ludus.conformance.context import NO_TOOL, CheckContext, new_key, read
 
 suite = Suite()
 _STEPS = 6

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ludus.conformance.context import NO_TOOL, CheckContext, new_key
-
 from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
-from ludus.conformance.link import Answer, bearer
+from ludus.conformance.context import NO_TOOL, CheckContext, new_key
+from ludus.conformance.http_probe import Answer, bearer
 from ludus.conformance.probes import envelope
 from ludus.protocol.identifiers import CONTROL_PATH
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
-
-if TYPE_CHECKING:
-    pass
+from typing import Any, Final, Literal, TypeVar
 
 Severity = Literal["error", "warning"]
 """An error is a reward that does not work, or will not in training; a warning is worth a look."""
@@ -86,7 +83,8 @@ def _problem(severity: Severity, message: str, evidence: Iterable[Evidence]) -> 
     return Problem(severity, message, tuple(places[:SHOWN]), len(places))
 
 
-Run = Callable[["Subject"], AsyncIterator[Problem]]
+Run = Callable[[Any], AsyncIterator[Problem]]
+"""Takes the `ValidationTarget` and yields what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ def _apart(subject: ValidationTarget) -> None:
 @suite.check("split-overlap", "No task stands in two splits", "contamination")
 async def split_overlap(subject: ValidationTarget) -> AsyncIterator[Problem]:
     _apart(subject)
-    problems = await _unlabelled(subject)
+    problems = await _unlabeled(subject)
     first: dict[str, _Problem] = {}
     both: list[Evidence] = []
     for problem in problems:
@@ -174,7 +174,7 @@ async def split_overlap(subject: ValidationTarget) -> AsyncIterator[Problem]:
 @suite.check("near-duplicates", "No task of a split is a task of another in other clothes", "contamination")
 async def near_duplicates(subject: ValidationTarget) -> AsyncIterator[Problem]:
     _apart(subject)
-    problems = await _unlabelled(subject)
+    problems = await _unlabeled(subject)
     common = _template(problems)
     exact = Counter(problem.content for problem in problems)
     near: list[Evidence] = []
@@ -267,7 +267,7 @@ async def _scanned(subject: ValidationTarget) -> list[_Problem]:
     return problems
 
 
-async def _unlabelled(subject: ValidationTarget) -> list[_Problem]:
+async def _unlabeled(subject: ValidationTarget) -> list[_Problem]:
     """The scanned tasks without their labels.
 
     Raises:

@@ -1,7 +1,7 @@
 """What the policy is shown and should not be: private fields, and rewards.
 
 A private value counts as leaked where it stands in what the policy reads before the episode is over and before the
-policy has said it itself. Long values are recognised by themselves. Short ones, such as a 7, stand in many texts by
+policy has said it itself. Long values are recognized by themselves. Short ones, such as a 7, stand in many texts by
 chance: they count where a task's own value stands in its texts far more often than the values of other tasks do
 (Fisher's exact test). Whoever offers choices shows the right one among them, which is no leak.
 

@@ -1,4 +1,4 @@
-"""The same again: seeds, processes, neighbours and orders that must make no difference, and seeds that must."""
+"""The same again: seeds, processes, neighbors and orders that must make no difference, and seeds that must."""
 
 from __future__ import annotations
 

@@ -183,6 +183,7 @@ class SecondServer:
         self._client: Client | None = None
 
     async def environment(self, name: str) -> RemoteEnvironment:
+        """Return the environment of that name on the second server, which is started at first use."""
         if self._client is None:
             process = await self._stack.enter_async_context(
                 serving(self._sources, hash_seed=2, zone="Pacific/Auckland")

@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ludus.sandbox.allowlist import Allowlist, proxy_variables
-from ludus.sandbox.doors import ADDRESS
 from ludus.sandbox.errors import SandboxFailed
 from ludus.sandbox.model import FileInfo, Limits, NetworkUse, RunResult, SandboxSettings, Snapshot
+from ludus.sandbox.netns_listener import ADDRESS
 
 if TYPE_CHECKING:
     from ludus.sandbox.egress import EgressProxy

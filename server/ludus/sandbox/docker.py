@@ -25,12 +25,12 @@ import requests.exceptions
 
 from ludus.sandbox import filters
 from ludus.sandbox.container import ContainerBox
-from ludus.sandbox.doors import SocketHandoff
 from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
 from ludus.sandbox.model import SandboxSettings
-from ludus.sandbox.owner import OWNER, is_alive, remove_left_behind
+from ludus.sandbox.netns_listener import SocketHandoff
 from ludus.sandbox.pool import PooledProvider, check_shown
 from ludus.sandbox.shell_scripts import HOME
+from ludus.sandbox.stale import OWNER, is_alive, remove_left_behind
 
 LABEL: Final = "dev.ludus.owner"
 """The label that says which server a container belongs to."""

@@ -357,7 +357,7 @@ def _destination(text: str, default_port: int | None) -> Destination:
 
 
 def _end_to_end(headers: Any) -> list[tuple[bytes, bytes]]:
-    """Headers but for those that are between two neighbours only."""
+    """Headers but for those that are between two neighbors only."""
     named = {word.strip().lower() for name, value in headers if name == b"connection" for word in value.split(b",")} - {
         b"content-length"
     }

@@ -20,8 +20,8 @@ from ludus.sandbox.box import BoxProcess, Launch, RunnerBox, inside_argv
 from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
 from ludus.sandbox.inside.files import clear
 from ludus.sandbox.model import Limits, SandboxSettings
-from ludus.sandbox.owner import OWNER, kill_stale_processes, remove_left_behind
 from ludus.sandbox.pool import PooledProvider
+from ludus.sandbox.stale import OWNER, kill_stale_processes, remove_left_behind
 
 log = logging.getLogger("ludus.sandbox")
 
@@ -43,7 +43,7 @@ class UnsafeLocal(PooledProvider):
     async def _check(self, settings: SandboxSettings) -> None:
         asked = [name for name in ("network", "image", "readonly") if getattr(settings, name)]
         if asked:
-            raise SandboxUnsupported(f"unsafe-local isolates nothing, so it cannot honour {', '.join(asked)}")
+            raise SandboxUnsupported(f"unsafe-local isolates nothing, so it cannot honor {', '.join(asked)}")
 
     async def _start(self, settings: SandboxSettings) -> LocalBox:
         with ExitStack() as undo:

@@ -328,7 +328,7 @@ async def test_the_engine_keeps_a_copy_of_the_weights(model: PreTrainedModel) ->
         assert await engine.logprobs([1, 2, 3]) == before
 
 
-async def test_cancelling_the_task_frees_its_slot_and_its_place_in_the_queue(model: PreTrainedModel) -> None:
+async def test_canceling_the_task_frees_its_slot_and_its_place_in_the_queue(model: PreTrainedModel) -> None:
     async with opened(model, slots=1) as engine:
         long = Sampling(1000, ())
         running = asyncio.ensure_future(engine.generate([1], long, seed=0, session="running"))

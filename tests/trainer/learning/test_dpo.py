@@ -111,9 +111,9 @@ class Bigram:
             advantages = torch.tensor([x for item in part for x in item.advantages[1:]], dtype=torch.float64)
             weights = torch.tensor([x for item in part for x in item.weights[1:]], dtype=torch.float64)
             logprobs = torch.cat([self.of(item.sample, self.logits) for item in part])
-            behaviour = torch.full_like(logprobs, torch.nan)
+            behavior = torch.full_like(logprobs, torch.nan)
             sample = torch.cat([torch.full((len(item.weights) - 1,), n) for n, item in enumerate(part)])
-            total = total + objective(Tokens(logprobs, behaviour, advantages, weights, sample))[0]
+            total = total + objective(Tokens(logprobs, behavior, advantages, weights, sample))[0]
         return torch.autograd.grad(total, self.logits)[0]
 
     def step(self, batch: TrainBatch, objective: Objective, *, learning_rate: float | None = None) -> dict[str, float]:

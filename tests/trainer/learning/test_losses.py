@@ -41,7 +41,7 @@ def flat(name: str) -> Tensor:
 def golden_tokens(
     aggregation: Any = "token",
     *,
-    behaviour: str = "old",
+    behavior: str = "old",
     proximal: str | None = None,
     reference: str | None = None,
     advantages: str = "grpo_std1_eps1e-4",
@@ -49,7 +49,7 @@ def golden_tokens(
     weights = aggregation_weights(COUNTS, aggregation, GOLDEN["inputs"]["max_len"])
     return Tokens(
         logprobs=flat("new").requires_grad_(),
-        behaviour=flat(behaviour),
+        behavior=flat(behavior),
         advantages=torch.tensor(GOLDEN["advantages"][advantages], dtype=torch.float64)[SAMPLE],
         weights=torch.tensor(weights, dtype=torch.float64)[SAMPLE],
         sample=SAMPLE,
@@ -59,7 +59,7 @@ def golden_tokens(
 
 
 def three_policies(**options: Any) -> Tokens:
-    return golden_tokens(behaviour="sampler", proximal="old", **options)
+    return golden_tokens(behavior="sampler", proximal="old", **options)
 
 
 def loss_of(tokens: Tokens, **config: Any) -> float:
@@ -74,7 +74,7 @@ def gradient_of(tokens: Tokens, config: LossConfig) -> Tensor:
 
 def with_logprobs(tokens: Tokens, logprobs: Tensor) -> Tokens:
     return Tokens(
-        logprobs, tokens.behaviour, tokens.advantages, tokens.weights, tokens.sample, tokens.entropy, tokens.proximal,
+        logprobs, tokens.behavior, tokens.advantages, tokens.weights, tokens.sample, tokens.entropy, tokens.proximal,
         tokens.reference,
     )  # fmt: skip
 
@@ -98,14 +98,14 @@ CASES: dict[str, tuple[Tokens, dict[str, Any]]] = {
         {**PROXIMAL, "correction": "icepop", "correction_low": 0.95, "correction_high": 1.06},
     ),
     "decoupled.token_mean": (three_policies(), {**PROXIMAL, "correction": "decoupled"}),
-    # prime-rl's default adds 1e-3 (log ρ)² against the behaviour policy, which is k2 with twice the weight.
+    # prime-rl's default adds 1e-3 (log ρ)² against the behavior policy, which is k2 with twice the weight.
     "prime_dppo_kl.token_mean": (
-        golden_tokens(behaviour="sampler", reference="sampler"),
+        golden_tokens(behavior="sampler", reference="sampler"),
         {"kind": "dppo", "clip_low": 0.2, "clip_high": 0.2, "kl": "k2", "kl_weight": 2e-3},
     ),
-    "two_policy_ppo.token_mean": (golden_tokens(behaviour="sampler"), {}),
-    "two_policy_ppo.seq_mean": (golden_tokens("sequence", behaviour="sampler"), {}),
-    "two_policy_cispo_cap5.token_mean": (golden_tokens(behaviour="sampler"), {"kind": "cispo", "clip_high": 5.0}),
+    "two_policy_ppo.token_mean": (golden_tokens(behavior="sampler"), {}),
+    "two_policy_ppo.seq_mean": (golden_tokens("sequence", behavior="sampler"), {}),
+    "two_policy_cispo_cap5.token_mean": (golden_tokens(behavior="sampler"), {"kind": "cispo", "clip_high": 5.0}),
 }
 
 
@@ -170,7 +170,7 @@ def test_the_gradient_of_cispo_is_that_of_weighted_maximum_likelihood() -> None:
 
 @pytest.mark.parametrize("kind", ["ppo", "gspo", "cispo", "dppo", "reinforce"])
 def test_on_policy_every_loss_has_the_policy_gradient(kind: Any) -> None:
-    tokens = golden_tokens("sequence", behaviour="new")
+    tokens = golden_tokens("sequence", behavior="new")
     gradient = gradient_of(tokens, LossConfig(kind=kind, clip_high=5.0))
     torch.testing.assert_close(gradient, -tokens.weights * tokens.advantages, rtol=0, atol=1e-12)
 
@@ -208,11 +208,9 @@ def test_gspo_gives_each_turn_its_own_credit_where_advantages_differ_within_a_sa
     ],
     ids=str,
 )
-def test_a_token_whose_behaviour_is_not_finite_is_as_if_it_were_not_there(
-    broken: float, config: dict[str, Any]
-) -> None:
-    whole = golden_tokens(behaviour="sampler", proximal="old", reference="ref")
-    for values in (whole.behaviour, whole.proximal, whole.reference):
+def test_a_token_whose_behavior_is_not_finite_is_as_if_it_were_not_there(broken: float, config: dict[str, Any]) -> None:
+    whole = golden_tokens(behavior="sampler", proximal="old", reference="ref")
+    for values in (whole.behavior, whole.proximal, whole.reference):
         assert values is not None
         values[3] = broken  # of a sequence that `mis` masks
     loss, metrics = policy_objective(LossConfig(**config))(whole)
@@ -222,7 +220,7 @@ def test_a_token_whose_behaviour_is_not_finite_is_as_if_it_were_not_there(
     assert whole.proximal is not None
     assert whole.reference is not None
     without = Tokens(
-        whole.logprobs.detach()[left].requires_grad_(), whole.behaviour[left], whole.advantages[left],
+        whole.logprobs.detach()[left].requires_grad_(), whole.behavior[left], whole.advantages[left],
         whole.weights[left], whole.sample[left], None, whole.proximal[left], whole.reference[left],
     )  # fmt: skip
     other, expected = policy_objective(LossConfig(**config))(without)
@@ -237,9 +235,9 @@ def test_a_token_whose_behaviour_is_not_finite_is_as_if_it_were_not_there(
 
 def test_tokens_of_weight_zero_have_no_part_in_the_ratio_of_their_sequence() -> None:
     whole = golden_tokens("sequence")
-    whole.weights[0], whole.behaviour[0] = 0.0, 0.0
+    whole.weights[0], whole.behavior[0] = 0.0, 0.0
     without = Tokens(
-        *(getattr(whole, name)[1:] for name in ("logprobs", "behaviour", "advantages", "weights", "sample"))
+        *(getattr(whole, name)[1:] for name in ("logprobs", "behavior", "advantages", "weights", "sample"))
     )
     torch.testing.assert_close(loss_of(whole, **GSPO), loss_of(without, **GSPO))
 
@@ -302,7 +300,7 @@ def _part(tokens: Tokens, part: Tensor, weights: Tensor | None = None) -> Tokens
     """Those tokens, their samples counted from 0 as a micro-batch does."""
     sample = tokens.sample[part]
     return Tokens(
-        tokens.logprobs[part], tokens.behaviour[part], tokens.advantages[part],
+        tokens.logprobs[part], tokens.behavior[part], tokens.advantages[part],
         tokens.weights[part] if weights is None else weights, sample - sample.min(),
         reference=None if tokens.reference is None else tokens.reference[part],
     )  # fmt: skip
@@ -333,7 +331,7 @@ def test_metrics_count_what_was_clipped_and_what_was_masked() -> None:
 def test_entropy_is_a_bonus_and_a_metric() -> None:
     entropy = torch.linspace(0.1, 1.2, 12, dtype=torch.float64, requires_grad=True)
     plain = golden_tokens()
-    tokens = Tokens(plain.logprobs, plain.behaviour, plain.advantages, plain.weights, plain.sample, entropy)
+    tokens = Tokens(plain.logprobs, plain.behavior, plain.advantages, plain.weights, plain.sample, entropy)
     loss, metrics = policy_objective(LossConfig(entropy_weight=0.3))(tokens)
     assert loss.item() == pytest.approx(loss_of(plain) - 0.3 * entropy.mean().item())
     assert float(metrics["entropy"]) == pytest.approx(entropy.sum().item())
@@ -362,9 +360,9 @@ def test_weights_sum_to_one_over_what_counts_and_leave_empty_episodes_out_of_the
     assert aggregation_weights([0], "token") == [0.0]
 
 
-def test_linear_objective_is_weighted_likelihood_and_ignores_the_behaviour_policy() -> None:
+def test_linear_objective_is_weighted_likelihood_and_ignores_the_behavior_policy() -> None:
     tokens = golden_tokens()
-    tokens.behaviour[:] = math.nan
+    tokens.behavior[:] = math.nan
     loss, metrics = linear_objective(tokens)
     assert loss.item() == pytest.approx(-float((tokens.advantages * flat("new")).mean()))
     torch.testing.assert_close(torch.autograd.grad(loss, tokens.logprobs)[0], -tokens.weights * tokens.advantages)

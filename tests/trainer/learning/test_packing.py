@@ -48,11 +48,11 @@ def test_every_counted_token_is_predicted_exactly_once_from_what_was_before_it(
         assert len(micro.ids) == len(micro.positions) == sum(micro.lengths)
         assert len(micro.ids) <= tokens or len(micro.lengths) == 1
         offsets = list(accumulate(micro.lengths, initial=0))
-        for place, target, which, behaviour, advantage, weight in zip(
+        for place, target, which, behavior, advantage, weight in zip(
             micro.index.tolist(),
             micro.targets.tolist(),
             micro.sample.tolist(),
-            micro.behaviour.tolist(),
+            micro.behavior.tolist(),
             micro.advantages.tolist(),
             micro.weights.tolist(),
             strict=True,
@@ -61,7 +61,7 @@ def test_every_counted_token_is_predicted_exactly_once_from_what_was_before_it(
             start = offsets[which]
             assert start <= place < offsets[which + 1]
             assert target == 1000 * number + place - start + 1
-            assert (behaviour, advantage, weight) == (-float(target), target + 1.0, 0.5 * (target + 1))
+            assert (behavior, advantage, weight) == (-float(target), target + 1.0, 0.5 * (target + 1))
             assert micro.ids[start : place + 1].tolist() == list(samples[number].sample.ids[: place - start + 1])
             assert micro.positions[start : place + 1].tolist() == list(range(place - start + 1))
             seen.append(target)

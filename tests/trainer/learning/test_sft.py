@@ -172,7 +172,7 @@ def test_own_episodes_that_all_earned_too_little_are_an_error_that_says_so() -> 
 
 
 @pytest.mark.parametrize(("count", "size"), [(6, 2), (7, 3), (3, 10), (1, 1)])
-def test_shuffling_holds_no_index_twice_and_favours_none(count: int, size: int) -> None:
+def test_shuffling_holds_no_index_twice_and_favors_none(count: int, size: int) -> None:
     batches = list(islice(shuffled(count, size, seed=0), 60))
     assert all(len(set(batch)) == len(batch) == min(count, size) for batch in batches)
     seen: Counter[int] = Counter(index for batch in batches for index in batch)

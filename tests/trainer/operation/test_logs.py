@@ -228,7 +228,7 @@ def test_in_a_terminal_there_is_one_table(make_config: MakeConfig, monkeypatch: 
     assert shown.endswith("\x1b[?25h"), "the cursor is shown again"
 
 
-def test_a_sparkline_takes_the_mean_of_neighbours() -> None:
+def test_a_sparkline_takes_the_mean_of_neighbors() -> None:
     assert sparkline([0.0, 1.0, 0.5]) == "▁█▅"
     assert sparkline([2.0, 2.0]) == "▄▄"
     assert len(sparkline(list(map(float, range(100))))) <= 32

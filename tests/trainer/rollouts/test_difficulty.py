@@ -17,7 +17,7 @@ from ludus.evaluation.calibration import write_difficulty
 from ludus.protocol.difficulty import DIFFICULTY_FORMAT, DifficultyFile, TaskDifficulty
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import ConfigError
-from ludus.trainer.rollouts.source import TaskSampler, open_source
+from ludus.trainer.rollouts.sampler import TaskSampler, open_source
 from ludus.trainer.settings import read_config
 from ludus.trainer.tokens.renderer import Renderer
 

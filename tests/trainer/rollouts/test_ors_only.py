@@ -17,7 +17,7 @@ from scripted import ScriptedEngine, call, make_config, playing
 from ludus.trainer.errors import ConfigError
 from ludus.trainer.evaluation import evaluate
 from ludus.trainer.learning.batch import make_batch
-from ludus.trainer.rollouts.source import open_source
+from ludus.trainer.rollouts.sampler import open_source
 from ludus.trainer.samples import RolloutStatus
 from ludus.trainer.tokens.renderer import Renderer
 

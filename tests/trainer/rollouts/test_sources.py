@@ -21,7 +21,7 @@ from ludus.server import Environment
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import ConfigError, RolloutError
-from ludus.trainer.rollouts.source import open_source
+from ludus.trainer.rollouts.sampler import open_source
 from ludus.trainer.samples import RolloutStatus
 from ludus.trainer.tokens.renderer import Renderer
 

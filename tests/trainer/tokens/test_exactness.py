@@ -60,7 +60,7 @@ def turns(name: str) -> st.SearchStrategy[list[int]]:
 def episodes(draw: st.DrawFn, context_overflow: str | None = None, model: str | None = None) -> dict[str, Any]:
     name = model or draw(st.sampled_from(sorted(MODELS)))
     tokenizer = MODELS[name]()
-    strategy = context_overflow or draw(st.sampled_from(["stop", "truncate_oldest", "summarise"]))
+    strategy = context_overflow or draw(st.sampled_from(["stop", "truncate_oldest", "summarize"]))
     most = draw(st.integers(4, 40))
     room = 10_000 if context_overflow == "stop" else draw(st.integers(20, 400))
     task: list[Item] = [text_message("user", draw(texts) or "Go.")]

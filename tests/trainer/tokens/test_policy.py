@@ -170,7 +170,7 @@ async def test_turns_that_the_template_wrote_anew_are_kept_as_it_wrote_them() ->
 
 async def test_one_observation_that_is_too_long_to_keep_stops_the_episode() -> None:
     prompt = len(Renderer(chatml()).prompt(TASK, [ADD]))
-    for context_overflow in ("truncate_oldest", "summarise"):
+    for context_overflow in ("truncate_oldest", "summarize"):
         policy, _ = make([turn(CALL)] * 5, context=prompt + 400, context_overflow=context_overflow)
         _, turns = await played(policy, TASK, 5, lambda number: "long " * (5 if number < 3 else 400))
         assert turns[-1].stopped == "context_limit"
@@ -190,7 +190,7 @@ async def test_a_summary_is_sampled_and_learned_and_stands_below_the_task(templa
     tokenizer = chatml(template)
     renderer = Renderer(tokenizer)
     engine = SummingUp([turn(CALL)] * 9)
-    config = RolloutConfig(max_tokens=60, context=len(renderer.prompt(TASK, [ADD])) + 400, context_overflow="summarise")
+    config = RolloutConfig(max_tokens=60, context=len(renderer.prompt(TASK, [ADD])) + 400, context_overflow="summarize")
     policy = TokenPolicy(engine, renderer, config, session="s", seed=0)
     _, turns = await played(policy, TASK, 9)
     assert all(taken.stopped is None for taken in turns)
@@ -210,7 +210,7 @@ async def test_a_summary_is_sampled_and_learned_and_stands_below_the_task(templa
 
 async def test_a_second_summary_takes_the_place_of_the_first() -> None:
     prompt = len(Renderer(chatml()).prompt(TASK, [ADD]))
-    policy, engine = make([turn(CALL)] * 60, context=prompt + 400, context_overflow="summarise")
+    policy, engine = make([turn(CALL)] * 60, context=prompt + 400, context_overflow="summarize")
     await played(policy, TASK, 20)
     texts = [chatml().decode(request.prompt) for request in engine.requests]
     assert sum(SUMMARY_REQUEST in text for text in texts) >= 2

@@ -120,7 +120,7 @@ class EmptyIsRight(Sums):
 
 
 class Fruit(Task):
-    colour: str
+    color: str
     answer: Private[str]
 
 
@@ -129,12 +129,12 @@ class AlwaysBanana(Sums):
     """Have one answer to all questions."""
 
     splits: ClassVar[Any] = {
-        split: [Fruit(id=f"{split}-{index}", colour=f"{split} {index}", answer="banana") for index in range(8)]
+        split: [Fruit(id=f"{split}-{index}", color=f"{split} {index}", answer="banana") for index in range(8)]
         for split in ("train", "test")
     }
 
     def prompt(self) -> str:
-        return f"Which fruit has the colour number {self.task.colour}?"  # type: ignore[attr-defined]
+        return f"Which fruit has the color number {self.task.color}?"  # type: ignore[attr-defined]
 
 
 @fault("floor-gap")

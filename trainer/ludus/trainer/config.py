@@ -130,9 +130,9 @@ class RolloutConfig(Section):
     """Tokens sampled in one turn."""
     context: Positive = 4096
     """Tokens of prompt, turns and observations together; what happens then is `context_overflow`."""
-    context_overflow: Literal["stop", "truncate_oldest", "summarise"] = "stop"
-    """`stop` ends the episode as truncated. `truncate_oldest` drops the oldest turns, `summarise` lets the policy write a
-    summary of them first; both go on in a new training sample, so every token is trained on as it was sampled."""
+    context_overflow: Literal["stop", "truncate_oldest", "summarize"] = "stop"
+    """`stop` ends the episode as truncated. `truncate_oldest` drops the oldest turns, `summarize` lets the policy write
+    a summary of them first; both continue in a new training sample, so every token is trained on as it was sampled."""
     turn_seconds: Seconds = 300.0
     """Longest time for one turn of the policy; a longer one truncates the episode. Weight updates do not count."""
     episode_seconds: Seconds = 1800.0
@@ -243,7 +243,7 @@ class AdvantageConfig(Section):
 
 
 class LossConfig(Section):
-    """What is minimised; formulas in `ludus.trainer.learning.losses`."""
+    """What is minimized; formulas in `ludus.trainer.learning.losses`."""
 
     kind: Literal["ppo", "gspo", "cispo", "reinforce", "dppo"] = "ppo"
     """The policy loss: PPO-clip (GRPO, DAPO, Dr.GRPO), sequence-level ratio (GSPO), clipped weights (CISPO),
@@ -260,11 +260,11 @@ class LossConfig(Section):
     the probability may rise."""
     dual_clip: Annotated[float, Field(gt=1)] | None = None
     """Bound of the loss for negative advantages (c), as multiple of the advantage; none when left out."""
-    old_policy: Literal["behaviour", "proximal"] = "behaviour"
+    old_policy: Literal["behavior", "proximal"] = "behavior"
     """What the ratio is taken against: the engine's own probabilities (two policies, one forward pass less), or the
     learner's at the start of the step (decoupled PPO), corrected by `correction`."""
     correction: Literal["none", "decoupled", "tis", "tis_sequence", "mis", "icepop"] = "none"
-    """The weight proximal / behaviour, for `old_policy = "proximal"`: as it is per token, truncated per token or per
+    """The weight proximal / behavior, for `old_policy = "proximal"`: as it is per token, truncated per token or per
     sequence, masked per sequence, masked per token."""
     correction_low: Annotated[float, Field(ge=0)] = 0.0
     """Weights below it count as 0, for `mis` and `icepop`."""
@@ -285,7 +285,7 @@ class LossConfig(Section):
     def _meant(self) -> Self:
         if self.kind == "cispo" and self.clip_high < 1:
             raise ValueError(f"for cispo, clip_high ({self.clip_high}) is the cap of the ratio itself, and 5 is usual")
-        if self.correction != "none" and self.old_policy == "behaviour":
+        if self.correction != "none" and self.old_policy == "behavior":
             raise ValueError(f'correction = "{self.correction}" needs old_policy = "proximal"')
         return self
 
@@ -333,7 +333,7 @@ class SftConfig(Section):
 
 
 class DpoConfig(Section):
-    """Direct preference optimisation (2305.18290) before the first rollout."""
+    """Direct preference optimization (2305.18290) before the first rollout."""
 
     trajectories: tuple[Path, ...]
     """Files of trajectories; in each task, an episode of higher reward is preferred to one of lower reward."""
@@ -439,7 +439,7 @@ class TrainConfig(Section):
     advantages: AdvantageConfig = AdvantageConfig()
     """How rewards become advantages."""
     loss: LossConfig = LossConfig()
-    """What is minimised."""
+    """What is minimized."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """AdamW, and how the batch is cut."""
     sft: SftConfig | None = None

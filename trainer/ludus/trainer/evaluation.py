@@ -13,7 +13,7 @@ from ludus.protocol.episodes import TaskRow
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.learning.statistics import interval
 from ludus.trainer.rollouts.episodes import Player, unwrap_exception_group
-from ludus.trainer.rollouts.source import ConnectedEnvironment, GroupSpec, TaskSampler, derive_seed
+from ludus.trainer.rollouts.sampler import ConnectedEnvironment, GroupSpec, TaskSampler, derive_seed
 from ludus.trainer.samples import RolloutGroup, scored_rewards
 
 if TYPE_CHECKING:

@@ -324,7 +324,7 @@ def _svg(scale: Scale, drawn: str, curves: Curves) -> str:
 
 
 def _thin(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """At most `POINTS` points, each the mean of neighbours and at the last one's step."""
+    """At most `POINTS` points, each the mean of neighbors and at the last one's step."""
     size = math.ceil(len(points) / POINTS)
     parts = [points[i : i + size] for i in range(0, len(points), size)]
     return [(part[-1][0], sum(value for _, value in part) / len(part)) for part in parts]

@@ -27,7 +27,7 @@ from ludus.trainer.learning.parallel import Parallel
 from ludus.trainer.logs import RunLog
 from ludus.trainer.rollouts.collector import Collector
 from ludus.trainer.rollouts.episodes import Player, unwrap_exception_group
-from ludus.trainer.rollouts.source import TaskSampler, open_source
+from ludus.trainer.rollouts.sampler import TaskSampler, open_source
 from ludus.trainer.rollouts.summary import TaskSolved
 from ludus.trainer.samples import RolloutGroup
 from ludus.trainer.stopping import StopRequest, stop_requests

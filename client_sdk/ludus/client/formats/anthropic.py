@@ -29,7 +29,7 @@ def tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
 def messages(items: Sequence[Item]) -> dict[str, Any]:
     """`{"messages": [...]}`, and `system` where there are system messages.
 
-    Roles alternate there, so neighbours of one role become one message; empty text, which is refused, is left out.
+    Roles alternate there, so neighbors of one role become one message; empty text, which is refused, is left out.
     """
     system: list[str] = []
     result: list[dict[str, Any]] = []

@@ -33,7 +33,7 @@ class Wire(Protocol):
     """One way to a server. Implementations own their connections, retries and translation of errors.
 
     `request` may be called any number of times at once. Only errors of `ludus.protocol.errors` leave it:
-    those that the server answered with, or a `TransportError`. Cancelling it gives up the answer, never the request.
+    those that the server answered with, or a `TransportError`. Canceling it gives up the answer, never the request.
     """
 
     @property

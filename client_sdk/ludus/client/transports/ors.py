@@ -208,7 +208,7 @@ class OrsWire:
         return [spec for spec in specs if spec.name in allowed]
 
     async def _create(self, params: e.StartParams, index: int, seed: int | None, kind: Kind) -> str:
-        """Open a session. A `/create` whose answer was lost is recognised when it is sent again."""
+        """Open a session. A `/create` whose answer was lost is recognized when it is sent again."""
         opened = await self._server.json("POST", "/create_session", headers={"Accept": "text/event-stream"})
         sid = _sid_of(opened)
         headers = {"X-Session-ID": sid, "Idempotency-Key": f"{params.key}/{sid}"}

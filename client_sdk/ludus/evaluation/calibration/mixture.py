@@ -4,7 +4,7 @@ Neither counting measured rates nor averaging each task's own posterior tells it
 within 0.2 to 0.5 in a third of all cases with 8 episodes, and under Jeffreys' prior a third of its posterior lies there
 too, however many such tasks there are. So the distribution of true rates is learned from all tasks together (empirical
 Bayes: Laird 1978, "Nonparametric Maximum Likelihood Estimation of a Mixing Distribution"; Efron 2016, "Empirical Bayes
-deconvolution estimates"): expectation maximisation on a grid, begun at Jeffreys' prior and stopped early, because run
+deconvolution estimates"): expectation maximization on a grid, begun at Jeffreys' prior and stopped early, because run
 to its end it puts everything on a few points, wherever chance has them.
 """
 
@@ -24,7 +24,7 @@ CELLS: Final = 100
 """Cells of equal width that the rates between 0 and 1 are put in; 0 and 1 themselves are two more."""
 
 ROUNDS: Final = 20
-"""Rounds of expectation maximisation. In simulations with 100 tasks of 8 episodes, 20 rounds had a bias below 0.02
+"""Rounds of expectation maximization. In simulations with 100 tasks of 8 episodes, 20 rounds had a bias below 0.02
 for smooth distributions; a hundred have no less, and half as much again of scatter."""
 
 RESAMPLES: Final = 200

@@ -95,7 +95,7 @@ def share_interval(clusters: Sequence[tuple[float, float]], most: float) -> tupl
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which that share lies, between neighbours by their distance (Hyndman and Fan's type 7).
+    """The value below which that share lies, between neighbors by their distance (Hyndman and Fan's type 7).
 
     Raises:
         ValueError: no values.

@@ -39,7 +39,7 @@ class Level:
         return math.comb(self.greatest + self.small - 1, self.small) * math.comb(len(LARGE), self.large)
 
     def numbers(self, place: int) -> list[int]:
-        """The numbers at a place below `choices`; neighbours have nothing in common."""
+        """The numbers at a place below `choices`; neighbors have nothing in common."""
         stride = int(self.choices * (math.sqrt(5) - 1) / 2)
         while math.gcd(stride, self.choices) > 1:
             stride += 1

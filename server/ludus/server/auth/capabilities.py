@@ -80,7 +80,7 @@ def tools_digest(tools: tuple[str, ...]) -> bytes:
 
 
 class CapabilitySigner:
-    """Makes and checks capabilities. Workers that share `key` honour each other's.
+    """Makes and checks capabilities. Workers that share `key` honor each other's.
 
     Args:
         key: at least 32 secret bytes.

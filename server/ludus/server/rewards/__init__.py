@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from ludus.server.rewards.attempt import Attempt, FromEnvironment, FromTask, TakenStep, TakenTurn
-    from ludus.server.rewards.boxes import Box
     from ludus.server.rewards.calls import CallOrder, Efficiency, NoErrors, ToolCalled, ToolNotCalled
     from ludus.server.rewards.checklist import Checklist, ChecklistError, lint_checklist, load_checklist
     from ludus.server.rewards.code import FunctionTest, FunctionTests, ProgramTest, ProgramTests
+    from ludus.server.rewards.code_runner import Box
     from ludus.server.rewards.evolving import Evolving, ScoredAttempt
     from ludus.server.rewards.functions import CallResult, call_function, values_equal
     from ludus.server.rewards.judges import (
@@ -107,7 +107,7 @@ _HOMES: Final = {
     "FromTask": "ludus.server.rewards.attempt",
     "TakenStep": "ludus.server.rewards.attempt",
     "TakenTurn": "ludus.server.rewards.attempt",
-    "Box": "ludus.server.rewards.boxes",
+    "Box": "ludus.server.rewards.code_runner",
     "ToolCalled": "ludus.server.rewards.calls",
     "CallOrder": "ludus.server.rewards.calls",
     "Efficiency": "ludus.server.rewards.calls",

@@ -53,7 +53,7 @@ from ludus.server.rewards.text import Exact, NormalizedMatch, Numeric, Pattern
 
 BUILT_IN: Final[Mapping[str, Callable[..., Check]]] = {
     "called": ToolCalled, "call_order": CallOrder, "efficiency": Efficiency, "exact": Exact, "fields": Fields,
-    "json_schema": JsonSchema, "math_equal": MathEqual, "no_errors": NoErrors, "normalised": NormalizedMatch,
+    "json_schema": JsonSchema, "math_equal": MathEqual, "no_errors": NoErrors, "normalized": NormalizedMatch,
     "not_called": ToolNotCalled, "numeric": Numeric, "pattern": Pattern,
 }  # fmt: skip
 """Checks that a file may name without a module."""

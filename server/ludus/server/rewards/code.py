@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from ludus.protocol.errors import AuthoringError
 from ludus.sandbox.errors import SandboxFileError
 from ludus.server.rewards.attempt import Attempt, Of, resolve
-from ludus.server.rewards.boxes import Box, Ran, verifier_of
+from ludus.server.rewards.code_runner import Box, Ran, verifier_of
 from ludus.server.rewards.functions import CALLS_SECONDS, CallResult, call_function, last_line
 from ludus.server.rewards.nodes import Check
 from ludus.server.rewards.structure import cut, fenced

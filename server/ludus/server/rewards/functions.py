@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ludus.protocol.errors import AuthoringError
-from ludus.server.rewards.boxes import Box, Ran
+from ludus.server.rewards.code_runner import Box, Ran
 from ludus.server.rewards.structure import close, read_json_value
 from ludus.server.rewards.text import short
 

@@ -76,7 +76,7 @@ class Node:
     """What its components are called. A check without one is called after its class or function; a group without one
     adds nothing to the names of what it holds."""
     weight: float = 1.0
-    """How much it counts beside its neighbours; 0 for a metric that is only reported."""
+    """How much it counts beside its neighbors; 0 for a metric that is only reported."""
     optional: bool = False
     """Whether it may leave the mean when it cannot be judged. Otherwise the whole rubric is then unscored."""
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from ludus.server.rewards.attempt import Attempt, Of, resolve
-from ludus.server.rewards.boxes import DEPTH, UnreadableState, fetch_database, fetch_tree, verifier_of
 from ludus.server.rewards.calls import satisfies
+from ludus.server.rewards.code_runner import DEPTH, UnreadableState, fetch_database, fetch_tree, verifier_of
 from ludus.server.rewards.nodes import Check, Offload, Pending
 from ludus.server.rewards.structure import cut
 from ludus.server.rewards.text import short

@@ -17,7 +17,7 @@ import regex
 from ludus.protocol.errors import AuthoringError
 from ludus.server.rewards.attempt import Attempt, Of, answer_of, resolve
 from ludus.server.rewards.nodes import Check
-from ludus.server.rewards.text import TooLong, normalise, search_within, short
+from ludus.server.rewards.text import TooLong, normalize, search_within, short
 from ludus.server.rewards.verdict import Verdict
 
 JSON_CHARS: Final = 200_000
@@ -255,7 +255,7 @@ class Fields(Check):
     ignore: Collection[str] = ()
     """JSON pointers of places that do not count, with all below them, such as `/created_at`."""
     extra_allowed: bool = False
-    normalised: bool = False
+    normalized: bool = False
     """Whether texts are compared as `NormalizedMatch` does."""
     of: Of[str] = answer_of
 
@@ -294,8 +294,8 @@ class Fields(Check):
             return found is wanted
         if isinstance(found, int | float) and isinstance(wanted, int | float):
             return close(found, wanted, self.relative)
-        if self.normalised and isinstance(found, str) and isinstance(wanted, str):
-            return normalise(found) == normalise(wanted)
+        if self.normalized and isinstance(found, str) and isinstance(wanted, str):
+            return normalize(found) == normalize(wanted)
         return type(found) is type(wanted) and bool(found == wanted)
 
 

@@ -1,4 +1,4 @@
-"""Checks of what the policy said: exactly, normalised, as a number with its unit, by a pattern."""
+"""Checks of what the policy said: exactly, normalized, as a number with its unit, by a pattern."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class NormalizedMatch(Check):
         if len(said) > TEXT_CHARS:
             return Verdict(0.0, f"the answer has {len(said)} characters")
         wanted = _several(resolve(self.expected, attempt))
-        return _same(said, normalise(said) in [normalise(one) for one in wanted])
+        return _same(said, normalize(said) in [normalize(one) for one in wanted])
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def search_within(search: Callable[..., Any], left: Callable[[], float]) -> Any:
     raise TooLong
 
 
-def normalise(text: str) -> str:
+def normalize(text: str) -> str:
     """Text without what people write differently: case, punctuation, English articles, white space, Unicode forms.
 
     Where nothing else is left, articles (`A` of a multiple choice), or else the punctuation, are what it is.

@@ -108,7 +108,7 @@ class StepRecord:
             self._callbacks.append(callback)
 
     async def wait(self) -> StepResult:
-        """The outcome, when it is there. Cancelling the wait does nothing to the step.
+        """The outcome, when it is there. Canceling the wait does nothing to the step.
 
         Raises:
             LudusError: the outcome is an error.

@@ -57,7 +57,7 @@ class IdempotencyCache(Generic[T]):
         return sum(1 for slot in self._slots.values() if slot.task is not None)
 
     async def do(self, owner: str, key: str, params: WireModel, work: Callable[[], Awaitable[T]]) -> T:
-        """Do `work` if the key is new, and give its outcome in any case. Cancelling the wait does not stop the work.
+        """Do `work` if the key is new, and give its outcome in any case. Canceling the wait does not stop the work.
 
         Raises:
             KeyConflict: the key stands for other params.

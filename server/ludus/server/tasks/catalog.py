@@ -90,7 +90,7 @@ class Published:
         """The public row of a task; test tasks show their id only.
 
         Raises:
-            EnvironmentFailed: the task's own serialisers failed.
+            EnvironmentFailed: the task's own serializers failed.
         """
         row = self.rows.get((split, index))
         if row is None:

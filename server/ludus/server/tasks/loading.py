@@ -94,7 +94,7 @@ def _import_file(path: Path, spec: str) -> ModuleType:
     if found is None or found.loader is None:
         raise AuthoringError(f"{path} cannot be imported as Python")
     module = importlib.util.module_from_spec(found)
-    # Pickling, dataclasses and pydantic look a class's module up here; its neighbours are imported from its folder.
+    # Pickling, dataclasses and pydantic look a class's module up here; its neighbors are imported from its folder.
     sys.modules[name] = module
     _STAMPS[place] = stamp
     sys.path.insert(0, str(path.resolve().parent))

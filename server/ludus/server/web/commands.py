@@ -48,7 +48,7 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     stdio: Annotated[bool, typer.Option("--stdio", help="Serve MCP on standard input and output instead.")] = False,
     environment: Annotated[
-        str | None, typer.Option(help="With --stdio: be one episode of this environment; else the catalogue.")
+        str | None, typer.Option(help="With --stdio: be one episode of this environment; else the catalog.")
     ] = None,
     split: Annotated[str | None, typer.Option(help="With --environment: the task's split.")] = None,
     task: Annotated[str | None, typer.Option(help="With --environment: the task's id.")] = None,

@@ -274,7 +274,7 @@ class Batch:
         return values
 
     def _chunks(self, rows: Ints) -> list[tuple[int, int, int]]:
-        """Which tokens of which prompts to compute now: row, first, end. Those of like length are neighbours."""
+        """Which tokens of which prompts to compute now: row, first, end. Those of like length are neighbors."""
         stops, left = np.zeros_like(self.ready), PASS_TOKENS
         common: dict[bytes, Ints] = {}
         origins: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Attention among packed samples: each token sees its own sample up to itself, and nothing of its neighbours. A
+"""Attention among packed samples: each token sees its own sample up to itself, and nothing of its neighbors. A
 beginning that samples share is in the row once.
 
 `register()` makes it known to transformers as `ludus_varlen`; a model takes it with
@@ -179,7 +179,7 @@ def attend(
             raise ModelError(f"a model whose attention has {name} is not supported")
     layout = layout or Layout((query.shape[2],), "sdpa", query.device)
     window = sliding_window if sliding_window is not None and sliding_window < layout.longest else None
-    query, key = query.to(value.dtype), key.to(value.dtype)  # autocast leaves normalised queries in float32
+    query, key = query.to(value.dtype), key.to(value.dtype)  # autocast leaves normalized queries in float32
     if layout.kind == "sdpa" or layout.spread is None or layout.kept is None:
         return _KINDS[layout.kind](query, key, value, scaling, window, layout), None
     # Each sample attends whole: its queries of the shared beginning too, since kernels want as many queries as keys.

@@ -1,4 +1,4 @@
-"""Direct preference optimisation (Rafailov et al., 2305.18290) on pairs of recorded episodes of one task.
+"""Direct preference optimization (Rafailov et al., 2305.18290) on pairs of recorded episodes of one task.
 
 For a preferred episode y and a rejected one y', with h = β (log π(y)/π_ref(y) − log π(y')/π_ref(y')), the loss is
 −log σ(h). Its gradient is −β σ(−h) (∇ log π(y) − ∇ log π(y')): once h is known, the policy's tokens enter linearly. So

@@ -93,7 +93,7 @@ class _Work:
         micro = self.micro
         return Tokens(
             logprobs,
-            micro.behaviour,
+            micro.behavior,
             micro.advantages,
             micro.weights,
             micro.sample,
@@ -154,7 +154,7 @@ class Learner:
 
         Args:
             batch: samples with their weights in the loss.
-            objective: what is minimised.
+            objective: what is minimized.
             learning_rate: makes this one plain optimizer step at this rate, as the warm-up does. When left out, epochs,
                 mini-batches and the schedule are the configuration's.
 

@@ -33,7 +33,7 @@ class Tokens:
 
     logprobs: Tensor
     """log π, with gradient."""
-    behaviour: Tensor
+    behavior: Tensor
     """log μ. Where it is not finite the token is left out."""
     advantages: Tensor
     weights: Tensor
@@ -62,17 +62,17 @@ def policy_objective(config: LossConfig) -> Objective:
     """
 
     def objective(tokens: Tokens) -> tuple[Tensor, Metrics]:
-        counted = tokens.behaviour.isfinite() & (tokens.weights != 0)
+        counted = tokens.behavior.isfinite() & (tokens.weights != 0)
         weights = torch.where(counted, tokens.weights, 0.0)
-        behaviour = torch.where(counted, tokens.behaviour, tokens.logprobs.detach())
-        old, correction = behaviour, torch.ones_like(behaviour)
+        behavior = torch.where(counted, tokens.behavior, tokens.logprobs.detach())
+        old, correction = behavior, torch.ones_like(behavior)
         if config.old_policy == "proximal":
             old = torch.where(counted, _given(tokens.proximal, "proximal"), tokens.logprobs.detach())
-            correction = correction_weights(old - behaviour, tokens.sample, config)
+            correction = correction_weights(old - behavior, tokens.sample, config)
 
         policy, clipped, dropped = _policy_loss(tokens, old, counted, config)
         loss = correction * policy
-        moved = (tokens.logprobs.detach() - behaviour)[counted]
+        moved = (tokens.logprobs.detach() - behavior)[counted]
         metrics = {
             "tokens": counted.sum(),
             "policy": loss.detach()[counted].sum(),
@@ -97,7 +97,7 @@ def policy_objective(config: LossConfig) -> Objective:
 
 def linear_objective(tokens: Tokens) -> tuple[Tensor, Metrics]:
     """−Σ weight · A · log π: maximum likelihood where A is 1 (SFT), and the exact gradient of DPO
-    (`ludus.trainer.learning.dpo`). The behaviour policy plays no part.
+    (`ludus.trainer.learning.dpo`). The behavior policy plays no part.
     """
     counted = tokens.weights != 0
     loss = torch.where(counted, -tokens.weights * tokens.advantages * tokens.logprobs, 0.0).sum()

@@ -50,7 +50,7 @@ class MicroBatch:
     """The counted tokens. [N]"""
     sample: Tensor
     """Which sample of this micro-batch each is of, from 0. [N]"""
-    behaviour: Tensor
+    behavior: Tensor
     """Their log-probabilities under the policy that sampled them. [N], float32 like the next two"""
     advantages: Tensor
     weights: Tensor
@@ -126,7 +126,7 @@ def _join(samples: Sequence[TrainSample], counted: Sequence[Any], members: list[
         index=torch.from_numpy(np.concatenate([at[counting - 1] for at, counting in zip(places, where, strict=True)])),
         targets=pick([item.sample.ids for item in chosen], np.int64),
         sample=torch.from_numpy(np.repeat(np.arange(len(where)), [len(counting) for counting in where])),
-        behaviour=pick([item.sample.logprobs for item in chosen], np.float32),
+        behavior=pick([item.sample.logprobs for item in chosen], np.float32),
         advantages=pick([item.advantages for item in chosen], np.float32),
         weights=pick([item.weights for item in chosen], np.float32),
     )

@@ -13,7 +13,7 @@ from ludus.trainer.errors import RolloutError
 from ludus.trainer.learning.batch import informative
 from ludus.trainer.rollouts.buffer import StalenessWindow
 from ludus.trainer.rollouts.episodes import Player, unwrap_exception_group
-from ludus.trainer.rollouts.source import GroupSpec, TaskSampler
+from ludus.trainer.rollouts.sampler import GroupSpec, TaskSampler
 from ludus.trainer.rollouts.summary import TaskSolved, no_signal_message, nothing_left, rollout_metrics
 from ludus.trainer.samples import RolloutGroup
 
@@ -26,13 +26,13 @@ class Collector:
     """The rollouts of a run. Use it as an async context manager; leaving it closes every episode.
 
         async with Collector(config, engine, renderer, source) as collector:
-            collector.synced(0)                           # the engine holds the weights to begin with
+            collector.on_weights_updated(0)                           # the engine holds the weights to begin with
             for step in range(config.steps):
                 groups, metrics = await collector.batch()
                 ...                                       # learn, and give the engine the new weights
                 collector.synced(step + 1)
 
-    With staleness 0 nothing is played between `batch` and `on_weights_updated`; with more, groups go on being played meanwhile.
+    With staleness 0 nothing is played between `batch` and `on_weights_updated`; with more, groups are played meanwhile.
 
     Args:
         config: the run.

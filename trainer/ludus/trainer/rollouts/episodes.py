@@ -18,7 +18,7 @@ from ludus.protocol import errors as e
 from ludus.protocol.lifecycle import is_truncated
 from ludus.trainer.config import RolloutConfig
 from ludus.trainer.errors import EngineError, TrainerError
-from ludus.trainer.rollouts.source import FIRST_PAUSE, LONGEST_PAUSE, GroupSpec, derive_seed
+from ludus.trainer.rollouts.sampler import FIRST_PAUSE, LONGEST_PAUSE, GroupSpec, derive_seed
 from ludus.trainer.rollouts.stragglers import EpisodeEnd, Stragglers
 from ludus.trainer.samples import Rollout, RolloutStatus, Sample
 from ludus.trainer.tokens.policy import TokenPolicy
@@ -143,6 +143,7 @@ class ErrorRecordingPolicy:
         self.error: Exception | None = None
 
     async def __call__(self, conversation: Conversation) -> Turn:
+        """Return the policy's turn, and keep the error that it raises."""
         try:
             return await self._policy(conversation)
         except Exception as error:

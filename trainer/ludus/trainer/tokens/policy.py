@@ -50,7 +50,7 @@ class TokenPolicy:
 
     * `stop`: the turn may use what is left; when there is nothing, or it was not enough, the episode is stopped.
     * `truncate_oldest`: the older half of the turns is dropped, as often as needed. The ids of the others stay.
-    * `summarise`: the policy is asked for a summary first, which then stands below the task. The newest turn stays.
+    * `summarize`: the policy is asked for a summary first, which then stands below the task. The newest turn stays.
 
     Args:
         engine: samples.
@@ -149,17 +149,17 @@ class TokenPolicy:
         """The prompt of the next turn, after making room where there is too little."""
         prompt = self._next(tools)
         full, needed = self._config.context_overflow, self._config.max_tokens
-        if full == "summarise":
+        if full == "summarize":
             needed += self._config.max_tokens + len(self._renderer.prompt([_REQUEST], ()))
         if full == "stop" or len(self._past) < 2 or len(prompt.ids) + needed <= self._context:
             return prompt
-        if full == "summarise":
-            return await self._summarised(prompt, tools)
+        if full == "summarize":
+            return await self._summarized(prompt, tools)
         while len(prompt.ids) + needed > self._context and len(self._past) > 1:
             prompt = self._newest(len(self._past) // 2, prompt, tools)
         return prompt
 
-    async def _summarised(self, prompt: _Prompt, tools: Sequence[ToolSpec]) -> _Prompt:
+    async def _summarized(self, prompt: _Prompt, tools: Sequence[ToolSpec]) -> _Prompt:
         """A prompt of the task, the policy's own summary and the newest exchange."""
         request, past = self._renderer.messages([_REQUEST]), self._past
         asked = self._next(tools, request)

@@ -6,7 +6,7 @@ from ludus.server.rewards.judges.caches import FileCache, MemoryCache
 from ludus.server.rewards.judges.endpoint import Budget, Endpoint, JudgeFailed, Ledger, Price
 from ludus.server.rewards.judges.families import families_of
 from ludus.server.rewards.judges.judge import Judge, PairwiseJudge, Panel, ReferenceJudge, judged_by
-from ludus.server.rewards.judges.opinion import Scale
+from ludus.server.rewards.judges.verdict import Scale
 
 __all__ = [
     "Budget",

@@ -12,10 +12,10 @@ from typing import Any, Final, Literal
 
 from ludus.protocol.errors import AuthoringError
 from ludus.server.rewards.attempt import Attempt, Of, TakenStep, answer_of, resolve
-from ludus.server.rewards.judges.asking import Question, query_judge
 from ludus.server.rewards.judges.endpoint import Endpoint, JudgeFailed
 from ludus.server.rewards.judges.families import shared_families
-from ludus.server.rewards.judges.opinion import (
+from ludus.server.rewards.judges.query import Question, query_judge
+from ludus.server.rewards.judges.verdict import (
     JudgeVerdict,
     Scale,
     Shown,

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from ludus.protocol.errors import Unauthenticated
 from ludus.server.transports.mcp.base import Context, LudusServer
-from ludus.server.transports.mcp.catalogue import ControlTools
+from ludus.server.transports.mcp.control_tools import ControlTools
 from ludus.server.transports.mcp.extension import HTTP_SETTINGS, add_extension, declares_extension
 from ludus.server.transports.mcp.http import Endpoint, Extend
 
@@ -37,7 +37,7 @@ class ControlPlane:
 
     def __init__(self, context: WireContext, extend: Extend | None = None, *, back_channel: bool = False) -> None:
         self._authenticate = context.authenticate
-        server = catalogue_server(context.host, _principal_of_request)
+        server = catalog_server(context.host, _principal_of_request)
         add_extension(server, context.host, _principal_of_request, HTTP_SETTINGS)
         self._endpoint = Endpoint(server, context.limits.body_bytes, extend, back_channel=back_channel)
         self.run = self._endpoint.run
@@ -52,12 +52,12 @@ class ControlPlane:
         await self._endpoint(scope, receive, send)
 
 
-def catalogue_server(host: EpisodeHost, principal_of: Callable[[Context], Principal]) -> LudusServer:
-    """An MCP server with the catalogue's tools."""
+def catalog_server(host: EpisodeHost, principal_of: Callable[[Context], Principal]) -> LudusServer:
+    """An MCP server with the catalog's tools."""
     server = LudusServer(_INSTRUCTIONS)
-    catalogue = ControlTools(host, principal_of, declares_extension)
-    server.add_request_handler("tools/list", types.PaginatedRequestParams, catalogue.list_tools)
-    server.add_request_handler("tools/call", types.CallToolRequestParams, catalogue.call_tool)
+    catalog = ControlTools(host, principal_of, declares_extension)
+    server.add_request_handler("tools/list", types.PaginatedRequestParams, catalog.list_tools)
+    server.add_request_handler("tools/call", types.CallToolRequestParams, catalog.call_tool)
     return server
 
 

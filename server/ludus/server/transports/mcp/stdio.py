@@ -1,7 +1,7 @@
 """MCP over stdin and stdout: one process, one client, either era.
 
 With a task, the process is one episode and its tools are that episode's own, as on the play plane. Without one it is
-the catalogue: `list_environments`, `start_episode`, and `call_tool` to play, because a tool list may not change as a
+the catalog: `list_environments`, `start_episode`, and `call_tool` to play, because a tool list may not change as a
 side effect of a call. Whoever started the process owns it, so there is no credential; the extension's methods are
 there too unless `play_only`.
 """
@@ -16,8 +16,8 @@ from ludus.protocol.errors import InvalidParams
 from ludus.protocol.methods import Scope
 from ludus.server.auth.principal import Principal
 from ludus.server.transports.mcp.base import Context, LudusServer
-from ludus.server.transports.mcp.catalogue import default_split
-from ludus.server.transports.mcp.control import catalogue_server
+from ludus.server.transports.mcp.control import catalog_server
+from ludus.server.transports.mcp.control_tools import default_split
 from ludus.server.transports.mcp.extension import STDIO_SETTINGS, add_extension
 from ludus.server.transports.mcp.lines import bounded_stdio
 from ludus.server.transports.mcp.play import EpisodeServer
@@ -42,7 +42,7 @@ async def serve_stdio(
 
     Args:
         host: whose environments.
-        environment: start one episode of it and serve that; None serves the catalogue, unless one of the arguments
+        environment: start one episode of it and serve that; None serves the catalog, unless one of the arguments
             after it says that an episode is meant and `host` has one environment only.
         split: where the task is drawn from; the first training split by default.
         task: the task's id.
@@ -58,7 +58,7 @@ async def serve_stdio(
     if environment is None and any(given is not None for given in (split, task, index, seed)):
         environment = _only(host)
     if environment is None:
-        await _serve(catalogue_server(host, _agent if play_only else _owner), host, play_only)
+        await _serve(catalog_server(host, _agent if play_only else _owner), host, play_only)
         return
     params = StartParams(
         environment=environment,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from starlette.routing import BaseRoute, Match, NoMatchFound
 
 from ludus.server.transports.ors import calls, discovery, lifecycle
-from ludus.server.transports.ors.exchange import HttpError, OrsRequest, Receive, Send
+from ludus.server.transports.ors.request import HttpError, OrsRequest, Receive, Send
 from ludus.server.transports.ors.wire import Handler, Ors
 
 if TYPE_CHECKING:

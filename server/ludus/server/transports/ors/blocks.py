@@ -17,7 +17,7 @@ MESSAGE_BLOCK_TYPES: Final = ("text", "image", "reasoning", "tool_call", "tool_r
 """The blocks that `/score_group` reads. Prompts hold text and images."""
 
 VALIDATION_PREFIX: Final = "Tool input validation error: "
-"""Old clients recognise bad input by it."""
+"""Old clients recognize bad input by it."""
 
 _quote = json.encoder.encode_basestring
 

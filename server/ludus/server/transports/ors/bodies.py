@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import ErrorDetails, from_json, to_jsonable_python
 
 from ludus.server.authoring.bounds import TooComplex, first_errors, footprint, short
-from ludus.server.transports.ors.exchange import HttpError
+from ludus.server.transports.ors.request import HttpError
 
 _SHOWN_VALUES: Final = 1024
 """An input of more values is shown by its first ones."""

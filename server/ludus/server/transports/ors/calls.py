@@ -20,9 +20,9 @@ from ludus.protocol.errors import CapacityError, EpisodeEnded, EpisodeFailed, Ep
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
 from ludus.server.transports.ors import bodies
 from ludus.server.transports.ors.blocks import candidate, finished_json, step_json
-from ludus.server.transports.ors.exchange import Disconnected, HttpError, OrsRequest
 from ludus.server.transports.ors.frames import error_event, ludus_event, ping_comment, result_events, task_id_event
 from ludus.server.transports.ors.lifecycle import ready, view_of
+from ludus.server.transports.ors.request import Disconnected, HttpError, OrsRequest
 from ludus.server.transports.ors.sessions import NOT_FOUND, Call, Session
 from ludus.server.transports.ors.wire import SESSION_SCOPES, Ors, refusal_of
 from ludus.server.web.delivery import Delivery, watch

@@ -16,7 +16,7 @@ from ludus.server.authoring.splits import ENDLESS_INDEX_LIMIT
 from ludus.server.tasks.catalog import SUBMIT_SPEC
 from ludus.server.transports.ors import bodies
 from ludus.server.transports.ors.blocks import extend, task_json, tools_json
-from ludus.server.transports.ors.exchange import HttpError, OrsRequest
+from ludus.server.transports.ors.request import HttpError, OrsRequest
 from ludus.server.transports.ors.wire import Ors
 
 PAGE = 1000

@@ -14,7 +14,7 @@ from ludus.server.runtime.episode import EpisodeView
 from ludus.server.transports.ors import bodies
 from ludus.server.transports.ors.blocks import extend, messages_json, prompt_json, tools_json
 from ludus.server.transports.ors.discovery import position
-from ludus.server.transports.ors.exchange import HttpError, OrsRequest
+from ludus.server.transports.ors.request import HttpError, OrsRequest
 from ludus.server.transports.ors.sessions import Session
 from ludus.server.transports.ors.wire import SESSION_SCOPES, Ors
 

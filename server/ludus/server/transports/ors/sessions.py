@@ -11,8 +11,8 @@ from ludus.protocol.episodes import StartParams, StepResult
 from ludus.protocol.errors import CapacityError, EpisodeNotFound, LudusError, ShuttingDown
 from ludus.protocol.lifecycle import EndReason
 from ludus.server.auth.principal import Principal
-from ludus.server.transports.ors.exchange import HttpError
 from ludus.server.transports.ors.repeats import Repeats
+from ludus.server.transports.ors.request import HttpError
 
 if TYPE_CHECKING:
     from ludus.server.runtime.episode import EpisodeView

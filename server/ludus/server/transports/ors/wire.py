@@ -24,7 +24,7 @@ from ludus.protocol.errors import (
 )
 from ludus.protocol.methods import Scope
 from ludus.server.auth.principal import Principal
-from ludus.server.transports.ors.exchange import Disconnected, HttpError, OrsRequest
+from ludus.server.transports.ors.request import Disconnected, HttpError, OrsRequest
 from ludus.server.transports.ors.sessions import NOT_FOUND, Sessions
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import aiohttp
 
 from ludus.client.policies.values import random_value
 from ludus.conformance.checks import ConformanceFailure, NotApplicable
-from ludus.conformance.link import HttpProbe
+from ludus.conformance.http_probe import HttpProbe
 from ludus.conformance.probes import CONTROLS, Reply, StockMcpClient
 from ludus.protocol.identifiers import METHOD_PREFIX
 from ludus.protocol.methods import METHODS, Method

@@ -63,9 +63,9 @@ async def test_mistakes_are_told_and_the_episode_goes_on(sit: Sit) -> None:
         seen = await seat.call(tool, **arguments)
         assert seen.mistake, tool
         assert seen.text
-    extra = await seat.call("roll", colour="red")
+    extra = await seat.call("roll", color="red")
     assert extra.mistake
-    assert "colour" in extra.text
+    assert "color" in extra.text
     assert (await seat.call("add")).text == "count 1"
 
 

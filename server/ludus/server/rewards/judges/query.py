@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ludus.server.rewards.judges.endpoint import CutOff, Endpoint, JudgeFailed, NoVerdict, Refused, Retriable, TooLong
-from ludus.server.rewards.judges.opinion import SHOWN_BYTES, Fences, JudgeVerdict, Unreadable, visible
+from ludus.server.rewards.judges.verdict import SHOWN_BYTES, Fences, JudgeVerdict, Unreadable, visible
 
 _SHORTER: Final = 4
 """By what texts are shortened that do not fit: by the third attempt, they fit into the smallest contexts there are."""
