@@ -36,7 +36,7 @@ from rich.markup import escape
 from ludus.client import Answer, Call, connect
 from ludus.client.policies.base import Conversation, EpisodePolicy
 from ludus.client.rollout import rollout, rollout_all
-from ludus.client.trajectory import TrajectoryWriter, read_trajectories
+from ludus.client.trajectory_files import TrajectoryWriter, read_trajectories
 from ludus.protocol import text_of
 from ludus.protocol.content import Message
 

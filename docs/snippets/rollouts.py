@@ -1,11 +1,11 @@
 import asyncio
 
 from ludus.client import connect
-from ludus.client.items import CallItem, OutputItem
 from ludus.client.policies import Conversation
 from ludus.client.rollout import rollout_all
 from ludus.client.summary import summarize
 from ludus.protocol import Call, text_of
+from ludus.protocol.items import CallItem, OutputItem
 
 
 async def halve(conversation: Conversation) -> Call:

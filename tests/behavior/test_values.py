@@ -17,9 +17,10 @@ from odd_values import HALF, WHOLE, Guess, Odd
 
 from ludus.client import connect
 from ludus.client.rollout import rollout_all
-from ludus.client.trajectory import Failure, Trajectory, TrajectoryWriter, read_trajectories
+from ludus.client.trajectory_files import TrajectoryWriter, read_trajectories
 from ludus.protocol import Answer, Call, Candidate, TaskRow
 from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL, EXTENSION_ID
+from ludus.protocol.trajectory import Failure, Trajectory
 from ludus.server.web.logs import configure, flush
 
 Sit = Callable[..., Awaitable[Any]]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from terminal import run_ludus, serving
 
-from ludus.client.trajectory import Failure, FailureKind, StepRecord, Trajectory, TurnRecord, Usage
 from ludus.protocol.episodes import TaskRow
 from ludus.protocol.rewards import Component, Reward
+from ludus.protocol.trajectory import Failure, FailureKind, StepRecord, Trajectory, TurnRecord, Usage
 
 COINS = Path(__file__).parents[1] / "support" / "coins.py"
 

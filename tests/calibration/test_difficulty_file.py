@@ -12,11 +12,11 @@ import pytest
 from coins import Coin, Coins, coin
 
 from ludus.client import connect
-from ludus.client.trajectory import Trajectory
 from ludus.evaluation.calibration import calibrate, difficulty_of, read_difficulty, write_difficulty
 from ludus.protocol.difficulty import DifficultyFile
 from ludus.protocol.episodes import Outcome
 from ludus.protocol.errors import AuthoringError, NotFound, ParseError
+from ludus.protocol.trajectory import Trajectory
 from ludus.server import Split
 from ludus.server.tasks.catalog import Catalog
 
@@ -224,7 +224,7 @@ def test_variants_share_the_splits_of_the_environment_that_was_measured(path: Pa
 def test_a_file_of_something_else_is_refused_at_start(path: Path, change: dict[str, Any], message: str) -> None:
     other = changed(path, **change)
     narrow, test = Split.lazy(coin, 20).within(other), Split.lazy(coin, 8)
-    with pytest.raises(AuthoringError, match=f"split 'train' of 'coins' is narrowed by .*other.json: .*{message}"):
+    with pytest.raises(AuthoringError, match=f"split 'train' of 'coins' is filtered by .*other.json: .*{message}"):
         Catalog([coins_with(train=narrow, test=test)])
 
 

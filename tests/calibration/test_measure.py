@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludus.client.summary import pass_at_k, wilson
-from ludus.client.trajectory import Trajectory
 from ludus.evaluation.calibration import calibrate
 from ludus.evaluation.calibration.sampling import choose_tasks
 from ludus.evaluation.calibration.statistics import zero_bound
 from ludus.protocol.episodes import EnvironmentInfo, SplitInfo
 from ludus.protocol.errors import InvalidParams, SplitNotFound
+from ludus.protocol.trajectory import Trajectory
 
 Played = Callable[..., Trajectory]
 

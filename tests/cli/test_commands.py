@@ -13,7 +13,7 @@ from subprocess import CompletedProcess
 import pytest
 from terminal import running_episodes
 
-from ludus.client.trajectory import read_trajectories
+from ludus.client.trajectory_files import read_trajectories
 
 Ludus = Callable[..., CompletedProcess[str]]
 

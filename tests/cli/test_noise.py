@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from ludus.client.trajectory import read_trajectories
+from ludus.client.trajectory_files import read_trajectories
 
 Ludus = Callable[..., CompletedProcess[str]]
 

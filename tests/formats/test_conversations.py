@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from ludus.client.formats import anthropic, google, openai_chat, openai_responses
-from ludus.client.items import (
+from ludus.protocol import Call, ImageBlock, Message, TextBlock
+from ludus.protocol.errors import ParseError
+from ludus.protocol.items import (
     CallItem,
     Item,
     MalformedCall,
@@ -18,8 +20,6 @@ from ludus.client.items import (
     text_message,
     to_json,
 )
-from ludus.protocol import Call, ImageBlock, Message, TextBlock
-from ludus.protocol.errors import ParseError
 
 IMAGE = ImageBlock.of(b"\x89PNG")
 

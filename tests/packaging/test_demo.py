@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ludus.client.trajectory import read_trajectories
+from ludus.client.trajectory_files import read_trajectories
 
 DEMO = Path(__file__).parents[2] / "scripts" / "demo.py"
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludus.client import connect
-from ludus.client.items import text_message
 from ludus.protocol import Candidate, Reward
 from ludus.protocol import episodes as e
+from ludus.protocol.items import text_message
 from ludus.server import Environment, Task
 from ludus.server.auth.principal import Principal
 from ludus.server.rewards import (

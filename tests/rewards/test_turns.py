@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from ludus.client import Client, connect
 from ludus.client.agent_loop import play
-from ludus.client.items import CallItem, MalformedCall, text_message
 from ludus.client.policies import Turn
-from ludus.client.trajectory import TrajectoryWriter
+from ludus.client.trajectory_files import TrajectoryWriter
 from ludus.protocol import Answer, Call, TurnMark
 from ludus.protocol import episodes as e
 from ludus.protocol.errors import AuthoringError, InvalidParams, KeyConflict
+from ludus.protocol.items import CallItem, MalformedCall, text_message
 from ludus.server import Environment, EpisodeHost, EpisodeLimits, Noise, Result, Task, ToolError, tool, with_noise
 from ludus.server.auth.principal import Principal
 from ludus.server.rewards import TakenStep, TakenTurn, Verdict, check, metric, reward

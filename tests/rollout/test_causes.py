@@ -13,10 +13,10 @@ from ludus.client.environment import RemoteEnvironment
 from ludus.client.policies import Conversation, OpenAIPolicy
 from ludus.client.rollout import rollout, rollout_all
 from ludus.client.summary import summarize
-from ludus.client.trajectory import Trajectory
 from ludus.protocol import Call
 from ludus.protocol.errors import ConnectionFailed, EveryAttemptFailed, Unauthenticated
 from ludus.protocol.rewards import Component, Reward
+from ludus.protocol.trajectory import Trajectory
 from ludus.server import Environment, Result, Task, tool
 from ludus.server.tasks.catalog import Catalog
 

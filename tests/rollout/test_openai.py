@@ -12,8 +12,8 @@ from aiohttp import web
 from ludus.client.environment import RemoteEnvironment
 from ludus.client.policies import OpenAIPolicy
 from ludus.client.rollout import Harness, rollout_all
-from ludus.client.trajectory import Trajectory
 from ludus.protocol.errors import NotFound, Unauthenticated
+from ludus.protocol.trajectory import Trajectory
 from ludus.server import Environment, ImageBlock, Private, Result, Task, tool
 
 Remote = Callable[..., Awaitable[RemoteEnvironment]]

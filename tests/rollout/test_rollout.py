@@ -12,11 +12,11 @@ import pytest
 
 from ludus.client import connect
 from ludus.client.environment import RemoteEnvironment
-from ludus.client.items import MalformedCall
 from ludus.client.policies import Conversation, RandomPolicy, Turn
 from ludus.client.rollout import Harness, Progress, episode_seed, play, rollout, rollout_all
 from ludus.client.summary import summarize
 from ludus.protocol.errors import ConnectionFailed, InvalidParams, SplitNotFound, Unsupported
+from ludus.protocol.items import MalformedCall
 from ludus.server import Answer, Call, Environment, EpisodeLimits, Private, Result, Split, StepResult, Task, tool
 from ludus.server.web.serve import serving
 from ludus.validation.oracle import OraclePolicy

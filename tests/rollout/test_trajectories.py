@@ -8,19 +8,12 @@ from typing import Any
 
 import pytest
 
-from ludus.client.items import text_message, to_json
 from ludus.client.summary import mean_interval, summarize, t95, wilson
-from ludus.client.trajectory import (
-    Failure,
-    Trajectory,
-    TrajectoryWriter,
-    TurnRecord,
-    Usage,
-    latest,
-    read_trajectories,
-)
+from ludus.client.trajectory_files import TrajectoryWriter, read_trajectories
 from ludus.protocol import EndReason, EpisodeStatus, Reward, TaskRow
 from ludus.protocol.errors import ParseError
+from ludus.protocol.items import text_message, to_json
+from ludus.protocol.trajectory import Failure, Trajectory, TurnRecord, Usage, latest
 
 
 def trajectory(task: str = "t", value: float | None = 1.0, sample: int = 0, **more: Any) -> Trajectory:

@@ -13,9 +13,10 @@ import h11
 import pytest
 from origins import OK, Handle, Origin, echo, endless, origin, silent
 
-from ludus.sandbox import NetworkUse, egress
-from ludus.sandbox.allowlist import Address, Allowlist
-from ludus.sandbox.egress import EgressProxy, Resolve
+from ludus.sandbox import NetworkUse
+from ludus.sandbox.network import proxy as egress
+from ludus.sandbox.network.allowlist import Address, Allowlist
+from ludus.sandbox.network.proxy import EgressProxy, Resolve
 
 LOOPBACK = ip_address("127.0.0.1")
 

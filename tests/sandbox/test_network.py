@@ -11,17 +11,9 @@ from engine import BARE
 from origins import echo, endless, origin, silent
 from sandboxing import TIGHT, leftovers, opened, settings_of
 
-from ludus.sandbox import (
-    Limits,
-    RunResult,
-    Sandbox,
-    Sandboxes,
-    SandboxFailed,
-    SandboxProvider,
-    SandboxUnsupported,
-    egress,
-)
-from ludus.sandbox.netns_listener import PORT
+from ludus.sandbox import Limits, RunResult, Sandbox, Sandboxes, SandboxFailed, SandboxProvider, SandboxUnsupported
+from ludus.sandbox.network import proxy as egress
+from ludus.sandbox.network.netns_listener import PORT
 
 Backend = tuple[str, SandboxProvider]
 

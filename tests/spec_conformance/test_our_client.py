@@ -166,7 +166,7 @@ async def test_defaults_that_were_left_out_are_filled_in(kind: Kind, unused_tcp_
 @pytest.mark.requirement("REW-4")
 async def test_an_unscored_episode_counts_in_no_mean(serve: Serve) -> None:
     from ludus.client.summary import summarize
-    from ludus.client.trajectory import Trajectory
+    from ludus.protocol.trajectory import Trajectory
 
     server = await serve(*world.WORLD, limits=ServerLimits(grace_seconds=0.3))
     played: list[Trajectory] = []

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ludus.client.items import Item, OutputItem, text_message
 from ludus.client.policies.base import Conversation, Turn
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import TaskRow, ToolSpec
+from ludus.protocol.items import Item, OutputItem, text_message
 from ludus.trainer.engines.base import Finish, Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.clock import PlayClock
 from ludus.trainer.tokens.policy import TokenPolicy

@@ -18,8 +18,9 @@ from ludus.client.loading import load_object
 from ludus.client.policies import Policy, RandomPolicy
 from ludus.client.rollout import Harness
 from ludus.client.summary import Summary
-from ludus.client.trajectory import Trajectory, TrajectoryWriter
+from ludus.client.trajectory_files import TrajectoryWriter
 from ludus.protocol import errors as e
+from ludus.protocol.trajectory import Trajectory
 from ludus.validation.oracle import OraclePolicy
 
 PolicyName = Annotated[

@@ -31,13 +31,14 @@ from ludus.client.policies.base import policy_name
 from ludus.client.progress import ProgressBar
 from ludus.client.rollout import rollout
 from ludus.client.summary import SUCCESS_TOLERANCE
-from ludus.client.trajectory import Trajectory, latest, read_trajectories
+from ludus.client.trajectory_files import read_trajectories
 from ludus.evaluation.calibration.difficulty import difficulty_of, write_difficulty
 from ludus.evaluation.calibration.measure import Calibration, Origin, calibrate, origin_of
 from ludus.evaluation.calibration.sampling import choose_tasks, wider
 from ludus.protocol.difficulty import check_band
 from ludus.protocol.episodes import EnvironmentInfo, Outcome
 from ludus.protocol.errors import InvalidParams, NotFound
+from ludus.protocol.trajectory import Trajectory, latest
 
 COMMANDS: Final = {"calibrate": "Measure how hard tasks are for a policy."}
 

@@ -24,8 +24,9 @@ from ludus.cli._common import (
 from ludus.client.progress import ProgressBar
 from ludus.client.rollout import rollout
 from ludus.client.summary import Summary, summarize
-from ludus.client.trajectory import latest, read_trajectories
+from ludus.client.trajectory_files import read_trajectories
 from ludus.protocol.errors import EveryAttemptFailed
+from ludus.protocol.trajectory import latest
 
 COMMANDS: Final = {"run": "Play tasks with a policy and report rewards."}
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from ludus.client.episode import Episode
-from ludus.client.items import CallItem, Item, MalformedCall, OutputItem, checked, to_json
 from ludus.client.policies.base import (
     CallIds,
     Conversation,
@@ -21,22 +20,15 @@ from ludus.client.policies.base import (
     as_turn,
     policy_name,
 )
-from ludus.client.trajectory import (
-    Failure,
-    FailureKind,
-    StepRecord,
-    Stop,
-    Trajectory,
-    TurnRecord,
-    tool_records,
-)
 from ludus.protocol import errors as e
 from ludus.protocol.actions import Call
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import TURN_TEXT_CHARS, EpisodeInfo, GradeResult, StepError, StepResult, TurnMark
+from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, checked, to_json
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
 from ludus.protocol.rewards import Reward, total
 from ludus.protocol.text import replace_surrogates
+from ludus.protocol.trajectory import Failure, FailureKind, StepRecord, Stop, Trajectory, TurnRecord, tool_records
 
 EPISODE_LOST_ERRORS: Final = (e.EpisodeNotFound, e.EpisodeEnded, e.StepConflict, e.KeyConflict, e.GroupNotFound)
 """Refusals that tell of an episode lost on the way, not of a wrong request."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from ludus.client.trajectory import Trajectory
+from ludus.protocol.trajectory import Trajectory
 
 MOST_CAUSES: Final = 10
 """Causes that a summary holds."""

@@ -14,10 +14,10 @@ from ludus.client.agent_loop import EPISODE_LOST_ERRORS, Harness, failure_of, pl
 from ludus.client.causes import NO_RIGHT, alike, cause_of
 from ludus.client.environment import RemoteEnvironment
 from ludus.client.policies.base import Policy, policy_name
-from ludus.client.trajectory import Failure, Trajectory
 from ludus.protocol import errors as e
 from ludus.protocol.episodes import EnvironmentInfo, EpisodeLimits, TaskRow
 from ludus.protocol.messages import did_you_mean
+from ludus.protocol.trajectory import Failure, Trajectory
 
 __all__ = ["Harness", "Progress", "play", "rollout", "rollout_all"]
 

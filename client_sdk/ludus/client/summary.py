@@ -15,9 +15,9 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 
 from ludus.client.causes import Cause, causes_of
-from ludus.client.trajectory import Trajectory, Usage
 from ludus.protocol.episodes import NoiseKind
 from ludus.protocol.rewards import Component
+from ludus.protocol.trajectory import Trajectory, Usage
 
 SUCCESS_TOLERANCE: Final = 1e-9
 """Rewards this close below the threshold count as reaching it: sums of floats rarely come out even."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Evaluation of policies: how hard tasks are, and which of them separate policies."""

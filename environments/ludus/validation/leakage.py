@@ -21,9 +21,9 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from ludus.client.policies.base import Conversation, PolicyResult
-from ludus.client.trajectory import Trajectory
 from ludus.protocol.actions import Call
 from ludus.protocol.tasks import PRIVATE
+from ludus.protocol.trajectory import Trajectory
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.validation.subject import ValidationTarget, evidence
 from ludus.validation.transcripts import prompt_of

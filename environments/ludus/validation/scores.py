@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Generator, Sequence
 from typing import Final
 
 from ludus.client.policies.base import Conversation, EpisodePolicy
-from ludus.client.trajectory import Trajectory
 from ludus.protocol.actions import Action
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import LudusError
 from ludus.protocol.rewards import Reward
+from ludus.protocol.trajectory import Trajectory
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.validation.oracle import Moves
 from ludus.validation.settings import ORACLE_TURNS

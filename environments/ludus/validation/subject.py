@@ -11,10 +11,10 @@ from typing import Any, Final, TypeVar
 from ludus.client.environment import RemoteEnvironment
 from ludus.client.policies import Policy, RandomPolicy
 from ludus.client.rollout import Harness, episode_seed, rollout_all
-from ludus.client.trajectory import Trajectory
 from ludus.protocol.episodes import EnvironmentInfo, SplitInfo, TaskRow, ToolSpec
 from ludus.protocol.errors import LudusError, NotFound
 from ludus.protocol.lifecycle import EndReason
+from ludus.protocol.trajectory import Trajectory
 from ludus.validation.checks import Evidence, NotApplicable, short
 from ludus.validation.local_environments import LocalEnvironments
 from ludus.validation.oracle import OraclePolicy

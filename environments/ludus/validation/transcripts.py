@@ -10,13 +10,13 @@ from typing import Any
 
 from ludus.client.environment import RemoteEnvironment
 from ludus.client.episode import Episode
-from ludus.client.items import CallItem
-from ludus.client.trajectory import Trajectory
 from ludus.protocol.actions import Action, Answer, Call
 from ludus.protocol.content import Message, text_of
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import EpisodeFailed, Forbidden, InvalidParams, MethodNotFound, NotFound, Unsupported
+from ludus.protocol.items import CallItem
 from ludus.protocol.rewards import Reward, total
+from ludus.protocol.trajectory import Trajectory
 from ludus.validation.checks import short
 
 

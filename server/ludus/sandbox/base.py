@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ludus.sandbox.allowlist import Allowlist, proxy_variables
 from ludus.sandbox.errors import SandboxFailed
 from ludus.sandbox.model import FileInfo, Limits, NetworkUse, RunResult, SandboxSettings, Snapshot
-from ludus.sandbox.netns_listener import ADDRESS
+from ludus.sandbox.network.allowlist import Allowlist, proxy_variables
+from ludus.sandbox.network.netns_listener import ADDRESS
 
 if TYPE_CHECKING:
-    from ludus.sandbox.egress import EgressProxy
+    from ludus.sandbox.network.proxy import EgressProxy
 
 log = logging.getLogger("ludus.sandbox")
 
@@ -123,7 +123,7 @@ class Box(ABC):
 
     def _open_way_out(self, listener: socket.socket) -> None:
         """Let the box's programs through to the hosts of its allowlist, from a socket in its own network."""
-        from ludus.sandbox.egress import EgressProxy  # few environments want one
+        from ludus.sandbox.network.proxy import EgressProxy  # few environments want one
 
         self._way_out = EgressProxy(listener, Allowlist(self.settings.network), self.limits.traffic)
 

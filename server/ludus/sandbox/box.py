@@ -17,12 +17,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from ludus.sandbox import netns_listener as doors
 from ludus.sandbox import rescue
 from ludus.sandbox.base import Box, Command
 from ludus.sandbox.cgroups import Group
 from ludus.sandbox.errors import SandboxFailed, SandboxFileError
 from ludus.sandbox.model import FileInfo, LimitName, RunResult, SandboxSettings, Snapshot
+from ludus.sandbox.network import netns_listener as doors
 from ludus.sandbox.stale import OWNER
 
 _INSIDE: Final = Path(__file__).with_name("inside")

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from ludus.sandbox import filters
-from ludus.sandbox import netns_listener as doors
 from ludus.sandbox.box import BoxProcess, Launch, RunnerBox, inside_argv
 from ludus.sandbox.cgroups import Groups
 from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
 from ludus.sandbox.model import Limits, SandboxSettings
+from ludus.sandbox.network import netns_listener as doors
 from ludus.sandbox.pool import PooledProvider, check_shown
 from ludus.sandbox.stale import kill_stale_processes
 

@@ -27,7 +27,7 @@ from ludus.sandbox.cgroups import Meter, Usage, is_in_group
 from ludus.sandbox.container_files import ContainerFiles
 from ludus.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnsupported
 from ludus.sandbox.model import LimitName, Limits, RunResult, SandboxSettings
-from ludus.sandbox.netns_listener import SocketHandoff, listen_in_netns
+from ludus.sandbox.network.netns_listener import SocketHandoff, listen_in_netns
 
 T = TypeVar("T")
 

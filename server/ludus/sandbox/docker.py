@@ -27,7 +27,7 @@ from ludus.sandbox import filters
 from ludus.sandbox.container import ContainerBox
 from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
 from ludus.sandbox.model import SandboxSettings
-from ludus.sandbox.netns_listener import SocketHandoff
+from ludus.sandbox.network.netns_listener import SocketHandoff
 from ludus.sandbox.pool import PooledProvider, check_shown
 from ludus.sandbox.shell_scripts import HOME
 from ludus.sandbox.stale import OWNER, is_alive, remove_left_behind

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Protocol, Self, get_args, runtime_checka
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from ludus.sandbox.allowlist import Allowlist
+from ludus.sandbox.network.allowlist import Allowlist
 
 LimitName = Literal["seconds", "cpu_seconds", "memory", "processes", "file_size", "disk", "output", "traffic"]
 """The limits by the names under which `RunResult.limit` reports them."""

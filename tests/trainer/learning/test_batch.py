@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from ludus.client.trajectory import Trajectory
 from ludus.protocol.episodes import TaskRow
+from ludus.protocol.trajectory import Trajectory
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.learning.batch import informative, make_batch, split_minibatches
 from ludus.trainer.learning.losses import sequence_log_ratio

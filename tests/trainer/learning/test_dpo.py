@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ludus.client.items import Item, text_message, to_json
-from ludus.client.trajectory import Failure, Trajectory, TrajectoryWriter
+from ludus.client.trajectory_files import TrajectoryWriter
 from ludus.protocol.episodes import TaskRow
+from ludus.protocol.items import Item, text_message, to_json
 from ludus.protocol.rewards import Reward
+from ludus.protocol.trajectory import Failure, Trajectory
 from ludus.trainer.config import DpoConfig
 from ludus.trainer.errors import ConfigError
 from ludus.trainer.learning.dpo import Pair, preference_batch, preference_pairs, train_dpo

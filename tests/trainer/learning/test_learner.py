@@ -17,8 +17,8 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
-from ludus.client.trajectory import Trajectory
 from ludus.protocol.episodes import TaskRow
+from ludus.protocol.trajectory import Trajectory
 from ludus.trainer.config import OptimizerConfig
 from ludus.trainer.errors import LearningError
 from ludus.trainer.learning import packing

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from ludus.client.items import CallItem, Item, OutputItem, text_message, to_json
-from ludus.client.trajectory import Failure, Trajectory, TrajectoryWriter
+from ludus.client.trajectory_files import TrajectoryWriter
 from ludus.protocol.actions import Call
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import TaskRow
+from ludus.protocol.items import CallItem, Item, OutputItem, text_message, to_json
 from ludus.protocol.rewards import Reward
+from ludus.protocol.trajectory import Failure, Trajectory
 from ludus.trainer.config import SftConfig
 from ludus.trainer.errors import ConfigError
 from ludus.trainer.learning.losses import Tokens, linear_objective

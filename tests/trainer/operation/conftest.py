@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ludus.client.trajectory import Trajectory
+from ludus.protocol.trajectory import Trajectory
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus, Sample
 from ludus.trainer.settings import read_config

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ludus.client.trajectory import Trajectory
+from ludus.protocol.trajectory import Trajectory
 from ludus.trainer import logs
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import ConfigError, TrainerError

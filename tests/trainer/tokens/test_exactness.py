@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from token_play import ADD, ScriptedEngine, played, said
 
-from ludus.client.items import CallItem, Item, OutputItem, text_message
 from ludus.client.policies.base import Turn
 from ludus.protocol.content import text_of
+from ludus.protocol.items import CallItem, Item, OutputItem, text_message
 from ludus.trainer.config import RolloutConfig
 from ludus.trainer.samples import Sample
 from ludus.trainer.tokens.policy import TokenPolicy

@@ -11,9 +11,9 @@ from worlds import Playground
 
 from ludus.client import connect
 from ludus.client.agent_loop import play
-from ludus.client.items import CallItem, Item, MalformedCall, text_message
 from ludus.protocol.actions import Call
 from ludus.protocol.content import Message, text_of
+from ludus.protocol.items import CallItem, Item, MalformedCall, text_message
 from ludus.trainer.config import RolloutConfig
 from ludus.trainer.engines.base import Generation, Sampling
 from ludus.trainer.errors import EngineError

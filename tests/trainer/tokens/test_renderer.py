@@ -4,9 +4,9 @@ import pytest
 from chat_models import HERMES, QWEN3, chatml, llama2, llama3
 from token_play import ADD, output, said
 
-from ludus.client.items import CallItem, Item, MalformedCall, text_message
 from ludus.protocol.actions import Call
 from ludus.protocol.content import ImageBlock, Message, text_of
+from ludus.protocol.items import CallItem, Item, MalformedCall, text_message
 from ludus.trainer.errors import ModelError
 from ludus.trainer.tokens.renderer import Renderer
 

@@ -6,8 +6,8 @@ from chat_models import HERMES, LLAMA3, PYTHONIC, QWEN3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ludus.client.items import MalformedCall
 from ludus.protocol.actions import Call
+from ludus.protocol.items import MalformedCall
 from ludus.trainer.tokens.tool_calls import FORMATS, FormatName, tell_format
 
 HERMES_FORMAT, LLAMA_FORMAT, PYTHON_FORMAT = FORMATS["hermes"], FORMATS["llama"], FORMATS["pythonic"]

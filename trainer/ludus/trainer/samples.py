@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ludus.client.trajectory import Trajectory
+from ludus.protocol.trajectory import Trajectory
 
 
 class RolloutStatus(StrEnum):

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Protocol
 
 from ludus.client.formats import anthropic, google, openai_chat, openai_responses
-from ludus.client.items import Item
 from ludus.protocol.episodes import ToolSpec
+from ludus.protocol.items import Item
 
 __all__ = ["FORMATS", "Format", "FormatName", "anthropic", "google", "openai_chat", "openai_responses"]
 

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from ludus.client.formats import _names, _schema
 from ludus.client.formats._schema import ANNOTATIONS, IDENTITY, Schema, UnsupportedSchema
-from ludus.client.items import CallItem, Item, MalformedCall, OutputItem, parse_arguments, text_message
 from ludus.protocol.content import Content, ImageBlock, Message, TextBlock, text_of
 from ludus.protocol.episodes import ToolSpec
+from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, parse_arguments, text_message
 
 
 def tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:

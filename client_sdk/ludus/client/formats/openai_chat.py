@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ludus.client.formats import _names, _schema
-from ludus.client.items import CallItem, Item, OutputItem, arguments_text, data_url, parse_arguments, text_message
 from ludus.protocol.content import Content, ImageBlock, Message, TextBlock, text_of
 from ludus.protocol.episodes import ToolSpec
+from ludus.protocol.items import CallItem, Item, OutputItem, arguments_text, data_url, parse_arguments, text_message
 
 
 def tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ludus.client.formats import _names, _schema
-from ludus.client.items import CallItem, Item, from_json, parse_arguments, text_message, to_json
 from ludus.protocol.episodes import ToolSpec
+from ludus.protocol.items import CallItem, Item, from_json, parse_arguments, text_message, to_json
 
 
 def tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:

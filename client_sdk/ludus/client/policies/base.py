@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from ludus.client.items import CallItem, Item, MalformedCall, text_message
-from ludus.client.trajectory import Stop, Usage
 from ludus.protocol.actions import Answer, Call
 from ludus.protocol.content import Message, text_of
 from ludus.protocol.episodes import StepResult, TaskRow, ToolSpec
+from ludus.protocol.items import CallItem, Item, MalformedCall, text_message
+from ludus.protocol.trajectory import Stop, Usage
 
 
 @dataclass(frozen=True, slots=True)

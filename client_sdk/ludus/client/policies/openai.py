@@ -19,7 +19,6 @@ import httpx
 
 from ludus.client.formats import openai_chat
 from ludus.client.policies.base import Conversation, Turn
-from ludus.client.trajectory import Usage
 from ludus.protocol.errors import (
     ConnectionFailed,
     DeadlineExceeded,
@@ -30,6 +29,7 @@ from ludus.protocol.errors import (
     ProtocolViolation,
     Unauthenticated,
 )
+from ludus.protocol.trajectory import Usage
 
 RETRIED_STATUSES: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ludus.client.trajectory import Trajectory
 from ludus.evaluation.calibration.statistics import quantile
 from ludus.protocol.errors import InvalidParams
+from ludus.protocol.trajectory import Trajectory
 
 USUAL_FIELDS: Final = ("difficulty", "level")
 """Public task fields that tasks are grouped by when nobody says by what."""

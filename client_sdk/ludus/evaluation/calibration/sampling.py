@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from ludus.client.summary import SUCCESS_TOLERANCE, wilson
-from ludus.client.trajectory import Trajectory
 from ludus.protocol.episodes import EnvironmentInfo
 from ludus.protocol.errors import InvalidParams, SplitNotFound
 from ludus.protocol.messages import did_you_mean
+from ludus.protocol.trajectory import Trajectory
 
 ENDLESS: Final = 2**53
 """Indices of endless splits stay below it."""

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ludus.client.trajectory import Trajectory
 from ludus.protocol.actions import Action, Answer, Call
 from ludus.protocol.episodes import TaskRow, ToolSpec
 from ludus.protocol.errors import LudusError
+from ludus.protocol.trajectory import Trajectory
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short
 from ludus.validation.reward_hacking import texts
 from ludus.validation.reward_hacking.slots import (

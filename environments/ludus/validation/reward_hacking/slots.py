@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ludus.client.formats._schema import UnsupportedSchema, resolve
-from ludus.client.trajectory import Trajectory
 from ludus.protocol.actions import Answer, Call
 from ludus.protocol.episodes import ToolSpec
+from ludus.protocol.trajectory import Trajectory
 from ludus.validation.policies import empty_arguments
 from ludus.validation.transcripts import script_of
 

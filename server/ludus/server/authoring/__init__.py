@@ -1,1 +1,1 @@
-"""TODO."""
+"""What an author writes: environments, tools and their results, splits, noise."""

@@ -59,7 +59,7 @@ class _Turn(_Part):
 
 
 class Stored(_Part):
-    """The part of a stored trajectory that scoring needs; `ludus.client.trajectory` writes them."""
+    """The part of a stored trajectory that scoring needs; `ludus.protocol.trajectory` writes them."""
 
     format: str
     environment: str

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The episode runtime: one host behind every transport, and what a step passes through."""

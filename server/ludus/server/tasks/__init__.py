@@ -1,1 +1,1 @@
-"""TODO."""
+"""Published environments and their tasks: loading, checking, listing, sampling, curricula."""

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from ludus.client.trajectory import Trajectory, latest, read_trajectories
+from ludus.client.trajectory_files import read_trajectories
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import ParseError
+from ludus.protocol.trajectory import Trajectory, latest
 from ludus.trainer.config import SftConfig
 from ludus.trainer.errors import ConfigError
 from ludus.trainer.learning.losses import aggregation_weights

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from ludus.client.agent_loop import Harness, failure_of, play
 from ludus.client.policies.base import Conversation, Turn
-from ludus.client.trajectory import Trajectory
 from ludus.protocol import errors as e
 from ludus.protocol.lifecycle import is_truncated
+from ludus.protocol.trajectory import Trajectory
 from ludus.trainer.config import RolloutConfig
 from ludus.trainer.errors import EngineError, TrainerError
 from ludus.trainer.rollouts.sampler import FIRST_PAUSE, LONGEST_PAUSE, GroupSpec, derive_seed

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ludus.client.items import text_message
 from ludus.client.policies.base import Conversation, Turn
-from ludus.client.trajectory import Usage
 from ludus.protocol.episodes import ToolSpec
+from ludus.protocol.items import text_message
+from ludus.protocol.trajectory import Usage
 from ludus.trainer.config import RolloutConfig
 from ludus.trainer.engines.base import Engine, Generation, Sampling
 from ludus.trainer.samples import Sample

@@ -28,10 +28,10 @@ from typing import Any, Final, Literal
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from ludus.client.items import CallItem, Item, MalformedCall, OutputItem, text_message
 from ludus.protocol.actions import Call
 from ludus.protocol.content import Message, text_of
 from ludus.protocol.episodes import ToolSpec
+from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, text_message
 from ludus.trainer.errors import ModelError
 from ludus.trainer.tokens.tool_calls import FORMATS, MARKS, AnyCall, FormatName, tell_format
 

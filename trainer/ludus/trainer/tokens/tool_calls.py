@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ludus.client.items import MalformedCall, arguments_text, parse_arguments
 from ludus.protocol.actions import Call
+from ludus.protocol.items import MalformedCall, arguments_text, parse_arguments
 
 AnyCall = Call | MalformedCall
 FormatName = Literal["hermes", "llama", "pythonic"]

@@ -29,8 +29,8 @@ from typing import Any, Final
 
 import h11
 
-from ludus.sandbox.allowlist import Address, Allowlist, Destination, is_public, parse_destination
 from ludus.sandbox.model import NetworkUse
+from ludus.sandbox.network.allowlist import Address, Allowlist, Destination, is_public, parse_destination
 
 log = logging.getLogger("ludus.sandbox")
 

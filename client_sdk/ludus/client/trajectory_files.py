@@ -1,0 +1,97 @@
+"""Trajectory files: JSON lines, one `ludus.protocol.trajectory.Trajectory` a line."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+from pydantic import ValidationError
+from pydantic_core import to_json
+
+from ludus.protocol.errors import ParseError
+from ludus.protocol.text import replace_surrogates
+from ludus.protocol.trajectory import Trajectory
+
+
+class TrajectoryWriter:
+    """Appends trajectories to a file, each line whole and on disk before `write` returns. Usable from threads.
+
+    With `resume`, the scored trajectories already there are kept and listed in `done`, a line that a crash tore is
+    cut off, and failed ones may be tried again (readers take the last line of a key).
+
+    Raises:
+        FileExistsError: the file holds something already, and neither `resume` nor `overwrite` was asked for.
+    """
+
+    def __init__(self, path: str | Path, *, resume: bool = False, overwrite: bool = False) -> None:
+        self.path = Path(path)
+        self.done: set[tuple[str, str, str, int]] = set()
+        held = self.path.exists() and self.path.stat().st_size > 0
+        if held and not (resume or overwrite):
+            raise FileExistsError(f"{self.path} exists: resume it, overwrite it, or name another file")
+        if held and resume:
+            self.done = {trajectory.key for trajectory in read_trajectories(self.path) if trajectory.scored}
+            _cut_torn_line(self.path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        mode = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if resume else os.O_TRUNC)
+        self._file = os.open(self.path, mode, 0o644)
+        self._lock = threading.Lock()
+
+    def write(self, trajectory: Trajectory) -> None:
+        """Append one line."""
+        try:
+            line = trajectory.model_dump_json().encode() + b"\n"
+        except ValueError:  # a policy, or a server of another kind, gave text that UTF-8 does not have
+            line = to_json(replace_surrogates(trajectory.model_dump())) + b"\n"
+        with self._lock:
+            while line:
+                line = line[os.write(self._file, line) :]
+
+    def close(self) -> None:
+        """Close the file. Closing twice is no error."""
+        with self._lock:
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read_trajectories(path: str | Path) -> Iterator[Trajectory]:
+    """The trajectories of a file, in its order. A last line that a crash tore is left out.
+
+    Raises:
+        ParseError: a whole line is no trajectory; the message names it.
+    """
+    with Path(path).open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield Trajectory.model_validate_json(line)
+            except ValidationError as error:
+                first = error.errors()[0]
+                where = ".".join(str(part) for part in first["loc"]) or "the line"
+                raise ParseError(f"{path}, line {number}: not a trajectory: {where}: {first['msg']}") from None
+
+
+def _cut_torn_line(path: Path) -> None:
+    with path.open("rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        keep, block = size, 1 << 16
+        while keep > 0:
+            start = max(0, keep - block)
+            file.seek(start)
+            newline = file.read(keep - start).rfind(b"\n")
+            if newline >= 0:
+                keep = start + newline + 1
+                break
+            keep = start
+        file.truncate(keep)
