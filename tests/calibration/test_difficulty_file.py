@@ -217,7 +217,7 @@ def test_variants_share_the_splits_of_the_environment_that_was_measured(path: Pa
     [
         ({"environment": "dice"}, "measured on the environment 'dice', and this is 'coins'; measure again"),
         ({"environment_version": "0.0.9"}, "version '0.0.9' of 'coins', and this is version '0.1.0'.*measure again"),
-        ({"split": "test"}, "measured on the split 'test', which is another one"),
+        ({"split": "test"}, "measured on another split, 'test'"),
     ],
     ids=["environment", "version", "split"],
 )
@@ -229,7 +229,7 @@ def test_a_file_of_something_else_is_refused_at_start(path: Path, change: dict[s
 
 
 def test_a_file_of_tasks_that_are_not_there_is_refused_at_start(path: Path) -> None:
-    with pytest.raises(AuthoringError, match=r"tells of 12 tasks that the split does not have, 'coin-8' for one"):
+    with pytest.raises(AuthoringError, match=r"has 12 tasks that the split does not have, such as 'coin-8'"):
         Catalog([coins_with(train=Split.lazy(coin, 8).within(path))])
 
 
@@ -272,7 +272,7 @@ async def test_a_server_without_the_file_knows_nothing_of_the_band(serve: Any, p
         ({"environment": "dice"}, "measured on 'dice', which is not served here: there is 'coins'"),
         ({"environment_version": "2"}, "version '2' of 'coins'"),
         ({"split": "exam"}, "the split 'exam', and 'coins' has 'train', 'endless', 'test'"),
-        ({"split": "test"}, "tells of 12 tasks that the split does not have, 'coin-8' for one"),
+        ({"split": "test"}, "has 12 tasks that the split does not have, such as 'coin-8'"),
     ],
     ids=["environment", "version", "split", "tasks"],
 )
