@@ -104,14 +104,22 @@ def validation_checks() -> str:
     return "\n".join(lines)
 
 
+HEADLINES = ("channel steps/s", "ORS `/call`", "trainer: whole loop")
+"""Which rows of `benchmarks/RESULTS.md` README.md shows, by how they begin."""
+
+
 def figures() -> str:
-    """The table of the last benchmark run that was committed."""
+    """Return the head and three rows of the last committed benchmark table."""
     results = ROOT / "benchmarks" / "RESULTS.md"
     if not results.exists():
         return "Not measured yet: `make bench` writes `benchmarks/RESULTS.md`.\n"
     text = results.read_text(encoding="utf-8")
     table = re.search(r"^## Figures\n+((?:\|.*\n)+)", text, re.MULTILINE)
-    return table[1] if table else "`benchmarks/RESULTS.md` holds no table.\n"
+    if table is None:
+        return "`benchmarks/RESULTS.md` holds no table.\n"
+    rows = table[1].splitlines()
+    shown = [row for start in HEADLINES for row in rows if row.startswith(f"| {start}")]
+    return "\n".join([*rows[:2], *shown]) + "\n"
 
 
 def command_line() -> str:
