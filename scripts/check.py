@@ -29,6 +29,7 @@ class Check(NamedTuple):
 CHECKS = {
     "ruff": Check((PYTHON, "-m", "ruff", "check", "."), "make format"),
     "format": Check((PYTHON, "-m", "ruff", "format", "--check", "."), "make format"),
+    "words": Check((PYTHON, str(installer.ROOT / "scripts" / "lint_words.py")), "the message names the line"),
     "imports": Check((f"{installer.ROOT}/.venv/bin/lint-imports", "--no-cache"), "see the layers in pyproject.toml"),
     "mypy": Check((PYTHON, "-m", "mypy"), "the message names the line"),
     "pyright": Check((PYTHON, "-m", "pyright"), "the message names the line"),

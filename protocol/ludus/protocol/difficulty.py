@@ -2,7 +2,7 @@
 
 One JSON document, written by `ludus calibrate --difficulty`. Splits are narrowed by it (`Split.within`), a server's
 curriculum begins with it (`ludus serve --difficulty`), and so does the trainer's (`curriculum.difficulty`). This module
-holds its types and rules; whoever reads or writes the file does that on its own side.
+holds its types and rules; the server and the client each read and write the file themselves.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TaskDifficulty(_Part):
     steps: Amount | None
     """Mean number of steps, over the attempts."""
     tokens: Amount | None = None
-    """Mean number of tokens, those read and those written, over the attempts that told them."""
+    """The mean number of input and output tokens, over the attempts that reported them."""
     level: str | None = None
     """The group of tasks it was counted in, where tasks were grouped by a field."""
 
@@ -72,7 +72,7 @@ class DifficultyFile(_Part):
     """What the environment called itself then; another version may have other tasks under the same ids."""
     split: str
     policy: str
-    """Whose pass rates these are: difficulty is always somebody's."""
+    """The policy that the pass rates belong to: difficulty depends on the policy."""
     seed: int | None = None
     """The run's seed, where it had one."""
     success_at: float

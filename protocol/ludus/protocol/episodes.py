@@ -155,7 +155,7 @@ class SampleTasksResult(WireModel):
 
 
 class Outcome(WireModel):
-    """What came of a task."""
+    """The outcome of one task."""
 
     task: Name
     reward: float
@@ -163,7 +163,7 @@ class Outcome(WireModel):
 
 
 class ReportOutcomesParams(WireModel):
-    """Tell the server what came of tasks, for its curriculum."""
+    """Report task outcomes to the server, for its curriculum."""
 
     environment: Name
     split: Name
@@ -208,7 +208,7 @@ class StartParams(WireModel):
     task: Name | None = None
     index: int | None = Field(default=None, ge=0)
     seed: Seed | None = None
-    """Drawn by the server when null, and told in the result either way."""
+    """Drawn by the server when null. The result contains it in both cases."""
     count: int = Field(default=1, ge=1, le=1024)
     limits: EpisodeLimits | None = None
     """Only ever tightens what the environment and the server allow."""
@@ -287,7 +287,7 @@ class TurnMark(WireModel):
     last: bool = True
     """Whether it is the turn's last call."""
     text: str = Field(default="", max_length=TURN_TEXT_CHARS)
-    """What the policy said beside its calls; the turn's first call carries it."""
+    """The text that the policy wrote next to its calls; the turn's first call carries it."""
 
 
 class StepParams(WireModel):
@@ -331,7 +331,7 @@ class StepResult(WireModel):
 
     @property
     def ended(self) -> bool:
-        """Whether the episode is over."""
+        """Whether the episode has ended."""
         return self.end_reason is not None
 
 
@@ -428,7 +428,7 @@ class ForkResult(WireModel):
 
 
 class CloseParams(WireModel):
-    """End an episode and free what it holds. Closing one that is over is no error."""
+    """End an episode and free its resources. Closing an episode that has ended is not an error."""
 
     episode: str
 

@@ -22,7 +22,7 @@
     │   ├── PayloadTooLarge             4130
     │   └── Unsupported                 4220  this environment cannot do that (seed, fork, group score)
     ├── CapacityError                   4290  a limit of the server; `retry_after` says when to come back
-    ├── EpisodeFailed                   5000  the episode is over and unscored
+    ├── EpisodeFailed                   5000  the episode has ended, unscored
     │   ├── EnvironmentFailed           5001  the environment's own code broke; `incident` is in the server's log
     │   └── InfrastructureFailed        5002  something below the environment broke
     ├── ServerError
@@ -33,9 +33,9 @@
     │   ├── DeadlineExceeded                  no answer in time
     │   └── ProtocolViolation                 the peer sent what the protocol forbids
     ├── EveryAttemptFailed                    raised by clients only: all attempts failed alike, so a run was stopped
-    └── AuthoringError                        raised at start only: a mistake in an environment class
+    └── AuthoringError                        raised at startup only: a mistake in an environment class
 
-Codes lie outside JSON-RPC's reserved range (-32768..-32000) but for the five that JSON-RPC itself defines.
+Codes lie outside JSON-RPC's reserved range (-32768..-32000), except the five that JSON-RPC itself defines.
 All of them survive pickling, and travel through exactly two functions: `to_wire` and `from_wire`.
 """
 
@@ -228,7 +228,7 @@ class CapacityError(LudusError):
 
 
 class EpisodeFailed(LudusError):
-    """The episode is over and unscored."""
+    """The episode has ended, unscored."""
 
     code = 5000
     http_status = 500
@@ -290,7 +290,7 @@ class AuthoringError(LudusError):
 
 
 def to_wire(error: LudusError) -> ErrorObject:
-    """The error object that tells a peer of `error`."""
+    """Return the JSON-RPC error object for `error`."""
     message, data = replace_surrogates(error.message), replace_surrogates(error.data)
     return ErrorObject(code=error.code or InternalError.code, message=message, data=data)
 

@@ -26,7 +26,7 @@ CHANNEL_SUBPROTOCOL: Final = "ludus.channel.v0.1"
 """The WebSocket subprotocol that both ends of the channel name."""
 
 MAX_FRAME_HEADER: Final = "Ludus-Max-Frame"
-"""The header of the channel's upgrade response that tells the largest frame the server accepts, in bytes."""
+"""The header of the channel's upgrade response that states the largest frame the server accepts, in bytes."""
 
 STEP_META_KEY: Final = "dev.ludus/step"
 """The `_meta` key of an MCP `tools/call` under which a client may number and key its step: `{"step": n, "key": …}`.

@@ -41,7 +41,7 @@ class EndReason(StrEnum):
     TRUNCATED = "truncated"
     """The environment cut it short."""
     EXPIRED = "expired"
-    """Nobody used it for longer than its idle limit."""
+    """It was not used for longer than its idle limit."""
     CLOSED = "closed"
     """The trainer or the agent closed it while it ran."""
     SERVER_STOPPED = "server_stopped"

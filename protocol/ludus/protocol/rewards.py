@@ -86,7 +86,7 @@ def total(rewards: Iterable[Reward], default_reason: str = "no reward was given"
 
     One unscored reward makes the whole unscored. A component's weight and evidence are those of its last entry, and so
     is the rubric. No reward at all is 0 with the reason, because an episode that ran
-    to its end and earned nothing earned nothing; whoever failed instead of ending must not call this.
+    to its end and earned nothing earned nothing; do not call this for an episode that failed.
     """
     entries = list(rewards)
     for entry in entries:

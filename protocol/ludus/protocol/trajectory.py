@@ -1,7 +1,7 @@
 """Trajectories: what was recorded of episodes, as JSON lines, and what they amount to.
 
-One line is one episode. Its conversation has the shape of OpenAI's Responses items (`ludus.protocol.items`); beside it
-stand what each step earned and cost, how the episode ended, and, kept apart from all rewards, what failed.
+One line is one episode. Its conversation has the shape of OpenAI's Responses items (`ludus.protocol.items`). The line
+also holds what each step earned and cost, how the episode ended, and, separate from all rewards, what failed.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Trajectory(_Record):
     """Which of several episodes of this task, counted from 0."""
     policy: str
     seed: int | None = None
-    """The episode's seed, as the server told it."""
+    """The episode's seed, as the server reported it."""
     episode: str | None = None
     group: str | None = None
     status: EpisodeStatus | None = None
@@ -144,7 +144,7 @@ class Trajectory(_Record):
 
     @property
     def usage(self) -> Usage | None:
-        """All turns' token usage together; None when no turn told any."""
+        """The token usage of all turns together; None when no turn reported any."""
         told = [turn.usage for turn in self.turns if turn.usage is not None]
         return sum(told[1:], told[0]) if told else None
 

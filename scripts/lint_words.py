@@ -1,0 +1,93 @@
+"""Find words that the project's language rules exclude: `python scripts/lint_words.py`, part of `make check`.
+
+Checks docstrings and comments of the packages, and the pages of PAGES. Prints `file:line: word → what to write` for
+each hit and exits 1 when there is one. Error messages, tests and the other pages of docs/ are not covered yet.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+FOLDERS: Final = ("protocol", "server", "client_sdk", "environments", "trainer")
+PAGES: Final = ("README.md", *(f"{folder}/README.md" for folder in FOLDERS))
+
+WORDS: Final = {
+    r"mend(s|ed|ing)?": "fix",
+    r"anew": "again",
+    r"but for": "except",
+    r"for ever": "forever, or say until when",
+    r"whoever": "the agent, the trainer, the caller",
+    r"whatever": "anything that, or name it",
+    r"nobody|no one": "nothing, no client",
+    r"somebody|someone": "a client, a user",
+    r"told": "shown, reported, known",
+    r"tells": "shows, says, reports",
+    r"kin": "variants, related",
+    r"beside": "next to, besides",
+    r"at hand": "available, current",
+    r"had better": "should",
+    r"came of": "outcome",
+    r"is over": "has ended",
+    r"stands in": "appears in",
+    r"is paid": "earns a reward",
+    r"of ours": "our own",
+    r"of its own make": "its own",
+    r"at start": "at startup",
+    r"behaviour|colour|normalise|summarise|recognise": "the American spelling",
+}
+"""What each excluded word is replaced by, as a pattern of whole words."""
+
+PATTERN: Final = re.compile(rf"\b({'|'.join(WORDS)})\b", re.IGNORECASE)
+
+
+def texts_of_python(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the line number and the text of each line of a docstring, and of each comment."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+    lines = source.splitlines()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            assert node.end_lineno is not None
+            for number in range(node.lineno, node.end_lineno + 1):
+                yield number, lines[number - 1]
+
+
+def texts() -> Iterator[tuple[Path, int, str]]:
+    """Yield the file, the line number and the text of everything that is checked."""
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder / "ludus").rglob("*.py")):
+            for number, text in texts_of_python(path.read_text(encoding="utf-8")):
+                yield path, number, text
+    for page in PAGES:
+        for number, text in enumerate((ROOT / page).read_text(encoding="utf-8").splitlines(), start=1):
+            yield ROOT / page, number, text
+
+
+def replacement(word: str) -> str:
+    """Return what to write for a word that was found."""
+    return next(better for pattern, better in WORDS.items() if re.fullmatch(pattern, word, re.IGNORECASE))
+
+
+def main() -> None:
+    """Print every hit; exit 1 when there is one."""
+    hits = [
+        f"{path.relative_to(ROOT)}:{number}: {found[0]!r} → {replacement(found[0])}"
+        for path, number, text in texts()
+        for found in PATTERN.finditer(re.sub(r"`[^`]*`", "", text))
+    ]
+    sys.stdout.writelines(f"{hit}\n" for hit in hits)
+    if hits:
+        sys.exit(f"{len(hits)} excluded words")
+
+
+if __name__ == "__main__":
+    main()
