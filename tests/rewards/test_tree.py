@@ -258,7 +258,7 @@ async def test_canceling_an_evaluation_cancels_its_checks() -> None:
         (lambda: says(1, "a", weight=math.nan), "must be a finite number"),
         (lambda: says(1, "a/b"), "holds a '/'"),
         (lambda: Penalty(says(1, "a"), amount=-1.0), "must be 0 or more"),
-        (lambda: Gate(Penalty(says(1, "a")), says(1, "b")), "belongs in a Weighted or a Total"),
+        (lambda: Gate(Penalty(says(1, "a")), says(1, "b")), "belongs in a Weighted or a WeightedSum"),
     ],
 )
 def test_a_tree_that_makes_no_sense_is_refused_when_it_is_built(make: Callable[[], Any], words: str) -> None:

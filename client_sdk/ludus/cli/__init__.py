@@ -1,6 +1,6 @@
 """The `ludus` command.
 
-Commands are found through the entry-point group `ludus.commands`; ours enter through the same door as plugins'.
+Commands are found through the entry-point group `ludus.commands`, the built-in ones as well as those of plugins.
 An entry point's value is a function `register(app: typer.Typer) -> None` that adds one or more commands to `app`:
 
     [project.entry-points."ludus.commands"]
@@ -13,13 +13,12 @@ An entry point's value is a function `register(app: typer.Typer) -> None` that a
         app.command("serve")(serve)
         app.add_typer(token, name="token")
 
-`COMMANDS`, a literal dict from each command's name to one line of help, is read from the module's source *without
-importing it*: so `ludus --help` stays fast however heavy the commands are, and a module is imported only when one of
-its commands is invoked (its own heavy imports may therefore stand at its top). A module without `COMMANDS` works too,
-but is imported whenever `ludus` starts.
+`COMMANDS` is a literal dict from each command's name to one line of help. It is read from the module's source *without
+importing it*. So `ludus --help` stays fast, and a module is imported only when one of its commands is invoked; it may
+therefore have slow imports at its top. A module without `COMMANDS` works too, but is imported whenever `ludus` starts.
 
-Errors. A command raises (`ludus.protocol.errors`, or `typer.BadParameter`); `main` prints one line on stderr and
-exits. `LUDUS_DEBUG=1` shows the traceback. A missing package answers with the pip command that brings it.
+Errors: a command raises an error of `ludus.protocol.errors` or `typer.BadParameter`; `main` prints one line on stderr
+and exits. `LUDUS_DEBUG=1` shows the traceback. If a package is missing, the line has the pip command that installs it.
 
 Exit codes: see `ExitCode`.
 """

@@ -1,4 +1,4 @@
-"""The command's entry: options of `ludus` itself, and how errors reach the terminal."""
+"""The entry point of the command: the options of `ludus` itself, and the conversion of errors to messages and codes."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ludus.protocol.text import printable
 
 
 class ExitCode(IntEnum):
-    """What the exit code of `ludus` says."""
+    """The exit codes of `ludus`."""
 
     OK = 0
     UNSUCCESSFUL = 1
-    """The command ran, and what it checked or tried did not succeed."""
+    """The command ran, but a check failed or not everything it tried succeeded."""
     USAGE = 2
     """Wrong arguments."""
     REFUSED = 3
-    """The server refused the request: unknown name, missing scope, invalid parameters."""
+    """The server refused the request: an unknown name, a missing scope, or invalid parameters."""
     UNREACHABLE = 4
-    """No connection, no answer in time, or the server is full or stopping."""
+    """There is no connection or no answer in time, or the server is full or stopping."""
     FAILED = 5
     """The environment, the server, a model endpoint or a file (a full disk, a missing permission) failed."""
     MISSING = 6
     """A package is not installed; the message says which."""
     BUG = 70
-    """An error nobody foresaw."""
+    """An unexpected error."""
     INTERRUPTED = 130
     """Ctrl-C."""
 
@@ -66,7 +66,8 @@ def main() -> None:
     try:
         typer.main.get_command(app)(prog_name="ludus")
     except BrokenPipeError:
-        # The reader of our output went away (`ludus tasks … | head`): nothing is left to say.
+        # The reader of the output has closed the pipe (`ludus tasks … | head`). Without this, Python would raise again
+        # when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.OK)
     except KeyboardInterrupt:
@@ -80,7 +81,7 @@ def main() -> None:
 
 
 def explain(error: BaseException) -> tuple[ExitCode, str]:
-    """The exit code and the one line for an error that ended a command."""
+    """Return the exit code and the one-line message for an error that ended a command."""
     from ludus.protocol import errors as e
 
     if isinstance(error, MissingPackage):

@@ -1,4 +1,4 @@
-"""What the commands share: options, a client for an address, and output."""
+"""Helpers that the commands share: options, a client for an address, and output."""
 
 from __future__ import annotations
 
@@ -32,15 +32,19 @@ WireOption = Annotated[str, typer.Option("--wire", help="How to talk to the serv
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 console = Console(highlight=False)
-"""Results go to stdout."""
+"""The console for results, on stdout."""
 
 errors = Console(stderr=True, highlight=False)
-"""Progress and remarks go to stderr."""
+"""The console for progress and remarks, on stderr."""
 
 
 @asynccontextmanager
 async def client_of(url: str, token: str | None, wire: str) -> AsyncIterator[Client]:
-    """A client that is closed when the block is left."""
+    """Open a client that is closed when the block is left.
+
+    Raises:
+        BadParameter: the address or the wire is invalid.
+    """
     try:
         client = connect(url, token=token, wire=wire, patience=3.0)  # type: ignore[arg-type]
     except ValueError as error:
@@ -50,12 +54,12 @@ async def client_of(url: str, token: str | None, wire: str) -> AsyncIterator[Cli
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine to its end."""
+    """Run a command's coroutine and return its result."""
     return asyncio.run(coroutine)
 
 
 def shown(text: str, style: str = "") -> Text:
-    """Text for the terminal, as it is: no markup, and no control characters, which a server could send to mislead."""
+    """Return text for the terminal without markup and without control characters, which a server could misuse."""
     return Text(printable(text), style=style)
 
 
@@ -65,7 +69,7 @@ def print_json(value: Any) -> None:
 
 
 def signature(tool: ToolSpec) -> str:
-    """A tool as one would write it in Python: `guess(number: integer, note: string = null)`."""
+    """Return a tool as a Python-like signature: `guess(number: integer, note: string = null)`."""
     required = set(tool.input_schema.get("required", ()))
     shown = []
     for name, schema in tool.input_schema.get("properties", {}).items():
@@ -75,7 +79,7 @@ def signature(tool: ToolSpec) -> str:
 
 
 def kind_of(schema: Any) -> str:
-    """A schema in a word or two."""
+    """Return a short description of the type that a schema allows."""
     if not isinstance(schema, dict):
         return "any"
     if "enum" in schema:
@@ -94,11 +98,11 @@ def kind_of(schema: Any) -> str:
 
 
 def find_environment(environments: tuple[EnvironmentInfo, ...], name: str | None) -> EnvironmentInfo:
-    """The environment of a name, or the only one.
+    """Return the environment of that name, or the only one if `name` is None.
 
     Raises:
-        EnvironmentNotFound: there is none of that name, or none at all.
-        BadParameter: no name was given and there are several.
+        EnvironmentNotFound: there is no environment of that name, or none at all.
+        BadParameter: no name was given and there are several environments.
     """
     names = ", ".join(info.name for info in environments) or "none"
     if name is None and len(environments) == 1:
@@ -113,7 +117,7 @@ def find_environment(environments: tuple[EnvironmentInfo, ...], name: str | None
 
 
 def reward_text(reward: Reward | None) -> str:
-    """A reward in a line: `1.5 (right 1, length 0.5)`."""
+    """Return a reward as one line: `1.5 (right 1, length 0.5)`."""
     if reward is None:
         return "none (this token may not read rewards)"
     if reward.value is None:

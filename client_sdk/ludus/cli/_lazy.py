@@ -1,4 +1,4 @@
-"""A typer group whose commands are named without being imported."""
+"""A Typer group that lists its commands without importing their modules."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from typer.core import TyperCommand, TyperGroup
 GROUP: Final = "ludus.commands"
 
 EXTRAS: Final = {"server": "server", "environments": "environments", "trainer": "trainer"}
-"""The extra that brings what a portion of the namespace needs."""
+"""The extra that installs the dependencies of each subpackage of `ludus`."""
 
 
 class MissingPackage(Exception):
-    """A command's module needs a package that is not installed. The message says how to get it."""
+    """A command's module needs a package that is not installed. The message says how to install it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """One entry point and the commands it brings."""
+    """One entry point and its commands."""
 
     entry: EntryPoint
     commands: Mapping[str, str]
-    """One line of help by command name."""
+    """One line of help for each command, by name."""
 
     def load(self) -> dict[str, Any]:
-        """Import the module and build its commands, by name.
+        """Import the module and return its commands by name.
 
         Raises:
             MissingPackage: the module needs a package that is not installed.
@@ -49,7 +49,7 @@ class Plugin:
 
 
 def advice(module: str, error: ModuleNotFoundError) -> str:
-    """How to get the package that `module` needs and `error` says is absent."""
+    """Return how to install the package that `module` needs and that `error` reports as missing."""
     from ludus.protocol.distribution import DISTRIBUTION
 
     missing = (error.name or "").partition(".")[0]
@@ -62,13 +62,13 @@ def advice(module: str, error: ModuleNotFoundError) -> str:
 
 
 def importer(error: BaseException) -> str:
-    """The module that an import error came up in: the innermost of ours, else the innermost of all."""
+    """Return the module that raised an import error: the innermost module of `ludus`, or else the innermost of all."""
     names = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
     return next((name for name in reversed(names) if name.startswith("ludus.")), names[-1] if names else "")
 
 
 def discover() -> Iterator[Plugin]:
-    """Every plugin, in order of the module's name and ours first, imported only where `COMMANDS` cannot be read."""
+    """Yield all plugins, those of `ludus` first, then by module name; import only those without a `COMMANDS` dict."""
     entries = sorted(entry_points(group=GROUP), key=lambda e: (not e.module.startswith("ludus."), e.module, e.name))
     for entry in entries:
         declared = declared_commands(entry.module)
@@ -84,7 +84,7 @@ def discover() -> Iterator[Plugin]:
 
 
 def declared_commands(module: str) -> dict[str, str] | None:
-    """The literal `COMMANDS` of a module, read from its source; None where there is no such thing."""
+    """Return the literal `COMMANDS` of a module, read from its source; None if it has none."""
     source = _source(module)
     if source is None:
         return None
@@ -97,7 +97,7 @@ def declared_commands(module: str) -> dict[str, str] | None:
 
 
 def _source(module: str) -> str | None:
-    """The source of a module, found without importing its parents (which `importlib.util.find_spec` would)."""
+    """Return the source of a module without importing its parents, which `importlib.util.find_spec` would do."""
     path, name = None, ""
     spec = None
     for part in module.split("."):
@@ -112,7 +112,7 @@ def _source(module: str) -> str | None:
 
 
 class LazyGroup(TyperGroup):
-    """Lists commands by their declared help, and imports a command's module when it is invoked."""
+    """Lists commands with their declared help, and imports a command's module when it is invoked."""
 
     def __init__(self, **attrs: Any) -> None:
         super().__init__(**attrs)
@@ -124,7 +124,7 @@ class LazyGroup(TyperGroup):
                     self.commands[name] = TyperCommand(name, help=line, rich_markup_mode=None)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; say in plain words what is wrong with an option, and that Ctrl-C ended it."""
+        """Run the command; describe an invalid option in plain words, and report that Ctrl-C ended the command."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -139,7 +139,7 @@ class LazyGroup(TyperGroup):
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The real command for the first argument, its module imported."""
+        """Return the real command for the first argument, after importing its module."""
         name, command, rest = super().resolve_command(ctx, args)
         plugin = self._plugins.pop(name, None) if name else None
         if plugin is None:

@@ -1,4 +1,4 @@
-"""What the commands that play tasks share: policies and their options, limits of the loop, files of trajectories."""
+"""Helpers that the commands that play tasks share: options, policies, limits of the agent loop, trajectory files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ KeepGoing = Annotated[
 ]
 
 SAME_ATTEMPTS: Final = 8
-"""After so many attempts that ended alike, without any reward, a run stops early."""
+"""A run stops early after this many attempts, if all of them left no reward for the same reason."""
 
 SHOWN_CAUSES: Final = 2
 
@@ -66,20 +66,20 @@ DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
-    """A policy as options name it."""
+    """The policy that a command's options select."""
 
     name: str
     endpoint: dict[str, Any]
-    """What `OpenAIPolicy` takes."""
+    """The arguments of `OpenAIPolicy`."""
     source: str | None
     seed: int
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
-        """From a command's parameters by name.
+        """Make the choice from a command's parameters by name.
 
         Raises:
-            BadParameter: something is missing or malformed.
+            BadParameter: an option is missing or malformed.
         """
         if options["policy"] == "openai" and not options["model"]:
             raise typer.BadParameter("--policy openai needs --model")
@@ -92,11 +92,11 @@ class PolicyChoice:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Policy]:
-        """The policy; its connections are closed when the block is left.
+        """Open the policy; its connections are closed when the block is left.
 
         Raises:
-            BadParameter: there is none of that name.
-            ConnectionFailed: nothing listens at the model's endpoint.
+            BadParameter: there is no policy of that name.
+            ConnectionFailed: no server listens at the model's endpoint.
         """
         if self.name == "random":
             yield RandomPolicy(self.seed)
@@ -119,7 +119,11 @@ class PolicyChoice:
 
 
 def _check_endpoint(base_url: str, api_key: str | None) -> None:
-    """Refuse what no request could succeed with."""
+    """Check the endpoint's address and key.
+
+    Raises:
+        BadParameter: no request could succeed with them.
+    """
     from ludus.client.policies.openai import OpenAIPolicy
 
     try:
@@ -134,7 +138,7 @@ def _check_endpoint(base_url: str, api_key: str | None) -> None:
 
 
 def check_policy(policy: Policy, environment: str) -> None:
-    """Find out before the first episode what would make every one of them fail.
+    """Check before the first episode for a problem that would make every episode fail.
 
     Raises:
         EnvironmentNotFound, AuthoringError: the oracle's environment cannot be imported here.
@@ -144,7 +148,7 @@ def check_policy(policy: Policy, environment: str) -> None:
 
 
 def print_causes(summary: Summary, out: Path | None, stopped: e.EveryAttemptFailed | None) -> None:
-    """Say on stderr why episodes have no reward: the two commonest causes, with counts."""
+    """Print on stderr why episodes have no reward: the most frequent causes, with counts."""
     missing = summary.episodes - summary.scored
     if missing:
         errors.print(shown(f"{missing} of {summary.episodes} episodes have no reward and count in no mean:"))
@@ -160,26 +164,30 @@ def print_causes(summary: Summary, out: Path | None, stopped: e.EveryAttemptFail
 
 
 def exit_code(summary: Summary) -> ExitCode:
-    """0 when every episode was scored, 1 when some were not, 5 when none was."""
+    """Return exit code 0 if every episode was scored, 1 if some were not, 5 if none was."""
     if summary.episodes and not summary.scored:
         return ExitCode.FAILED
     return ExitCode.OK if summary.scored == summary.episodes else ExitCode.UNSUCCESSFUL
 
 
 def harness_of(options: Mapping[str, Any]) -> Harness:
-    """The limits of the loop from a command's parameters by name."""
+    """Return the limits of the agent loop from a command's parameters by name."""
     return Harness(**{name: options[name] for name in ("max_turns", "turn_seconds", "episode_seconds")})
 
 
 def check_out(out: Path | None, resume: bool, overwrite: bool) -> None:
-    """Refuse options that mean nothing without a file."""
+    """Check that `--resume` and `--overwrite` are given only with `--out`.
+
+    Raises:
+        BadParameter: they are given without it.
+    """
     if (resume or overwrite) and out is None:
         raise typer.BadParameter("--resume and --overwrite need --out")
 
 
 @contextmanager
 def interruptible(out: Path | None) -> Iterator[None]:
-    """Say at Ctrl-C what is kept of a run; open episodes are closed by then."""
+    """Print at Ctrl-C what is kept of the run, and exit; open episodes are closed by then."""
     try:
         yield
     except KeyboardInterrupt:
@@ -189,16 +197,16 @@ def interruptible(out: Path | None) -> Iterator[None]:
 
 
 def print_out(out: Path | None) -> None:
-    """Say on stderr where the trajectories are."""
+    """Print on stderr where the trajectories are."""
     if out is not None:
         errors.print(shown(f"trajectories: {out} (JSON lines)"), soft_wrap=True)
 
 
 def writer_of(path: Path, resume: bool, overwrite: bool) -> TrajectoryWriter:
-    """A writer of trajectories. Says on stderr what a resumed file holds.
+    """Open a writer of trajectories, and print on stderr what a resumed file holds.
 
     Raises:
-        BadParameter: the file exists and nothing says what to do about it, or it cannot be written.
+        BadParameter: the file exists and neither option is set, or the file cannot be written.
     """
     try:
         writer = TrajectoryWriter(path, resume=resume, overwrite=overwrite)
@@ -214,7 +222,7 @@ def writer_of(path: Path, resume: bool, overwrite: bool) -> TrajectoryWriter:
 async def collect(
     stream: AsyncGenerator[Trajectory], writer: TrajectoryWriter | None
 ) -> tuple[list[Trajectory], e.EveryAttemptFailed | None]:
-    """Write each trajectory out; return what figures need of them, and what stopped the run early, if anything did."""
+    """Write each trajectory; return all without their conversations, and the error that stopped the run early, if any."""
     kept: list[Trajectory] = []
     async with aclosing(stream):
         try:
@@ -228,12 +236,12 @@ async def collect(
 
 
 def light(trajectory: Trajectory) -> Trajectory:
-    """The trajectory without its conversation, which no figure needs and which may be large."""
+    """Return the trajectory without its conversation, which may be large and is not needed for statistics."""
     return trajectory.model_copy(update={"items": (), "tools": ()})
 
 
 def interval_text(interval: tuple[float, float] | None, *, percent: bool = False) -> str:
-    """`  (95 %: 0.1000 to 0.2000)`; nothing where there is none."""
+    """Return an interval as `  (95 %: 0.1000 to 0.2000)`; an empty string for None."""
     if interval is None:
         return ""
     low, high = (f"{bound:.1%}" if percent else f"{bound:.4f}" for bound in interval)
@@ -241,7 +249,7 @@ def interval_text(interval: tuple[float, float] | None, *, percent: bool = False
 
 
 def _pairs(pairs: list[str]) -> dict[str, Any]:
-    """`name=json` pairs; what is no JSON is text."""
+    """Parse `name=json` pairs; a value that is not JSON is text."""
     options: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

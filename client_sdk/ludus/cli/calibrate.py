@@ -1,4 +1,4 @@
-"""`ludus calibrate`: how hard each task of a split is for a policy."""
+"""`ludus calibrate`: measure how hard each task of a split is for a policy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from ludus.protocol.trajectory import Trajectory, latest
 COMMANDS: Final = {"calibrate": "Measure how hard tasks are for a policy."}
 
 REPORTED: Final = 1000
-"""Outcomes that one report may hold."""
+"""The most outcomes that one report may hold."""
 
 
 MaybeUrl = Annotated[
@@ -154,7 +154,7 @@ def calibrate_command(
 
 
 async def _found(options: Mapping[str, Any]) -> tuple[Calibration, InvalidParams | None]:
-    """The calibration, and what is wrong with `--by`: what was played is worth more than how it is grouped."""
+    """Return the calibration, and the error of an invalid `--by`, so that it does not discard the played episodes."""
     url, split, stored = options["url"], options["split"], options["stored"]
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(client_of(url, options["token"], options["wire"])) if url else None
@@ -225,7 +225,7 @@ def _threshold(success_at: float | None, info: EnvironmentInfo | None) -> float:
 async def _play(
     environment: RemoteEnvironment, info: EnvironmentInfo, options: Mapping[str, Any], stack: AsyncExitStack
 ) -> list[Trajectory]:
-    """Play until every task has its samples, and with `until_width` until its interval is narrow enough."""
+    """Play until every task has its samples, or with `until_width` until its interval is narrow enough."""
     out, resume, samples = options["out"], options["resume"], options["samples"]
     split = options["split"] or info.splits[0].name
     open_tasks = choose_tasks(info, split, options["n"], options["seed"])
@@ -240,7 +240,7 @@ async def _play(
     bar = stack.enter_context(ProgressBar())
     threshold = _threshold(options["success_at"], info)
     if options["report"]:
-        await environment.report_outcomes(split, ())  # whether that will be allowed
+        await environment.report_outcomes(split, ())  # fail before playing if the token may not report outcomes
     while True:
         stream = rollout(
             environment, policy, split=split, tasks=open_tasks, samples=samples, seed=options["seed"],
@@ -273,7 +273,7 @@ def _check_same(held: Origin, wanted: Origin, out: Path) -> None:
 def _stored(
     files: Sequence[Path], info: EnvironmentInfo | None, split: str | None, policy: str | None
 ) -> list[Trajectory]:
-    """The trajectories of files, of an environment, split and policy where they are named."""
+    """Return the trajectories of files, only those of the given environment, split and policy."""
     found: list[Trajectory] = []
     for path in files:
         try:
@@ -287,12 +287,12 @@ def _stored(
         and split in (None, one.split)
         and policy in (None, one.policy)
     ]
-    origin_of(wanted)  # before `latest`, which would take one policy's episode for another's second attempt
+    origin_of(wanted)  # before `latest`, which would mistake one policy's episode for a second attempt of another's
     return latest(wanted)
 
 
 async def _tell(environment: RemoteEnvironment, split: str, played: Sequence[Trajectory], threshold: float) -> None:
-    """Report what came of the scored episodes."""
+    """Report the outcomes of the scored episodes to the server."""
     least = threshold - SUCCESS_TOLERANCE
     outcomes = [
         Outcome(task=one.task.id, reward=one.value, passed=one.value >= least)

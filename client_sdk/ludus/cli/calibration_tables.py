@@ -1,4 +1,4 @@
-"""A calibration as tables for the terminal."""
+"""Tables of a calibration for the terminal."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ludus.evaluation.calibration.measure import Calibration, ExtremeFigures, In
 from ludus.protocol.text import printable
 
 MOST_TASKS = 40
-"""A table of more tasks than that is left to `--json` and the difficulty file."""
+"""The most tasks in a table; `--json` and the difficulty file have all of them."""
 
 
 def show(found: Calibration) -> None:
-    """Print what was found."""
+    """Print a calibration."""
     table = Table("measure", "value", title=shown(f"{found.environment} / {found.split} / {found.policy}"))
     for name, value in rows(found):
         table.add_row(shown(name), shown(value))
@@ -26,7 +26,7 @@ def show(found: Calibration) -> None:
 
 
 def rows(found: Calibration) -> list[tuple[str, str]]:
-    """The figures of the whole, by name."""
+    """Return the figures of the whole calibration as pairs of name and text."""
     summary = found.summary
     told = [("tasks, episodes", f"{len(found.tasks)}, {summary.episodes} ({summary.scored} scored)")]
     told += [(f"failed: {kind}", str(count)) for kind, count in summary.failed.items()]

@@ -1,4 +1,4 @@
-"""`ludus envs`, `ludus tasks` and `ludus show`: what a server has."""
+"""`ludus envs`, `ludus tasks` and `ludus show`: list the environments and tasks of a server."""
 
 from __future__ import annotations
 
@@ -155,10 +155,10 @@ async def _show_task(environment: RemoteEnvironment, split: str, task: str, seed
 
 
 async def find_task(environment: RemoteEnvironment, split: str, task: str) -> TaskRow:
-    """A task by its id, or by its index where no id is that number.
+    """Return a task by its id, or by its index if no id is that number.
 
     Raises:
-        TaskNotFound: there is neither.
+        TaskNotFound: the split has neither.
     """
     try:
         return await environment.task(split, task=task)

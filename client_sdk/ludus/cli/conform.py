@@ -1,4 +1,4 @@
-"""`ludus conform`: check a running server from outside."""
+"""`ludus conform`: check whether a running server conforms to the standard."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def conform_command(
     out: Annotated[Path | None, typer.Option("--out", help="Write the JSON report here.", dir_okay=False)] = None,
     as_json: Json = False,
 ) -> None:
-    """Check a running server from outside, on every wire: what it does, and what it must refuse.
+    """Check a running server from outside, on every wire: what it must do, and what it must refuse.
 
-    Exit code 0 when it conforms, 1 when a check failed.
+    Exits with 0 when the server conforms, 1 when a check failed.
     """
     for name in wire or ():
         if name not in WIRES:

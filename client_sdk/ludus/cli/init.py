@@ -1,4 +1,4 @@
-"""`ludus init`: the files of a new environment."""
+"""`ludus init`: write the files of a new environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,60}")
 _TAKEN: Final = frozenset(
     {"Answer", "Call", "Environment", "Generator", "Private", "Result", "Scramble", "Split", "Task"}
 )
-"""Class names that the template uses already."""
+"""Class names that the template already uses."""
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 def init(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the environment, or a path that ends in it.")],
 ) -> None:
-    """Make the files of a new environment: its class, tests, Dockerfile and README, all working."""
+    """Make the files of a new environment: its class, tests, Dockerfile and README, all of them working."""
     folder = Path(name)
     written = scaffold(folder)
     for path in written:
@@ -48,10 +48,10 @@ def init(
 
 
 def scaffold(folder: Path) -> list[Path]:
-    """Write the files into `folder`, which is made.
+    """Create `folder`, write the files into it, and return their paths.
 
     Raises:
-        BadParameter: the folder's name cannot name an environment, or it holds something already.
+        BadParameter: the folder's name cannot name an environment, or the folder is not empty.
     """
     words = _words(folder.name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -77,14 +77,18 @@ def scaffold(folder: Path) -> list[Path]:
 
 
 def _suggestion(name: str) -> str:
-    """A name like `name` that would do: `; how about 'env-2048'?`."""
+    """Return a hint with a similar valid name, such as `; how about 'env-2048'?`; an empty string if there is none."""
     plain = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-_")[:50]
     near = plain if plain[:1].isalpha() else f"env-{plain}"
     return f"; how about {near!r}?" if plain and _NAME.fullmatch(near) else ""
 
 
 def _words(name: str) -> dict[str, str]:
-    """Every form of the name that the files hold."""
+    """Return all forms of the name that the templates need.
+
+    Raises:
+        BadParameter: the name cannot name an environment.
+    """
     if not _NAME.fullmatch(name):
         raise typer.BadParameter(
             f"{name!r} cannot name an environment: a name begins with a lower-case letter, and goes on with at most 60 "

@@ -1,4 +1,4 @@
-"""`ludus play`: a person is the policy."""
+"""`ludus play`: play an episode yourself, in the terminal."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ HELP_ANSWER: Final = "    answer TEXT                  your final answer; ends t
 
 
 class Quit(Exception):
-    """The player has had enough, or standard input is at its end."""
+    """The user has quit, or standard input has ended."""
 
 
 class InputError(Exception):
-    """What was typed is no call; the message says why."""
+    """The input is not a valid call; the message says why."""
 
 
 def register(app: typer.Typer) -> None:
@@ -86,7 +86,7 @@ def play(
     try:
         asyncio.run(go())
     except KeyboardInterrupt:
-        # A thread may still wait for a line, and would hold up an ordinary exit until there is one.
+        # A thread may still wait for a line, and an ordinary exit would wait for that thread.
         sys.stdout.write("\nInterrupted: the episode is closed.\n")
         sys.stdout.flush()
         os._exit(ExitCode.INTERRUPTED)
@@ -109,7 +109,7 @@ class _Game:
         self.earned: Reward | None = None
 
     async def run(self) -> None:
-        """From the prompt to the end."""
+        """Play the episode from the prompt to the end."""
         title = f"{self.episode.environment}, task {self.episode.task.id}, seed {self.episode.seed}"
         for message in self.episode.prompt:
             console.print(Panel(shown(text_of(message.content)), title=shown(title), subtitle=message.role))
@@ -128,7 +128,7 @@ class _Game:
         console.print(shown(f"Reward: {reward_text(info.reward)}", style="bold"))
 
     async def turn(self) -> None:
-        """One line of input and what comes of it."""
+        """Read one line of input and act on it."""
         line = (await read_line(f"[{self.episode.environment}] > ")).strip()
         match line:
             case "":
@@ -152,10 +152,10 @@ class _Game:
             self.show(await self.episode.call(action))
 
     async def read_action(self, line: str) -> Call | Answer:
-        """The action that a line means.
+        """Return the action that a line describes.
 
         Raises:
-            InputError: it means none.
+            InputError: the line is not a valid action.
         """
         name, _, rest = line.partition(" ")
         if name == "answer" and self.gradable and name not in self.tools:
@@ -198,7 +198,7 @@ class _Game:
         console.print(shown(f"  ({', '.join([*ways, 'answer TEXT'] if self.gradable else ways)}, help, quit)", "dim"))
 
     def show(self, result: StepResult) -> None:
-        """Show what a call brought."""
+        """Show the result of a call."""
         style = "red" if result.error else "cyan"
         console.print(shown(text_of(result.content), style=style))
         if result.reward is not None and result.reward.value != 0:
@@ -206,10 +206,10 @@ class _Game:
 
 
 def parse_arguments(tool: ToolSpec, text: str) -> dict[str, Any]:
-    """Arguments written as JSON, by name, or in order.
+    """Parse arguments that are written as JSON, by name, or in order.
 
     Raises:
-        InputError: with what is wrong.
+        InputError: the text is not valid; the message says why.
     """
     properties: Mapping[str, Any] = tool.input_schema.get("properties", {})
     if text.startswith("{"):
@@ -239,10 +239,10 @@ def parse_arguments(tool: ToolSpec, text: str) -> dict[str, Any]:
 
 
 def parse_value(schema: Any, text: str) -> Any:
-    """A value from what was typed: JSON where the schema wants something other than text.
+    """Parse one typed value: as text if the schema allows it, and otherwise as JSON.
 
     Raises:
-        InputError: it is not what the schema wants.
+        InputError: the value does not fit the schema.
     """
     kind = kind_of(schema)
     if kind in {"string", "any"} or kind.startswith('"'):
@@ -262,7 +262,7 @@ def parse_value(schema: Any, text: str) -> Any:
 
 
 async def read_line(prompt: str) -> str:
-    """A line of standard input, while the event loop goes on.
+    """Return a line of standard input, without blocking the event loop.
 
     Raises:
         Quit: there is no further line.
@@ -281,7 +281,7 @@ async def read_line(prompt: str) -> str:
             line = None
         loop.call_soon_threadsafe(settle, line)
 
-    # A daemon thread, because nothing can interrupt `input`, and the executor's threads would be waited for.
+    # A daemon thread, because `input` cannot be interrupted, and the interpreter would wait for an executor's thread.
     threading.Thread(target=read, daemon=True, name="ludus-stdin").start()
     line = await future
     if not sys.stdin.isatty():

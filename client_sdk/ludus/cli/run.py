@@ -1,4 +1,4 @@
-"""`ludus run`: play tasks of a split with a policy, and report what came of it."""
+"""`ludus run`: play tasks of a split with a policy, and report the rewards."""
 
 from __future__ import annotations
 

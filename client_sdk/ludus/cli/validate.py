@@ -1,4 +1,4 @@
-"""`ludus validate`: whether environments' rewards work."""
+"""`ludus validate`: check whether the rewards of environments work."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ def validate_command(
     wire: WireOption = "channel",
     as_json: Json = False,
 ) -> None:
-    """Play environments, look for faults that spoil learning, and report what was found.
+    """Play environments, look for faults that harm learning, and report what was found.
 
     [bold]ludus validate guess_number[/bold]
     [bold]ludus validate my_env.py:Arithmetic --all --strict[/bold]
     [bold]ludus validate https://example.org --environment countdown[/bold]
 
-    Exit code 0 when everything passed, 1 when something was found.
+    Exits with 0 when everything passed, 1 when a check failed.
     """
     if list_checks:
         _list(as_json)
@@ -124,10 +124,10 @@ def validate_command(
 
 
 async def _until_terminated(targets: list[str], **options: Any) -> list[Report]:
-    """`validate`, which SIGTERM ends as Ctrl-C does: the servers stop, and their folders go."""
+    """Run `validate` so that SIGTERM ends it as Ctrl-C does: the servers stop, and their folders are removed."""
     running = asyncio.current_task()
     assert running is not None
-    with contextlib.suppress(NotImplementedError):  # where there are no such signals
+    with contextlib.suppress(NotImplementedError):  # Windows event loops have no signal handlers
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     return await validate(*targets, **options)
 
@@ -153,7 +153,7 @@ def _waivers(pairs: list[str]) -> dict[str, str]:
 
 
 class _Progress:
-    """Prints verdicts as they come, under the name of their environment, and on a terminal what is going on."""
+    """Prints each verdict under the name of its environment, and on a terminal also the running check."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet

@@ -26,7 +26,7 @@ __all__ = [
     "connect",
 ]
 
-# Names are imported when first used (PEP 562): `ludus --help` and programs that use one part do not pay for the rest.
+# Names are imported at first use (PEP 562), so that `ludus --help` and programs that use one part start fast.
 _HOMES: Final = {
     "Action": "ludus.protocol.actions",
     "Answer": "ludus.protocol.actions",

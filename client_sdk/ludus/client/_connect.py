@@ -1,4 +1,4 @@
-"""The way in: an address becomes a client."""
+"""`connect`: make a client for the address of a server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WireName = Literal["channel", "mcp", "ors"]
 """The wires that `connect` knows by name."""
 
 TOKEN_VARIABLE: Final = "LUDUS_TOKEN"
-"""The environment variable that holds the token where none is given."""
+"""The environment variable that holds the default token."""
 
 _WIRES: Final = {
     "channel": ("ludus.client.transports.channel", "ChannelWire"),
@@ -31,15 +31,15 @@ def connect(
     timeout: float | None = 300.0,
     patience: float = 30.0,
 ) -> Client:
-    """A client of the server at `url`. It connects when it is first asked something.
+    """Return a client of the server at `url`. It connects at its first request.
 
     Args:
         url: `http://host:port` or `https://…`, with the path under which the server is mounted, if any.
         token: the trainer token; `LUDUS_TOKEN` of the process environment when None.
-        wire: how to talk to it. `channel` is the fastest; `mcp` is the extension over plain HTTP; `ors` also drives
-            servers that speak nothing but ORS.
-        timeout: seconds that one request may take, reconnecting included; None for no limit.
-        patience: seconds for which a lost connection is tried again.
+        wire: how to talk to the server. `channel` is the fastest; `mcp` is the extension over plain HTTP; `ors` also
+            works with servers that speak only ORS.
+        timeout: seconds that one request may take, including reconnecting; None for no limit.
+        patience: seconds to try to reconnect after a lost connection.
 
     Raises:
         ValueError: `url` is not an http(s) or ws(s) address, or there is no such wire.

@@ -1,4 +1,4 @@
-"""Keeping episodes alive while their user thinks."""
+"""The task that keeps episodes alive while the caller does not use them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ if TYPE_CHECKING:
     from ludus.client.episode import Episode
 
 PINGS_PER_IDLE: Final = 4
-"""An unused episode is asked for when a quarter of its idle limit has passed, and looked at that often."""
+"""How often per idle limit the task checks an episode; one unused for that fraction of the limit gets a request."""
 
 
 class KeepAlive:
-    """One task for all episodes of a client. It holds the client weakly: a forgotten client must be seen to leak."""
+    """One task for all episodes of a client.
+
+    It refers to the client weakly, so that a client that was never closed is collected and gives a ResourceWarning.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = weakref.ref(client)
@@ -28,7 +31,7 @@ class KeepAlive:
         self._task: asyncio.Task[None] | None = None
 
     def watch(self, episode: Episode) -> None:
-        """Mind an episode that has just been opened."""
+        """Keep an episode alive that has just been opened."""
         idle = episode.limits.idle_seconds
         if idle is None or not self._carried:
             return
@@ -38,7 +41,7 @@ class KeepAlive:
             self._sooner.set()
 
     async def stop(self) -> None:
-        """End the task."""
+        """Stop the task."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -69,5 +72,5 @@ async def _ping(episode: Episode) -> None:
     except errors.NotFound:
         episode._client._forget(episode)
     except errors.LudusError:
-        # Not reached this time; the wire is trying already, and the next round asks again.
+        # The wire retries on its own, and the next round sends another request.
         return

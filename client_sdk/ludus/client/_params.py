@@ -1,4 +1,4 @@
-"""Params made from what a caller passed."""
+"""Request parameters made from the arguments of a caller."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ P = TypeVar("P", bound=WireModel)
 
 
 def make(model: type[P], /, **fields: Any) -> P:
-    """A model of these fields.
+    """Return a `model` with these fields.
 
     Raises:
-        InvalidParams: they do not fit, or JSON cannot carry them; the message says which and why.
+        InvalidParams: a field is invalid, or JSON cannot carry it; the message says which and why.
     """
     for name, value in fields.items():
         check_json(value, name)
@@ -28,10 +28,10 @@ def make(model: type[P], /, **fields: Any) -> P:
 
 
 def check_json(value: Any, name: str) -> None:
-    """Refuse what no JSON text can carry.
+    """Check that JSON can carry `value`.
 
     Raises:
-        InvalidParams: there is a NaN, an infinity or a lone surrogate somewhere in `value`.
+        InvalidParams: `value` contains a NaN, an infinity or a lone surrogate.
     """
     if type(value) is str and value.isascii():
         return
@@ -40,7 +40,7 @@ def check_json(value: Any, name: str) -> None:
 
 
 def wrong(error: ValidationError) -> InvalidParams:
-    """What a failed validation says to the caller."""
+    """Return the error for a failed validation, with every field that is wrong."""
     places = (
         f"{'.'.join(map(str, one['loc'])) or 'the arguments'}: {one['msg'].removeprefix('Value error, ')}"
         for one in error.errors(include_url=False, include_input=False)

@@ -1,4 +1,4 @@
-"""One event loop in a thread of its own, through which blocking code reaches the asynchronous client."""
+"""An event loop in a separate thread, through which blocking code uses the asynchronous client."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any, Final, TypeVar, cast
 T = TypeVar("T")
 
 _END: Final = object()
-"""What stands for the end of an iteration."""
+"""Marks the end of an iteration."""
 
 
 class Portal:
-    """Runs coroutines for any number of threads. Its thread goes when the interpreter does."""
+    """Runs coroutines for any number of threads. Its daemon thread ends with the interpreter."""
 
     def __init__(self) -> None:
         self._started = threading.Event()
@@ -26,10 +26,10 @@ class Portal:
         self._started.wait()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine over there and wait for what it returns or raises.
+        """Run a coroutine in the portal's thread, and return or raise its result.
 
         Raises:
-            RuntimeError: called from within the portal itself, which would wait for ever.
+            RuntimeError: called from the portal's own thread, which would deadlock.
         """
         if threading.current_thread() is self._thread:
             work.close()
@@ -42,13 +42,13 @@ class Portal:
             raise
 
     def iterate(self, values: AsyncIterator[T]) -> Iterator[T]:
-        """The values of an asynchronous iterator, one by one."""
+        """Yield the values of an asynchronous iterator, one by one."""
         while (value := self.call(_next(values))) is not _END:
             yield cast(T, value)
 
     @contextmanager
     def entered(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
-        """An asynchronous context manager as a plain one."""
+        """Enter an asynchronous context manager as a plain one."""
         value = self.call(manager.__aenter__())
         try:
             yield value
@@ -59,7 +59,7 @@ class Portal:
             self.call(_leave(manager, None))
 
     def stop(self) -> None:
-        """Cancel what runs there and end the thread."""
+        """Cancel everything that runs in the portal and end its thread."""
         self._loop.call_soon_threadsafe(self._enough.set)
         self._thread.join(timeout=2.0)
 
@@ -85,7 +85,7 @@ _portal: Portal | None = None
 
 
 def portal() -> Portal:
-    """The portal of this process, started at first use."""
+    """Return the portal of this process, and start it at first use."""
     global _portal
     with _lock:
         if _portal is None:
@@ -95,7 +95,7 @@ def portal() -> Portal:
 
 
 def _forget_after_fork() -> None:
-    # A forked child has none of its parent's threads, and perhaps a lock that one of them held.
+    # A forked child has no copy of its parent's threads, but its copy of the lock may be held by one of them.
     global _lock, _portal
     _lock = threading.Lock()
     if _portal is not None:

@@ -1,4 +1,4 @@
-"""The loop around a policy: one episode, from its prompt to its end, recorded."""
+"""The agent loop: run one episode with a policy, from the prompt to the end, and record it."""
 
 from __future__ import annotations
 
@@ -31,50 +31,50 @@ from ludus.protocol.text import replace_surrogates
 from ludus.protocol.trajectory import Failure, FailureKind, StepRecord, Stop, Trajectory, TurnRecord, tool_records
 
 EPISODE_LOST_ERRORS: Final = (e.EpisodeNotFound, e.EpisodeEnded, e.StepConflict, e.KeyConflict, e.GroupNotFound)
-"""Refusals that tell of an episode lost on the way, not of a wrong request."""
+"""Request errors that mean that the episode was lost, not that the request was wrong."""
 
 REDACTED_FIELDS: Final[Mapping[str, Any]] = {"reward": None, "metadata": {}, "noise": None}
-"""What policies do not see of a step's result."""
+"""Fields of a step's result that policies do not see, with the values that replace them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Harness:
-    """How episodes are played."""
+    """The limits of the agent loop."""
 
     max_turns: int = 200
-    """Turns of the policy. An environment's own step limit usually ends an episode before."""
+    """The most turns of the policy. An environment's own step limit usually ends an episode earlier."""
     turn_seconds: float | None = None
-    """One turn of the policy; a longer one is an infrastructure failure, or as `slow_turn` says."""
+    """Seconds for one turn of the policy; `slow_turn` says what happens to a longer one."""
     episode_seconds: float | None = None
-    """The whole episode; afterwards it is stopped with what it has earned."""
+    """Seconds for the whole episode; after them it is stopped and keeps what it has earned."""
     slow_turn: Literal["fail", "truncate"] = "fail"
-    """What a turn over `turn_seconds` does: `truncate` stops the episode with what it has earned, which is right where
-    the policy itself is slow and not an endpoint."""
+    """What a turn longer than `turn_seconds` causes. `fail` records an infrastructure failure. `truncate` stops the
+    episode, which keeps what it has earned: use it if the policy itself is slow and not an endpoint."""
     limit: Callable[[float | None], AbstractAsyncContextManager[asyncio.Timeout]] = asyncio.timeout
-    """Makes the time limits. A trainer gives one that does not count the pauses of its engine."""
+    """The function that makes the time limits. A trainer sets one that does not count the pauses of its engine."""
 
 
 class PolicyFailed(Exception):
-    """A policy raised something that is no `LudusError`; the cause is in `__cause__`."""
+    """A policy raised an exception that is not a `LudusError`; it is in `__cause__`."""
 
 
 async def play(
     episode: Episode, policy: Policy, *, harness: Harness | None = None, gradable: bool = True, sample: int = 0
 ) -> Trajectory:
-    """Run a policy through an episode that has begun, close it, and return what was recorded.
+    """Run a policy through a started episode, close the episode, and return its trajectory.
 
     Args:
-        episode: an episode without steps so far.
+        episode: a started episode without steps.
         policy: see `ludus.client.policies`.
         harness: limits; `Harness()` when None.
         gradable: whether the environment grades a final message.
-        sample: which of several episodes of the task this is.
+        sample: the number of this episode among several of the same task.
 
     Returns:
-        The trajectory; when something broke, with `failure` set and everything until then.
+        The trajectory. If something broke, `failure` is set and the trajectory holds everything up to that point.
 
     Raises:
-        RequestError: the request or the policy's endpoint is set up wrongly, so that every episode would fail.
+        RequestError: the request or the policy's endpoint is set up wrongly, so every episode would fail.
     """
     run = _Run(episode, policy, harness or Harness(), gradable, sample)
     try:
@@ -142,7 +142,7 @@ class _Run:
         )
 
     async def _abandon(self, error: Exception) -> None:
-        """Close an episode that failed, and learn how it ended where the server can still tell."""
+        """Close an episode that failed, and ask the server how it ended if the server can still say."""
         await self.episode.__aexit__(type(error), error, None)
         if isinstance(error, e.EpisodeFailed | e.EpisodeEnded) and self.end is None:
             try:
@@ -183,7 +183,7 @@ class _Run:
             raise PolicyFailed from error
 
     async def _turn(self, choose: EpisodePolicy, number: int) -> bool:
-        """One turn; whether it was the last."""
+        """Run one turn, and return whether it was the last one."""
         before = time.perf_counter()
         turn = await self._choose(choose, self._conversation(number))
         chosen = time.perf_counter()
@@ -211,7 +211,7 @@ class _Run:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Nobody cancelled this task: the policy raised it, perhaps from a task of its own that was cancelled.
+            # This task was not canceled: the policy raised the error, perhaps from a task of its own.
             raise PolicyFailed from error
         except Exception as error:
             if isinstance(error, TimeoutError) and limit is not None and limit.expired():
@@ -239,9 +239,9 @@ class _Run:
         return True
 
     def _with_own_ids(self, items: Sequence[Item]) -> list[Item]:
-        """The items fit to be recorded: calls that JSON can hold, under ids of their own.
+        """Return the items in a form that can be recorded: with unique call ids and arguments that JSON can hold.
 
-        Some endpoints count their calls anew in each turn.
+        Ids can repeat because some endpoints restart the numbering of calls in each turn.
         """
         result: list[Item] = []
         for item in items:
@@ -262,7 +262,7 @@ class _Run:
             self.end = await self.episode.info()
 
     def _marks(self, calls: Sequence[CallItem], number: int, text: str) -> list[TurnMark | None]:
-        """For each call what tells the server its turn, where the server judges turns."""
+        """Return the turn mark of each call; None for all of them if the environment does not judge turns."""
         sent = [at for at, item in enumerate(calls) if isinstance(item.call, Call)]
         if not self.episode.judges_turns or not sent:
             return [None] * len(calls)
@@ -270,7 +270,7 @@ class _Run:
         return [TurnMark(number=number, last=at == sent[-1], text=said * (at == sent[0])) for at in range(len(calls))]
 
     async def _call_all(self, calls: Sequence[CallItem], marks: Sequence[TurnMark | None]) -> None:
-        """Make the calls, at once when there are several, and note their outcomes in the calls' order."""
+        """Make the calls, several of them concurrently, and record their outcomes in the order of the calls."""
         if len(calls) == 1:
             outcomes: list[_Outcome | BaseException] = [await self._call(calls[0], marks[0])]
         else:
@@ -294,7 +294,7 @@ class _Run:
             self.end = await self.episode.info()
 
     async def _call(self, item: CallItem, mark: TurnMark | None) -> _Outcome:
-        """The result and its seconds; None when the episode was over before, which a limit may have seen to."""
+        """Return the result of a call and its seconds; None if the episode had already ended, such as by a limit."""
         before = time.perf_counter()
         if isinstance(item.call, MalformedCall):
             return _policy_error(item.call.problem), 0.0
@@ -302,7 +302,7 @@ class _Run:
             call = self.episode.call(item.call) if mark is None else self.episode.call_in_turn(mark, item.call)
             result = await call
         except (e.InvalidParams, e.PayloadTooLarge) as error:
-            # Arguments that the wire refuses, such as megabytes of text, are the policy's mistake, too.
+            # Arguments that the wire refuses, such as megabytes of text, are a mistake of the policy.
             return _policy_error(error.message), 0.0
         except e.EpisodeEnded:
             return None
@@ -341,7 +341,7 @@ class _Run:
         )
 
     async def _settle(self) -> Reward | None:
-        """Close the episode and say what it earned in total."""
+        """Close the episode and return its total reward."""
         info = await self._optional(self.episode.close())
         if info is None:
             return self._own_total()
@@ -349,7 +349,7 @@ class _Run:
         return info.reward if info.reward is not None else self._own_total()
 
     async def _optional(self, request: Awaitable[Any]) -> Any:
-        """The answer, or None where the wire or the credential does not allow the question, or it is too late."""
+        """Return the answer; None if the wire or the token does not allow the request, or the episode is gone."""
         try:
             return await request
         except (e.Unsupported, e.Forbidden, e.MethodNotFound, e.NotFound):
@@ -386,7 +386,7 @@ _Outcome = tuple[StepResult, float] | None
 
 
 def failure_of(error: BaseException, episode: str | None = None, kind: FailureKind | None = None) -> Failure:
-    """What a trajectory says of an error."""
+    """Return the `Failure` that a trajectory records for an error."""
     if kind is None:
         kind = "environment" if isinstance(error, e.EnvironmentFailed) else "infrastructure"
     return Failure(
@@ -408,7 +408,7 @@ def _message_of(error: BaseException) -> str:
 
 
 def _policy_error(problem: str) -> StepResult:
-    """The observation of a call that cannot be made. It is no step of the episode."""
+    """Return the observation for a call that cannot be made. It does not count as a step of the episode."""
     error = StepError(code="invalid_arguments", message=problem)
     return StepResult(step=0, content=(TextBlock(text=f"Error: {problem}"),), error=error)
 

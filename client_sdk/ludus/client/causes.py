@@ -1,4 +1,4 @@
-"""Why episodes have no reward, counted: one cause that met many episodes is one line, not many."""
+"""Counts of the reasons why episodes have no reward, with equal reasons of many episodes merged into one."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from pydantic import BaseModel, ConfigDict
 from ludus.protocol.trajectory import Trajectory
 
 MOST_CAUSES: Final = 10
-"""Causes that a summary holds."""
+"""The most causes that a summary holds."""
 
 NO_RIGHT: Final = "the token may not read rewards"
 
 _VARYING: Final = re.compile(r"\b(?:e_[\w-]+|[0-9a-f]{12,}|[0-9a-f-]{36}|(?![45]\d\d\b)\d+(?:\.\d+)?)\b")
-"""What differs between two messages of one cause: ids of episodes and incidents, and numbers except HTTP statuses."""
+"""Parts that differ between messages of one cause: ids of episodes and incidents, and numbers except HTTP statuses."""
 
 
 class Cause(BaseModel):
-    """Why some episodes have no reward."""
+    """One reason why some episodes have no reward."""
 
     model_config = ConfigDict(frozen=True)
 
     kind: str
-    """What broke (environment, infrastructure, policy), or "unscored"."""
+    """The part that broke (environment, infrastructure, policy), or "unscored"."""
     message: str
-    """As the first of the episodes has it."""
+    """The message of the first of the episodes."""
     count: int
-    """How many episodes."""
+    """The number of episodes."""
 
 
 def cause_of(trajectory: Trajectory) -> tuple[str, str] | None:
-    """The kind and message of what left an episode without a reward; None for a scored one."""
+    """Return the kind and message of the reason why an episode has no reward; None for a scored episode."""
     if trajectory.failure is not None:
         name, message = trajectory.failure.error, trajectory.failure.message
         return trajectory.failure.kind, message if name in message or _is_ours(name) else f"{name}: {message}"
@@ -43,7 +43,7 @@ def cause_of(trajectory: Trajectory) -> tuple[str, str] | None:
 
 
 def causes_of(trajectories: Iterable[Trajectory]) -> tuple[Cause, ...]:
-    """The causes of all that have no reward, the commonest first, at most `MOST_CAUSES`."""
+    """Return the causes of all trajectories without a reward, most frequent first, at most `MOST_CAUSES`."""
     found: dict[tuple[str, str], Cause] = {}
     for trajectory in trajectories:
         cause = cause_of(trajectory)
@@ -55,12 +55,12 @@ def causes_of(trajectories: Iterable[Trajectory]) -> tuple[Cause, ...]:
 
 
 def alike(cause: tuple[str, str]) -> tuple[str, str]:
-    """The cause without what differs from episode to episode: equal for what is the same trouble."""
+    """Return the cause without the parts that differ between episodes, so that equal problems compare equal."""
     return cause[0], _VARYING.sub("…", cause[1])
 
 
 def _is_ours(name: str) -> bool:
-    """Whether an error is one of the tree, whose messages need no class name in front."""
+    """Return whether an error is one of `ludus.protocol.errors`, whose messages need no class name in front."""
     from ludus.protocol import errors
 
     return hasattr(errors, name)

@@ -1,4 +1,4 @@
-"""The client: a wire, the episodes that are open over it, and the care that both need."""
+"""The client: a wire, the episodes that are open on it, and their cleanup."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ P = TypeVar("P", StartParams, ForkParams)
 R = TypeVar("R", StartResult, ForkResult)
 
 CLOSING_SECONDS: Final = 10.0
-"""How long leaving a client, or a block by an exception, waits for the server to confirm that episodes are closed."""
+"""Seconds to wait for the server to confirm closed episodes, when a client is closed or an exception leaves a block."""
 
 
 class Client:
-    """A connection to one server. Made by `connect`; use it as an async context manager.
+    """A connection to one server. `connect` makes it; use it as an async context manager.
 
-    Leaving it closes the episodes that are still open. While it is open, episodes that nobody uses are kept alive.
+    Leaving the block closes the episodes that are still open. Until then, the client keeps unused episodes alive.
     """
 
     def __init__(self, wire: Wire, url: str) -> None:
@@ -64,25 +64,25 @@ class Client:
 
     @property
     def wire(self) -> str:
-        """The name of the wire it uses."""
+        """The name of the wire that the client uses."""
         return self._wire.name
 
     async def environments(self) -> tuple[EnvironmentInfo, ...]:
-        """The environments of the server."""
+        """Return the environments of the server."""
         self._used = True
         return (await self._wire.request(LIST_ENVIRONMENTS, ListEnvironmentsParams())).environments
 
     def environment(self, name: str) -> RemoteEnvironment:
-        """One environment, by name. Asks nothing yet."""
+        """Return the environment of that name, without a request: a wrong name shows at the first use."""
         self._used = True
         return RemoteEnvironment(self, name)
 
     async def score_group(self, group: str, candidates: Mapping[str, Candidate]) -> dict[str, Reward]:
-        """Have the environment score episodes of one group against each other.
+        """Ask the environment to score episodes of one group against each other.
 
         Args:
             group: the group's id.
-            candidates: by episode id, what the policy said there.
+            candidates: by episode id, the messages of the policy in that episode.
 
         Returns:
             A reward for each candidate, by episode id.
@@ -158,7 +158,7 @@ class Client:
         return branch
 
     async def _opening(self, method: Method[P, R], params: P) -> R:
-        """Ask for episodes; if nobody waits for the answer any more, close what it would have opened."""
+        """Request episodes; if the caller stops waiting for the answer, close the episodes that it opens."""
         self._used = True
         try:
             return await self._wire.request(method, params)
@@ -174,11 +174,11 @@ class Client:
             strays = [Episode(self, started, group=result.group, environment="", fresh=True) for started in opened]
             await asyncio.gather(*(stray.close() for stray in strays))
         except errors.LudusError:
-            # Nothing was opened, or the server will expire it.
+            # Nothing was opened, or the server will expire what was opened.
             return
 
     async def _finish(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Do what must be done while an exception is on its way: shielded, bounded, without an error of its own."""
+        """Do cleanup work while an exception propagates: shielded, bounded in time, and without an error of its own."""
         try:
             async with asyncio.timeout(CLOSING_SECONDS):
                 await asyncio.shield(self._spawn(work))

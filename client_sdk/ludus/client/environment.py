@@ -1,4 +1,4 @@
-"""An environment as its user holds it: splits, tasks, and episodes of it."""
+"""The client side of an environment: its splits, its tasks, and the start of episodes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class RemoteEnvironment:
-    """One environment of a server. Making this object asks nothing; a wrong name shows at the first question."""
+    """One environment of a server. Making this object sends no request; a wrong name shows at the first one."""
 
     def __init__(self, client: Client, name: str) -> None:
         self._client = client
@@ -46,14 +46,14 @@ class RemoteEnvironment:
 
     @property
     def name(self) -> str:
-        """Its name on the server."""
+        """The environment's name on the server."""
         return self._name
 
     async def info(self) -> EnvironmentInfo:
-        """What the server says about it.
+        """Return the server's description of the environment.
 
         Raises:
-            EnvironmentNotFound: the server has none of that name.
+            EnvironmentNotFound: the server has no environment of that name.
         """
         result = await self._wire.request(LIST_ENVIRONMENTS, ListEnvironmentsParams())
         for info in result.environments:
@@ -63,15 +63,15 @@ class RemoteEnvironment:
         raise EnvironmentNotFound(f"no environment {self._name!r} here; this server has: {names}", name=self._name)
 
     async def splits(self) -> tuple[SplitInfo, ...]:
-        """Its splits, in the author's order."""
+        """Return the splits, in the author's order."""
         return (await self._wire.request(LIST_SPLITS, make(ListSplitsParams, environment=self._name))).splits
 
     async def tasks(self, split: str, *, page: int = 100) -> AsyncIterator[TaskRow]:
-        """The tasks of a split, in order of index; endless where the split is.
+        """Yield the tasks of a split in order of index, without end if the split is endless.
 
         Args:
-            split: which split.
-            page: how many to ask for at a time, at most 1000.
+            split: the name of the split.
+            page: how many tasks to request at a time, at most 1000.
         """
         cursor: str | None = None
         while True:
@@ -84,7 +84,7 @@ class RemoteEnvironment:
                 return
 
     async def task(self, split: str, *, task: str | None = None, index: int | None = None) -> TaskRow:
-        """One task, by its id or by its index.
+        """Return one task, by its id or by its index.
 
         Raises:
             TaskNotFound: the split has no such task.
@@ -104,11 +104,11 @@ class RemoteEnvironment:
         """Draw tasks from a split, possibly with repetitions.
 
         Args:
-            split: which split.
-            count: how many, at most 1000.
+            split: the name of the split.
+            count: how many tasks, at most 1000.
             seed: the same seed draws the same tasks, as long as the same outcomes have been reported.
             strategy: `band` prefers tasks whose reported pass rate lies in `band`, then unreported ones.
-            band: the pass rates to prefer.
+            band: the lowest and highest pass rate to prefer.
         """
         params = make(
             SampleTasksParams, environment=self._name, split=split, count=count, seed=seed, strategy=strategy, band=band
@@ -116,10 +116,10 @@ class RemoteEnvironment:
         return (await self._wire.request(SAMPLE_TASKS, params)).tasks
 
     async def report_outcomes(self, split: str, outcomes: Sequence[Outcome]) -> int:
-        """Tell the server what came of tasks, for its curriculum.
+        """Report task outcomes to the server, for its curriculum.
 
         Returns:
-            How many outcomes the split has now.
+            The number of outcomes that the split has now.
         """
         params = make(
             ReportOutcomesParams,
@@ -142,20 +142,20 @@ class RemoteEnvironment:
         tools: Sequence[str] | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Episode]:
-        """Start an episode and close it when the block is left, however it is left.
+        """Start an episode, and close it when the block is left, also by an exception.
 
         Args:
-            split: which split the task comes from.
+            split: the split that the task comes from.
             task: the task's id.
-            index: the task's index. With neither id nor index the server draws a task, by the seed.
-            seed: for the episode's randomness; drawn by the server when None.
-            limits: tighter limits than the environment's and the server's own.
-            tools: allow only these tools.
-            secrets: given to the environment, never logged or shown.
+            index: the task's index. With neither id nor index, the server draws a task by the seed.
+            seed: the seed of the episode's randomness; drawn by the server when None.
+            limits: limits that are tighter than the environment's and the server's own.
+            tools: the names of the only allowed tools; all are allowed when None.
+            secrets: values for the environment, which are never logged or shown.
 
         Raises:
-            CapacityError: the server is full and stayed so.
-            EpisodeFailed: the environment broke while it was set up.
+            CapacityError: the server is full.
+            EpisodeFailed: the environment broke during its setup.
         """
         episode = await self.start(
             split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets
@@ -174,7 +174,7 @@ class RemoteEnvironment:
         tools: Sequence[str] | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> Episode:
-        """Start an episode that the caller closes; see `episode`."""
+        """Start an episode that the caller must close; see `episode`."""
         group = await self._client._open(self._params(1, split, task, index, seed, limits, tools, secrets))
         return group[0]
 
@@ -193,7 +193,7 @@ class RemoteEnvironment:
     ) -> AsyncIterator[Group]:
         """Start `count` episodes of one task and one seed with one request; close them when the block is left.
 
-        The arguments and errors are those of `episode`.
+        See `episode` for the arguments and errors.
         """
         group = await self.start_group(
             count, split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets
@@ -213,7 +213,7 @@ class RemoteEnvironment:
         tools: Sequence[str] | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> Group:
-        """Start a group that the caller closes; see `group`."""
+        """Start a group that the caller must close; see `group`."""
         return await self._client._open(self._params(count, split, task, index, seed, limits, tools, secrets))
 
     def _params(

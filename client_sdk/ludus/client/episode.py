@@ -1,4 +1,23 @@
-"""An episode as its player holds it: calls in, observations and rewards out."""
+"""The client side of an episode: it sends calls and returns observations and rewards.
+
+How this works:
+
+* Every operation is one request over the client's `Wire`. `StartedEpisode` holds what the server returned at the start.
+* Each step carries its number (1, 2, …) and an idempotency key made of the client's nonce and that number. The server
+  runs a key at most once and answers a repeated request with the first result.
+* Numbers are assigned in the order of the calls. A wire that keeps the order of requests may carry several steps at
+  the same time; on other wires the lock `_in_order` makes an episode send one step at a time.
+* A step without a result leaves the number of the last step unknown: `_mark_uncertain` notes this, and keeps the
+  request if it may still reach the server (a transport error, or a canceled call).
+* Before the next step, `_resolve` sends such requests again under their keys and then reads the number of the last step
+  from the server. So no step runs twice and no number is skipped. Servers without keys cannot do this
+  (`WireCapabilities.exactly_once` is false); the numbers then continue as if the step had run.
+* A fork begins in the uncertain state, because only the server knows how many steps it has.
+* `_used_at` is the time of the last answer; the keep-alive task of the client sends a request for an episode that has
+  been unused for long.
+* Leaving the `async with` block closes the episode. If an exception leaves the block, the close is shielded from
+  cancellation and bounded in time, and its own errors are dropped.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +58,10 @@ if TYPE_CHECKING:
 
 
 class Episode:
-    """One run of one task. Made by `RemoteEnvironment.episode`, closed when its `async with` block is left.
+    """One run of one task. `RemoteEnvironment.episode` makes it; leaving its `async with` block closes it.
 
-    Steps are numbered and keyed here, so that a step whose answer was lost is never run twice. Several calls may be
-    made at once; their steps are numbered in the order of the calls.
+    A step whose answer was lost never runs twice. Several calls may be made at once; their steps are numbered in the
+    order of the calls.
     """
 
     def __init__(self, client: Client, started: StartedEpisode, *, group: str, environment: str, fresh: bool) -> None:
@@ -55,7 +74,7 @@ class Episode:
         self._next = 1
         self._unacknowledged: list[StepParams] = []
         self._uncertain = not fresh
-        """Whether the server must be asked for the number of the last step before the next one."""
+        """Whether the client must ask the server for the number of the last step before it sends the next one."""
         self._doubt_lock = asyncio.Lock()
         self._in_order = None if client._wire.capabilities.ordered else asyncio.Lock()
         self._used_at = 0.0
@@ -64,27 +83,27 @@ class Episode:
 
     @property
     def id(self) -> str:
-        """Its id on the server."""
+        """The episode's id on the server."""
         return self._started.episode
 
     @property
     def group(self) -> str:
-        """The id of the group it was opened in; an episode opened alone is a group of one."""
+        """The id of the episode's group; an episode opened alone is a group of one."""
         return self._group
 
     @property
     def environment(self) -> str:
-        """The name of its environment."""
+        """The name of the episode's environment."""
         return self._environment
 
     @property
     def task(self) -> TaskRow:
-        """The task, as far as a trainer may see it."""
+        """The task, with the fields that a trainer may see."""
         return self._started.task
 
     @property
     def prompt(self) -> tuple[Message, ...]:
-        """What the policy is shown first."""
+        """The messages that the policy gets first."""
         return self._started.prompt
 
     @property
@@ -94,24 +113,24 @@ class Episode:
 
     @property
     def seed(self) -> int:
-        """The seed of its randomness."""
+        """The seed of the episode's randomness."""
         return self._started.seed
 
     @property
     def limits(self) -> EpisodeLimits:
-        """The limits that hold for it."""
+        """The limits that apply to the episode."""
         return self._started.limits
 
     @property
     def judges_turns(self) -> bool:
-        """Whether its environment judges turns, so that calls should say theirs by `call_in_turn`."""
+        """Whether the environment judges turns; if so, use `call_in_turn` to say which turn a call belongs to."""
         return self._started.turns
 
     @property
     def play_url(self) -> str | None:
-        """Where any MCP client plays this one episode, None on servers without a play plane.
+        """The URL of this episode's agent endpoint, for any MCP client; None on servers without agent endpoints.
 
-        Whoever has it can play the episode: treat it as a secret.
+        Any client that has the URL can play the episode: treat it as a secret.
         """
         play = self._started.play
         if play is None:
@@ -120,37 +139,38 @@ class Episode:
 
     @property
     def ended(self) -> bool:
-        """Whether the last answer said that the episode is over."""
+        """Whether the last answer said that the episode has ended."""
         return self._closed is not None or (self._last is not None and self._last.end_reason is not None)
 
     async def call(self, tool: str | Call, /, **arguments: Any) -> StepResult:
-        """Call a tool; this is one step.
+        """Call a tool, which is one step, and return its result.
 
-        A mistake of the policy (an unknown tool, wrong arguments, a refusal of the environment) is no exception: it is
-        an observation, with `error` set in the result.
+        A mistake of the policy (an unknown tool, wrong arguments, a refusal of the environment) raises no exception:
+        the result is an observation with `error` set.
 
         Args:
-            tool: its name, or a `Call` that holds name and arguments.
-            arguments: by name, JSON-ready.
+            tool: the tool's name, or a `Call` that holds name and arguments.
+            arguments: the arguments by name, JSON-ready.
 
         Raises:
-            EpisodeEnded: the episode was over before.
-            EpisodeFailed: the environment broke; the episode is over and unscored.
+            EpisodeEnded: the episode had already ended.
+            EpisodeFailed: the environment broke; the episode has ended and is unscored.
             InvalidParams: the arguments cannot be written as JSON.
-            TransportError: no answer. The step may have run; the next call finds out before it is made.
+            TransportError: there was no answer. The step may have run; the next call finds out before it sends its own.
         """
         return await self._call(tool, arguments, None)
 
     async def call_in_turn(self, turn: TurnMark, tool: str | Call, /, **arguments: Any) -> StepResult:
-        """`call`, as part of a turn: environments may judge the calls of one turn together.
+        """Call a tool as part of a turn; an environment may judge the calls of one turn together. See `call`.
 
         Args:
-            turn: the turn's number, whether this is its last call, and what the policy said beside its calls.
+            turn: the turn's number, whether this is its last call, and the text that the policy wrote next to its
+                calls.
             tool: as in `call`.
             arguments: as in `call`.
 
         Raises:
-            InvalidParams: as in `call`, and where the turn was over before.
+            InvalidParams: as in `call`, and if the turn had already ended.
         """
         return await self._call(tool, arguments, turn)
 
@@ -166,11 +186,11 @@ class Episode:
     async def grade(self, answer: str) -> GradeResult:
         """Submit the policy's final message: the environment grades it and the episode ends.
 
-        Where the environment grades nothing, the episode ends as submitted all the same, and keeps what it earned; the
-        result's own `reward` is then None.
+        If the environment does not grade messages, the episode still ends as submitted and keeps what it earned; the
+        `reward` of the result is then None.
 
         Raises:
-            EpisodeEnded: the episode was over before.
+            EpisodeEnded: the episode had already ended.
             EpisodeFailed: the environment broke; the episode is unscored.
         """
         params = make(GradeParams, episode=self.id, answer=replace_surrogates(answer), key=f"{self._key}.grade")
@@ -179,21 +199,21 @@ class Episode:
         return result
 
     async def rewards(self, after: int = 0) -> RewardsResult:
-        """The reward log, without its first `after` entries, and the total of all of it."""
+        """Return the reward log without its first `after` entries, and the total of the whole log."""
         result = await self._wire.request(REWARDS, make(RewardsParams, episode=self.id, after=after))
         self._touch()
         return result
 
     async def info(self) -> EpisodeInfo:
-        """Where the episode stands."""
+        """Return the current state of the episode."""
         result = await self._wire.request(GET_EPISODE, GetEpisodeParams(episode=self.id))
         self._note(result.info)
         return result.info
 
     async def fork(self, step: int | None = None) -> Episode:
-        """A new episode that stands where this one stood after `step`, or stands now.
+        """Return a new episode in the state that this one had after `step`, or has now if `step` is None.
 
-        It must be closed, most easily by `async with await episode.fork() as branch:`.
+        The caller must close it, most easily with `async with await episode.fork() as branch:`.
 
         Raises:
             Unsupported: the environment cannot be forked.
@@ -203,10 +223,10 @@ class Episode:
         return branch
 
     async def close(self) -> EpisodeInfo:
-        """End the episode and free what it holds. What it has earned stands. Closing twice is no error.
+        """End the episode and free its resources. It keeps what it has earned. Closing it twice is no error.
 
         Returns:
-            Where it stood at the end.
+            The final state of the episode.
         """
         if self._closed is None:
             result = await self._wire.request(CLOSE, CloseParams(episode=self.id))
@@ -260,7 +280,7 @@ class Episode:
         return result
 
     def _mark_uncertain(self, params: StepParams, error: BaseException) -> None:
-        """A step without a result: was its number used?"""
+        """Note that a step has no result, so that the next one first finds out whether its number was used."""
         if isinstance(error, (errors.EpisodeFailed, errors.EpisodeEnded, errors.EpisodeNotFound)):
             self._client._forget(self)
             return
@@ -269,7 +289,7 @@ class Episode:
             self._unacknowledged.append(params)
 
     async def _resolve(self) -> None:
-        """Ask again, under their keys, for steps whose answer was lost; then learn the number of the last step."""
+        """Send steps without an answer again under their keys, then read the number of the last step."""
         async with self._doubt_lock:
             if not self._uncertain:
                 return
@@ -287,7 +307,7 @@ class Episode:
         except errors.TransportError:
             raise
         except errors.LudusError:
-            # The server has answered, which is all that was missing; the next step meets whatever is wrong.
+            # Any answer settles the step. If something is wrong with the episode, the next step reports it.
             return
 
     def _note(self, outcome: StepResult | EpisodeInfo) -> None:
@@ -301,7 +321,7 @@ class Episode:
 
 
 class Group:
-    """Episodes of one task with one seed, opened by one request. Closed together when their block is left."""
+    """Episodes of one task with one seed, opened by one request. Leaving the `async with` block closes all of them."""
 
     def __init__(self, client: Client, group: str, episodes: Sequence[Episode]) -> None:
         self._client = client
@@ -310,12 +330,12 @@ class Group:
 
     @property
     def id(self) -> str:
-        """Its id on the server."""
+        """The group's id on the server."""
         return self._id
 
     @property
     def episodes(self) -> tuple[Episode, ...]:
-        """Its episodes; iterating over the group and indexing it give the same."""
+        """The episodes; iterating over the group or indexing it gives the same ones."""
         return self._episodes
 
     def __len__(self) -> int:
@@ -328,7 +348,7 @@ class Group:
         return self._episodes[index]
 
     async def score(self, candidates: Mapping[str, Candidate]) -> dict[str, Reward]:
-        """Have the environment compare the episodes; see `Client.score_group`."""
+        """Ask the environment to compare the episodes; see `Client.score_group`."""
         return await self._client.score_group(self._id, candidates)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Objects by their address: `module:name`, or `path/file.py:name`."""
+"""Loading of objects by their address: `module:name`, or `path/file.py:name`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ludus.protocol.errors import NotFound
 
 
 def load_object(source: str) -> Any:
-    """What `source` names. Modules are looked for in the working directory, too.
+    """Return the object that `source` names. Modules are also searched for in the working directory.
 
     Raises:
-        NotFound: there is no such module, file or name. Whatever the module itself raises comes through.
+        NotFound: there is no such module, file or name. Exceptions of the module itself are not caught.
     """
     module, _, name = source.rpartition(":")
     if not module or not name:
@@ -43,7 +43,8 @@ def _module(name: str) -> Any:
 def _file(path: Path) -> Any:
     if not path.is_file():
         raise NotFound(f"there is no file {path}")
-    # The hash keeps files of one name apart; registered, so that pydantic finds the module of a class's annotations.
+    # The hash keeps files of the same name apart. The module is registered because pydantic looks it up to resolve the
+    # annotations of its classes.
     name = f"{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]

@@ -29,7 +29,7 @@ class ProgressBar:
         self._task = self._bar.add_task("playing", total=None)
 
     def __call__(self, progress: Progress) -> None:
-        """Show how far the rollout has come."""
+        """Show the progress of the rollout."""
         mean = "" if progress.mean is None else f", mean reward {progress.mean:.3f}"
         failed = f", {progress.failed} failed" if progress.failed else ""
         self._bar.update(

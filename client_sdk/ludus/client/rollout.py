@@ -1,10 +1,9 @@
-"""Rollouts: a policy through many episodes at once, failures told apart from rewards."""
+"""Rollouts: play many episodes with a policy concurrently, and keep failures apart from rewards."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Iterable, Sized
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from ludus.client.causes import NO_RIGHT, alike, cause_of
 from ludus.client.environment import RemoteEnvironment
 from ludus.client.policies.base import Policy, policy_name
 from ludus.protocol import errors as e
+from ludus.protocol.backoff import Backoff
 from ludus.protocol.episodes import EnvironmentInfo, EpisodeLimits, TaskRow
 from ludus.protocol.messages import did_you_mean
 from ludus.protocol.trajectory import Failure, Trajectory
@@ -22,23 +22,23 @@ from ludus.protocol.trajectory import Failure, Trajectory
 __all__ = ["Harness", "Progress", "play", "rollout", "rollout_all"]
 
 FIRST_PAUSE: Final = 0.5
-"""Seconds before an episode is tried again; doubled for each further attempt, with jitter."""
+"""Seconds before the second attempt at an episode; doubled for each further attempt, with jitter."""
 
 LONGEST_PAUSE: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a rollout has come."""
+    """The progress of a rollout."""
 
     done: int
     total: int | None
-    """Null for an iterable of tasks whose length nobody knows."""
+    """None if the tasks are an iterable of unknown length."""
     failed: int
     mean: float | None
-    """Of the scored episodes so far."""
+    """The mean reward of the scored episodes so far; None without any."""
     latest: Trajectory | None
-    """The one that has just ended; None at the beginning."""
+    """The trajectory that has just ended; None at the beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,26 +74,26 @@ async def rollout(
     Args:
         environment: from `client.environment(name)`.
         policy: see `ludus.client.policies`.
-        split: where the tasks are from.
-        tasks: rows, ids or indices; the split's own, in order, when None.
+        split: the split that the tasks come from.
+        tasks: rows, ids or indices; all tasks of the split, in order, when None.
         n: how many tasks; all when None, which an endless split refuses.
         samples: episodes per task.
-        seed: from it, the task and the sample, each episode's seed is made; the server draws them when None. An
+        seed: each episode's seed is derived from it, the task and the sample; the server draws the seeds when None. An
             environment that is not seedable refuses a seed.
-        concurrency: episodes at once.
-        retries: further attempts at an episode whose infrastructure failed: a new episode with the same seed.
-        retry_environment_errors: whether to try again, too, when the environment's own code broke.
-        harness: limits of the loop.
-        limits: limits of each episode, kept by the server.
-        secrets: given to each episode.
+        concurrency: how many episodes run at the same time.
+        retries: further attempts at an episode whose infrastructure failed; each is a new episode with the same seed.
+        retry_environment_errors: whether to retry also when the environment's own code broke.
+        harness: limits of the agent loop.
+        limits: limits of each episode, which the server enforces.
+        secrets: secrets for each episode.
         skip: keys of trajectories that exist already (`TrajectoryWriter.done`).
-        stop_after_alike: when so many attempts left no reward for the same reason, and none ended otherwise, begin no
-            further ones; None plays on.
+        stop_after_alike: start no further episodes after this many attempts, if all of them left no reward for the
+            same reason; None never stops early.
         on_progress: called at the beginning and after each episode.
 
     Raises:
-        RequestError: something is set up wrongly: an unknown split or task, a missing scope, a refused API key.
-        EveryAttemptFailed: `stop_after_alike` left tasks unplayed; after all trajectories that there are.
+        RequestError: the setup is wrong: an unknown split or task, a missing scope, a refused API key.
+        EveryAttemptFailed: `stop_after_alike` left tasks unplayed; raised after all trajectories were yielded.
     """
     info = await environment.info()
     same = _Alike(stop_after_alike)
@@ -156,7 +156,7 @@ async def rollout_all(
     secrets: dict[str, str] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> list[Trajectory]:
-    """`rollout`, collected: in order of the tasks' indices, then samples."""
+    """Run `rollout` and return all trajectories, sorted by the index of their task, then by sample."""
     stream = rollout(
         environment, policy, split=split, tasks=tasks, n=n, samples=samples, seed=seed, concurrency=concurrency,
         retries=retries, retry_environment_errors=retry_environment_errors, harness=harness, limits=limits,
@@ -179,9 +179,9 @@ class _Player:
     same: _Alike
 
     async def __call__(self, job: _Job) -> Trajectory:
-        """Play one job, again while it fails for reasons that another attempt may mend."""
+        """Play one job, and retry while it fails for reasons that another attempt may fix."""
         earlier: list[Failure] = []
-        began = time.time()
+        began, backoff = time.time(), Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             attempt = len(earlier) + 1
             trajectory, retry_after = await self._attempt(job)
@@ -192,8 +192,8 @@ class _Player:
             last = attempt > self.retries or self.same.stopped
             if failure is None or last or not self._worth_retrying(failure):
                 return _final(trajectory, failure, earlier, began)
-            pause = FIRST_PAUSE * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)
-            await asyncio.sleep(min(retry_after if retry_after is not None else pause, LONGEST_PAUSE))
+            pause = backoff.next() if retry_after is None else min(retry_after, LONGEST_PAUSE)
+            await asyncio.sleep(pause)
             if self.same.stopped:
                 return _final(trajectory, failure, earlier, began)
             earlier.append(failure)
@@ -232,7 +232,7 @@ class _Player:
 
 
 def _final(trajectory: Trajectory, failure: Failure | None, earlier: list[Failure], began: float) -> Trajectory:
-    """The last attempt at an episode, with what is known of the earlier ones."""
+    """Return the trajectory of the last attempt at an episode, with the failures of the earlier ones."""
     times = {"started_at": began, "seconds": time.time() - began} if earlier else {}
     return trajectory.model_copy(
         update={"failure": failure, "attempts": len(earlier) + 1, "incidents": tuple(earlier)} | times
@@ -241,20 +241,20 @@ def _final(trajectory: Trajectory, failure: Failure | None, earlier: list[Failur
 
 @dataclass(slots=True)
 class _Alike:
-    """Notices that every attempt so far left no reward for the same reason."""
+    """Detects that every attempt so far left no reward for the same reason."""
 
     limit: int | None
     count: int = 0
     first: tuple[str, str] | None = None
     differ: bool = False
-    """Whether one ended otherwise."""
+    """Whether any attempt ended differently."""
 
     @property
     def stopped(self) -> bool:
         return self.limit is not None and not self.differ and self.count >= self.limit
 
     def note(self, trajectory: Trajectory) -> None:
-        """Take one attempt into account."""
+        """Count one attempt."""
         cause = cause_of(trajectory)
         self.count += 1
         self.first = self.first or cause
@@ -281,7 +281,7 @@ class _Meter:
         self._tell(None)
 
     def count(self, trajectory: Trajectory) -> None:
-        """Take one more into account, and report."""
+        """Count one more trajectory, and report the progress."""
         self.done += 1
         self.failed += trajectory.failure is not None
         if trajectory.value is not None:
@@ -354,7 +354,7 @@ def _total(
 
 
 def episode_seed(seed: int | None, task: str, sample: int) -> int | None:
-    """The seed of one episode of a run: the same for the same run seed, task and sample; None without a run seed."""
+    """Return the seed of one episode: a function of the run's seed, the task and the sample; None without a seed."""
     if seed is None:
         return None
     digest = hashlib.sha256(f"{seed}/{task}/{sample}".encode()).digest()

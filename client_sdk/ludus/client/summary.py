@@ -1,7 +1,7 @@
-"""What a set of trajectories amounts to: mean reward with an interval, success, end reasons, failures apart.
+"""Summary statistics of a set of trajectories: mean reward, success rate, intervals, end reasons and failures.
 
 The interval of the mean is Student's t at 95 % on the standard error clustered by task, because episodes of one task
-are no independent draws (Miller 2024, "Adding Error Bars to Evals", https://arxiv.org/abs/2411.00640, section 2.2);
+are not independent draws (Miller 2024, "Adding Error Bars to Evals", https://arxiv.org/abs/2411.00640, section 2.2);
 with one episode per task it is the ordinary t interval. The interval of the success rate is Wilson's.
 """
 
@@ -20,7 +20,7 @@ from ludus.protocol.rewards import Component
 from ludus.protocol.trajectory import Trajectory, Usage
 
 SUCCESS_TOLERANCE: Final = 1e-9
-"""Rewards this close below the threshold count as reaching it: sums of floats rarely come out even."""
+"""Rewards that are lower than the threshold by at most this much count as reaching it, because sums of floats round."""
 
 _T95: Final = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
@@ -33,55 +33,59 @@ Z95: Final = 1.959963985
 
 
 class ComponentMean(BaseModel):
-    """A reward component over the scored trajectories. Where `count` is less than their number, the others do not have
-    it, and its mean is not over the same episodes as the mean reward."""
+    """Statistics of a reward component over the scored trajectories.
+
+    If `count` is less than their number, the other trajectories do not have the component, and its mean is over fewer
+    episodes than the mean reward.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     mean: float
-    """Of its value, before its weight, over the trajectories that have it."""
+    """The mean of the unweighted values, over the trajectories that have the component."""
     count: int
-    """How many trajectories have it."""
+    """The number of trajectories that have the component."""
     weight: float | None
-    """What it counts in the reward; null where that differs between trajectories."""
+    """The component's weight in the reward; null if it differs between trajectories."""
 
 
 class Summary(BaseModel):
-    """Figures of a run. Means are over scored trajectories only; failures never count as a reward of 0."""
+    """Statistics of a run. Means are over scored trajectories only; failures never count as a reward of 0."""
 
     model_config = ConfigDict(frozen=True)
 
     episodes: int
-    """All trajectories."""
+    """The number of trajectories."""
     scored: int
-    """Those that count in means."""
+    """The number of trajectories with a reward, which are the ones in the means."""
     failed: dict[str, int]
-    """By what broke: environment, infrastructure, policy."""
+    """The number of failed trajectories, by the part that broke: environment, infrastructure, policy."""
     unscored: int
-    """Those that did not fail and yet have no reward: a judge without a verdict, or no right to read rewards."""
+    """The number of trajectories that did not fail but have no reward: a judge without a verdict, or a token that may
+    not read rewards."""
     mean: float | None
     interval: tuple[float, float] | None
-    """95 % of the mean reward; null with fewer than two tasks."""
+    """The 95 % interval of the mean reward; null with fewer than two tasks."""
     std: float | None
-    """Standard deviation of the rewards of single episodes."""
+    """The standard deviation of the rewards of single episodes."""
     success_at: float
     success: float | None
     """The share of scored trajectories whose reward reaches `success_at`."""
     success_interval: tuple[float, float] | None
     end_reasons: dict[str, int]
     causes: tuple[Cause, ...]
-    """Why trajectories have no reward, the commonest first."""
+    """The reasons why trajectories have no reward, most frequent first."""
     components: dict[str, ComponentMean]
-    """Of each reward component, over the scored trajectories."""
+    """The mean of each reward component, over the scored trajectories."""
     steps: float | None
-    """Mean number of steps, over scored trajectories."""
+    """The mean number of steps, over scored trajectories."""
     noise: dict[NoiseKind, int]
-    """Steps that environments disturbed on purpose, by kind. They are no failures."""
+    """The number of steps that environments disturbed on purpose, by kind. They are not failures."""
     retried: int
-    """Trajectories that needed more than one attempt."""
+    """The number of trajectories that needed more than one attempt."""
     usage: Usage | None
     seconds: float
-    """From the first start to the last end."""
+    """Seconds from the first start to the last end."""
 
 
 def summarize(
@@ -90,12 +94,12 @@ def summarize(
     success_at: float = 1.0,
     reward_range: tuple[float, float] | None = None,
 ) -> Summary:
-    """Return the figures of some trajectories; a total reward of at least `success_at` is a success.
+    """Return the summary of some trajectories; a total reward of at least `success_at` is a success.
 
     Args:
-        trajectories: what was played.
-        success_at: the reward that counts as success.
-        reward_range: the least and the greatest reward there is, which the mean's interval then keeps to.
+        trajectories: the trajectories of the run.
+        success_at: the lowest reward that counts as success.
+        reward_range: the lowest and highest possible reward; the interval of the mean is clipped to it.
     """
     everything = list(trajectories)
     scored = [trajectory for trajectory in everything if trajectory.scored]
@@ -125,7 +129,7 @@ def summarize(
 
 
 def mean_interval(scored: Sequence[Trajectory]) -> tuple[float, float] | None:
-    """The 95 % interval of the mean reward, clustered by task; None with fewer than two tasks."""
+    """Return the 95 % interval of the mean reward, clustered by task; None with fewer than two tasks."""
     by_task: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for trajectory in scored:
         if trajectory.reward is not None and trajectory.reward.value is not None:
@@ -144,14 +148,17 @@ def mean_interval(scored: Sequence[Trajectory]) -> tuple[float, float] | None:
 def _within(
     interval: tuple[float, float] | None, bounds: tuple[float, float] | None, values: Sequence[float]
 ) -> tuple[float, float] | None:
-    """The part of an interval where a mean can lie. Bounds that a reward lies beyond are wrong, and cut nothing off."""
+    """Return the interval clipped to `bounds`; unchanged if a reward is outside of them, since they are then wrong."""
     if interval is None or bounds is None or not (bounds[0] <= min(values) and max(values) <= bounds[1]):
         return interval
     return max(interval[0], bounds[0]), min(interval[1], bounds[1])
 
 
 def t95(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t; beyond 30 degrees by Cornish and Fisher's expansion (error below 1e-5)."""
+    """Return the 97.5 % quantile of Student's t.
+
+    Beyond 30 degrees of freedom it is the Cornish-Fisher expansion, with an error below 1e-5.
+    """
     if freedom <= len(_T95):
         return _T95[freedom - 1]
     z = Z95
@@ -159,7 +166,7 @@ def t95(freedom: int) -> float:
 
 
 def wilson(wins: float, count: float) -> tuple[float, float]:
-    """Wilson's 95 % interval of a proportion, which stays sensible at 0 and 1; counts may be effective ones."""
+    """Return Wilson's 95 % interval of a proportion, which is valid also at 0 and 1; counts may be effective ones."""
     z2 = Z95**2
     share = wins / count
     center = share + z2 / (2 * count)
@@ -169,22 +176,25 @@ def wilson(wins: float, count: float) -> tuple[float, float]:
 
 
 def pass_at_k(samples: int, successes: int, k: int) -> float:
-    """The chance that at least one of k episodes succeeds, 1 − C(n − c, k)/C(n, k): unbiased from n ≥ k episodes of a
-    task, c of them successes (Chen et al., 2107.03374, equation 1, in its stable form).
+    """Return pass@k: the probability that at least one of k episodes succeeds, 1 − C(n − c, k)/C(n, k).
+
+    The estimate is unbiased, from n ≥ k episodes of a task with c successes (Chen et al., arXiv 2107.03374, equation 1,
+    in its stable form).
 
     Raises:
-        ValueError: fewer samples than k.
+        ValueError: there are fewer samples than k.
     """
     _check_counts(samples, successes, k)
     return 1 - math.prod(1 - k / drawn for drawn in range(samples - successes + 1, samples + 1))
 
 
 def pass_hat_k(samples: int, successes: int, k: int) -> float:
-    """The chance that all k episodes succeed, pass^k = C(c, k)/C(n, k): unbiased as `pass_at_k` is (τ-bench,
-    2406.12045, section 3).
+    """Return pass^k: the probability that all k episodes succeed, C(c, k)/C(n, k).
+
+    The estimate is unbiased, as `pass_at_k` is (τ-bench, arXiv 2406.12045, section 3).
 
     Raises:
-        ValueError: fewer samples than k.
+        ValueError: there are fewer samples than k.
     """
     _check_counts(samples, successes, k)
     return math.comb(successes, k) / math.comb(samples, k)

@@ -44,10 +44,10 @@ __all__ = ["Client", "Episode", "Group", "RemoteEnvironment", "connect"]
 
 
 class Episode:
-    """One run of one task. Made by `RemoteEnvironment.episode`, closed when its `with` block is left.
+    """One run of one task. `RemoteEnvironment.episode` makes it; leaving its `with` block closes it.
 
-    Steps are numbered and keyed here, so that a step whose answer was lost is never run twice. Several calls may be
-    made at once; their steps are numbered in the order of the calls.
+    A step whose answer was lost never runs twice. Several calls may be made at once; their steps are numbered in the
+    order of the calls.
     """
 
     def __init__(self, inner: asynchronous_episode.Episode) -> None:
@@ -56,27 +56,27 @@ class Episode:
 
     @property
     def id(self) -> str:
-        """Its id on the server."""
+        """The episode's id on the server."""
         return self._inner.id
 
     @property
     def group(self) -> str:
-        """The id of the group it was opened in; an episode opened alone is a group of one."""
+        """The id of the episode's group; an episode opened alone is a group of one."""
         return self._inner.group
 
     @property
     def environment(self) -> str:
-        """The name of its environment."""
+        """The name of the episode's environment."""
         return self._inner.environment
 
     @property
     def task(self) -> TaskRow:
-        """The task, as far as a trainer may see it."""
+        """The task, with the fields that a trainer may see."""
         return self._inner.task
 
     @property
     def prompt(self) -> tuple[Message, ...]:
-        """What the policy is shown first."""
+        """The messages that the policy gets first."""
         return self._inner.prompt
 
     @property
@@ -86,87 +86,88 @@ class Episode:
 
     @property
     def seed(self) -> int:
-        """The seed of its randomness."""
+        """The seed of the episode's randomness."""
         return self._inner.seed
 
     @property
     def limits(self) -> EpisodeLimits:
-        """The limits that hold for it."""
+        """The limits that apply to the episode."""
         return self._inner.limits
 
     @property
     def judges_turns(self) -> bool:
-        """Whether its environment judges turns, so that calls should say theirs by `call_in_turn`."""
+        """Whether the environment judges turns; if so, use `call_in_turn` to say which turn a call belongs to."""
         return self._inner.judges_turns
 
     @property
     def play_url(self) -> str | None:
-        """Where any MCP client plays this one episode, None on servers without a play plane.
+        """The URL of this episode's agent endpoint, for any MCP client; None on servers without agent endpoints.
 
-        Whoever has it can play the episode: treat it as a secret.
+        Any client that has the URL can play the episode: treat it as a secret.
         """
         return self._inner.play_url
 
     @property
     def ended(self) -> bool:
-        """Whether the last answer said that the episode is over."""
+        """Whether the last answer said that the episode has ended."""
         return self._inner.ended
 
     def call(self, tool: str | Call, /, **arguments: Any) -> StepResult:
-        """Call a tool; this is one step.
+        """Call a tool, which is one step, and return its result.
 
-        A mistake of the policy (an unknown tool, wrong arguments, a refusal of the environment) is no exception: it is
-        an observation, with `error` set in the result.
+        A mistake of the policy (an unknown tool, wrong arguments, a refusal of the environment) raises no exception:
+        the result is an observation with `error` set.
 
         Args:
-            tool: its name, or a `Call` that holds name and arguments.
-            arguments: by name, JSON-ready.
+            tool: the tool's name, or a `Call` that holds name and arguments.
+            arguments: the arguments by name, JSON-ready.
 
         Raises:
-            EpisodeEnded: the episode was over before.
-            EpisodeFailed: the environment broke; the episode is over and unscored.
+            EpisodeEnded: the episode had already ended.
+            EpisodeFailed: the environment broke; the episode has ended and is unscored.
             InvalidParams: the arguments cannot be written as JSON.
-            TransportError: no answer. The step may have run; the next call finds out before it is made.
+            TransportError: there was no answer. The step may have run; the next call finds out before it sends its own.
         """
         return self._portal.call(self._inner.call(tool, **arguments))
 
     def call_in_turn(self, turn: TurnMark, tool: str | Call, /, **arguments: Any) -> StepResult:
-        """`call`, as part of a turn: environments may judge the calls of one turn together.
+        """Call a tool as part of a turn; an environment may judge the calls of one turn together. See `call`.
 
         Args:
-            turn: the turn's number, whether this is its last call, and what the policy said beside its calls.
+            turn: the turn's number, whether this is its last call, and the text that the policy wrote next to its
+                calls.
             tool: as in `call`.
             arguments: as in `call`.
 
         Raises:
-            InvalidParams: as in `call`, and where the turn was over before.
+            InvalidParams: as in `call`, and if the turn had already ended.
         """
         return self._portal.call(self._inner.call_in_turn(turn, tool, **arguments))
 
     def grade(self, answer: str) -> GradeResult:
         """Submit the policy's final message: the environment grades it and the episode ends.
 
-        Where the environment grades nothing, the episode ends as submitted all the same, and keeps what it earned; the
-        result's own `reward` is then None.
+        If the environment does not grade messages, the episode still ends as submitted and keeps what it earned; the
+        `reward` of the result is then None.
 
         Raises:
-            EpisodeEnded: the episode was over before.
+            EpisodeEnded: the episode had already ended.
             EpisodeFailed: the environment broke; the episode is unscored.
         """
         return self._portal.call(self._inner.grade(answer))
 
     def rewards(self, after: int = 0) -> RewardsResult:
-        """The reward log, without its first `after` entries, and the total of all of it."""
+        """Return the reward log without its first `after` entries, and the total of the whole log."""
         return self._portal.call(self._inner.rewards(after))
 
     def info(self) -> EpisodeInfo:
-        """Where the episode stands."""
+        """Return the current state of the episode."""
         return self._portal.call(self._inner.info())
 
     def fork(self, step: int | None = None) -> Episode:
-        """A new episode that stands where this one stood after `step`, or stands now.
+        """Return a new episode in the state that this one had after `step`, or has now if `step` is None.
 
-        It must be closed, most easily by `with episode.fork() as branch:`.
+        The caller must close it, most easily with `with episode.fork() as branch:`.
 
         Raises:
             Unsupported: the environment cannot be forked.
@@ -174,10 +175,10 @@ class Episode:
         return Episode(self._portal.call(self._inner.fork(step)))
 
     def close(self) -> EpisodeInfo:
-        """End the episode and free what it holds. What it has earned stands. Closing twice is no error.
+        """End the episode and free its resources. It keeps what it has earned. Closing it twice is no error.
 
         Returns:
-            Where it stood at the end.
+            The final state of the episode.
         """
         return self._portal.call(self._inner.close())
 
@@ -195,7 +196,7 @@ class Episode:
 
 
 class Group:
-    """Episodes of one task with one seed, opened by one request. Closed together when their block is left."""
+    """Episodes of one task with one seed, opened by one request. Leaving the `with` block closes all of them."""
 
     def __init__(self, inner: asynchronous_episode.Group) -> None:
         self._inner = inner
@@ -203,12 +204,12 @@ class Group:
 
     @property
     def id(self) -> str:
-        """Its id on the server."""
+        """The group's id on the server."""
         return self._inner.id
 
     @property
     def episodes(self) -> tuple[Episode, ...]:
-        """Its episodes; iterating over the group and indexing it give the same."""
+        """The episodes; iterating over the group or indexing it gives the same ones."""
         return tuple(Episode(one) for one in self._inner.episodes)
 
     def __len__(self) -> int:
@@ -221,7 +222,7 @@ class Group:
         return Episode(self._inner[index])
 
     def score(self, candidates: Mapping[str, Candidate]) -> dict[str, Reward]:
-        """Have the environment compare the episodes; see `Client.score_group`."""
+        """Ask the environment to compare the episodes; see `Client.score_group`."""
         return self._portal.call(self._inner.score(candidates))
 
     def close(self) -> None:
@@ -242,7 +243,7 @@ class Group:
 
 
 class RemoteEnvironment:
-    """One environment of a server. Making this object asks nothing; a wrong name shows at the first question."""
+    """One environment of a server. Making this object sends no request; a wrong name shows at the first one."""
 
     def __init__(self, inner: asynchronous_environment.RemoteEnvironment) -> None:
         self._inner = inner
@@ -250,32 +251,32 @@ class RemoteEnvironment:
 
     @property
     def name(self) -> str:
-        """Its name on the server."""
+        """The environment's name on the server."""
         return self._inner.name
 
     def info(self) -> EnvironmentInfo:
-        """What the server says about it.
+        """Return the server's description of the environment.
 
         Raises:
-            EnvironmentNotFound: the server has none of that name.
+            EnvironmentNotFound: the server has no environment of that name.
         """
         return self._portal.call(self._inner.info())
 
     def splits(self) -> tuple[SplitInfo, ...]:
-        """Its splits, in the author's order."""
+        """Return the splits, in the author's order."""
         return self._portal.call(self._inner.splits())
 
     def tasks(self, split: str, *, page: int = 100) -> Iterator[TaskRow]:
-        """The tasks of a split, in order of index; endless where the split is.
+        """Yield the tasks of a split in order of index, without end if the split is endless.
 
         Args:
-            split: which split.
-            page: how many to ask for at a time, at most 1000.
+            split: the name of the split.
+            page: how many tasks to request at a time, at most 1000.
         """
         yield from self._portal.iterate(self._inner.tasks(split, page=page))
 
     def task(self, split: str, *, task: str | None = None, index: int | None = None) -> TaskRow:
-        """One task, by its id or by its index.
+        """Return one task, by its id or by its index.
 
         Raises:
             TaskNotFound: the split has no such task.
@@ -294,19 +295,19 @@ class RemoteEnvironment:
         """Draw tasks from a split, possibly with repetitions.
 
         Args:
-            split: which split.
-            count: how many, at most 1000.
+            split: the name of the split.
+            count: how many tasks, at most 1000.
             seed: the same seed draws the same tasks, as long as the same outcomes have been reported.
             strategy: `band` prefers tasks whose reported pass rate lies in `band`, then unreported ones.
-            band: the pass rates to prefer.
+            band: the lowest and highest pass rate to prefer.
         """
         return self._portal.call(self._inner.sample(split, count, seed=seed, strategy=strategy, band=band))
 
     def report_outcomes(self, split: str, outcomes: Sequence[Outcome]) -> int:
-        """Tell the server what came of tasks, for its curriculum.
+        """Report task outcomes to the server, for its curriculum.
 
         Returns:
-            How many outcomes the split has now.
+            The number of outcomes that the split has now.
         """
         return self._portal.call(self._inner.report_outcomes(split, outcomes))
 
@@ -322,20 +323,20 @@ class RemoteEnvironment:
         tools: Sequence[str] | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> Iterator[Episode]:
-        """Start an episode and close it when the block is left, however it is left.
+        """Start an episode, and close it when the block is left, also by an exception.
 
         Args:
-            split: which split the task comes from.
+            split: the split that the task comes from.
             task: the task's id.
-            index: the task's index. With neither id nor index the server draws a task, by the seed.
-            seed: for the episode's randomness; drawn by the server when None.
-            limits: tighter limits than the environment's and the server's own.
-            tools: allow only these tools.
-            secrets: given to the environment, never logged or shown.
+            index: the task's index. With neither id nor index, the server draws a task by the seed.
+            seed: the seed of the episode's randomness; drawn by the server when None.
+            limits: limits that are tighter than the environment's and the server's own.
+            tools: the names of the only allowed tools; all are allowed when None.
+            secrets: values for the environment, which are never logged or shown.
 
         Raises:
-            CapacityError: the server is full and stayed so.
-            EpisodeFailed: the environment broke while it was set up.
+            CapacityError: the server is full.
+            EpisodeFailed: the environment broke during its setup.
         """
         with self._portal.entered(
             self._inner.episode(
@@ -355,7 +356,7 @@ class RemoteEnvironment:
         tools: Sequence[str] | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> Episode:
-        """Start an episode that the caller closes; see `episode`."""
+        """Start an episode that the caller must close; see `episode`."""
         return Episode(
             self._portal.call(
                 self._inner.start(
@@ -379,7 +380,7 @@ class RemoteEnvironment:
     ) -> Iterator[Group]:
         """Start `count` episodes of one task and one seed with one request; close them when the block is left.
 
-        The arguments and errors are those of `episode`.
+        See `episode` for the arguments and errors.
         """
         with self._portal.entered(
             self._inner.group(
@@ -400,7 +401,7 @@ class RemoteEnvironment:
         tools: Sequence[str] | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> Group:
-        """Start a group that the caller closes; see `group`."""
+        """Start a group that the caller must close; see `group`."""
         return Group(
             self._portal.call(
                 self._inner.start_group(
@@ -414,9 +415,9 @@ class RemoteEnvironment:
 
 
 class Client:
-    """A connection to one server. Made by `connect`; use it as a context manager.
+    """A connection to one server. `connect` makes it; use it as a context manager.
 
-    Leaving it closes the episodes that are still open. While it is open, episodes that nobody uses are kept alive.
+    Leaving the block closes the episodes that are still open. Until then, the client keeps unused episodes alive.
     """
 
     def __init__(self, inner: asynchronous_client.Client) -> None:
@@ -430,23 +431,23 @@ class Client:
 
     @property
     def wire(self) -> str:
-        """The name of the wire it uses."""
+        """The name of the wire that the client uses."""
         return self._inner.wire
 
     def environments(self) -> tuple[EnvironmentInfo, ...]:
-        """The environments of the server."""
+        """Return the environments of the server."""
         return self._portal.call(self._inner.environments())
 
     def environment(self, name: str) -> RemoteEnvironment:
-        """One environment, by name. Asks nothing yet."""
+        """Return the environment of that name, without a request: a wrong name shows at the first use."""
         return RemoteEnvironment(self._inner.environment(name))
 
     def score_group(self, group: str, candidates: Mapping[str, Candidate]) -> dict[str, Reward]:
-        """Have the environment score episodes of one group against each other.
+        """Ask the environment to score episodes of one group against each other.
 
         Args:
             group: the group's id.
-            candidates: by episode id, what the policy said there.
+            candidates: by episode id, the messages of the policy in that episode.
 
         Returns:
             A reward for each candidate, by episode id.
@@ -481,15 +482,15 @@ def connect(
     timeout: float | None = 300.0,
     patience: float = 30.0,
 ) -> Client:
-    """A client of the server at `url`. It connects when it is first asked something.
+    """Return a client of the server at `url`. It connects at its first request.
 
     Args:
         url: `http://host:port` or `https://…`, with the path under which the server is mounted, if any.
         token: the trainer token; `LUDUS_TOKEN` of the process environment when None.
-        wire: how to talk to it. `channel` is the fastest; `mcp` is the extension over plain HTTP; `ors` also drives
-            servers that speak nothing but ORS.
-        timeout: seconds that one request may take, reconnecting included; None for no limit.
-        patience: seconds for which a lost connection is tried again.
+        wire: how to talk to the server. `channel` is the fastest; `mcp` is the extension over plain HTTP; `ors` also
+            works with servers that speak only ORS.
+        timeout: seconds that one request may take, including reconnecting; None for no limit.
+        patience: seconds to try to reconnect after a lost connection.
 
     Raises:
         ValueError: `url` is not an http(s) or ws(s) address, or there is no such wire.

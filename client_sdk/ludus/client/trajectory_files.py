@@ -1,4 +1,4 @@
-"""Trajectory files: JSON lines, one `ludus.protocol.trajectory.Trajectory` a line."""
+"""Trajectory files: JSON lines, with one `ludus.protocol.trajectory.Trajectory` per line."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ludus.protocol.trajectory import Trajectory
 
 
 class TrajectoryWriter:
-    """Appends trajectories to a file, each line whole and on disk before `write` returns. Usable from threads.
+    """Appends trajectories to a file, and writes each line completely before `write` returns. Thread-safe.
 
-    With `resume`, the scored trajectories already there are kept and listed in `done`, a line that a crash tore is
-    cut off, and failed ones may be tried again (readers take the last line of a key).
+    With `resume`, the existing trajectories are kept and the keys of the scored ones are in `done`. An incomplete last
+    line, left by a crash, is removed. Failed episodes may be played again (`latest` takes the last line of a key).
 
     Raises:
-        FileExistsError: the file holds something already, and neither `resume` nor `overwrite` was asked for.
+        FileExistsError: the file is not empty, and neither `resume` nor `overwrite` is set.
     """
 
     def __init__(self, path: str | Path, *, resume: bool = False, overwrite: bool = False) -> None:
@@ -41,10 +41,10 @@ class TrajectoryWriter:
         self._lock = threading.Lock()
 
     def write(self, trajectory: Trajectory) -> None:
-        """Append one line."""
+        """Append one trajectory as a line."""
         try:
             line = trajectory.model_dump_json().encode() + b"\n"
-        except ValueError:  # a policy, or a server of another kind, gave text that UTF-8 does not have
+        except ValueError:  # the text of a policy or of a third-party server holds lone surrogates
             line = to_json(replace_surrogates(trajectory.model_dump())) + b"\n"
         with self._lock:
             while line:
@@ -65,10 +65,10 @@ class TrajectoryWriter:
 
 
 def read_trajectories(path: str | Path) -> Iterator[Trajectory]:
-    """The trajectories of a file, in its order. A last line that a crash tore is left out.
+    """Yield the trajectories of a file, in its order. An incomplete last line, left by a crash, is skipped.
 
     Raises:
-        ParseError: a whole line is no trajectory; the message names it.
+        ParseError: a complete line is not a trajectory; the message names the line.
     """
     with Path(path).open("rb") as file:
         for number, line in enumerate(file, start=1):

@@ -1,4 +1,4 @@
-"""Does a server keep to the standard? Black-box checks of every wire, negative ones included."""
+"""Black-box checks of whether a server conforms to the standard, on every wire, including requests to be refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the HTTP boundary: pages of other origins, other hosts' names, and bodies without end."""
+"""Checks of the HTTP boundary: requests from other origins, other host names, and oversized bodies."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ludus.conformance.context import CheckContext
 from ludus.conformance.http_probe import FOREIGN_ORIGIN, Answer, bearer
 
 Place = Callable[[CheckContext], Awaitable[tuple[str, str]]]
-"""Finds the method and the path of a request that would be answered."""
+"""A function that returns the method and the path of a request that the server answers."""
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def boundary(place: Place) -> Suite:
-    """The checks for a wire that is reached at a place."""
+    """Return the boundary checks of the wire at a place."""
     suite = Suite()
 
     async def ask(context: CheckContext, **headers: str) -> Answer:

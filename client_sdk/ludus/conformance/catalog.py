@@ -1,4 +1,4 @@
-"""Checks of environments, splits and tasks, and of what wrong requests get, over both control wires."""
+"""Checks of environments, splits and tasks, and of the refusal of invalid requests, over both control wires."""
 
 from __future__ import annotations
 
@@ -246,10 +246,11 @@ async def private(context: CheckContext) -> None:
 
 
 def no_leak(context: CheckContext, wire: str) -> None:
-    """Find a fault when a private text came over a wire.
+    """Check that no private text was received over a wire.
 
     Raises:
-        NotApplicable: nobody said what is private.
+        ConformanceFailure: a message contained a private text.
+        NotApplicable: no private texts were given.
     """
     seen = context.link.seen
     if not seen.private:

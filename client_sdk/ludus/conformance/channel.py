@@ -1,4 +1,4 @@
-"""Checks of the channel itself: how it opens, its frames, and what becomes of a lost connection."""
+"""Checks of the channel itself: the upgrade, the frames, and lost connections."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _LARGEST_FRAME: Final = 64 << 20
 
 
 def request(identifier: Any, method: str, **params: Any) -> dict[str, Any]:
-    """A request of the extension."""
+    """Return a JSON-RPC request for a method of the extension."""
     return {"jsonrpc": "2.0", "id": identifier, "method": METHOD_PREFIX + method, "params": params}
 
 
 def refusal(reply: Mapping[str, Any], codes: tuple[int, ...], identifier: Any, what: str) -> None:
-    """Find a fault unless a reply is an error with one of some codes and an id."""
+    """Raise `ConformanceFailure` unless a reply is an error with one of the codes and the expected id."""
     error = reply.get("error")
     if not isinstance(error, Mapping):
         raise ConformanceFailure(f"{what} was answered with a result")
@@ -30,7 +30,7 @@ def refusal(reply: Mapping[str, Any], codes: tuple[int, ...], identifier: Any, w
 
 
 def step(identifier: Any, episode: str, number: int) -> dict[str, Any]:
-    """A step that changes nothing."""
+    """Return the request of a step that changes nothing: a call of an unknown tool."""
     params = {"episode": episode, "step": number, "tool": NO_TOOL[0], "arguments": {}, "key": new_key()}
     return request(identifier, "episodes/step", **params)
 

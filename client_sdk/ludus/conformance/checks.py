@@ -1,4 +1,4 @@
-"""What a check is: a coroutine that ends well, finds a fault, or has nothing to look at."""
+"""Checks: coroutine functions that return if the server conforms, and raise if it does not or if they do not apply."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 Status = Literal["passed", "failed", "noted", "skipped"]
-"""`noted`: something that a sentence advises against, or that a server's own standard does not demand."""
+"""`noted` marks a failure that violates only a SHOULD, or a rule that plain ORS does not have."""
 
 
 class ConformanceFailure(Exception):
-    """The server does what the standard forbids; the message says what was expected and what came."""
+    """The server violates the standard; the message says what was expected and what was received."""
 
 
 class NotApplicable(Exception):
-    """There is nothing to check here; the message says why."""
+    """The check does not apply to this server; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing to try, with the sentences of the standard that it tries."""
+    """One check, with the ids of the sentences of the standard that it tests."""
 
     name: str
     title: str
     requirements: tuple[str, ...]
     negative: bool
-    """Whether it tries something that must be refused."""
+    """True if it sends requests that must be refused."""
     advice: bool
-    """Whether the sentences are a SHOULD: a fault is noted then."""
+    """True if the sentences are a SHOULD; a failure is then noted."""
     profile: bool
-    """Whether only this standard demands it: on a server that is plain ORS a fault is noted."""
+    """True if only this standard demands it; on a plain ORS server, a failure is then noted."""
     last: bool
-    """Whether it looks back on what the other checks of its wire have seen."""
+    """True if it evaluates what the other checks of its wire recorded, and therefore runs last."""
     run: Callable[[Any], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of a check on one wire."""
+    """The outcome of a check on one wire."""
 
     wire: str
     check: str
@@ -47,7 +47,7 @@ class Verdict:
     negative: bool
     status: Status
     detail: str
-    """Why it did not pass; empty when it did."""
+    """The reason why the check did not pass; empty if it passed."""
     seconds: float
 
 
@@ -88,18 +88,18 @@ class Suite:
 
 
 def expect(condition: object, message: str) -> None:
-    """Find a fault unless the condition holds."""
+    """Raise `ConformanceFailure` with a message unless the condition is true."""
     if not condition:
         raise ConformanceFailure(message)
 
 
 def expect_equal(found: object, wanted: object, what: str) -> None:
-    """Find a fault unless two values are equal."""
+    """Raise `ConformanceFailure` unless two values are equal."""
     if found != wanted:
         raise ConformanceFailure(f"{what}: expected {short(wanted)}, found {short(found)}")
 
 
 def short(value: object) -> str:
-    """A value in a line."""
+    """Return a value's repr, truncated to 300 characters."""
     text = repr(value)
     return text if len(text) <= 300 else text[:297] + "…"

@@ -1,4 +1,4 @@
-"""What a check works with: one wire of one server, and everything it opened there."""
+"""The context of a check: one wire of one server, and everything that the check opened there."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ _TIDY_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server under test, whose tokens are known, and the environment that is played on it."""
+    """A server under test with its tokens, and the environment that is played on it."""
 
     url: str
     token: str | None
     other_token: str | None
-    """Of another principal."""
+    """A token of another principal."""
     limited_token: str | None
-    """Without `rewards:read` and without any test split."""
+    """A token without `rewards:read` and without any test split."""
     environment: dict[str, Any]
     split: str
     controls: tuple[str, ...]
-    """The control wires that answer; none on a server that is plain ORS."""
+    """The control wires that answer; empty for a plain ORS server."""
     plain_ors: bool = False
 
 
 class CheckContext:
-    """One wire of one server.
+    """One wire of one server, as a check uses it; leaving the context closes what the check opened.
 
     Args:
-        wire: which.
-        target: whose.
-        link: the way to it.
+        wire: the wire under test.
+        target: the server under test.
+        link: sends the requests to the server.
         control: the control wire for requests of the extension.
-        token: the trainer token; the target's own by default.
+        token: the trainer token; the target's token by default.
     """
 
     def __init__(self, wire: str, target: Target, link: HttpProbe, control: str, token: str | None = None) -> None:
@@ -80,28 +80,32 @@ class CheckContext:
                 await asyncio.gather(*(close() for close in self._tidy), return_exceptions=True)
 
     def at_end(self, close: Callable[[], Awaitable[Any]]) -> None:
-        """Have something closed when the check ends; its failure is nobody's concern."""
+        """Register a coroutine function that closes something when the check ends; its errors are ignored."""
         self._tidy.append(close)
 
     def through(self, control: str | None = None, token: str | None = None) -> CheckContext:
-        """The same server over another control wire, or with another token."""
+        """Return a context for the same server over another control wire, or with another token."""
         other = CheckContext(self.wire, self.target, self.link, control or self._kind, token or self.token)
         self._others.append(other)
         return other
 
     def stock(self, path: str, *, legacy: bool = False, declares: bool = False) -> StockMcpClient:
-        """A stock MCP client on an endpoint of the play plane."""
+        """Return a stock MCP client for the agent endpoint at a path."""
         return StockMcpClient(self.link, path, "play", legacy=legacy, declares=declares)
 
     # ── the extension's methods ────────────────────────────────────────────────────────────────────────────────────
 
     async def ask(self, method: str, /, **params: Any) -> Reply:
-        """Call a method of the extension."""
+        """Call a method of the extension and return the reply, which may be an error."""
         request = {"jsonrpc": "2.0", "id": next(self._ids), "method": METHOD_PREFIX + method, "params": params}
         return await self.ask_raw(request)
 
     async def ask_raw(self, request: Mapping[str, Any]) -> Reply:
-        """Send a whole request."""
+        """Send a complete request and return the reply.
+
+        Raises:
+            ConformanceFailure: there is no JSON-RPC reply, or it has another id.
+        """
         method = str(request.get("method")).removeprefix(METHOD_PREFIX)
         body, status = await self.control.send(request)
         if status is not None and body is None:
@@ -113,14 +117,22 @@ class CheckContext:
         return reply
 
     async def must(self, method: str, /, **params: Any) -> dict[str, Any]:
-        """Call a method that has to succeed."""
+        """Call a method and return its result.
+
+        Raises:
+            ConformanceFailure: the method failed.
+        """
         reply = await self.ask(method, **params)
         if reply.result is None:
             raise ConformanceFailure(f"{method} failed with {reply.code}: {reply.message}")
         return reply.result
 
     async def refused(self, code: int | tuple[int, ...], method: str, /, **params: Any) -> Reply:
-        """Call a method that has to be refused with a certain code."""
+        """Call a method that must be refused, and return the reply.
+
+        Raises:
+            ConformanceFailure: it was not refused with one of the codes, or the message is empty.
+        """
         reply = await self.ask(method, **params)
         if reply.result is not None and method == "episodes/start":
             self.remember(reply.result)
@@ -147,10 +159,10 @@ class CheckContext:
         return {"environment": self.name, "split": self.target.split}
 
     def split_of(self, type: str) -> dict[str, Any]:
-        """The first split of a type.
+        """Return the first split of a type.
 
         Raises:
-            NotApplicable: there is none.
+            NotApplicable: the environment has no split of this type.
         """
         for split in self.target.environment["splits"]:
             if split["type"] == type:
@@ -162,36 +174,40 @@ class CheckContext:
         return (await self.start_group(1, **more))["episodes"][0]  # type: ignore[no-any-return]
 
     async def start_group(self, count: int, **more: Any) -> dict[str, Any]:
-        """Start a group."""
+        """Start a group of episodes; they are closed when the check ends."""
         result = await self.must("episodes/start", **{**self.place, "key": new_key(), "count": count, **more})
         self.remember(result)
         return result
 
     def remember(self, result: Mapping[str, Any]) -> None:
-        """Have the episodes of a start closed when the check ends."""
+        """Close the episodes of a start when the check ends."""
         for one in result["episodes"]:
             self.remember_episode(one["episode"])
 
     def remember_episode(self, episode: str) -> None:
-        """Have an episode closed when the check ends."""
+        """Close an episode when the check ends."""
         self.at_end(lambda: self.ask("episodes/close", episode=episode))
 
     async def step(self, episode: str, number: int, call: tuple[str, dict[str, Any]], key: str | None = None) -> Reply:
-        """Ask for one step."""
+        """Request one step and return the reply."""
         tool, arguments = call
         params = {"episode": episode, "step": number, "tool": tool, "arguments": arguments, "key": key or new_key()}
         return await self.ask("episodes/step", **params)
 
     async def info(self, episode: str) -> dict[str, Any]:
-        """Where an episode stands."""
+        """Return the current state of an episode."""
         return (await self.must("episodes/get", episode=episode))["info"]  # type: ignore[no-any-return]
 
     async def count_steps(self, episode: str) -> int:
-        """How many steps an episode has been asked for."""
+        """Return the number of steps that an episode has taken."""
         return int((await self.info(episode))["steps"])
 
     def some_call(self, started: Mapping[str, Any], index: int = 0) -> tuple[str, dict[str, Any]]:
-        """A call with arguments that fit one of the episode's tools."""
+        """Return a call with random valid arguments for one of the episode's tools.
+
+        Raises:
+            NotApplicable: the episode has no tools.
+        """
         if not started["tools"]:
             raise NotApplicable("the environment has no tools")
         tool = started["tools"][index % len(started["tools"])]
@@ -200,10 +216,10 @@ class CheckContext:
 
 
 def read(method: str, result: Mapping[str, Any] | None) -> Any:
-    """The typed result, which proves that it conforms to the schema.
+    """Parse a result into its type, which checks that it conforms to the schema.
 
     Raises:
-        Fault: it does not.
+        ConformanceFailure: the result does not conform to its schema.
     """
     entry: Method[Any, Any] = METHODS[METHOD_PREFIX + method]
     try:
@@ -214,5 +230,5 @@ def read(method: str, result: Mapping[str, Any] | None) -> Any:
 
 
 def new_key() -> str:
-    """A key that was never used."""
+    """Return an idempotency key that was never used before."""
     return uuid.uuid4().hex

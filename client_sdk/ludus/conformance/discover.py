@@ -1,4 +1,4 @@
-"""Finding out which wires a server has, and what is played on it."""
+"""Discover which wires a server has, and choose the environment and the split to check."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _NO_ANSWER: Final = (aiohttp.ClientError, OSError, TimeoutError, ConformanceFail
 
 
 async def discover(link: HttpProbe, target: Target, environment: str | None, split: str | None) -> Target:
-    """The target with what its server says of itself.
+    """Return the target with its environment, split and control wires, as its server lists them.
 
     Args:
-        link: the way to the server.
-        target: whose url and tokens are known.
-        environment: which environment to play; None for the first.
-        split: which split to take tasks from; None for the first that is no test split.
+        link: sends the requests to the server.
+        target: the target, of which only the URL and the tokens are set.
+        environment: the environment to play; None for the first.
+        split: the split to take tasks from; None for the first one that is not a test split.
 
     Raises:
-        ConnectionFailed: it answers on no wire.
-        Unauthenticated: it wants another token.
-        EnvironmentNotFound: it has no such environment.
+        ConnectionFailed: the server answers on no wire.
+        Unauthenticated: the server requires a token, or does not accept the given one.
+        EnvironmentNotFound: the server has no such environment.
         SplitNotFound: the environment has no such split.
     """
     controls, listed, why = [], [], []
@@ -70,7 +70,7 @@ def _unauthenticated(url: str, token: str | None) -> Unauthenticated:
 
 
 async def _by_ors(link: HttpProbe, target: Target) -> tuple[list[dict[str, Any]], bool]:
-    """Environments as ORS tells of them, and whether the server is no more than ORS."""
+    """Return the environments that ORS lists, and whether the server is plain ORS."""
     headers = bearer(target.token)
     status, names = await request(link, "GET", "/list_environments", None, headers)
     if status == 401:
@@ -87,7 +87,7 @@ async def _by_ors(link: HttpProbe, target: Target) -> tuple[list[dict[str, Any]]
 
 
 async def wires_of(link: HttpProbe, target: Target) -> tuple[str, ...]:
-    """The wires that a server has, and those it must have."""
+    """Return the wires that a server has, and those that the standard requires of it."""
     if not target.controls:
         return ("ors",)
     status, _ = await request(link, "GET", "/list_environments", None, bearer(target.token))

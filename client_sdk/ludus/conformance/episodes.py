@@ -1,4 +1,4 @@
-"""Checks of what an episode is from its start to its end, over both control wires."""
+"""Checks of an episode from its start to its end, over both control wires."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ludus.protocol.lifecycle import EVENT_OF_REASON, EpisodeStatus, advance
 suite = Suite()
 _MANY: Final = 8
 _RANDOM_CHARS: Final = 11
-"""So many characters of base 64 hold 64 bits."""
+"""The number of base-64 characters that hold 64 bits."""
 
 
 @suite.check("a started episode runs, with prompt, tools, limits and the seed in force", "START-1", "START-6", "CONT-3")
@@ -227,7 +227,7 @@ async def step_limit(context: CheckContext) -> None:
 @suite.check("an episode ends when its time has passed, and unscored when it is not used", "LIM-2", "LIM-6", "REW-3")
 async def time_limits(context: CheckContext) -> None:
     timed, idle = await context.start(limits={"seconds": 0.2}), await context.start(limits={"idleSeconds": 0.2})
-    # Looking at an episode is use of it, so the pauses for the idle one are longer than its limit, and grow.
+    # Reading an episode resets its idle timer, so the pauses of the idle one exceed its limit, and they grow.
     await asyncio.gather(
         _comes_to(context, timed["episode"], ("truncated", "time_limit"), (0.4, 0.4, 0.8, 1.6, 3.2)),
         _comes_to(context, idle["episode"], ("closed", "expired"), (0.5, 1.5, 3.0)),

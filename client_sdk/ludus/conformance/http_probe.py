@@ -1,4 +1,4 @@
-"""Requests to the server under test, right and wrong ones, and what is kept of its answers."""
+"""Requests to the server under test, valid and invalid, and a record of its answers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ludus.conformance.checks import ConformanceFailure
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL
 
 MODERN: Final = "2026-07-28"
-"""The MCP revision that knows extensions."""
+"""The MCP revision that supports extensions."""
 
 LEGACY: Final = "2025-11-25"
 """The last revision that begins with `initialize`."""
 
 FOREIGN_ORIGIN: Final = "https://elsewhere.ludus-conform.example"
-"""An origin that no server has been told to allow."""
+"""An origin that no server is configured to allow."""
 
 _MEGABYTE: Final = 1 << 20
 _MOST_MEGABYTES: Final = 64
@@ -30,21 +30,21 @@ _ENOUGH_CODES: Final = 100
 
 
 class Seen:
-    """What is kept of every answer: which private texts it held, and which error codes.
+    """A record of all answers: the private texts that they contained, and their error codes.
 
     Args:
-        private: texts that no message may hold.
+        private: texts that no message may contain.
     """
 
     def __init__(self, private: Iterable[str] = ()) -> None:
         self.private = tuple(private)
         self.leaks: dict[str, str] = {}
-        """By wire: where a private text was."""
+        """By wire: the text before the first private text that was found."""
         self.codes: dict[str, dict[int, str]] = {}
-        """By wire: the error codes that came, and a message of each."""
+        """By wire: the error codes that were received, each with a message."""
 
     def text(self, wire: str, text: str) -> None:
-        """Look at an answer as it came."""
+        """Search the raw text of an answer for private texts."""
         for private in self.private:
             for form in (private, json.dumps(private)[1:-1]):
                 place = text.find(form)
@@ -52,7 +52,7 @@ class Seen:
                     self.leaks.setdefault(wire, f"{text[max(0, place - 60) : place]}[private text]")
 
     def code(self, wire: str, code: Any, message: str) -> None:
-        """Note the code of an error."""
+        """Record the code and the message of an error."""
         codes = self.codes.setdefault(wire, {})
         if isinstance(code, int) and len(codes) < _ENOUGH_CODES:
             codes.setdefault(code, message)
@@ -69,7 +69,7 @@ class Answer:
 
     @property
     def value(self) -> Any:
-        """The JSON value in the text; None when there is none."""
+        """The JSON value in the text; None if the text is not JSON."""
         try:
             return json.loads(self.text)
         except ValueError:
@@ -77,13 +77,13 @@ class Answer:
 
 
 class HttpProbe:
-    """The way to one server.
+    """Sends raw requests to one server and records the answers.
 
     Args:
         http: makes the connections.
         url: the server's address.
-        seconds: how long any one answer is waited for.
-        seen: is told of every answer.
+        seconds: how long to wait for one answer.
+        seen: records every answer.
     """
 
     def __init__(self, http: aiohttp.ClientSession, url: str, seconds: float, seen: Seen) -> None:
@@ -95,7 +95,7 @@ class HttpProbe:
     async def ask(
         self, wire: str, method: str, path: str, *, headers: Mapping[str, str] | None = None, body: Any = None
     ) -> Answer:
-        """One HTTP request; a body that is no bytes is sent as JSON."""
+        """Send one HTTP request; a body that is not bytes is sent as JSON."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         sent = {**({} if data is None else {"Content-Type": "application/json"}), **(headers or {})}
         async with self.http.request(
@@ -119,7 +119,10 @@ class HttpProbe:
         revision: str = MODERN,
         name: str | None = None,
     ) -> tuple[Any, Answer]:
-        """Post to an MCP endpoint: the JSON value, or that of the last event; None for an answer without one."""
+        """Post to an MCP endpoint; return the JSON value and the answer.
+
+        The JSON value is that of the last event if the answer is an event stream, and None if there is none.
+        """
         method = body.get("method") if isinstance(body, dict) else None
         modern = {"Mcp-Method": method if isinstance(method, str) else "none"} if revision == MODERN else {}
         sent = {
@@ -140,7 +143,7 @@ class HttpProbe:
             return None, answer
 
     async def upgrade(self, token: str | None, **headers: str) -> Answer:
-        """Ask for a channel, and hang up when it is granted; header names are written with `_` for `-`."""
+        """Request a channel, and disconnect as soon as it opens; header names are written with `_` for `-`."""
         sent = {
             "Connection": "Upgrade",
             "Upgrade": "websocket",
@@ -154,17 +157,17 @@ class HttpProbe:
 
     @asynccontextmanager
     async def channel(self, token: str | None) -> AsyncIterator[Pipe]:
-        """A channel, closed when the block is left."""
+        """Open a channel; it is closed when the block is left."""
         async with self.http.ws_connect(
             self.url + CHANNEL_PATH, headers=bearer(token), protocols=(CHANNEL_SUBPROTOCOL,), max_msg_size=0
         ) as socket:
             yield Pipe(self, socket)
 
     async def oversized(self, path: str, token: str | None) -> int | None:
-        """Announce a body that nobody can want, and begin to send it.
+        """Announce a request body of 1 TiB, and begin to send it.
 
         Returns:
-            The status of the answer; None when the server took 64 MiB of it without one.
+            The status of the answer; None if the server accepted 64 MiB of the body without answering.
         """
         parts = urlsplit(self.url)
         secure = parts.scheme == "https"
@@ -197,7 +200,7 @@ class HttpProbe:
 
 
 async def _first_of(answer: asyncio.Future[bytes], other: Coroutine[Any, Any, None], seconds: float) -> None:
-    """Wait for one of two; the other one's failure is nobody's concern."""
+    """Wait at most `seconds` for the answer or for `other`; then cancel `other` and ignore its errors."""
     task = asyncio.ensure_future(other)
     waiting: set[asyncio.Future[Any]] = {answer, task}
     await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -206,7 +209,7 @@ async def _first_of(answer: asyncio.Future[bytes], other: Coroutine[Any, Any, No
 
 
 class Pipe:
-    """One channel connection: replies one by one, batches taken apart."""
+    """One channel connection, which returns replies one by one and splits batches."""
 
     def __init__(self, link: HttpProbe, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._link = link
@@ -214,17 +217,17 @@ class Pipe:
         self.socket = socket
 
     async def send(self, frame: Any) -> None:
-        """Send a JSON value, or a text or bytes as they are."""
+        """Send a JSON value, or text or bytes unchanged."""
         if isinstance(frame, bytes):
             await self.socket.send_bytes(frame)
         else:
             await self.socket.send_str(frame if isinstance(frame, str) else json.dumps(frame))
 
     async def next(self) -> Any:
-        """The next reply.
+        """Return the next reply.
 
         Raises:
-            Fault: the server sent no text frame with JSON.
+            ConformanceFailure: the server sent something other than a text frame with JSON.
         """
         while not self._waiting:
             message = await self.socket.receive(timeout=self._link.seconds)
@@ -244,5 +247,5 @@ class Pipe:
 
 
 def bearer(token: str | None) -> dict[str, str]:
-    """The authorization header."""
+    """Return the authorization header for a token; empty without one."""
     return {"Authorization": f"Bearer {token}"} if token else {}

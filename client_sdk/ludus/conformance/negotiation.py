@@ -1,4 +1,4 @@
-"""Checks of the MCP control endpoint: what it announces, what it asks to be declared, and both eras of clients."""
+"""Checks of the MCP control endpoint: what it announces, what clients must declare, and clients of both eras."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _PLAY_PATH = re.compile(r"/play/[^/\s\"']+/mcp")
 
 
 def host(context: CheckContext, *, legacy: bool = False, declares: bool = False) -> StockMcpClient:
-    """A stock MCP host on the control endpoint."""
+    """Return a stock MCP host for the control endpoint."""
     return StockMcpClient(
         context.link, CONTROL_PATH, "mcp", legacy=legacy, declares=declares, headers=bearer(context.token)
     )
 
 
 async def settings_of(context: CheckContext, *, legacy: bool) -> Any:
-    """The settings that a client of either era is told."""
+    """Return the extension's settings that the server announces to a client of either era; None if there are none."""
     client = host(context, legacy=legacy)
     if legacy:
         await client.ask("tools/list")
@@ -116,7 +116,7 @@ async def start_tool(context: CheckContext) -> None:
         raise ConformanceFailure("start_episode does not tell the path of the play plane")
     player = context.stock(found[0])
     expect((await player.ask("tools/list")).result is not None, "the path that start_episode tells does not work")
-    # The text is for people; where it names ids as Ludus writes them, they can be closed. Others expire.
+    # The text has no fixed format. Ids in Ludus's format are closed after the check; other episodes expire.
     for episode in re.findall(r"\be_[\w-]+", text):
         context.remember_episode(episode)
 
@@ -128,7 +128,7 @@ async def no_reward(context: CheckContext) -> None:
     started = await context.start()
     calls = [context.some_call(started, index) for index in range(len(started["tools"]))] if started["tools"] else []
     for tool in listed:
-        # A tool that plays an episode for its host is not in the standard; where there is one, it takes these.
+        # The standard defines no tool that steps an episode for its host; if there is one, it takes these arguments.
         if set(tool["inputSchema"].get("properties", {})) != {"episode", "tool", "arguments"}:
             continue
         for name, arguments in calls:

@@ -1,6 +1,6 @@
-"""Checks of the ORS wire, as the clients that exist for ORS need it, and as this standard's profile has it.
+"""Checks of the ORS wire: what existing ORS clients need, and what this standard's ORS profile adds.
 
-Where only our profile demands something (`profile=True`), a server that is plain ORS is told of it in a note.
+If only the profile demands something (`profile=True`), a failure on a plain ORS server is reported as a note.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ludus.protocol.identifiers import SUBMIT_TOOL
 
 suite = Suite()
 _LONG: Final = 12_000
-"""Characters, beyond what any ORS server sends in one event."""
+"""A number of characters that exceeds what any ORS server sends in one event."""
 
 
 async def get(context: CheckContext, path: str) -> tuple[int, Any]:
-    """Ask for something of the environment."""
+    """Send a GET request for a route of the environment; return the status and the value."""
     return await request(context.link, "GET", f"/{context.name}/{path}", None, bearer(context.token))
 
 
 async def post(context: CheckContext, path: str, **body: Any) -> tuple[int, Any]:
-    """The same with a body."""
+    """Send a POST request with a JSON body to a route of the environment; return the status and the value."""
     return await request(context.link, "POST", f"/{context.name}/{path}", body, bearer(context.token))
 
 

@@ -1,4 +1,4 @@
-"""ORS sessions by raw HTTP, as the clients that exist for ORS hold them."""
+"""ORS sessions over raw HTTP, as existing ORS clients run them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Events = list[tuple[str, str]]
 async def request(
     link: HttpProbe, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
 ) -> tuple[int, Any]:
-    """One request: the status, and JSON or a list of (event, data)."""
+    """Send one request; return the status, and the JSON value or a list of (event, data)."""
     answer = await link.ask("ors", method, path, headers=headers, body=body)
     return answer.status, value_of(answer)
 
 
 def value_of(answer: Answer) -> Any:
-    """JSON, or a list of (event, data); None for anything else."""
+    """Return the JSON value of an answer, or its events as a list of (event, data); None if it has neither."""
     return events_of(answer.text) if answer.content_type == "text/event-stream" else answer.value
 
 
 def events_of(stream: str) -> Events:
-    """The events of a stream, comments left out."""
+    """Return the events of a server-sent event stream, without its comments."""
     events = []
     for block in stream.replace("\r\n", "\n").split("\n\n"):
         name, data = "message", []
@@ -43,7 +43,11 @@ def events_of(stream: str) -> Events:
 
 
 def result_of(events: Events) -> dict[str, Any]:
-    """The result that chunks and end make together."""
+    """Return the result that the `chunk` and `end` events of a stream form together.
+
+    Raises:
+        ConformanceFailure: the events form no JSON object.
+    """
     expect(events[-1][0] == "end", f"the stream ends with {events[-1]}, expected an end event")
     try:
         value = json.loads("".join(data for name, data in events if name in ("chunk", "end")))
@@ -57,10 +61,10 @@ class OrsSession:
     """One ORS session.
 
     Args:
-        link: the way to the server.
-        environment: whose.
-        sid: its id.
-        headers: the credential.
+        link: sends the requests to the server.
+        environment: the name of its environment.
+        sid: the session id.
+        headers: the headers with the credential.
     """
 
     def __init__(self, link: HttpProbe, environment: str, sid: str, headers: Mapping[str, str]) -> None:
@@ -70,19 +74,19 @@ class OrsSession:
         self._headers = {"X-Session-ID": sid, **headers}
 
     def seen_by(self, headers: Mapping[str, str]) -> OrsSession:
-        """The same session, asked for with another credential."""
+        """Return the same session with another credential."""
         return OrsSession(self._link, self._environment, self.sid, headers)
 
     async def send(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """A request of this session; `{env}` in a path is the environment."""
+        """Send a request of this session; `{env}` in a path stands for the environment's name."""
         path = path.replace("{env}", self._environment)
         return await request(self._link, method, path, body, self._headers)
 
     async def call(self, tool: str, arguments: Mapping[str, Any], **more: Any) -> Events:
-        """Call a tool and give the events.
+        """Call a tool and return the events.
 
         Raises:
-            Fault: the answer is no stream of events.
+            ConformanceFailure: the answer is not a stream of events.
         """
         status, events = await self.send("POST", "/{env}/call", {"name": tool, "input": dict(arguments), **more})
         if not isinstance(events, list) or not events:
@@ -90,18 +94,18 @@ class OrsSession:
         return events
 
     async def tools(self) -> list[dict[str, Any]]:
-        """The session's tools, with the schema under the name that MCP has for it."""
+        """Return the session's tools, each with its schema also under MCP's name `inputSchema`."""
         status, value = await self.send("GET", "/{env}/task_tools")
         expect_equal(status, 200, "the status of task_tools")
         return [{**tool, "inputSchema": tool["input_schema"] or {"type": "object"}} for tool in value["tools"]]
 
     async def delete(self) -> tuple[int, Any]:
-        """End it."""
+        """Delete the session; return the status and the body."""
         return await self.send("POST", "/delete", {})
 
 
 async def open_session(context: CheckContext, headers: Mapping[str, str] | None = None, index: int = 0) -> OrsSession:
-    """create_session and create, as every client does it; deleted when the check ends."""
+    """Open a session with `create_session` and `create`, as every client does; it is deleted when the check ends."""
     headers = bearer(context.token) if headers is None else headers
     status, value = await request(context.link, "POST", "/create_session", {}, headers)
     sid = dict(value).get("task_id") if isinstance(value, list) else (value or {}).get("sid")
@@ -114,7 +118,7 @@ async def open_session(context: CheckContext, headers: Mapping[str, str] | None 
 
 
 async def some_call(context: CheckContext, session: OrsSession, index: int = 0) -> tuple[str, dict[str, Any]]:
-    """A call that fits one of the session's tools, but not the one for final answers."""
+    """Return a call with valid arguments for one of the session's tools, except the tool for final answers."""
     tools = [tool for tool in await session.tools() if tool["name"] != "submit_answer"]
     if not tools:
         raise NotApplicable("the environment has no tools")
@@ -122,5 +126,5 @@ async def some_call(context: CheckContext, session: OrsSession, index: int = 0) 
 
 
 def stranger(context: CheckContext) -> OrsSession:
-    """A session that nobody opened."""
+    """Return a session with an id that was never opened."""
     return OrsSession(context.link, context.name, str(uuid.uuid4()), bearer(context.token))

@@ -1,4 +1,4 @@
-"""Checks of the play plane: it is plain MCP, and it is only ever the one episode's tools."""
+"""Checks of the agent endpoint: it is plain MCP, and it offers only the tools of one episode."""
 
 from __future__ import annotations
 
@@ -21,15 +21,19 @@ _TELLING: Final = frozenset(
     {"reward", "rewards", "score", "scores", "components", "metadata", "endReason", "end_reason", "finished", "task",
      "seed", "total", "grade"}
 )  # fmt: skip
-"""Keys that a reply of the play plane has no use for."""
+"""Keys that a reply of the agent endpoint must not contain."""
 _CAPABILITY_CHARS: Final = 22
-"""So many characters of base 64 hold 128 bits."""
+"""The number of base-64 characters that hold 128 bits."""
 _PATIENCE: Final = 10.0
-"""For how long a capability's end is waited for."""
+"""The longest wait, in seconds, for a capability to expire."""
 
 
 async def sit(context: CheckContext, *, legacy: bool = False, **more: Any) -> tuple[dict[str, Any], StockMcpClient]:
-    """Start an episode and take the player's seat."""
+    """Start an episode; return it and a stock MCP client on its agent endpoint.
+
+    Raises:
+        NotApplicable: the server has no agent endpoints.
+    """
     started = await context.start(**more)
     if started["play"] is None:
         raise NotApplicable("the server has no play plane")
@@ -37,7 +41,7 @@ async def sit(context: CheckContext, *, legacy: bool = False, **more: Any) -> tu
 
 
 def telling(value: Any, path: str = "") -> str | None:
-    """Where a reply holds a key that tells more than an agent may know; None when it does not."""
+    """Return the path of a key that reveals more than an agent may know; None if a reply has no such key."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             here = f"{path}.{key}"
@@ -53,7 +57,7 @@ def telling(value: Any, path: str = "") -> str | None:
 
 
 def numbers(value: Any) -> Iterator[float]:
-    """Every number within a JSON value."""
+    """Yield every number within a JSON value."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list):
@@ -64,12 +68,12 @@ def numbers(value: Any) -> Iterator[float]:
 
 
 def text_of(result: Mapping[str, Any] | None) -> str:
-    """The text of a tool result."""
+    """Return the text of a tool result."""
     return " ".join(str(block.get("text", "")) for block in (result or {}).get("content", ()))
 
 
 def mark(step: int | None, key: str) -> dict[str, Any]:
-    """The `_meta` by which a player numbers and keys its step."""
+    """Return the `_meta` by which an agent sends the number and the key of its step."""
     return {STEP_META_KEY: {"key": key} if step is None else {"step": step, "key": key}}
 
 
@@ -160,7 +164,7 @@ async def no_reward(context: CheckContext) -> None:
     log = await context.must("episodes/rewards", episode=started["episode"])
     values = {float(entry["reward"]["value"]) for entry in log["entries"] if entry["reward"]["value"] is not None}
     for what, reply in replies:
-        # What is announced among the capabilities is a check of its own.
+        # `no_extension` checks the announced capabilities.
         where = telling({key: value for key, value in (reply.result or {}).items() if key != "capabilities"}, what)
         where = where or telling((reply.raw or {}).get("error"), what)
         expect(where is None, f"the place {where} tells what no player may know")
@@ -374,6 +378,6 @@ async def private(context: CheckContext) -> None:
 
 
 async def play_place(context: CheckContext) -> tuple[str, str]:
-    """Where a play plane is asked something."""
+    """Return the method and the path of a request to an agent endpoint."""
     started, _ = await sit(context)
     return "POST", started["play"]["path"]

@@ -1,4 +1,4 @@
-"""The peers that checks play: trainers on each control wire, and stock MCP clients of both eras."""
+"""The clients that checks use: trainers on each control wire, and stock MCP clients of both eras."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLIENT: Final = {"name": "ludus-conform", "version": EXTENSION_VERSION}
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A JSON-RPC reply, or what came instead of one."""
+    """A JSON-RPC reply, or the HTTP answer that came instead of one."""
 
     result: dict[str, Any] | None
     code: int | None
@@ -28,7 +28,11 @@ class Reply:
 
     @classmethod
     def of(cls, body: Any, status: int | None = None) -> Self:
-        """Read one reply."""
+        """Parse one reply.
+
+        Raises:
+            ConformanceFailure: the body is neither a result nor an error.
+        """
         if not isinstance(body, dict) or ("result" in body) == ("error" in body):
             raise ConformanceFailure(f"the reply is neither a result nor an error: {str(body)[:200]} (HTTP {status})")
         if "result" in body:
@@ -46,12 +50,12 @@ class Control(Protocol):
     name: str
 
     async def send(self, body: Any) -> tuple[Any, int | None]:
-        """Send one JSON value, or text or bytes as they are; the answer's JSON value and HTTP status."""
+        """Send one JSON value, or text or bytes unchanged; return the answer's JSON value and HTTP status."""
         ...
 
 
 class ChannelControl:
-    """The channel, one connection for each request: nothing may depend on connections."""
+    """The channel, with a new connection for each request, since nothing may depend on connections."""
 
     name = "channel"
 
@@ -67,7 +71,7 @@ class ChannelControl:
 
 
 class McpControl:
-    """The extension over POST /mcp in the revision that knows extensions."""
+    """The extension over POST /mcp, in the MCP revision that supports extensions."""
 
     name = "mcp"
 
@@ -86,7 +90,7 @@ class McpControl:
 
 
 class LegacyControl:
-    """The extension over POST /mcp in a revision that begins with `initialize`; nothing is declared."""
+    """The extension over POST /mcp, in an MCP revision that begins with `initialize`; it declares nothing."""
 
     name = "mcp"
 
@@ -94,7 +98,7 @@ class LegacyControl:
         self._client = StockMcpClient(link, CONTROL_PATH, "mcp", legacy=True, headers=bearer(token))
 
     async def send(self, body: Any) -> tuple[Any, int | None]:
-        """Post one request, after a handshake of its own."""
+        """Post one request; the first one follows a handshake."""
         return await self._client.send(body)
 
 
@@ -106,15 +110,15 @@ CONTROLS: Final[Mapping[str, type[ChannelControl] | type[McpControl] | type[Lega
 
 
 class StockMcpClient:
-    """An MCP client that knows nothing of the extension.
+    """An MCP client that does not know the extension.
 
     Args:
-        link: the way to the server.
-        path: the endpoint's.
-        wire: under which its answers are noted.
+        link: sends the requests to the server.
+        path: the path of the endpoint.
+        wire: the wire under which its answers are recorded.
         legacy: whether it begins with `initialize`.
-        headers: sent with every request.
-        declares: whether it declares the extension after all.
+        headers: headers that are sent with every request.
+        declares: whether it declares the extension nevertheless.
     """
 
     def __init__(
@@ -135,7 +139,7 @@ class StockMcpClient:
         self._declares = declares
         self._ids = itertools.count(1)
         self.handshake: dict[str, Any] | None = None
-        """The result of `initialize`, once a legacy client has asked for anything."""
+        """The result of `initialize`; None until a legacy client has sent its first request."""
 
     async def ask(self, method: str, meta: Mapping[str, Any] | None = None, **params: Any) -> Reply:
         """Call an MCP method."""
@@ -185,7 +189,7 @@ class StockMcpClient:
 
 
 def envelope(*, extension: bool) -> dict[str, Any]:
-    """The `_meta` that revision 2026-07-28 asks of every request."""
+    """Return the `_meta` that MCP revision 2026-07-28 requires in every request."""
     capabilities = {"extensions": {EXTENSION_ID: {"version": EXTENSION_VERSION}}} if extension else {}
     return {
         "io.modelcontextprotocol/protocolVersion": MODERN,

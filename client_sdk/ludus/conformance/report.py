@@ -1,4 +1,4 @@
-"""Running the checks against a server, and what is reported of it."""
+"""Run the conformance checks against a server and report the verdicts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ludus.protocol.errors import LudusError
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
 
 WIRES: Final = ("channel", "mcp", "play", "ors")
-"""What can be checked, and in which order."""
+"""The wires that can be checked, in the order of checking."""
 
 STATUSES: Final[tuple[Status, ...]] = ("passed", "failed", "noted", "skipped")
 
@@ -62,34 +62,34 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
     wire: tuple(sorted((check for suite in suites for check in suite.checks), key=lambda check: check.last))
     for wire, suites in _SUITES.items()
 }
-"""The checks of each wire, in their order."""
+"""The checks of each wire, in the order in which they run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of all checks."""
+    """The outcome of all checks on one server."""
 
     url: str
     environment: str
     split: str
     wires: tuple[str, ...]
     plain_ors: bool
-    """Whether the server speaks ORS only and does not claim this standard."""
+    """True if the server speaks only ORS and does not claim this standard."""
     strict: bool
     verdicts: tuple[Verdict, ...]
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed; when strict, whether nothing was noted either."""
+        """Return whether no check failed and, if `strict`, no check was noted either."""
         bad = ("failed", "noted") if self.strict else ("failed",)
         return all(verdict.status not in bad for verdict in self.verdicts)
 
     def of(self, *statuses: Status) -> tuple[Verdict, ...]:
-        """The verdicts with some statuses."""
+        """Return the verdicts that have one of the given statuses."""
         return tuple(verdict for verdict in self.verdicts if verdict.status in statuses)
 
     def as_json(self) -> dict[str, Any]:
-        """The report as JSON values."""
+        """Return the report as JSON values."""
         counts = Counter(verdict.status for verdict in self.verdicts)
         return {
             "standard": EXTENSION_ID,
@@ -121,26 +121,26 @@ async def conform(
     strict: bool = False,
     on_verdict: OnVerdict | None = None,
 ) -> Report:
-    """Check a running server from outside.
+    """Check a running server from outside and return a report.
 
     Args:
-        url: its address.
-        token: a trainer token, for servers that want one.
-        other_token: one of another principal, to see that episodes are kept apart.
-        limited_token: one with `tasks:read` and `episodes:run` only, to see that scopes hold.
-        wires: which of `WIRES` to check; by default those that the server has.
-        environment: which environment to play; the first one by default.
-        split: which split to take tasks from; the first one that is no test split by default.
-        private: texts, such as answers of tasks, that no message may hold.
-        seconds: how long one answer may take.
-        parallel: how many checks run at one time.
+        url: the server's address.
+        token: a trainer token, for servers that require one.
+        other_token: a token of another principal, to check that episodes of different principals are kept apart.
+        limited_token: a token with only the scopes `tasks:read` and `episodes:run`, to check that scopes are enforced.
+        wires: which of `WIRES` to check; by default, those that the server has and those that the standard requires.
+        environment: the environment to play; the first one by default.
+        split: the split to take tasks from; by default, the first one that is not a test split.
+        private: texts that no message may contain, such as answers of tasks.
+        seconds: the longest time that one answer may take.
+        parallel: how many checks run at the same time.
         strict: whether notes count as failures.
-        on_verdict: told each verdict as it comes, in the order of the checks.
+        on_verdict: called with each verdict as soon as it is known, in the order of the checks.
 
     Raises:
         ConnectionFailed: the server answers on no wire.
-        Unauthenticated: it wants a token, or another one.
-        EnvironmentNotFound: it has no such environment.
+        Unauthenticated: the server requires a token, or does not accept the given one.
+        EnvironmentNotFound: the server has no such environment.
         SplitNotFound: the environment has no such split.
     """
     target = Target(url.rstrip("/"), token, other_token, limited_token, {}, "", ())

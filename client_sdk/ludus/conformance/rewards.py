@@ -1,4 +1,4 @@
-"""Checks of rewards: what steps earn, what the log says of it, and what is left unscored."""
+"""Checks of rewards: the rewards of steps, the reward log, and unscored episodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STEPS = 6
 
 
 async def play(context: CheckContext) -> tuple[str, list[tuple[int, dict[str, Any]]]]:
-    """Some steps of a fresh episode: its id, and each reward with the number of its step."""
+    """Take some steps of a new episode; return its id, and each reward with the number of its step."""
     started = await context.start()
     earned = []
     for number in range(1, _STEPS):

@@ -1,4 +1,4 @@
-"""Checks of who may do what, over both control wires: tokens, scopes, other principals, test splits."""
+"""Checks of access rights over both control wires: tokens, scopes, other principals and test splits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WRONG_TOKEN = "ludus_wrong-wrong-wrong-wrong-wrong-wrong-wrong"
 
 
 async def knock(context: CheckContext, token: str | None) -> Answer:
-    """The answer to a first request with a token."""
+    """Send a first request with a token (None sends none) and return the HTTP answer."""
     if context.control.name == "channel":
         return await context.link.upgrade(token)
     params = {"_meta": envelope(extension=True)}
@@ -25,10 +25,10 @@ async def knock(context: CheckContext, token: str | None) -> Answer:
 
 
 def needed(token: str | None, option: str) -> str:
-    """A token that the check cannot do without.
+    """Return a token that a check requires.
 
     Raises:
-        NotApplicable: it was not given.
+        NotApplicable: the token was not given with `option`.
     """
     if token is None:
         raise NotApplicable(f"no {option} was given")

@@ -1,1 +1,1 @@
-"""Evaluation of policies: how hard tasks are, and which of them separate policies."""
+"""Evaluation of policies: calibration, which measures how hard tasks are for a policy."""

@@ -1,6 +1,6 @@
-"""Splits that cannot overlap: a problem belongs to one split by what it is, whoever generates it.
+"""Splits that cannot overlap: the content of a problem determines its split.
 
-Of ten problems eight are for training, one each for validation and test.
+Of ten problems, eight are for training, and one each is for validation and test.
 """
 
 from __future__ import annotations
@@ -16,22 +16,25 @@ SPLITS: Final[tuple[SplitName, ...]] = ("train", "validation", "test")
 
 
 def digest(text: str) -> int:
-    """A number in [0, 2**64) that is the same on every machine and Python."""
+    """Return a hash in [0, 2**64) that is the same on every machine and in every Python version."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def split_of(identity: str) -> SplitName:
-    """The split that a problem's own hash names.
+    """Return the split of a problem, which follows from the hash of its identity.
 
     Args:
-        identity: what makes two problems the same, written as text.
+        identity: a text that is equal for two problems exactly if they are the same.
     """
     bucket = digest(f"split:{identity}") % 10
     return "validation" if bucket == 8 else "test" if bucket == 9 else "train"
 
 
 def place_of(split: SplitName, index: int) -> int:
-    """The place of a split's problem where all problems stand in one row and every ten are dealt out alike."""
+    """Return the place of a split's problem in the sequence of all problems.
+
+    Of every ten consecutive places, eight belong to training, then one to validation and one to test.
+    """
     if split == "train":
         return 10 * (index // 8) + index % 8
     return 10 * index + (8 if split == "validation" else 9)
@@ -43,13 +46,13 @@ def draw(
     make: Callable[[random.Random], ProblemT],
     identity: Callable[[ProblemT], str],
 ) -> ProblemT:
-    """The first problem of a stream that belongs to a split.
+    """Return the first problem of a random stream that belongs to a split.
 
     Args:
-        split: where the problem must belong.
-        stream: names the stream; the same name gives the same problem.
+        split: the split to which the problem must belong.
+        stream: the name of the stream; the same name gives the same problem.
         make: draws one candidate.
-        identity: what `split_of` reads.
+        identity: returns the identity of a candidate for `split_of`.
     """
     rng = random.Random(digest(f"{stream}:{split}"))
     while True:

@@ -1,8 +1,8 @@
-"""Whether an environment's reward works: `ludus validate`, and `validate` from Python.
+"""Check that an environment's reward works: `ludus validate`, and `validate` in Python.
 
-Checks play an environment over the wire, as a trainer does, and look for faults that spoil learning: an oracle that
-misses the greatest reward, a reward for doing nothing, seeds without effect, episodes that touch each other, answers
-that leak, splits that overlap, and rewards that can be had without solving the task. What they find is typed
+The checks play an environment through a server, as a trainer does, and look for faults that spoil learning: an oracle
+that misses the best reward, a reward for doing nothing, seeds without effect, episodes that affect each other, leaked
+answers, overlapping splits, and rewards that are available without solving the task. Each finding has a kind
 (`Finding.kind`); `docs/validation.md` lists the kinds.
 """
 

@@ -1,4 +1,4 @@
-"""What a check is: an asynchronous generator of what is wrong, and the verdict that follows from it."""
+"""Checks, which are asynchronous generators of problems, and the verdicts that follow from them."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
 Severity = Literal["error", "warning"]
-"""An error is a reward that does not work, or will not in training; a warning is worth a look."""
+"""An error means that the reward does not work, or will not work in training; a warning deserves a look."""
 
 Status = Literal["passed", "failed", "warned", "waived", "skipped", "broken"]
-"""`waived`: something was found that its author accepts, with a reason.
-`broken`: the check itself could not be carried out, such as when the server went away."""
+"""`waived`: the check has findings that the author accepts, with a reason.
+`broken`: the check itself could not be carried out, for example because the server went away."""
 
 SHOWN: Final = 5
-"""Pieces of evidence that a finding keeps."""
+"""The most pieces of evidence that a finding keeps."""
 
 
 class NotApplicable(Exception):
-    """There is nothing to check here; the message says why."""
+    """The check does not apply to this environment; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One place where it shows."""
+    """One place where a problem shows."""
 
     detail: str
     split: str | None = None
@@ -31,14 +31,14 @@ class Evidence:
     seed: int | None = None
     """The episode's seed."""
     policy: str | None = None
-    """What played."""
+    """The policy that played."""
     actions: tuple[dict[str, Any], ...] | None = None
-    """What was done, in order and in full: `{"tool": …, "arguments": …}`, or `{"answer": …}` for a final message. None
-    where nothing was played."""
+    """All actions, in order: `{"tool": …, "arguments": …}`, or `{"answer": …}` for a final message. None if nothing was
+    played."""
 
     @property
     def where(self) -> str:
-        """The place in a line: `train/sum-3, seed 5, random`."""
+        """The place as one line, such as `train/sum-3, seed 5, random`."""
         task = "/".join(part for part in (self.split, self.task) if part)
         seed = "" if self.seed is None else f"seed {self.seed}"
         return ", ".join(part for part in (task, seed, self.policy or "") if part)
@@ -46,21 +46,21 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong with an environment."""
+    """A problem of an environment, as the report shows it."""
 
     kind: str
     severity: Severity
     message: str
-    """What is wrong and what to do about it."""
+    """The problem, and what to do about it."""
     evidence: tuple[Evidence, ...] = ()
-    """Some of the places where it shows."""
+    """Some of the places where the problem shows."""
     count: int = 0
-    """How many there are."""
+    """The number of all places where it shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a check yields; it becomes a `Finding` of the check's kind."""
+    """A problem that a check yields; it becomes a `Finding` of the check's kind."""
 
     severity: Severity
     message: str
@@ -69,12 +69,12 @@ class Problem:
 
 
 def error(message: str, evidence: Iterable[Evidence] = ()) -> Problem:
-    """A problem that must be mended."""
+    """Return a problem that must be fixed."""
     return _problem("error", message, evidence)
 
 
 def warning(message: str, evidence: Iterable[Evidence] = ()) -> Problem:
-    """A problem that is worth a look."""
+    """Return a problem that deserves a look."""
     return _problem("warning", message, evidence)
 
 
@@ -84,32 +84,32 @@ def _problem(severity: Severity, message: str, evidence: Iterable[Evidence]) -> 
 
 
 Run = Callable[[Any], AsyncIterator[Problem]]
-"""Takes the `ValidationTarget` and yields what is wrong with it."""
+"""A function that takes the `ValidationTarget` and yields its problems."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing to look into."""
+    """One check of an environment."""
 
     kind: str
     """The kind of its findings."""
     title: str
-    """What holds for an environment that passes."""
+    """The statement that is true of an environment that passes."""
     peers: tuple[str, ...]
-    """What other validators call it."""
+    """The names of the same check in other validators."""
     run: Run
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of a check."""
+    """The outcome of a check."""
 
     kind: str
     title: str
     status: Status
     findings: tuple[Finding, ...]
     detail: str
-    """Why it was skipped, waived or broke; else empty."""
+    """The reason why it was skipped, waived or broken; otherwise empty."""
     seconds: float
 
 
@@ -133,7 +133,7 @@ class Suite:
 
 
 def short(value: object, limit: int = 200) -> str:
-    """A value in a line."""
+    """Return a value as one line of at most `limit` characters."""
     text = value if isinstance(value, str) else repr(value)
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 1] + "…"

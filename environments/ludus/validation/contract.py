@@ -1,4 +1,4 @@
-"""What an environment says of itself: its description, prompt, tools and tasks."""
+"""Checks of what an environment declares: its description, splits, tasks, prompts and tools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ludus.validation.transcripts import Script, perform, prompt_of
 suite = Suite()
 
 LISTED: Final = 1000
-"""Tasks of a split that are listed and compared with what is told of each."""
+"""The most tasks of a split that are listed."""
 
 _UNRENDERED: Final = (
     (re.compile(r"\{\{\s*[\w.]+\s*\}\}|\{%.*?%\}"), "a template's placeholder that was never filled in"),
@@ -26,7 +26,7 @@ _UNRENDERED: Final = (
 )
 
 _CODE: Final = re.compile(r"(```|~~~).*?(?:\1|\Z)|(`+)(?!`).+?(?<!`)\2(?!`)", re.DOTALL)
-"""What stands in fences or between backticks is quoted, and meant to be."""
+"""Matches quoted text in fences or between backticks, which may contain placeholders on purpose."""
 
 
 @suite.check("documented", "The environment, its tools and their parameters are described", "static.manifest")
@@ -115,7 +115,7 @@ async def task_stability(subject: ValidationTarget) -> AsyncIterator[Problem]:
             told = f"index {row.index} is {_row(row)}; {where} it is {_row(again)}"
             changed.append(Evidence(told, row.split, row.id))
         elif not row.fields and shown and not changed and not await _reworded(subject, shown[0], elsewhere):
-            # Rows of test splits show no fields; what the prompt says shows whether the task is the same.
+            # Rows of test splits show no fields, so the prompts are compared instead.
             first, other = await _prompt(subject, row, subject.environment), await _prompt(subject, row, elsewhere)
             if first != other:
                 changed.append(Evidence(f"the prompt is {short(first)!r}; {where} {short(other)!r}", row.split, row.id))
@@ -128,7 +128,7 @@ async def task_stability(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 async def _reworded(subject: ValidationTarget, row: Any, elsewhere: Any) -> bool:
-    """Whether prompts differ between processes, or from one time to the next, though the task is the same."""
+    """Return whether the prompts of one task differ between processes, or from one episode to the next."""
     first = await _prompt(subject, row, subject.environment)
     again, other = await _prompt(subject, row, subject.environment), await _prompt(subject, row, elsewhere)
     return not first == again == other
@@ -160,7 +160,7 @@ async def prompt(subject: ValidationTarget) -> AsyncIterator[Problem]:
         images = any("input_image" in str(item) for item in play.items)
         if not text.strip() and not images:
             empty.append(evidence(play, "the prompt is empty"))
-        # Rows of test splits show no fields; the code has them all.
+        # Rows of test splits show no fields; the environment's code has all of them.
         public = subject.task(play.task).public() if subject.authored is not None else play.task.fields
         fields = json.dumps(public, ensure_ascii=False, default=str)
         for pattern, what in _UNRENDERED:
@@ -201,7 +201,7 @@ async def tools(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 async def _understood(subject: ValidationTarget) -> set[str]:
-    """The tools that the oracle called with arguments that were taken: a schema can be too fine for random values."""
+    """Return the tools that accepted a call of the oracle; random values may not satisfy such a tool's constraints."""
     try:
         plays = await subject.played("oracle")
     except NotApplicable:

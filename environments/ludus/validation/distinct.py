@@ -1,11 +1,12 @@
-"""Tasks that are the same: in two splits, where they spoil what is measured, or twice in one.
+"""Checks for equal tasks: in two splits, where they distort the measured scores, or repeated in one split.
 
-Two tasks are near-duplicates when each public field says the same up to case, punctuation, spacing and order, and the
-private fields are the same. What most tasks share, the wording of a template, is left out of the comparison; long texts
-are compared by their overlap in runs of three words (Broder 1997, "On the resemblance and containment of documents").
+Two tasks are near-duplicates if each public field is the same except for case, punctuation, spacing and order, and the
+private fields are the same. Words that most tasks share belong to a template and are left out of the comparison. Long
+texts are compared by their overlap in runs of three words (Broder 1997, "On the resemblance and containment of
+documents").
 
-A public field that is another one in each task and that prompts do not show, such as the number of a row, is a label:
-tasks that differ by nothing else are the same.
+A public field that differs in each task and that prompts do not show, such as a row number, is a label. Tasks that
+differ only in labels are the same.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from ludus.validation.transcripts import prompt_of
 suite = Suite()
 
 READ_SECONDS: Final = 20.0
-"""How long the tasks of one split are read for; some make a task in milliseconds, and have very many."""
+"""The longest time to read the tasks of one split; a split may have very many tasks that take milliseconds each."""
 
 LONG_TEXT: Final = 20
-"""Words of its own from which on a task is compared by its overlap with others."""
+"""The number of words outside of the template from which a task is compared by its overlap with other tasks."""
 
 ALIKE: Final = 0.8
-"""The Jaccard similarity of runs of three words from which on two long texts are near-duplicates."""
+"""The Jaccard similarity of runs of three words from which two long texts are near-duplicates."""
 
 SHARED: Final = 0.5
-"""A word that so many of the tasks hold belongs to their template."""
+"""A word that more than this share of the tasks contain belongs to their template."""
 
 MANY: Final = 0.05
-"""The share of repeated tasks within a split from which on it is worth a warning."""
+"""The share of repeated tasks within a split above which there is a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,10 @@ class _Problem:
     public: Mapping[str, Any]
     private: Mapping[str, Any]
     content: str
-    """All fields but the id, as JSON."""
+    """All fields except the id, as JSON."""
 
     def without(self, labels: frozenset[str]) -> _Problem:
-        """The same without some public fields."""
+        """Return the same task without some public fields."""
         kept = {name: value for name, value in self.public.items() if name not in labels}
         return _problem(self.split, self.task, kept, self.private)
 
@@ -62,7 +63,7 @@ class _Problem:
         return _words([*self.public.values(), *self.private.values()])
 
     def canonical_form(self, common: frozenset[str]) -> tuple[Any, ...]:
-        """What the task is beneath case, punctuation and order; empty where it is nothing but its template."""
+        """Return the task without case, punctuation and order; empty if its public fields hold only template words."""
         fields = [(name, tuple(sorted(_set_apart(value, common)))) for name, value in sorted(self.public.items())]
         if not any(words for _, words in fields):
             return ()
@@ -70,12 +71,12 @@ class _Problem:
 
 
 def _set_apart(value: Any, common: frozenset[str]) -> list[str]:
-    """The words of a value that are not of the template."""
+    """Return the words of a value that do not belong to the template."""
     return [word for word in _words(value) if word not in common]
 
 
 async def _scan(subject: ValidationTarget) -> list[_Problem]:
-    """Tasks of all splits, with private fields where the code is at hand; else as the server shows them."""
+    """Return tasks of all splits, with private fields if the code is available, else as the server shows them."""
     problems: list[_Problem] = []
     for split in subject.splits:
         count = split.info.count if split.info.count is not None else subject.settings.scan
@@ -100,7 +101,7 @@ def _read(split: Any, name: str, indices: Iterable[int]) -> list[_Problem]:
     for index in indices:
         try:
             task = split.get(index)
-        except Exception:  # the author's own code; `task-list` reports what it raises
+        except Exception:  # the author's code; `task-list` reports what it raises
             continue
         private = {field: _plain(getattr(task, field)) for field in type(task).private_fields()}
         found.append(_problem(name, task.id, task.public(), private))
@@ -132,7 +133,7 @@ def _problem(split: str, task: str, public: Mapping[str, Any], private: Mapping[
 
 
 _WORD: Final = re.compile(r"(?<![\w)])-?\d+(?:\.\d+)*\w*|\w+")
-"""A number with its sign, or a word."""
+"""Matches a number with its sign, or a word."""
 
 
 def _words(value: Any) -> tuple[str, ...]:
@@ -214,7 +215,7 @@ def _template(problems: Iterable[_Problem]) -> frozenset[str]:
 
 
 def _overlapping(long: list[tuple[_Problem, tuple[str, ...]]], known: set[tuple[str, str]]) -> list[Evidence]:
-    """Pairs of long texts in different splits that share most runs of three words."""
+    """Return evidence of pairs of long texts in different splits that share most runs of three words."""
     runs = [frozenset(zip(words, words[1:], words[2:], strict=False)) for _, words in long]
     holders: dict[tuple[str, ...], list[int]] = defaultdict(list)
     found: list[Evidence] = []
@@ -256,7 +257,7 @@ async def duplicates(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 async def _scanned(subject: ValidationTarget) -> list[_Problem]:
-    """The scan, made once for all checks.
+    """Return the tasks of the scan, which is made once for all checks.
 
     Raises:
         NotApplicable: no task could be read.
@@ -268,7 +269,7 @@ async def _scanned(subject: ValidationTarget) -> list[_Problem]:
 
 
 async def _unlabeled(subject: ValidationTarget) -> list[_Problem]:
-    """The scanned tasks without their labels.
+    """Return the scanned tasks without their labels.
 
     Raises:
         NotApplicable: no task could be read.
@@ -279,9 +280,9 @@ async def _unlabeled(subject: ValidationTarget) -> list[_Problem]:
 
 
 async def _labels(subject: ValidationTarget, problems: Sequence[_Problem]) -> frozenset[str]:
-    """The public fields that are labels: without them the tasks of each split still differ from each other.
+    """Return the public fields that are labels; the tasks of each split still differ without them.
 
-    Tasks without private fields may be made from any field at all, so none of theirs is taken for a label.
+    If tasks have no private fields, any public field may define the task, so no field counts as a label.
     """
     if not all(problem.private for problem in problems):
         return frozenset()
@@ -310,7 +311,7 @@ def _all_differ(values: Sequence[Any]) -> bool:
 
 
 def _still_differ(problems: Sequence[_Problem]) -> bool:
-    """Whether each split has no more repeated tasks than may be there by chance."""
+    """Return whether no split has more repeated tasks than may occur by chance."""
     sizes = Counter(problem.split for problem in problems)
     different = Counter(split for split, _ in {(problem.split, problem.content) for problem in problems})
     return all(size - different[split] <= MANY * size for split, size in sizes.items())

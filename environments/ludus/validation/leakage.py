@@ -1,12 +1,12 @@
-"""What the policy is shown and should not be: private fields, and rewards.
+"""Checks that the policy sees no private fields and no rewards.
 
-A private value counts as leaked where it stands in what the policy reads before the episode is over and before the
-policy has said it itself. Long values are recognized by themselves. Short ones, such as a 7, stand in many texts by
-chance: they count where a task's own value stands in its texts far more often than the values of other tasks do
-(Fisher's exact test). Whoever offers choices shows the right one among them, which is no leak.
+A private value counts as leaked if it appears in the texts that the policy reads before the episode has ended and
+before the policy has said the value itself. A long value counts by itself. A short one, such as a 7, appears in many
+texts by chance; it counts if the tasks' own values appear in their texts far more often than the values of other tasks
+do (Fisher's exact test). A list of choices contains the right one, which is not a leak.
 
-What calls bring to light is often the task itself, as in a search: where observations alone show a value, that is a
-warning, and none where the class says that it is `discoverable_fields`.
+In some tasks, such as a search, calls are meant to reveal a value. So a value that only observations show is a
+warning, and it is accepted if the class lists its field in `discoverable_fields`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from ludus.validation.transcripts import prompt_of
 suite = Suite()
 
 LONG: Final = 8
-"""Characters from which on a value does not stand in a text by chance."""
+"""The number of characters from which a value does not appear in a text by chance."""
 
 CHANCE: Final = 1e-3
-"""Of finding so many short values of a task in its own texts, were they nothing to do with each other."""
+"""The significance level: short values are leaked if the probability of so many hits by chance is lower than this."""
 
 CHOICES: Final = 2
-"""So many values of other tasks of the split in one public field make it a list of choices."""
+"""A text with this many list items, or values of other tasks, offers choices."""
 
 Key = tuple[str, str]
-"""A split and a task."""
+"""The name of a split and the id of a task."""
 
 _OBSERVATION: Final = "an observation"
 
@@ -49,7 +49,7 @@ _REWARD: Final = re.compile(r"\b(?:reward|score)\b\s*(?:is|was|of|[:=])\s*[-+]?\
 
 @dataclass(frozen=True, slots=True)
 class _Texts:
-    """What a policy reads of one task, by place."""
+    """The texts that a policy reads of one task, by place."""
 
     prompt: str
     tools: str
@@ -67,7 +67,7 @@ class _Texts:
 
 @dataclass(slots=True)
 class _Read:
-    """Texts of a task while they are gathered."""
+    """The texts of a task while they are gathered."""
 
     prompt: str = ""
     tools: str = ""
@@ -139,12 +139,12 @@ async def leakage(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 def _names(path: str) -> frozenset[str]:
-    """The fields on the way to a leaf."""
+    """Return the names of the fields on the path to a leaf."""
     return frozenset(re.split(r"\[\d+\]|\.", path)) - {""}
 
 
 def _shown(secrets: Mapping[str, str], plays: Mapping[Key, Sequence[Trajectory]]) -> list[Evidence]:
-    """Where the policy reads the values of secrets, once for each secret and place."""
+    """Return the places where the policy reads the values of secrets, one for each secret and kind of place."""
     found: dict[tuple[str, str], Evidence] = {}
     for name, value in secrets.items():
         for play in [play for those in plays.values() for play in those]:
@@ -155,7 +155,7 @@ def _shown(secrets: Mapping[str, str], plays: Mapping[Key, Sequence[Trajectory]]
 
 
 def _played(plays: Mapping[Key, Sequence[Trajectory]], leak: Evidence, value: str, place: str) -> Evidence:
-    """The leak with the episode that shows it, where it takes one."""
+    """Return evidence of a leak with the episode that shows it; a leak in public fields needs no episode."""
     for play in plays[leak.split or "", leak.task or ""]:
         if place != "the public fields" and _stands(value, dict(_read([play]).places())[place]):
             return evidence(play, leak.detail)
@@ -165,14 +165,14 @@ def _played(plays: Mapping[Key, Sequence[Trajectory]], leak: Evidence, value: st
 def leaks(
     path: str, values: Mapping[Key, str], texts: Mapping[Key, str], place: str, *, chance: float = CHANCE
 ) -> list[Evidence]:
-    """Where the private values under a path stand in the texts of their own tasks, and not by chance.
+    """Return the tasks whose own texts contain their private value under a path, unless this is by chance.
 
     Args:
         path: the private field.
         values: its value by split and task.
-        texts: what the policy reads, by split and task.
-        place: which text it is, in words.
-        chance: how improbable so many short values in their own texts have to be.
+        texts: the text that the policy reads, by split and task.
+        place: the kind of text, in words.
+        chance: the significance level of the test for short values.
     """
     own = [key for key, value in values.items() if key in texts and _stands(value, texts[key])]
     if not own:
@@ -186,7 +186,7 @@ def leaks(
     found = [Evidence(f"{path} {short(values[key], 60)!r} in {place}: …{_near(values[key], texts[key])}…", *key)
              for key in own]  # fmt: skip
     if total and cross / total > 0.5:
-        return []  # choices, or words of the rules: the texts of all tasks hold it
+        return []  # choices, or words of the rules, which the texts of most tasks contain
     clear = [
         one for key, one in zip(own, found, strict=True) if _is_long(values[key]) and not _offered(key, values, texts)
     ]
@@ -201,7 +201,7 @@ def leaks(
 
 
 def _offered(key: Key, values: Mapping[Key, str], texts: Mapping[Key, str]) -> bool:
-    """Whether the text of a task offers choices: a list in which the value is one of several items of like kind."""
+    """Return whether the text of a task offers choices: several list items or values, of which its own is one."""
     value, text = values[key], texts[key]
     for match in _LIST_LINE.finditer(text):
         if _stands(value, match[0]):
@@ -215,7 +215,7 @@ _LIST_LINE: Final = re.compile(r"^[ \t]*(?:[-*•]|\(?[A-Za-z0-9]{1,2}[.):])[ \t
 
 
 def _stands(value: str, text: str) -> bool:
-    if value.lower() not in text.lower():  # far quicker, where tasks have thousands of private values
+    if value.lower() not in text.lower():  # far faster for tasks with thousands of private values
         return False
     return re.search(rf"(?<![\w.]){re.escape(value)}(?![\w]|\.\d)", text, re.IGNORECASE) is not None
 
@@ -230,7 +230,14 @@ def _is_long(value: str) -> bool:
 
 
 def fisher(own: int, tried: int, cross: int, total: int) -> float:
-    """The chance of at least `own` of `tried` hits, given all hits (Fisher's exact test, one-sided)."""
+    """Return the p-value of Fisher's exact test, one-sided: the probability of at least `own` hits in `tried` texts.
+
+    Args:
+        own: the number of texts that contain the value of their own task.
+        tried: the number of pairs of a value and the text of its own task.
+        cross: the number of texts that contain the value of another task.
+        total: the number of pairs of a value and the text of another task.
+    """
     if not total:
         return 1.0
     hits, everything = own + cross, tried + total
@@ -246,7 +253,7 @@ def fisher(own: int, tried: int, cross: int, total: int) -> float:
 
 
 async def _gather(subject: ValidationTarget) -> dict[Key, list[Trajectory]]:
-    """Episodes of policies that solve nothing, by task."""
+    """Return the episodes of policies that solve nothing, by task."""
     plays: dict[Key, list[Trajectory]] = {}
     for play in [*await subject.played("random"), *await subject.played("empty"), *await subject.play(error_policy)]:
         plays.setdefault((play.split, play.task.id), []).append(play)
@@ -254,7 +261,7 @@ async def _gather(subject: ValidationTarget) -> dict[Key, list[Trajectory]]:
 
 
 def _read(plays: Sequence[Trajectory]) -> _Texts:
-    """What a policy reads in episodes of one task."""
+    """Return the texts that a policy reads in the episodes of one task."""
     read = _Read()
     for play in plays:
         _note(play, read)
@@ -269,14 +276,14 @@ def _note(play: Trajectory, read: _Read) -> None:
     read.prompt = prompt_of(play)
     read.tools = json.dumps([tool for tool in play.tools], ensure_ascii=False)
     errors = {step.call_id for step in play.steps if step.error is not None}
-    # What the last step of an episode says may tell the answer: it is over.
+    # The last output may reveal the answer, because the episode has ended.
     for item in outputs[: -1 if ended else None]:
         text = _unsaid(str(item.get("output")), said)
         (read.errors if item.get("call_id") in errors else read.observations).append(text)
 
 
 def _unsaid(text: str, said: str) -> str:
-    """The text without the words that the policy had said itself."""
+    """Return the text without the words that the policy has said itself."""
     own = {word for word in re.findall(r"[\w.+*/()-]+", said) if len(word) > 0}
     return re.sub(r"[\w.+*/()-]+", lambda match: "" if match[0] in own else match[0], text)
 
@@ -286,7 +293,7 @@ def _fields(fields: Mapping[str, Any]) -> str:
 
 
 def _private(task: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """The texts and numbers in private fields, those of models within the task included."""
+    """Yield the texts and numbers in private fields with their paths, including those of models within the task."""
     for name, known in sorted(type(task).model_fields.items()):
         value = getattr(task, name)
         if PRIVATE in known.metadata:
@@ -299,7 +306,7 @@ def _private(task: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, str]]:
-    """The texts and numbers in a value, each under its path."""
+    """Yield the texts and numbers in a value, each with its path."""
     if isinstance(value, bool) or value is None:
         return
     if isinstance(value, str | int | float):
@@ -309,7 +316,7 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, str]]:
         for name, part in value.items():
             yield from _leaves(f"{path}.{name}", part)
     elif isinstance(value, Iterable) and not isinstance(value, bytes):
-        # Sets have no order, and leaves are compared with those of other tasks by their paths.
+        # Sets have no order, but leaves of different tasks are compared by their paths, so the order must be fixed.
         parts = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
         for number, part in enumerate(parts):
             yield from _leaves(f"{path}[{number}]", part)

@@ -1,7 +1,7 @@
-"""The author's side of an environment, for those who have its code at hand: private fields, oracle, declarations.
+"""Environments whose code is available here, with their private fields, oracles and declarations.
 
-Only the class itself knows the private fields of a task, so a task of the server is made here again from its split
-and its id. That needs the environment's package installed, in the version that the server runs.
+Only the class itself knows the private fields of a task, so a task of the server is created again here from its split
+and its id. This requires the environment's package to be installed, in the version that the server runs.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ GROUP: Final = "ludus.environments"
 
 
 class LocalEnvironments:
-    """Environment classes by the names they are published under.
+    """Environment classes by the names under which they are published.
 
     Args:
-        sources: what `ludus serve` takes: NAME, `module:Class`, `path/file.py:Class`. With none, classes are found by
-            the environment's name among the installed ones (entry-point group `ludus.environments`).
+        sources: sources as `ludus serve` takes them: NAME, `module:Class`, `path/file.py:Class`. Without any, classes
+            are found by the environment's name among the installed ones (entry-point group `ludus.environments`).
     """
 
     def __init__(self, *sources: str) -> None:
@@ -27,7 +27,7 @@ class LocalEnvironments:
         self._catalogs: dict[str, Any] = {}
 
     def published(self, environment: str) -> Any:
-        """The environment of a name, as `ludus.server.tasks.catalog.Published`.
+        """Return the environment with a name, as a `ludus.server.tasks.catalog.Published`.
 
         Raises:
             EnvironmentNotFound: no class for it is installed here.
@@ -35,7 +35,7 @@ class LocalEnvironments:
         """
         key = "" if self.sources else environment
         if key not in self._catalogs:
-            # Imported here: `ludus validate URL` also runs where the extra `server` is not installed.
+            # Imported here because `ludus validate URL` also runs without the extra `server`.
             from ludus.server.tasks.catalog import Catalog
             from ludus.server.tasks.loading import load_environments
 
@@ -44,10 +44,10 @@ class LocalEnvironments:
         return self._catalogs[key].find(environment)
 
     def task(self, environment: str, split: str, task_id: str) -> Any:
-        """A task with its private fields.
+        """Return a task with its private fields.
 
         Raises:
-            TaskNotFound: the class does not have it: another version than the server's.
+            TaskNotFound: the class does not have the task, since its version differs from the server's.
         """
         published = self.published(environment)
         try:
@@ -60,10 +60,10 @@ class LocalEnvironments:
 
 
 def installed_class(name: str) -> Any:
-    """An installed environment's class by its name, which may be that of a variant: `countdown-hard`.
+    """Return the class of an installed environment by its name or by that of a variant, such as `countdown-hard`.
 
     Raises:
-        EnvironmentNotFound: there is none.
+        EnvironmentNotFound: no installed environment has this name.
     """
     entries = {entry.name: entry for entry in entry_points(group=GROUP)}
     names = [known for known in entries if name == known or name.startswith(f"{known}-")]

@@ -1,4 +1,4 @@
-"""The policy that knows the answer: an environment's own `oracle`, driven from outside."""
+"""The oracle policy, which plays an environment's own `oracle` through a client."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ludus.validation.local_environments import LocalEnvironments
 
 
 class OraclePolicy:
-    """Plays each task as the environment's `oracle(task)` says.
+    """A policy that plays each task with the actions of the environment's `oracle(task)`.
 
-    The environment's class is imported here, beside the policy; see `ludus.validation.local_environments`.
+    The environment's class is imported into the policy's process; see `ludus.validation.local_environments`.
 
     Args:
-        source: NAME, `module:Class` or `path/file.py:Class`, or environments that are at hand; with None, the class is
-            found by the environment's name among the installed ones (entry-point group `ludus.environments`).
+        source: NAME, `module:Class`, `path/file.py:Class`, or a `LocalEnvironments`; with None, the class is found by
+            the environment's name among the installed ones (entry-point group `ludus.environments`).
     """
 
     sees_rewards = True
@@ -33,20 +33,20 @@ class OraclePolicy:
             self._authored = LocalEnvironments(*([source] if source is not None else ()))
 
     def check(self, environment: str) -> None:
-        """Find out before the first episode whether the environment's class can be imported here.
+        """Check before the first episode that the environment's class can be imported here.
 
         Raises:
             EnvironmentNotFound: no class for the environment is installed here.
-            AuthoringError: importing it failed, for want of a package for instance.
+            AuthoringError: importing the class failed, for example because a package is missing.
         """
         self._authored.published(environment)
 
     def begin(self, conversation: Conversation) -> EpisodePolicy:
-        """The oracle of one task.
+        """Return a policy that plays the oracle of the conversation's task.
 
         Raises:
             EnvironmentNotFound: no class for the environment is installed here.
-            TaskNotFound: the class does not have the task: another version than the server's.
+            TaskNotFound: the class does not have the task, since its version differs from the server's.
             Unsupported: the class has no oracle.
         """
         cls = self._authored.published(conversation.environment).cls
@@ -62,9 +62,9 @@ class OraclePolicy:
 
 
 class Moves:
-    """A policy for one episode out of a generator that yields actions and receives their results.
+    """A policy for one episode that plays the actions of a generator and sends it their results.
 
-    A call that noise kept from its tool is made again: the generator knows nothing of it.
+    A call that noise kept from its tool is made again, without the generator's knowledge.
     """
 
     def __init__(self, moves: Generator[Call | Answer, StepResult, None]) -> None:
@@ -72,7 +72,7 @@ class Moves:
         self._latest: Call | Answer | None = None
 
     async def __call__(self, conversation: Conversation) -> PolicyResult:
-        """The next action; an empty final message when there are no more."""
+        """Return the next action, or an empty final message if there are no more."""
         result = conversation.results[-1] if conversation.results else _NOTHING
         try:
             if self._latest is None:
@@ -84,12 +84,15 @@ class Moves:
             return Answer("")
 
     async def aclose(self) -> None:
-        """Let the generator end."""
+        """Close the generator."""
         self._moves.close()
 
 
 def _kept_from_its_tool(result: StepResult) -> bool:
-    """Whether the call may be made again. Without the right to read rewards nothing tells that it ran after all."""
+    """Return whether noise kept the call from its tool, so that the call may be made again.
+
+    Without the right to read rewards, the result does not show that the tool ran and only its answer was lost.
+    """
     return result.error is not None and result.error.code == "unavailable" and result.noise != "lost_answer"
 
 

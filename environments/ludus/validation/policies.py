@@ -1,4 +1,4 @@
-"""Policies that solve nothing: they must earn no more than chance."""
+"""Policies that solve nothing and must earn no more than chance."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ludus.protocol.actions import Answer, Call
 
 
 class NoOp:
-    """Ends the episode at once, without a word."""
+    """A policy that ends the episode at once, without a message."""
 
     name = "no-op"
 
     async def __call__(self, conversation: Conversation) -> PolicyResult:
-        """The end."""
+        """Return a turn that ends the episode."""
         return Turn((), stopped="final_message")
 
 
 async def empty(conversation: Conversation) -> PolicyResult:
-    """Call each tool once with the emptiest arguments that its schema allows, then hand in an empty answer."""
+    """Call each tool once with the emptiest arguments that its schema allows, then submit an empty answer."""
     if conversation.turn <= len(conversation.tools):
         tool = conversation.tools[conversation.turn - 1]
         return Call(tool.name, empty_arguments(tool.input_schema))
@@ -29,11 +29,11 @@ async def empty(conversation: Conversation) -> PolicyResult:
 
 
 def empty_arguments(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The emptiest object that a schema allows: required properties only.
+    """Return the emptiest object that a schema allows, with required properties only.
 
     Args:
         schema: a tool's schema, or one within it.
-        root: the whole schema, to which references point; None where it is the same.
+        root: the whole schema, to which references point; None if it is `schema` itself.
     """
     value = _emptiest(schema, dict(schema if root is None else root), 0)
     return value if isinstance(value, dict) else {}

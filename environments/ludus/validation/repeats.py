@@ -1,4 +1,7 @@
-"""The same again: seeds, processes, neighbors and orders that must make no difference, and seeds that must."""
+"""Checks of reproducibility: equal seeds, other processes, parallel episodes and orders must not change the results.
+
+Different seeds must change them.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,18 @@ from ludus.validation.transcripts import (
 suite = Suite()
 
 SEEDS: Final = 6
-"""Different seeds that are tried."""
+"""The number of different seeds that are tried."""
 
 REPEATS: Final = 4
-"""How often the same episode is played to see whether its verifier wavers."""
+"""How often the same episode is repeated to see whether its verifier is stable."""
 
 
 async def _twice(subject: ValidationTarget) -> list[tuple[Script, Transcript, Transcript]]:
-    """What comes of playing the scripts alone, twice; without those that break, of which `crash` tells."""
+    """Play each script alone twice, and return it with both transcripts; scripts that break are left to `crash`.
+
+    Raises:
+        NotApplicable: the environment takes no seed, its noise differs per episode, or every episode broke.
+    """
     if not subject.info.seedable:
         raise NotApplicable("the environment takes no seed (`seedable = False`)")
     noise = subject.authored.cls.noise if subject.authored is not None else None
@@ -114,7 +121,7 @@ async def determinism(subject: ValidationTarget) -> AsyncIterator[Problem]:
     parted: list[Evidence] = []
     for script, here, again in await _twice(subject):
         if difference(here.events, again.events):
-            continue  # `seed-control` and `verifier-determinism` say what is wrong here
+            continue  # `seed-control` and `verifier-determinism` report this
         there = await perform(elsewhere, script, subject.settings.secrets)
         if where := difference(_beside_the_task(here), _beside_the_task(there)):
             moved = here.part("prompt") != there.part("prompt") and here.part("task") != there.part("task")
@@ -129,7 +136,7 @@ async def determinism(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 async def _wavers(subject: ValidationTarget, elsewhere: RemoteEnvironment, here: Transcript, there: Transcript) -> bool:
-    """Whether one of two processes does not even agree with itself, in which case it is not the process."""
+    """Return whether one of two processes differs from itself, so that the process is not the cause."""
     for _ in range(REPEATS):
         again = await subject.perform(here.script)
         other = await perform(elsewhere, there.script, subject.settings.secrets)
@@ -143,7 +150,7 @@ def _beside_the_task(transcript: Transcript) -> tuple[tuple[str, object], ...]:
 
 
 async def _tasks_moved(subject: ValidationTarget) -> bool:
-    """Whether the tasks themselves differ between processes, which `task-stability` reports."""
+    """Return whether the tasks themselves differ between processes, which `task-stability` reports."""
     assert subject.second is not None
     elsewhere = await subject.second()
     for row in subject.few(4):
@@ -164,7 +171,7 @@ async def isolation(subject: ValidationTarget) -> AsyncIterator[Problem]:
               if not difference(first.events, again.events)]  # fmt: skip
     if not stable:
         raise NotApplicable("no episode can be repeated even alone")
-    # Twice each: episodes of one task are the likeliest to share something.
+    # Each script is played twice, because episodes of the same task are the most likely to share state.
     doubled = [script for script, _ in stable for _ in range(2)]
     alone = [transcript for _, transcript in stable for _ in range(2)]
     touched: dict[str, Evidence] = {}
@@ -222,7 +229,7 @@ async def fork(subject: ValidationTarget) -> AsyncIterator[Problem]:
     for script in (await subject.scripts(each=3))[:6]:
         if len(script.actions) < 2:
             continue
-        # Again: a verifier that wavers parts a fork from its origin as well, but not each time.
+        # Repeated, because an unstable verifier also makes a fork differ from its origin, but not each time.
         parts = [await _forked(subject, script)]
         while parts[-1] and len(parts) < REPEATS:
             parts.append(await _forked(subject, script))
@@ -233,7 +240,7 @@ async def fork(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 async def _forked(subject: ValidationTarget, script: Script) -> str | None:
-    """Where a fork from the middle of a script parts from its origin, in words."""
+    """Describe how a fork from the middle of a script differs from its origin; return None if it does not."""
     place = len(script.actions) // 2
     async with subject.environment.episode(
         split=script.split, task=script.task, seed=script.seed, secrets=subject.settings.secrets

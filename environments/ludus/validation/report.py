@@ -1,4 +1,4 @@
-"""Running the checks on an environment, and what is reported of it."""
+"""Run the checks on environments and report the verdicts."""
 
 from __future__ import annotations
 
@@ -30,52 +30,52 @@ _SUITES: Final = (
 )  # fmt: skip
 
 CHECKS: Final[tuple[Check, ...]] = tuple(check for suite in _SUITES for check in suite.checks)
-"""All checks, in their order."""
+"""All checks, in the order in which they run."""
 
 STARTUP: Final = "startup"
-"""The kind of the finding that an environment cannot be served at all."""
+"""The kind of the finding for an environment that cannot be served."""
 
 STATUSES: Final[tuple[Status, ...]] = ("passed", "failed", "warned", "waived", "skipped", "broken")
 
 _BARE_ADDRESS: Final = re.compile(r"[\w.-]+:\d+(/.*)?")
-"""A host and a port, and no scheme before them."""
+"""Matches a host and a port without a scheme."""
 
 OnVerdict = Callable[[str, Verdict], None]
 
 OnCheck = Callable[[str, str, int, int], None]
-"""Called before each check: with the environment, the check, its number from 1, and how many there are."""
+"""Called before each check with the environment, the kind of the check, its number from 1, and the number of checks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of all checks on one environment."""
+    """The outcome of all checks on one environment."""
 
     target: str
     environment: str
     version: str
     tasks: dict[str, int]
-    """How many tasks of each split were played."""
+    """The number of tasks of each split that were played."""
     measured: dict[str, float]
-    """Seconds of starts and steps (median and 95 %, with several episodes at once), kilobytes that an episode leaves in
-    the server's memory, and kilobytes of that server."""
+    """The measurements by name: the seconds of starts and steps (median and 95th percentile, with several episodes at
+    the same time), the kilobytes that an episode leaves in the server's memory, and the kilobytes of that server."""
     strict: bool
     seconds: float
     verdicts: tuple[Verdict, ...]
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed or broke; when strict, whether nothing was warned of either."""
+        """Return whether no check failed or broke and, if `strict`, no check warned either."""
         bad = ("failed", "broken", "warned") if self.strict else ("failed", "broken")
         return all(verdict.status not in bad for verdict in self.verdicts)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Everything that was found and not waived, errors first."""
+        """All findings that are not waived, errors first."""
         found = [finding for one in self.verdicts if one.status != "waived" for finding in one.findings]
         return tuple(sorted(found, key=lambda finding: finding.severity))
 
     def as_json(self) -> dict[str, Any]:
-        """The report as JSON values."""
+        """Return the report as JSON values."""
         counts = Counter(verdict.status for verdict in self.verdicts)
         return {
             "format": "ludus.validation/0.1",
@@ -106,33 +106,34 @@ async def validate(
     on_verdict: OnVerdict | None = None,
     on_check: OnCheck | None = None,
 ) -> list[Report]:
-    """Check environments from outside, and from inside where their code is at hand.
+    """Check environments through a server, and with their code if it is available.
 
     Args:
-        target: a server's address; or a name, module:Class or file.py:Class, which is then served here, in processes of
-            its own.
+        target: a server's address; or a name, module:Class or file.py:Class, which is then served in new processes on
+            this machine.
         more: further names or classes.
-        environments: those to check, by name; all that the targets have when None.
-        sources: for an address: the environments' classes, for oracles and private fields. Installed environments are
+        environments: the names of the environments to check; None for all environments of the targets.
+        sources: for an address, the environments' classes, for oracles and private fields. Installed environments are
             found by their names.
-        settings: how closely to look.
-        only: the kinds of checks to carry out; all when None.
-        token: a trainer token, for servers that want one.
-        wire: how to talk to the server: channel, mcp or ors.
+        settings: the effort and the thresholds.
+        only: the kinds of checks to carry out; None for all.
+        token: a trainer token, for servers that require one.
+        wire: the wire to the server: channel, mcp or ors.
         strict: whether warnings count as failures.
-        waivers: reasons by the kinds of checks whose findings are accepted; in addition to the class's
+        waivers: the kinds of checks whose findings are accepted, each with a reason; in addition to the class's
             `waived_checks`.
-        on_verdict: called with the environment and each verdict as it comes.
+        on_verdict: called with the environment and each verdict as soon as it is known.
         on_check: called before each check.
 
     Returns:
         A report for each environment.
 
     Raises:
-        ConnectionFailed: the address answers nothing.
-        EnvironmentNotFound: there is no such environment.
-        ValueError: a waiver of a check that does not exist, or without a reason; an address with other targets, or
-            one without `http://`; a wire that is none; `settings.chance` outside of what an environment pays.
+        ConnectionFailed: the address does not answer.
+        EnvironmentNotFound: the targets have no such environment.
+        ValueError: a waiver names a check that does not exist or gives no reason; an address is combined with other
+            targets or lacks `http://`; the wire does not exist; or `settings.chance` is outside of an environment's
+            reward range.
     """
     targets = (target, *more)
     if wire not in get_args(WireName):
@@ -175,7 +176,7 @@ async def _names(client: Client, wanted: Collection[str] | None, chance: float |
 
 
 class SecondServer:
-    """Another process that serves the same source, started when it is first wanted."""
+    """Another process that serves the same sources, which is started at first use."""
 
     def __init__(self, sources: Sequence[str], stack: AsyncExitStack) -> None:
         self._sources = sources
@@ -183,7 +184,7 @@ class SecondServer:
         self._client: Client | None = None
 
     async def environment(self, name: str) -> RemoteEnvironment:
-        """Return the environment of that name on the second server, which is started at first use."""
+        """Return the environment with a name on the second server, which is started at first use."""
         if self._client is None:
             process = await self._stack.enter_async_context(
                 serving(self._sources, hash_seed=2, zone="Pacific/Auckland")
@@ -204,7 +205,7 @@ class _Run:
     on_check: OnCheck | None
 
     def refused(self, refusal: AuthoringError) -> Report:
-        """The report of an environment that cannot be served."""
+        """Return the report for an environment that cannot be served."""
         finding = Finding(STARTUP, "error", refusal.message)
         verdict = Verdict(STARTUP, "The environment can be served", "failed", (finding,), "", 0.0)
         if self.on_verdict is not None:
@@ -219,7 +220,7 @@ class _Run:
         process: ServerProcess | None = None,
         second: SecondServer | None = None,
     ) -> Report:
-        """Carry out the checks on one environment."""
+        """Carry out the checks on one environment and return the report."""
         began = time.perf_counter()
         environment = client.environment(name)
         info = await environment.info()
@@ -263,7 +264,7 @@ def _check_waivers(waivers: Mapping[str, str]) -> None:
 
 
 def _waived(verdict: Verdict, reason: str | None) -> Verdict:
-    """A verdict as the report has it, given the reason why its findings are accepted, if there is one."""
+    """Return a verdict as the report shows it: waived if there is a reason to accept its findings."""
     if reason is None or verdict.status in ("passed", "skipped"):
         return verdict
     detail = f"waived: {reason}" + (f" ({verdict.detail})" if verdict.detail else "")
@@ -282,7 +283,7 @@ async def _judge(check: Check, subject: ValidationTarget) -> Verdict:
         status, detail = "skipped", str(reason)
     except Unsupported as refusal:
         status, detail = "skipped", refusal.message
-    except Exception as failure:  # whatever the author's code raised here, the other checks go on
+    except Exception as failure:  # the author's code may raise anything; the other checks continue
         status, detail = "broken", f"the check could not be carried out: {type(failure).__name__}: {failure}"
     if findings:
         status = "failed" if any(finding.severity == "error" for finding in findings) else "warned"

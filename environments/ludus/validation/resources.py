@@ -1,4 +1,4 @@
-"""What an environment costs, and what it leaves behind."""
+"""Checks of the resources that an environment uses and leaves behind."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ T = TypeVar("T")
 suite = Suite()
 
 ROUNDS: Final = 30
-"""Episodes of each policy in a measurement of what is left behind; so many warm the server up before."""
+"""The episodes of each policy in a measurement of leaks; the same number of each warms the server up before."""
 
 LEAK: Final = 0.5
-"""So many files, processes, threads or temporary files per episode are a leak, and not a pool that fills."""
+"""From this number of files, processes, threads or temporary files per episode, growth is a leak, not a pool."""
 
 SLOW: Final = 0.1
-"""Seconds from which on an action is long enough to see whether others have to wait for it."""
+"""The least duration of an action, in seconds, for which the check can see whether other requests wait for it."""
 
 PING_SECONDS: Final = 0.01
 
@@ -58,7 +58,7 @@ async def crash(subject: ValidationTarget) -> AsyncIterator[Problem]:
 async def blocking(subject: ValidationTarget) -> AsyncIterator[Problem]:
     held: list[Evidence] = []
     for script in await subject.scripts(each=2):
-        # Twice: a busy machine can hold a server up once.
+        # A stall must show twice, because a busy machine can delay a server once.
         if await _stalled(subject, script) and (told := await _stalled(subject, script)):
             held.append(evidence_of(script, told))
             break
@@ -71,7 +71,7 @@ async def blocking(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 async def _stalled(subject: ValidationTarget, script: Script) -> str | None:
-    """What in an episode holds the server up, in words."""
+    """Describe the part of an episode that delays other requests; return None if no part does."""
     beginning = Performance.begin(subject.environment, script, subject.settings.secrets)
     told, running = await _watched(subject, "the start", beginning)
     async with running.episode:
@@ -84,7 +84,11 @@ async def _stalled(subject: ValidationTarget, script: Script) -> str | None:
 
 
 async def _watched(subject: ValidationTarget, what: str, work: Coroutine[Any, Any, T]) -> tuple[str | None, T]:
-    """How long another request waited while something ran, in words where that was too long; and what came of it."""
+    """Run something and send other requests meanwhile.
+
+    Returns:
+        A description of the delay if the other requests waited too long, else None; and the result of `work`.
+    """
     longest = 0.0
     began = time.perf_counter()
     task = asyncio.create_task(work)
@@ -192,7 +196,7 @@ async def memory(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 async def _measured(subject: ValidationTarget) -> list[tuple[str, Usage]]:
-    """What the process holds after some episodes to warm up, and then after as many more of each policy."""
+    """Return the usage of the process after a warm-up, and then after `ROUNDS` episodes of each policy, by policy."""
     assert subject.process is not None
     if not subject.few(1):
         raise NotApplicable("there are no tasks")
@@ -203,7 +207,7 @@ async def _measured(subject: ValidationTarget) -> list[tuple[str, Usage]]:
     }
     if oracle is not None and subject.has_oracle:
         policies["oracle"] = lambda start: oracle
-    # To warm up, random ones twice: allocators grow in strides.
+    # The warm-up plays the random policy twice, because allocators grow in large steps.
     for name in ("random", *policies):
         await _rounds(subject, policies[name])
     found = [("", await _settled(subject.process))]

@@ -1,4 +1,4 @@
-"""Checks of rewards: the oracle earns the best, doing nothing earns nothing, and the parts add up."""
+"""Checks of rewards: the oracle earns the best reward, doing nothing earns nothing, and the components add up."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ludus.validation.transcripts import Script
 suite = Suite()
 
 late = Suite()
-"""What is looked into when all tricks were played, and uses what they earned."""
+"""The checks that run after all tricks were played and use the rewards that the tricks earned."""
 
 CONSTANTS: Final = 6
-"""Different scripts of the oracle that are tried on all other tasks."""
+"""The number of different scripts of the oracle that are tried on all other tasks."""
 
 FEW: Final = 4
-"""With no more tasks than this, two that have the same answer by chance would look like a habit."""
+"""The number of tasks up to which two equal answers may be a coincidence, so constant scripts are not tried."""
 
 IDLE: Final = ("no-op", "empty", "random")
 
@@ -104,7 +104,7 @@ async def reward_range(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 _FARMED: Final = "gameability:repetition"
-"""What an action earns that is paid each time belongs to this finding alone."""
+"""The kind of check that alone reports the rewards of repeated actions."""
 
 
 async def _if_any(subject: ValidationTarget, name: str) -> tuple[Trajectory, ...]:
@@ -143,7 +143,7 @@ def _entries(play: Trajectory) -> list[tuple[str, Reward]]:
 @suite.check("floor-gap", "Who does nothing, guesses, or always does the same stays near chance",
              "semantic.floor_gap", "noop")  # fmt: skip
 async def floor_gap(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    await _if_any(subject, "oracle")  # which tells the best reward where the class does not
+    await _if_any(subject, "oracle")  # sets the best reward if the class does not declare it
     if subject.bad_chance is not None:
         yield error(f"{subject.bad_chance}: nothing can be told from a solution with it; mend `chance`")
         return
@@ -168,7 +168,7 @@ async def floor_gap(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 async def _constant(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    """Whether what solves one task solves the others as well."""
+    """Check whether the actions that solve one task also solve the others."""
     try:
         plays = [play for play in await subject.played("oracle") if play.value is not None]
     except NotApplicable:
@@ -224,7 +224,7 @@ async def canary_floor(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 class _Exploit:
-    """Plays what the class lists under a name."""
+    """A policy that plays an exploit that the class lists under a name."""
 
     sees_rewards = True
 

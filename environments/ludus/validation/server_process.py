@@ -1,4 +1,4 @@
-"""A `ludus serve` of our own, in a process that can be looked at from outside: memory, files, children."""
+"""Run `ludus serve` in a process of our own, and measure its memory, open files and child processes from outside."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from typing import Any, Final
 from ludus.protocol.errors import AuthoringError, InfrastructureFailed
 
 START_SECONDS: Final = 60.0
-"""How long an environment may take to be served."""
+"""The longest time until an environment is served."""
 
 END_SECONDS: Final = 20.0
 
 LINGER_SECONDS: Final = 0.15
-"""How long the server keeps what closed episodes said; their memory is free afterwards."""
+"""How long the server keeps the results of closed episodes; their memory is free afterwards."""
 
 _SERVING: Final = re.compile(r"^Serving .* at (http://\S+)")
-"""What the server prints once it listens."""
+"""Matches the line that the server prints once it listens."""
 
 _WITH_PARENT: Final = """
 import contextlib, ctypes, os, signal
@@ -39,25 +39,25 @@ with contextlib.suppress(AttributeError, OSError):
 from ludus.cli import main
 main()
 """
-"""The `ludus` command, which ends in order when the process that started it is gone, however that ended."""
+"""A program that runs the `ludus` command and terminates when its parent process ends for any reason."""
 
 THREADS: Final = 16
-"""Threads for blocking environment code: so many are no leak."""
+"""The number of threads for blocking environment code; a thread pool of this size is not a leak."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process holds."""
+    """The resources that a process holds."""
 
     kilobytes: int
-    """Resident memory that is its own."""
+    """The kilobytes of its private (anonymous) resident memory."""
     files: int
-    """Open file descriptors."""
+    """The number of open file descriptors."""
     threads: int
     children: int
-    """Processes below it at any depth, and those that it started and that have left it."""
+    """The number of its descendants, including processes that it started and that have detached from it."""
     left_files: int
-    """Entries in its folder for temporary files."""
+    """The number of entries in its folder for temporary files."""
 
 
 class ServerProcess:
@@ -72,7 +72,7 @@ class ServerProcess:
 
     @property
     def log(self) -> Sequence[dict[str, Any]]:
-        """The lines of its log, as JSON objects; what is no JSON stands under `message`."""
+        """The lines of its log as JSON objects; a line that is not JSON becomes the `message` of an object."""
         with (self._folder / "log").open("rb") as file:
             file.seek(self._read)
             new = file.read()
@@ -82,7 +82,7 @@ class ServerProcess:
         return self._lines
 
     def cause_of(self, incident: str | None) -> str | None:
-        """Why something failed, as the server's log has it: the last line of the exception."""
+        """Return the reason of an incident from the server's log: the last line of the exception. None if unknown."""
         if incident is None:
             return None
         for line in self.log:
@@ -97,7 +97,7 @@ class ServerProcess:
 
     @property
     def usage(self) -> Usage | None:
-        """What it holds now; None where the system does not tell (there is no /proc)."""
+        """The resources that it holds now; None on systems without /proc."""
         root = Path(f"/proc/{self._process.pid}")
         try:
             status = (root / "status").read_text()
@@ -111,7 +111,7 @@ class ServerProcess:
         return Usage(kilobytes, files, int(fields["Threads"]), len(children), left)
 
     async def settled_usage(self) -> Usage | None:
-        """The usage once closed episodes are forgotten, and what they held has been closed, which takes a moment."""
+        """Wait until closed episodes are evicted and the usage is stable for a moment, then return it."""
         await asyncio.sleep(LINGER_SECONDS + 0.2)
         best = self.usage
         for _ in range(20):
@@ -129,15 +129,16 @@ class ServerProcess:
 
 @asynccontextmanager
 async def serving(sources: Sequence[str], *, hash_seed: int, zone: str = "UTC") -> AsyncIterator[ServerProcess]:
-    """Serve environments in a process of its own until the block is left.
+    """Serve environments in a separate process until the block is left.
 
     Args:
         sources: NAME, module:Class or file.py:Class.
-        hash_seed: of the process: the order of its sets of texts depends on it.
+        hash_seed: the hash seed of the process, on which the order of its sets of strings depends.
         zone: the time zone of the process.
 
     Raises:
-        AuthoringError: it cannot be served; the message is what the server said.
+        AuthoringError: an environment cannot be served; the message is the output of the server.
+        InfrastructureFailed: the server did not listen in time.
     """
     folder = Path(tempfile.mkdtemp(prefix="ludus-validate-"))
     (folder / "tmp").mkdir()
@@ -179,15 +180,15 @@ async def _address(server: ServerProcess, process: asyncio.subprocess.Process) -
 
 
 _SWEEPS: Final = 50
-"""How often it is looked for processes that are left: they may start others while they are being ended."""
+"""The most rounds of killing leftover processes, which may start others while they are being killed."""
 
 
 async def _end(process: asyncio.subprocess.Process, folder: Path) -> None:
     try:
         await _stop(process)
     finally:
-        # What the environment has left running goes with its server: they share a session of their own, and whoever
-        # left that still has the server's folder for temporary files in its environment.
+        # Processes that the environment left running end with its server. Most share its process group; the others
+        # still have the server's folder for temporary files in their environment variables.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         for _ in range(_SWEEPS):
@@ -200,7 +201,7 @@ async def _end(process: asyncio.subprocess.Process, folder: Path) -> None:
 
 
 def _marked(folder: Path) -> set[int]:
-    """The living processes that a server, or whatever it started, has handed its folder for temporary files."""
+    """Return the live processes that inherited a server's folder for temporary files, directly or indirectly."""
     mark = f"TMPDIR={folder / 'tmp'}".encode()
     found = set()
     for entry in _processes():
@@ -235,7 +236,7 @@ def _parsed(line: str) -> dict[str, Any]:
 
 
 def _below(process: int) -> set[int]:
-    """The processes that descend from one."""
+    """Return the descendants of a process."""
     parents: dict[int, int] = {}
     for entry in _processes():
         with contextlib.suppress(OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""How closely an environment is looked at."""
+"""The settings of a validation: its effort and its thresholds."""
 
 from __future__ import annotations
 
@@ -12,42 +12,43 @@ DEFAULT_TASKS: Final = 8
 DEFAULT_TURNS: Final = 40
 
 ORACLE_TURNS: Final = 10_000
-"""Turns of an oracle in an episode, at most: it needs as many as the task does, and may be one that never ends."""
+"""The most turns of an oracle in an episode. Long tasks need many turns, but an oracle may also never end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What `validate` tries, and where a finding begins.
+    """The effort of `validate`, and the thresholds of its findings.
 
     Raises:
-        ValueError: a number cannot be what it is for.
+        ValueError: a number is out of its range.
     """
 
     tasks: int | None = DEFAULT_TASKS
-    """Tasks of each split to play, evenly spread; None for all of a finite split."""
+    """The number of tasks of each split to play, evenly spread; None for all tasks of a finite split."""
     seed: int = 0
-    """Of the episodes and of random policies."""
+    """The seed of the episodes and of random policies."""
     margin: float = 0.25
-    """How far above chance a policy that does not solve the task may come, as a share of the way to the best reward."""
+    """The most that a policy that does not solve the task may earn above chance, as a share of the distance from chance
+    to the best reward."""
     chance: float | None = None
-    """What guessing earns on average. None takes the class's `chance`; without one 0, or the least reward where
-    the range does not reach above 0 or begins above it."""
+    """The average reward of guessing. None takes the class's `chance`. If the class has none, it is 0, or the least
+    reward if the range does not reach above 0 or begins above 0."""
     turns: int = DEFAULT_TURNS
-    """Turns of a policy in an episode, at most; oracles may take 10 000."""
+    """The most turns of a policy in an episode; oracles may take 10 000."""
     concurrency: int = 8
-    """Episodes at once, where a check does not want another number."""
+    """The number of episodes at the same time, unless a check requires another number."""
     scan: int = 10_000
-    """Tasks of each split that are compared with those of the others."""
+    """The number of tasks of each split that are compared with those of the other splits."""
     step_seconds: float = 5.0
-    """What 95 % of the tool calls should stay below."""
+    """The time limit, in seconds, that 95 % of the tool calls should meet."""
     setup_seconds: float = 30.0
-    """What 95 % of the starts should stay below."""
+    """The time limit, in seconds, that 95 % of the starts should meet."""
     episode_kilobytes: float = 64.0
-    """What an episode may leave behind in the server's memory."""
+    """The kilobytes that an episode may leave behind in the server's memory."""
     episode_seconds: float = 120.0
-    """Limit of one episode; a longer one is stopped where it stands."""
+    """The time limit of one episode; a longer one is stopped."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Given to each episode."""
+    """The secrets that are given to each episode."""
 
     def __post_init__(self) -> None:
         for name in ("turns", "concurrency", "scan"):

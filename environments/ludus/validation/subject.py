@@ -1,4 +1,4 @@
-"""What is validated: an environment over the wire, with its author's side and its server's process where at hand."""
+"""The target of a validation: a served environment, with its code and its server's process if they are available."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from ludus.validation.transcripts import Script, Transcript, perform, script_of
 T = TypeVar("T")
 
 TOLERANCE: Final = 1e-6
-"""The share of the reward's range below which two rewards are the same."""
+"""Two rewards that differ by less than this share of the reward range count as the same."""
 
 ROUNDING: Final = 1e-12
-"""The share of the largest reward that floats are off by."""
+"""The rounding error of float rewards, as a share of the largest reward."""
 
 _ASKED: Final = frozenset({EndReason.COMPLETED, EndReason.SUBMITTED})
-"""How episodes end that have shown all that they are worth."""
+"""The end reasons of episodes that were not cut short, so that their total reward is complete."""
 
 ENDLESS_TASKS: Final = 8
-"""Tasks of an endless split that are played when all are asked for."""
+"""The number of tasks of an endless split that are played if all tasks are requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A split and those of its tasks that are played."""
+    """A split, and those of its tasks that are played."""
 
     info: SplitInfo
     tasks: tuple[TaskRow, ...]
@@ -51,27 +51,27 @@ Second = Callable[[], Awaitable[RemoteEnvironment]]
 
 @dataclass(slots=True)
 class ValidationTarget:
-    """An environment that is looked at."""
+    """An environment under validation, with the state that its checks share."""
 
     environment: RemoteEnvironment
     info: EnvironmentInfo
     splits: tuple[Sampled, ...]
     settings: Settings
     authored: Any = None
-    """The class as the server publishes it (`ludus.server.tasks.catalog.Published`); None where it is not installed."""
+    """The class as the server publishes it (`ludus.server.tasks.catalog.Published`); None if it is not installed."""
     no_class_reason: str = "this needs the environment's code; name it with --source"
-    """Why `authored` is None."""
+    """The reason why `authored` is None."""
     oracle: OraclePolicy | None = None
     process: ServerProcess | None = None
     second: Second | None = None
-    """Connects to another process that serves the same environment, started when it is first asked for."""
+    """Connects to another process that serves the same environment, which is started at first use."""
     plays: dict[str, tuple[Trajectory, ...]] = field(default_factory=dict)
     measured: dict[str, float] = field(default_factory=dict)
-    """Figures by name: what starts, steps and episodes cost."""
+    """Measurements by name: the costs of starts, steps and episodes, in seconds or kilobytes."""
     broken: list[Evidence] = field(default_factory=list)
-    """Scripts that broke the environment."""
+    """The scripts that broke the environment."""
     outside: list[Evidence] = field(default_factory=list)
-    """Scripts that earned what the declared range does not hold."""
+    """The scripts that earned a reward outside of the declared range."""
     failed: set[str] = field(default_factory=set)
     """The kinds of errors found so far."""
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class ValidationTarget:
 
     @property
     def top(self) -> float:
-        """The best reward: the end of the declared range, or the best that the oracle has earned."""
+        """The best reward: the upper end of the declared range, or the best reward that the oracle has earned."""
         if self.info.reward_range is not None:
             return self.info.reward_range[1]
         earned = [play.value for play in self.plays.get("oracle", ()) if play.value is not None]
@@ -89,7 +89,7 @@ class ValidationTarget:
 
     @property
     def chance(self) -> float:
-        """What a policy earns that does not solve anything."""
+        """The average reward of a policy that solves nothing."""
         if self.stated_chance is not None and self.bad_chance is None:
             return self.stated_chance
         low, high = self.info.reward_range or (0.0, self.top)
@@ -97,7 +97,7 @@ class ValidationTarget:
 
     @property
     def stated_chance(self) -> float | None:
-        """What the settings or the class say that chance earns; None where neither does."""
+        """The reward of chance as the settings or the class state it; None if neither does."""
         if self.settings.chance is not None:
             return self.settings.chance
         declared = getattr(self.authored.cls, "chance", None) if self.authored is not None else None
@@ -105,9 +105,9 @@ class ValidationTarget:
 
     @property
     def bad_chance(self) -> str | None:
-        """Why the stated chance cannot be what guessing earns; None where it can."""
+        """The reason why the stated chance cannot be the reward of guessing; None if it can."""
         low = self.info.reward_range[0] if self.info.reward_range is not None else -math.inf
-        if self.stated_chance is None or low <= self.stated_chance < self.top:  # which NaN is not
+        if self.stated_chance is None or low <= self.stated_chance < self.top:  # false for NaN
             return None
         return (
             f"chance is said to earn {self.stated_chance:g}, which must be less than the best reward, {self.top:g}"
@@ -115,15 +115,15 @@ class ValidationTarget:
         )
 
     def earned(self, play: Trajectory) -> float | None:
-        """What an episode shows of the reward; None where it shows nothing, as when it failed.
+        """Return the reward of an episode; None if it has none that counts, for example because it failed.
 
-        Where there are penalties only, an episode that was cut short has not been asked for everything: its 0 is the
-        best reward, and nothing that the verifier paid.
+        If all rewards are penalties, an episode that was cut short does not count: its 0 would be the best reward,
+        although the verifier did not award it.
         """
         return None if self._penalties_only and play.end_reason not in _ASKED else play.value
 
     def total(self, transcript: Transcript) -> float | None:
-        """What a script shows of the reward, as `earned` has it of an episode."""
+        """Return the reward of a script's transcript; None if it has none that counts, as in `earned`."""
         total = dict(transcript.events)["total"]
         unasked = self._penalties_only and dict(transcript.events).get("end") not in _ASKED
         return None if unasked or total is None or total["value"] is None else float(total["value"])
@@ -134,32 +134,32 @@ class ValidationTarget:
 
     @property
     def tolerance(self) -> float:
-        """Rewards nearer than this are the same, as sums of floats rarely come out even."""
+        """The difference up to which two rewards count as the same, since sums of floats are rarely exact."""
         if self.info.reward_range is None:
             return TOLERANCE
         low, high = self.info.reward_range
         return TOLERANCE * (high - low) + ROUNDING * max(abs(low), abs(high))
 
     def beyond(self, value: float | None) -> bool:
-        """Whether a total reward lies outside of the declared range."""
+        """Return whether a total reward lies outside of the declared range."""
         if self.info.reward_range is None or value is None:
             return False
         low, high = self.info.reward_range
         return not low - self.tolerance <= value <= high + self.tolerance
 
     def share(self, value: float) -> float:
-        """How far a reward is on the way from chance to the best one: 0 to 1."""
+        """Return the position of a reward between chance (0) and the best reward (1)."""
         span = self.top - self.chance
         return (value - self.chance) / span if span > 0 else 0.0
 
     # ── playing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def seed(self) -> int | None:
-        """The seed of a run; None where the environment takes none."""
+        """Return the seed of the run; None if the environment takes none."""
         return self.settings.seed if self.info.seedable else None
 
     def seed_of(self, row: TaskRow) -> int | None:
-        """The seed of an episode of a task, another one for each task."""
+        """Return the seed of an episode of a task, which differs from task to task."""
         return episode_seed(self.seed(), row.id, 0)
 
     @property
@@ -168,17 +168,20 @@ class ValidationTarget:
         return [task for split in self.splits for task in split.tasks]
 
     def few(self, count: int) -> list[TaskRow]:
-        """Some of the sampled tasks, from all splits in turn."""
+        """Return up to `count` of the sampled tasks, taken from all splits in turn."""
         columns = [split.tasks for split in self.splits]
         longest = max(map(len, columns), default=0)
         ordered = [column[row] for row in range(longest) for column in columns if row < len(column)]
         return ordered[:count]
 
     async def played(self, name: str) -> tuple[Trajectory, ...]:
-        """What came of a ready policy on the sampled tasks: `oracle`, `random`, `no-op` or `empty`. Played once.
+        """Return the episodes of a built-in policy on the sampled tasks, which are played only once.
+
+        Args:
+            name: `oracle`, `random`, `no-op` or `empty`.
 
         Raises:
-            NotApplicable: the oracle, where the environment's code is not at hand or has none.
+            NotApplicable: the oracle is requested, but the environment's code is not available or has no oracle.
         """
         async with self._locks.setdefault(name, asyncio.Lock()):
             if name not in self.plays:
@@ -186,7 +189,7 @@ class ValidationTarget:
             return self.plays[name]
 
     async def tools_of(self, row: TaskRow) -> tuple[ToolSpec, ...]:
-        """The tools of a sampled task, its own ones included; those of all tasks where no episode of it starts."""
+        """Return all tools of a sampled task; if no episode of it starts, those that all tasks share."""
         for play in await self.played("no-op"):
             if (play.split, play.task.id) == (row.split, row.id) and play.tools:
                 return tuple(
@@ -211,8 +214,8 @@ class ValidationTarget:
 
     @property
     def has_oracle(self) -> bool:
-        """Whether the class defines its oracle."""
-        from ludus.server import Environment  # the extra `server` is there, since the class itself was loaded
+        """Return whether the class defines its own oracle."""
+        from ludus.server import Environment  # the extra `server` is installed, since the class was loaded
 
         return self.authored.cls.oracle.__func__ is not Environment.oracle.__func__  # type: ignore[attr-defined]
 
@@ -224,7 +227,7 @@ class ValidationTarget:
         samples: int = 1,
         concurrency: int | None = None,
     ) -> list[Trajectory]:
-        """Roll a policy out over some tasks, by default the sampled ones."""
+        """Play a policy on some tasks, by default the sampled ones, and return the episodes."""
         turns = max(self.settings.turns, ORACLE_TURNS) if policy is self.oracle else self.settings.turns
         harness = Harness(max_turns=turns, episode_seconds=self.settings.episode_seconds)
         chosen = self.tasks if tasks is None else tasks
@@ -245,7 +248,11 @@ class ValidationTarget:
         return found
 
     async def scripts(self, *, each: int = 4) -> list[Script]:
-        """What the oracle and a random policy did on some tasks, to be done again."""
+        """Return the actions of the oracle and of a random policy on up to `each` tasks, as scripts to play again.
+
+        Raises:
+            NotApplicable: no episode could be played to its end.
+        """
         chosen = {(task.split, task.id) for task in self.few(each)}
         found: list[Script] = []
         for name in ("oracle", "random"):
@@ -263,12 +270,12 @@ class ValidationTarget:
         return found
 
     def script(self, play: Trajectory) -> Script:
-        """What was done in an episode, to be done again with its seed where the environment takes one."""
+        """Return the actions of an episode as a script to play again, with its seed if the environment takes one."""
         script = script_of(play)
         return script if self.info.seedable else replace(script, seed=None)
 
     async def perform(self, script: Script) -> Transcript:
-        """Play a script alone."""
+        """Play a script alone; record it in `broken` or `outside` if it broke the environment or left the range."""
         transcript = await perform(self.environment, script, self.settings.secrets)
         if transcript.part("failed"):
             action = script.actions[len(transcript.part("observation", "refused")) :][:1]
@@ -280,7 +287,7 @@ class ValidationTarget:
         return transcript
 
     async def once(self, name: str, make: Callable[[], Awaitable[T]]) -> T:
-        """What `make` gives, made once for all checks."""
+        """Return the result of `make`, which is called only once per name for all checks."""
         async with self._locks.setdefault(f"once {name}", asyncio.Lock()):
             if name not in self._made:
                 self._made[name] = await make()
@@ -290,29 +297,29 @@ class ValidationTarget:
     # ── the author's side ──────────────────────────────────────────────────────────────────────────────────────────
 
     def task(self, row: TaskRow) -> Any:
-        """A task with its private fields.
+        """Return a task with its private fields.
 
         Raises:
-            NotApplicable: the environment's code is not at hand.
+            NotApplicable: the environment's code is not available.
         """
         if self.authored is None:
             raise NotApplicable(self.no_class_reason)
         return self.authored.split(row.split).find(row.id)[1]
 
     def cause(self, play: Trajectory) -> str:
-        """Why an episode failed, from the server's log where that is ours."""
+        """Return the reason why an episode failed, from the server's log if the server is our own."""
         assert play.failure is not None
         cause = self.process.cause_of(play.failure.incident) if self.process is not None else None
         return cause or play.failure.message
 
 
 def evidence(play: Trajectory, detail: str) -> Evidence:
-    """Where it shows: in a played episode."""
+    """Return evidence of a problem that shows in a played episode."""
     return evidence_of(script_of(play), detail)
 
 
 def evidence_of(script: Script, detail: str) -> Evidence:
-    """Where it shows: in a script that was played again."""
+    """Return evidence of a problem that shows in a script that was played."""
     return Evidence(detail, script.split, script.task, script.seed, script.origin, script.as_json())
 
 
@@ -325,7 +332,7 @@ async def subject_of(
     process: ServerProcess | None = None,
     second: Second | None = None,
 ) -> ValidationTarget:
-    """Draw the tasks to play, and find the environment's code."""
+    """Create a validation target: draw the tasks to play, and find the environment's code."""
     authored, oracle = None, None
     if authors is None:
         authors = LocalEnvironments()
@@ -346,11 +353,11 @@ async def subject_of(
 
 
 def _same_tasks(authored: Any, rows: Sequence[TaskRow]) -> bool:
-    """Whether the environment's code makes the tasks here that the server shows."""
+    """Return whether the environment's code makes the same tasks here as the server shows."""
     for row in rows:
         try:
             task = authored.split(row.split).find(row.id)[1]
-        except Exception:  # the author's own code, which the checks will report on
+        except Exception:  # the author's code; the checks report what it raises
             return False
         if row.fields and task.public() != row.fields:
             return False
@@ -370,5 +377,5 @@ async def _sample(environment: RemoteEnvironment, split: SplitInfo, settings: Se
         try:
             rows.append(await environment.task(split.name, index=index))
         except LudusError:
-            continue  # `task-list` says which and why
+            continue  # `task-list` reports the task and the reason
     return tuple(rows)

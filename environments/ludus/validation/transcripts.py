@@ -1,4 +1,4 @@
-"""Scripts of actions, and everything that an environment said to them, in a form that can be compared."""
+"""Scripts of actions, and comparable transcripts of all that an environment returned for them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from ludus.validation.checks import short
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Script:
-    """Actions for one task, known beforehand."""
+    """A fixed sequence of actions for one task."""
 
     split: str
     task: str
     seed: int | None
     actions: tuple[Action, ...]
     origin: str
-    """Whose actions they are: `oracle`, `random`."""
+    """The name of the policy or the check that the actions come from, such as `oracle` or `random`."""
 
     def as_json(self) -> tuple[dict[str, Any], ...]:
-        """The actions as JSON values."""
+        """Return the actions as JSON values."""
         return tuple(
             {"tool": one.tool, "arguments": one.arguments} if isinstance(one, Call) else {"answer": one.text}
             for one in self.actions
@@ -41,7 +41,7 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What an episode said, piece by piece: each a name, such as `observation 2`, and a JSON value."""
+    """The outputs of an episode in order, each with a name, such as `observation 2`, and a JSON value."""
 
     script: Script
     seed: int
@@ -49,20 +49,20 @@ class Transcript:
 
     @property
     def failed(self) -> bool:
-        """Whether the environment broke."""
+        """Return whether the environment broke."""
         return bool(self.part("failed"))
 
     def part(self, *kinds: str) -> tuple[tuple[str, Any], ...]:
-        """The pieces whose names begin with one of some words."""
+        """Return the events whose names begin with one of the given words."""
         return tuple((name, value) for name, value in self.events if name.split()[0] in kinds)
 
     def without(self, *kinds: str) -> tuple[tuple[str, Any], ...]:
-        """The pieces whose names begin with none of some words."""
+        """Return the events whose names begin with none of the given words."""
         return tuple((name, value) for name, value in self.events if name.split()[0] not in kinds)
 
 
 def difference(one: Sequence[tuple[str, Any]], other: Sequence[tuple[str, Any]]) -> str | None:
-    """Where two transcripts part, in words; None when they are alike."""
+    """Describe the first difference of two transcripts; return None if they are equal."""
     for (name, value), (name2, value2) in zip(one, other, strict=False):
         if name != name2:
             return f"{name} came in one and {name2} in the other"
@@ -80,20 +80,20 @@ def _told(value: Any) -> str:
 
 
 def _around(left: str, right: str) -> tuple[str, str]:
-    """Both texts near the first place where they differ."""
+    """Return the parts of two texts near the first place where they differ."""
     place = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
     start = max(0, place - 30)
     return short(left[start : start + 90]), short(right[start : start + 90])
 
 
 def prompt_of(trajectory: Trajectory) -> str:
-    """What a policy was told at the beginning, and whatever else was said to it that no tool said."""
+    """Return the text of the prompt, and of all other messages that are neither the policy's nor a tool's."""
     messages = [item for item in trajectory.conversation if isinstance(item, Message) and item.role != "assistant"]
     return "\n".join(text_of(message.content) for message in messages)
 
 
 def script_of(trajectory: Trajectory) -> Script:
-    """The actions of a recorded episode."""
+    """Return the actions of a recorded episode as a script."""
     actions: list[Action] = []
     last: str | None = None
     for item in trajectory.conversation:
@@ -110,7 +110,7 @@ def script_of(trajectory: Trajectory) -> Script:
 
 @dataclass(slots=True)
 class Performance:
-    """A script on its way through an episode."""
+    """A script that is being played in an episode."""
 
     script: Script
     episode: Episode
@@ -123,10 +123,10 @@ class Performance:
     async def begin(
         cls, environment: RemoteEnvironment, script: Script, secrets: Mapping[str, str] | None = None
     ) -> Performance:
-        """Start the episode.
+        """Start the episode and record its task, prompt and tools.
 
         Raises:
-            EpisodeFailed: the environment broke while it was set up.
+            EpisodeFailed: the environment broke during setup.
         """
         episode = await environment.start(split=script.split, task=script.task, seed=script.seed, secrets=secrets)
         running = cls(script, episode)
@@ -136,7 +136,7 @@ class Performance:
         return running
 
     async def act(self) -> bool:
-        """The next action; False when there is none left, or the episode is over."""
+        """Take the next action; return False if there is none left or the episode has ended."""
         if self.over or self.done >= len(self.script.actions):
             return False
         action = self.script.actions[self.done]
@@ -174,10 +174,10 @@ class Performance:
             self.rewards.append(reward)
 
     async def finish(self) -> Transcript:
-        """Close the episode, and say what it earned."""
+        """Close the episode, record its total reward, and return the transcript."""
         reward: Reward | None = None
         if not self.over:
-            # A closed episode is unscored; what it had earned must be read while it runs.
+            # A closed episode is unscored, so its rewards must be read while it runs.
             with contextlib.suppress(Unsupported, Forbidden, MethodNotFound, NotFound):
                 reward = (await self.episode.rewards()).total
             await self.episode.close()
@@ -193,7 +193,7 @@ class Performance:
 async def perform(
     environment: RemoteEnvironment, script: Script, secrets: Mapping[str, str] | None = None
 ) -> Transcript:
-    """Play a script from beginning to end, alone."""
+    """Play a script alone, from beginning to end."""
     running = await Performance.begin(environment, script, secrets)
     async with running.episode:
         while await running.act():
@@ -204,7 +204,7 @@ async def perform(
 async def perform_at_once(
     environment: RemoteEnvironment, scripts: Sequence[Script], secrets: Mapping[str, str] | None = None
 ) -> list[Transcript]:
-    """Play scripts at the same time, each at its own pace: starts, actions and grades overlap."""
+    """Play scripts at the same time, each at its own pace, so that starts, actions and grades overlap."""
 
     async def one(script: Script) -> Transcript:
         try:
@@ -220,7 +220,7 @@ async def perform_at_once(
 async def perform_together(
     environment: RemoteEnvironment, scripts: Sequence[Script], secrets: Mapping[str, str] | None = None
 ) -> list[Transcript]:
-    """Play scripts with their actions interleaved, one of each in turn."""
+    """Play scripts with interleaved actions: one action of each script in turn."""
     running: list[Performance] = []
     try:
         for script in scripts:
@@ -233,7 +233,7 @@ async def perform_together(
 
 
 def reward_json(reward: Reward | None) -> Any:
-    """What of a reward has to be the same each time, as a JSON value."""
+    """Return, as a JSON value, the part of a reward that must be the same each time."""
     if reward is None:
         return None
     return {

@@ -1,4 +1,4 @@
-"""Boxes in which untrusted code runs: what is asked of them is in `model`, how environments get one in `leases`."""
+"""Sandboxes for untrusted code: `model` defines their interface, and `leases` gives them to episodes."""
 
 from __future__ import annotations
 

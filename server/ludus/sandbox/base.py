@@ -1,4 +1,4 @@
-"""What the boxes of every backend have in common: they take turns, survive a cancelled caller, fork, and end once."""
+"""The base class of all sandboxes: it runs operations in turn, survives a cancelled caller, forks, and closes once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What `Sandbox.run` was asked for, with the box's own environment and limits worked in."""
+    """The arguments of `Sandbox.run`, combined with the sandbox's own environment and limits."""
 
     argv: list[str]
     stdin: bytes
@@ -36,7 +36,7 @@ class Command:
 
 
 class Box(ABC):
-    """See `Sandbox`. A backend adds how one command runs, how files are handled, and what closing means."""
+    """See `Sandbox`. A backend implements how one command runs, how files are accessed, and how to close."""
 
     def __init__(
         self, settings: SandboxSettings, env: Mapping[str, str],
@@ -51,38 +51,38 @@ class Box(ABC):
         self._turn = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
         self._lost = False
-        """Whether a command took everything in the box down with it, so that it is to be rebuilt."""
+        """Whether the last command ended everything in the sandbox, so that it must be rebuilt."""
         self._rebuilding: asyncio.Task[None] | None = None
         self._way_out: EgressProxy | None = None
 
     @property
     @abstractmethod
     def alive(self) -> bool:
-        """Whether it can be used."""
+        """Whether the sandbox can be used."""
 
     @abstractmethod
     async def _run(self, command: Command) -> RunResult:
-        """Run one command; it is this box's turn."""
+        """Run one command; called in turn."""
 
     @abstractmethod
     async def _rebuild(self) -> None:
-        """Start everything in the box again, with the files that were saved.
+        """Start everything in the sandbox again, with the files that were saved.
 
         Raises:
-            SandboxFailed: that cannot be done.
+            SandboxFailed: it cannot be rebuilt.
         """
 
     @abstractmethod
     def _stop(self) -> None:
-        """End the command that runs, soon: nobody waits for it any more. Files may be finished."""
+        """End the running command soon, since no caller waits for it. A file operation may run to its end."""
 
     @abstractmethod
     def _kill(self) -> None:
-        """Have everything in the box end, as far as that takes no waiting: an event loop that ends may not wait."""
+        """Start ending everything in the sandbox, without waiting: an event loop that ends may not wait."""
 
     @abstractmethod
     async def _close(self) -> None:
-        """End everything in the box and remove it; called once, or again where that was cancelled."""
+        """End everything in the sandbox and remove it; called once, or again if the first call was cancelled."""
 
     async def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", env: Mapping[str, str] | None = None, cwd: str = ".",
@@ -97,10 +97,10 @@ class Box(ABC):
         return await self._in_turn(lambda: self._run_watched(command))
 
     async def _make_usable(self) -> None:
-        """Rebuild the box if its last command took it down; it is this box's turn.
+        """Rebuild the sandbox if its last command ended it; called in turn.
 
         Raises:
-            SandboxFailed: it cannot be rebuilt, or was closed.
+            SandboxFailed: it cannot be rebuilt, or it was closed.
         """
         if not self._lost or self._closing is not None:
             return
@@ -117,18 +117,18 @@ class Box(ABC):
         self._lost = False
 
     async def _move_way_out(self, listener: socket.socket) -> None:
-        """Let the programs of a rebuilt box through as those of the old one, with what is left of its traffic."""
+        """Move the egress proxy to the network of the rebuilt sandbox; the traffic used so far still counts."""
         assert self._way_out is not None
         await self._way_out.move(listener)
 
     def _open_way_out(self, listener: socket.socket) -> None:
-        """Let the box's programs through to the hosts of its allowlist, from a socket in its own network."""
-        from ludus.sandbox.network.proxy import EgressProxy  # few environments want one
+        """Create the egress proxy to the hosts of the allowlist, on a listening socket in the sandbox's own network."""
+        from ludus.sandbox.network.proxy import EgressProxy  # imported here because few environments need it
 
         self._way_out = EgressProxy(listener, Allowlist(self.settings.network), self.limits.traffic)
 
     async def _run_watched(self, command: Command) -> RunResult:
-        """Run one command, with its way out open meanwhile."""
+        """Run one command while the egress proxy accepts connections; add the network use to its result."""
         await self._make_usable()
         way_out = self._way_out
         if way_out is None or self._closing is not None:
@@ -148,10 +148,10 @@ class Box(ABC):
         return replace(result, network=used, limit="traffic" if met else result.limit)
 
     async def _in_turn(self, operation: Callable[[], Awaitable[T]]) -> T:
-        """Carry an operation out when it is its turn.
+        """Run an operation after those before it have ended.
 
-        A caller that is cancelled takes its operation with it: one that waits never begins, a command that runs is
-        ended, and the box stays usable for who comes next.
+        When the caller is cancelled, an operation that still waits never starts, a running command is ended, and the
+        sandbox stays usable for the next caller.
         """
         begun = False
 
@@ -219,7 +219,7 @@ class Box(ABC):
                 await self._way_out.aclose()
             await self._close()
         except asyncio.CancelledError:
-            raise  # it stays known to its provider, which can close it again
+            raise  # the provider keeps this sandbox in its list and can close it again
         except BaseException:
             self._on_close(self)
             raise

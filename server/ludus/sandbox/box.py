@@ -1,4 +1,4 @@
-"""A box with our own program inside, seen from the server; see `inside`."""
+"""The server's side of a sandbox that has our own program inside; `ludus.sandbox.inside` is the other side."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _INSIDE: Final = Path(__file__).with_name("inside")
 _HEAD: Final = struct.Struct("!II")
 _START_SECONDS: Final = 30.0
 _OVERTIME_SECONDS: Final = 2.0
-"""How much later than the program inside the server's own clock ends a command, and the box with it."""
+"""How long after a command's time limit the server ends the sandbox, if the program inside did not end the command."""
 _CLEAN_UP_SECONDS: Final = 10.0
-"""How long the program inside may take to end a command's processes where no namespace holds them together."""
+"""How long the program inside may take to end a command's processes if they have no namespace of their own."""
 _END_SECONDS: Final = 60.0
-"""How long the kernel may take to end what was killed."""
+"""How long the kernel may take to end killed processes."""
 _FILE_SECONDS: Final = 60.0
 
 _PACKAGE: Final = "ludus.sandbox.inside"
 _MODULES: Final = ("messages", "confine", "command", "files", "runner")
-"""Each after those that it imports."""
+"""The modules inside, each after those that it imports."""
 
 _BOOT: Final = f"""
 import marshal, os, sys
@@ -56,12 +56,12 @@ for name, code in marshal.loads(take(int.from_bytes(take(4), "big"))):
     exec(code, module.__dict__)
 sys.modules["{_PACKAGE}.runner"].main(control)
 """
-"""What starts in a box: it is sent its program, compiled, so that no box has to find and compile it."""
+"""The code that starts in a sandbox. It receives compiled modules, so that no sandbox has to find or compile them."""
 
 
 @cache
 def _program() -> bytes:
-    """The modules inside, compiled without their docstrings."""
+    """Return the modules inside, compiled without their docstrings, after their size."""
     parts = [
         (f"{_PACKAGE}.{name}", compile((_INSIDE / f"{name}.py").read_bytes(), f"<{name}>", "exec", optimize=2))
         for name in _MODULES
@@ -71,44 +71,44 @@ def _program() -> bytes:
 
 
 def inside_argv(python: str, descriptor: int) -> list[str]:
-    """The command line of the program inside: alone, without site-packages or packages of ours."""
+    """Return the command line of the program inside: an isolated Python, without site-packages or our own packages."""
     return [python, "-I", "-S", "-B", "-c", _BOOT, str(descriptor), OWNER]
 
 
 @dataclass(slots=True)
 class Launch:
-    """How to start a box."""
+    """How to start a sandbox."""
 
     argv: list[str]
     config: dict[str, Any]
-    """Told to the program inside."""
+    """The configuration, sent to the program inside as its first request."""
     descriptors: tuple[int, ...]
-    """Descriptors to hand down; closed here afterwards."""
+    """Descriptors that the started process inherits; the server then closes its own copies."""
     info: int = -1
-    """Where the id of the box's first process can be read; -1 where that is the started process itself."""
+    """A descriptor that yields the id of the sandbox's first process; -1 if that is the started process itself."""
     group: Group | None = None
     door: socket.socket | None = None
-    """Where the program inside sends the listening socket of the box's way out."""
+    """The socket on which the program inside sends the listening socket of the egress proxy."""
 
 
 class BoxProcess:
-    """The processes of one box, and the socket to the program inside."""
+    """The processes of one sandbox, and the socket to the program inside."""
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self._process: subprocess.Popen[bytes] | None = None
         self._pid = -1
-        """The box's first process, where it has a namespace of its own."""
+        """The id of the sandbox's first process, if the sandbox has its own namespace."""
         self._outer = -1
-        """A descriptor of the process that was started."""
+        """A pidfd of the started process."""
         self._first = -1
-        """A descriptor of the box's first process: with it ends everything in the box."""
+        """A pidfd of the sandbox's first process; in a namespace, every process ends with it."""
         self._control: socket.socket | None = None
         self._home = -1
         """A descriptor of the work directory, through which its files can be saved when its processes are gone."""
         self._forced = False
         self._said = -1
-        """Where what the started process writes about its failure can be read."""
+        """A descriptor that yields the standard error of the started process."""
         self._until_started = ExitStack()
         if launch.info >= 0:
             self._until_started.callback(os.close, launch.info)
@@ -120,12 +120,13 @@ class BoxProcess:
         self._ending: asyncio.Task[None] | None = None
 
     async def start(self, control: socket.socket, theirs: socket.socket) -> None:
-        """Start it, and wait until it is closed in. Whoever is cancelled meanwhile leaves nothing behind.
+        """Start the sandbox and wait until it is confined; a cancelled call leaves nothing behind.
 
-        It is started by this very thread: a box ends with the thread that started it, which must be the event loop's.
+        The process is started by the current thread, which must be the event loop's: a sandbox ends with the thread
+        that started it.
 
         Raises:
-            SandboxFailed: it could not be started; the message has its own words.
+            SandboxFailed: it could not be started; the message quotes its standard error.
         """
         launch = self._launch
         self._control = control
@@ -161,7 +162,7 @@ class BoxProcess:
             raise
 
     def listener(self) -> socket.socket | None:
-        """The listening socket of the box's way out, which is the caller's from here on; None without one."""
+        """Hand over the listening socket of the egress proxy, which the caller must close; None if there is none."""
         listener, self._listener = self._listener, None
         return listener
 
@@ -191,7 +192,7 @@ class BoxProcess:
             )  # fmt: skip
 
     def _give_up(self, control: socket.socket) -> str:
-        """Kill what was started; what it wrote about its failure."""
+        """Kill what was started, and return what it wrote to standard error."""
         if self._writer is None:
             control.close()
         if self._process is None:
@@ -207,26 +208,26 @@ class BoxProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs and was not told to end."""
+        """Whether the sandbox runs and has not been ended."""
         return self._ending is None and self._process is not None and self._process.poll() is None
 
     @property
     def isolated(self) -> bool:
-        """Whether no command can do anything to the program inside."""
+        """Whether the program inside is protected from commands by its own namespaces."""
         return bool(self._launch.config["alone"])
 
     async def exchange(
         self, asked: dict[str, Any], blob: bytes, on_begin: Callable[[], None] | None = None
     ) -> tuple[dict[str, Any], bytes]:
-        """Ask and wait for the reply.
+        """Send a request and return the header and the bytes of its reply.
 
         Args:
             asked: the request.
             blob: the bytes that belong to it.
-            on_begin: called when the command that was asked for has begun.
+            on_begin: called when the requested command has started.
 
         Raises:
-            EOFError: the box ended.
+            EOFError: the sandbox has ended.
         """
         if self._reader is None or self._writer is None or self._ending is not None:
             raise EOFError("it has been closed")
@@ -245,7 +246,7 @@ class BoxProcess:
             raise EOFError("it ended unexpectedly") from None
 
     def cancel(self) -> None:
-        """End the command that runs; its reply comes as soon as it has ended."""
+        """End the running command; its reply arrives as soon as it has ended."""
         if self._ending is None:
             self._post({"op": "cancel"}, b"")
 
@@ -257,17 +258,17 @@ class BoxProcess:
             self._writer.write(blob)
 
     def broken(self) -> tuple[int, int]:
-        """How often the box's control group met its limits on memory and on processes; zeros without one."""
+        """Return how often the control group reached its limits on memory and on processes; zeros without a group."""
         group = self._launch.group
         return (0, 0) if group is None else group.broken()
 
     async def end(self, *, force: bool = False) -> None:
-        """End every process of the box, and come back when none is left; repeats wait for the first.
+        """End every process of the sandbox and return when none is left; later calls wait for the first one.
 
-        They are killed at once: a caller that is cancelled, or an event loop that ends, leaves none behind.
+        The processes are killed immediately, so that a cancelled caller or an ending event loop leaves none behind.
 
         Args:
-            force: do not trust the program inside to end the others, where no namespace holds them together.
+            force: without a namespace, do not rely on the program inside to end the other processes.
         """
         if self._ending is None or self._ending.cancelled():
             self._forced = force
@@ -276,7 +277,7 @@ class BoxProcess:
         await asyncio.shield(self._ending)
 
     def kill(self) -> None:
-        """Have all processes end that this server can reach by now; `end` waits for them."""
+        """Start ending all processes that are known so far; `end` waits for them."""
         if self._process is None:
             return
         if self._first >= 0 and self.isolated:
@@ -288,12 +289,12 @@ class BoxProcess:
             self._process.kill()
 
     async def save_files(self, disk: int) -> Snapshot | None:
-        """Copy the files of a box whose processes were ended; None where they cannot be copied, or need not be."""
+        """Copy the files of a sandbox whose processes have ended; None if they cannot or need not be copied."""
         folder, self._home = self._home, -1
         return None if folder < 0 else await asyncio.to_thread(rescue.save_files, folder, disk)
 
     def release(self) -> None:
-        """Let go of the files."""
+        """Close the work directory's descriptor."""
         folder, self._home = self._home, -1
         if folder >= 0:
             os.close(folder)
@@ -328,9 +329,10 @@ class BoxProcess:
 
 
 def _child_of(process: subprocess.Popen[bytes]) -> int:
-    """A descriptor of bubblewrap's child, which would outlive it if bubblewrap had not come to release it; -1 for none.
+    """Return a pidfd of bubblewrap's child; -1 if there is none.
 
-    Bubblewrap is stopped, so that it does not start one just now.
+    If bubblewrap is killed before it releases its child, the child would outlive it. Bubblewrap is stopped first, so
+    that it cannot start a child during the check.
     """
     if process.returncode is not None:
         return -1
@@ -351,7 +353,7 @@ def _signal(pidfd: int, number: signal.Signals) -> None:
 
 
 async def _child_pid(info: int) -> int:
-    """The id of the box's first process, from what bubblewrap writes piece by piece, read to its end."""
+    """Return the id of the sandbox's first process, from bubblewrap's report, which arrives in pieces."""
     text = b""
     while True:
         await _readable(info)
@@ -362,7 +364,7 @@ async def _child_pid(info: int) -> int:
 
 
 async def _ended(pidfd: int, seconds: float) -> bool:
-    """Wait until a process has ended, within bounds; whether it has."""
+    """Wait until a process has ended, at most `seconds`; return whether it has."""
     try:
         async with asyncio.timeout(seconds):
             await _readable(pidfd)
@@ -382,12 +384,12 @@ async def _readable(descriptor: int) -> None:
 
 
 class RunnerBox(Box):
-    """A box whose program inside does everything.
+    """A sandbox whose program inside runs the commands and the file operations.
 
     Args:
-        process: the running box.
+        process: the running sandbox.
         settings, env, another, on_close: see `Box`.
-        restart: starts another such process, for when a command takes this one down.
+        restart: starts a new process after a command has ended this one.
     """
 
     def __init__(
@@ -454,8 +456,8 @@ class RunnerBox(Box):
             limit, why = "seconds", "it does not answer"
         except EOFError as error:
             limit, why = "memory" if process.broken()[0] > before[0] else None, str(error)
-        # Nothing that a command does reaches the program inside an isolated box, but that memory runs out. Elsewhere
-        # commands can stop and kill it, later ones included.
+        # In an isolated sandbox, a command can affect the program inside only by using up the memory. Without
+        # isolation, any command can stop or kill it.
         caused = limit == "memory" or not process.isolated or (limit == "seconds" and begun_at is not None)
         if self._closing is not None or not caused:
             await self.aclose()
@@ -477,7 +479,7 @@ class RunnerBox(Box):
             async with asyncio.timeout(_FILE_SECONDS):
                 return await self._process.exchange(asked, blob)
         except (TimeoutError, EOFError) as error:
-            await self.aclose()  # half a reply may be under way
+            await self.aclose()  # part of a reply may still arrive and would be taken for the next one
             raise SandboxFailed(f"the sandbox is gone: {error or 'it does not answer'}") from None
 
     async def read(self, path: str, *, limit: int = 16 * 1024 * 1024) -> bytes:
@@ -510,7 +512,7 @@ class RunnerBox(Box):
 
 
 def _check(reply: dict[str, Any]) -> None:
-    """Raise what a reply says went wrong: with the files, which is the commands' doing, or with the box."""
+    """Raise the error that a reply reports: about files, which commands can cause, or about the sandbox itself."""
     if "error" in reply:
         raise SandboxFileError(reply["error"])
     if "failed" in reply:

@@ -1,8 +1,9 @@
-"""Boxes by bubblewrap: new namespaces, a read-only system, bounded files in memory, no network, a system-call filter.
+"""Sandboxes made by bubblewrap.
 
-An ordinary user's server makes boxes in a user namespace. A server that is root makes them without one and under an
-unused user id instead: in a user namespace, "nobody" inside would still be root to every file it can reach, and root
-is exempt from the limit on processes.
+They have new namespaces, a read-only system, limited files in memory, no network, and a system-call filter. The server
+of an ordinary user creates them in a user namespace. A server that runs as root uses no user namespace but an unused
+user id: in a user namespace, an unprivileged user inside would still be root for every file that it can reach, and
+root is exempt from the limit on processes.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _CONFIGURATION: Final = (
 )  # fmt: skip
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 _UNUSED_USERS: Final = 0x70000000
-"""Ids that systemd's table of user ids leaves to nobody (https://systemd.io/UIDS-GIDS)."""
+"""Start of a range that systemd's table of user ids leaves unassigned (https://systemd.io/UIDS-GIDS)."""
 _OPEN_FILES: Final = 1024
 _UNCOUNTED_FILES: Final = 256
 _LEAST_FILES: Final = 64
@@ -51,7 +52,11 @@ _THREAD_RESERVE: Final = 144 * 1024 * 1024
 
 
 class Bubblewrap(PooledProvider):
-    """The provider; `cgroups=False` leaves control groups alone even where they could be used."""
+    """The bubblewrap provider.
+
+    Args:
+        cgroups: False uses no control groups, even if they are available.
+    """
 
     name = "bubblewrap"
 
@@ -167,24 +172,26 @@ def _config(settings: SandboxSettings, user: int, *, counted: bool) -> dict[str,
         "user": user,
         "disk": {"bytes": limits.disk, "inodes": limits.inodes},
         "memory": limits.memory,
-        # One more than allowed, so that a command is seen to break the limit; and the program inside.
+        # One more than allowed, so that exceeding the limit can be detected, and one for the program inside.
         "tasks": limits.processes + 2,
         "files": _open_files(limits, counted=counted),
         "filter": filters.assemble(counted=counted, own_user=os.geteuid() == 0, network=network).hex(),
         "counted": counted,
         "meter": -1,
-        # Only a backstop: what is resident is watched. Each thread's stack and heap reserve much and use little.
+        # Only a second line of defense, since resident memory is watched. It must be generous: each thread's stack
+        # and heap reserve much and use little.
         "address_space": 0 if counted else 4 * limits.memory + limits.processes * _THREAD_RESERVE,
-        # A control group that counts is to be met first: it tells that it was.
+        # With a control group, this limit is above the group's, because only the group reports that it was reached.
         "count_tasks": limits.processes + (4 if counted else 2) if _counts_tasks_per_box() else 0,
     }
 
 
 def _open_files(limits: Limits, *, counted: bool) -> int:
-    """How many descriptors a process may have.
+    """Return how many descriptors a process may have.
 
-    What the kernel holds for sockets and pipes is counted by control groups only. And of what epoll may watch a user
-    has so much, be it in a box or in this server: a process can watch half of its descriptors with the other half.
+    Without control groups the kernel's memory for sockets and pipes is not counted, so fewer are allowed. The number of
+    epoll watches is limited per user, and this server shares it with its sandboxes: a process can watch one half of
+    its descriptors with each of the other half.
     """
     files = _OPEN_FILES if counted else _UNCOUNTED_FILES
     if os.geteuid() != 0:
@@ -197,7 +204,7 @@ def _open_files(limits: Limits, *, counted: bool) -> int:
 
 
 def _counts_tasks_per_box() -> bool:
-    """Whether the limit on processes counts those of one box only, in a user namespace since Linux 5.14."""
+    """Return whether RLIMIT_NPROC counts per sandbox: by its own user id, or per user namespace since Linux 5.14."""
     release = platform.release().split(".")
     return os.geteuid() == 0 or (int(release[0]), int(release[1].partition("-")[0])) >= (5, 14)
 
@@ -214,7 +221,7 @@ def _namespaces(root: bool, user: int) -> list[str]:
 
 
 def _system(settings: SandboxSettings) -> list[str]:
-    """What of this machine a box sees, all of it read-only."""
+    """Return the options for the parts of this machine that a sandbox sees, all read-only."""
     argv = ["--proc", "/proc", "--tmpfs", "/dev", "--perms", "0755", "--dir", "/etc"]
     for device in _DEVICES:
         argv += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
@@ -230,20 +237,20 @@ def _system(settings: SandboxSettings) -> list[str]:
             argv += ["--ro-bind", place, place]
     shown = [(place, place) for place in (*_CONFIGURATION, *_python_prefixes()) if Path(place).exists()]
     shown += settings.readonly
-    # Directories that bubblewrap makes on the way to a place are closed to everybody but root.
+    # Only root can enter the parent directories that bubblewrap creates by itself, so create them with other modes.
     for folder in dict.fromkeys(str(above) for _, inside in shown for above in reversed(Path(inside).parents)):
         if folder not in ("/", "/etc") and not folder.startswith("/usr"):
             argv += ["--perms", "0755", "--dir", folder]
     for outside, inside in shown:
         argv += ["--ro-bind", outside, inside]
     for packages in _packages():
-        # What this machine's Python happens to have installed would make results differ, and Python's start slow.
+        # Hide the packages installed for this machine's Python: results would depend on them, and Python start slower.
         argv += ["--perms", "0555", "--tmpfs", packages, "--remount-ro", packages]
     return argv
 
 
 def _packages() -> list[str]:
-    """Where packages are installed for this Python, its venv left out; Debian has places of its own."""
+    """Return the directories in which this Python's packages are installed, except its venv; Debian adds its own."""
     base, version = sys.base_prefix, f"python{sys.version_info.major}.{sys.version_info.minor}"
     places = (
         sysconfig.get_path("purelib", vars={"base": base}), sysconfig.get_path("platlib", vars={"platbase": base}),
@@ -279,7 +286,7 @@ def _pipe(opened: ExitStack) -> tuple[int, int]:
 
 
 def _prefilled(opened: ExitStack, text: str) -> int:
-    """A descriptor from which `text` can be read."""
+    """Return a descriptor from which `text` can be read."""
     read, write = os.pipe()
     opened.callback(os.close, read)
     os.write(write, text.encode())

@@ -1,7 +1,7 @@
-"""Control groups: the kernel's own bounds on a box's memory and processes, where this process may make groups.
+"""Control groups: the kernel's limits on a sandbox's memory and processes, if this process may create groups.
 
-Both versions are used as they are found. Version 2 needs a group with `memory` and `pids` handed down to its children:
-the server's own, the one above it, or the root. Version 1 needs `memory`, `pids` and `cpuacct` writable.
+Both versions are supported. Version 2 needs a group that delegates `memory` and `pids` to its children: the server's
+own group, its parent, or the root. Version 1 needs `memory`, `pids` and `cpuacct` to be writable.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _TCP_SHARE: Final = 4
 
 
 class Group:
-    """One box's group, a directory per hierarchy."""
+    """The control group of one sandbox, with one directory per hierarchy."""
 
     def __init__(self, places: dict[str, Path], version: int) -> None:
         self._memory, self._pids = places["memory"], places["pids"]
         self._time = places.get(_TIME, self._memory)
-        """Where processor time is counted; in version 2 that is every group."""
+        """The directory that counts CPU time; in version 2 every group does."""
         self._version = version
         self._all = dict.fromkeys((self._memory, self._pids, self._time))
 
     def make(self, memory: int, processes: int) -> None:
-        """Make it with its limits: bytes, and tasks."""
+        """Create the group with its limits: bytes of memory, and number of tasks."""
         for place in self._all:
             place.mkdir()
         if self._version == 2:
@@ -47,34 +47,34 @@ class Group:
         self._write(self._pids / "pids.max", processes)
 
     def bound_tcp(self, memory: int) -> None:
-        """Bound the buffers of TCP, which version 1 counts apart from the rest of `memory`."""
+        """Limit the buffers of TCP, which version 1 counts separately, to a share of `memory`."""
         if self._version == 1:
             share = memory // _TCP_SHARE
             self._write(self._memory / "memory.kmem.tcp.limit_in_bytes", share, optional=True)
 
     def add(self, pid: int) -> None:
-        """Put a process into it, and with it all it will start."""
+        """Put a process into the group; processes that it starts will be in it too."""
         for place in self._all:
             self._write(place / "cgroup.procs", pid)
 
     def meter(self) -> int:
-        """A descriptor from which its processor time can be read: `cpu.stat` of version 2, `cpuacct.usage` of 1."""
+        """Open the file with the group's CPU time: `cpu.stat` in version 2, `cpuacct.usage` in version 1."""
         return os.open(self._time / ("cpu.stat" if self._version == 2 else "cpuacct.usage"), os.O_RDONLY | os.O_CLOEXEC)
 
     def broken(self) -> tuple[int, int]:
-        """How often the memory limit ended a process so far, and how often the process limit refused one."""
+        """Return how often the memory limit killed a process, and how often the process limit refused one."""
         memory = "memory.events" if self._version == 2 else "memory.oom_control"
         return _counter(self._memory / memory, "oom_kill"), _counter(self._pids / "pids.events", "max")
 
     async def remove(self) -> None:
-        """Remove it; the processes in it must have been ended."""
+        """Remove the group; its processes must have been killed."""
         for place in self._all:
             for _ in range(_REMOVALS):
                 try:
                     place.rmdir()
                 except FileNotFoundError:
                     break
-                except OSError:  # the kernel is still burying its processes
+                except OSError:  # the kernel has not removed its processes yet
                     await asyncio.sleep(0.005)
                 else:
                     break
@@ -100,7 +100,7 @@ def _counter(file: Path, name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a group uses: processor seconds so far, bytes of memory that are no file's, tasks."""
+    """The resources that a group uses: CPU seconds so far, bytes of memory other than files, and tasks."""
 
     cpu: float = 0.0
     memory: int = 0
@@ -108,7 +108,7 @@ class Usage:
 
 
 class Meter:
-    """Reads what the group of a process uses, and how often its limits were met."""
+    """A reader of the group of a process: what it uses, and how often it reached its limits."""
 
     def __init__(self, places: dict[str, Path], version: int) -> None:
         self._places = places
@@ -117,7 +117,7 @@ class Meter:
 
     @classmethod
     def of(cls, pid: int, box: str) -> Meter | None:
-        """The meter of a process's group, which has `box` in its name; None where it cannot be seen."""
+        """Return a meter for a process's group, which has `box` in its path; None if it is not visible here."""
         if not is_in_group(pid, box):
             return None
         found: dict[str, Path] = {}
@@ -131,7 +131,7 @@ class Meter:
         return cls(found, 1) if complete else None
 
     def read(self) -> Usage:
-        """What it uses now."""
+        """Return what the group uses now."""
         cpu, memory = self._places[_TIME], self._places["memory"]
         if self._version == 2:
             seconds = _counter(cpu / "cpu.stat", "usage_usec") / 1e6
@@ -150,7 +150,7 @@ class Meter:
         return self._group.broken()
 
     def most_tasks(self) -> int:
-        """The most tasks that it ever had; 0 where the kernel does not tell."""
+        """Return the peak number of tasks in the group; 0 if the kernel does not report it."""
         return _number(self._places["pids"] / "pids.peak")
 
 
@@ -162,7 +162,7 @@ def _number(file: Path) -> int:
 
 
 class Groups:
-    """Where groups can be made."""
+    """A place in the hierarchy where this process can create groups."""
 
     def __init__(self, bases: dict[str, Path], version: int) -> None:
         self._bases = bases
@@ -170,7 +170,7 @@ class Groups:
 
     @classmethod
     def find(cls) -> Groups | None:
-        """The usable hierarchy, or None."""
+        """Return the first usable place, or None."""
         for bases, version in (*_candidates_v2(), *_candidates_v1()):
             groups = cls(bases, version)
             if groups._works():
@@ -178,12 +178,12 @@ class Groups:
         return None
 
     def new(self) -> Group:
-        """A group that is not made yet."""
+        """Return a group with a new name; `Group.make` creates it."""
         name = f"{OWNER}-{secrets.token_hex(6)}"
         return Group({kind: base / name for kind, base in self._bases.items()}, self._version)
 
     def sweep(self) -> int:
-        """Remove what servers left that are no more; how many groups that were."""
+        """Remove the groups of servers that no longer run; return how many were removed."""
         removed = 0
         for base in set(self._bases.values()):
             for left in base.glob("ludus-*-*-*"):
@@ -211,15 +211,15 @@ class Groups:
 
 
 def is_in_group(pid: int, name: str) -> bool:
-    """Whether a process of this machine is in a group with `name` in its path.
+    """Return whether a process of this machine is in a group with `name` in its path.
 
-    An engine elsewhere, or in a virtual machine, numbers its processes as it likes: here the number is anybody's.
+    An engine on another machine, or in a virtual machine, reports process ids that belong to other processes here.
     """
     return any(name in path for _, path in _memberships(str(pid)))
 
 
 def _memberships(process: str = "self") -> Iterator[tuple[str, str]]:
-    """The controllers of each hierarchy, and a process's group in it."""
+    """Yield the controllers of each hierarchy, separated by commas, and the path of the process's group in it."""
     try:
         lines = Path(f"/proc/{process}/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,7 +1,22 @@
-"""One container as a `Sandbox`.
+"""One container of a Docker engine as a `Sandbox`.
 
-Starting a command in a container costs the engine some 50 ms. So a shell is started ahead of each command and waits
-for its input's first line, which tells it what to become; the command then begins within milliseconds.
+How this works:
+
+- The container's first process reads its standard input, which the server holds open. The container ends when that
+  input closes, so a server that is killed leaves no container running. Each line that the server writes there makes
+  the first process reap the zombies it has inherited.
+- Starting a process in a container costs the engine some 50 ms. So a shell is started ahead of each command
+  (`_open_shell`). It ends what is left of the last command, reports that it is ready, and waits for one line.
+- `_run` builds that line: it changes the directory, sets the shell's limits, runs the command with `env -i`, and then
+  ends every other process of the sandbox's user. The command's own standard input follows the line (`_feed`).
+- `_attend` reads the output (`_read`) until the engine closes the stream. Meanwhile it checks the time, the amount of
+  output, and every 0.1 s the figures of the container's control group, if they are visible on this machine.
+- If a limit is exceeded, or the caller is cancelled, `_end_all` starts another shell that kills every process except
+  the first. If that does not work, `_lose` removes the container.
+- A shell reports a signal only as exit code 128 + n, which a command can also choose itself. So such a code counts as
+  a limit only if the measured CPU time, or a mark that the shell wrote to standard error, confirms it.
+- A container that was removed is started again before its next use (`_rebuild`). Its files are in memory. If the server
+  could open the work directory from outside, that descriptor keeps the files, and they are copied.
 """
 
 from __future__ import annotations
@@ -45,28 +60,28 @@ _END_SECONDS: Final = 5.0
 _EXIT_LOOKS: Final = 400
 _GRACE_SECONDS: Final = 20.0
 _START_SECONDS: Final = 60.0
-"""For the first shell; an engine on a machine that is out of breath has taken more than twenty."""
+"""How long a shell may take to start; the engine of an overloaded machine has taken more than twenty seconds."""
 _ERRORS: Final = (docker.errors.DockerException, requests.exceptions.RequestException, OSError)
 
 
 @dataclass(slots=True)
 class _Shell:
-    """A shell that waits for what to become."""
+    """A shell in the container, started ahead, that waits for the line that it is to run."""
 
     id: str
     stream: Any
     socket: socket.socket
     early: bytes
-    """What it had written when the engine answered, and came in with the answer's head."""
+    """Output that arrived together with the head of the engine's response."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection to the shell."""
         _shut(self.stream)
 
 
 @dataclass(slots=True)
 class _Output:
-    """What a command wrote, as far as it was kept."""
+    """The output of a command: at most `room` bytes, by stream (1: standard output, 2: standard error)."""
 
     room: int
     parts: dict[int, bytearray] = field(default_factory=lambda: {1: bytearray(), 2: bytearray()})
@@ -74,7 +89,7 @@ class _Output:
     full: asyncio.Event = field(default_factory=asyncio.Event)
 
     def take(self, stream: int, data: bytes) -> None:
-        """Keep as much as there is room for."""
+        """Keep as much as there is room for; set `full` if some was dropped."""
         kept = data[: self.room]
         self.parts[stream] += kept
         self.room -= len(kept)
@@ -84,7 +99,7 @@ class _Output:
 
 
 class ContainerBox(ContainerFiles):
-    """A box whose commands the engine starts."""
+    """A sandbox in a container, whose commands the engine starts."""
 
     def __init__(
         self, api: Any, settings: SandboxSettings, user: int,
@@ -103,13 +118,13 @@ class ContainerBox(ContainerFiles):
         self._home = -1
         """A descriptor of the work directory, through which its files can be saved when the container is gone."""
         self._over = False
-        """Whether it is closed: threads that a cancelled start left behind see to it that nothing stays."""
+        """Whether it is closed. A thread of a cancelled start that finds it set removes the container it created."""
 
     async def start(self, create: Callable[[], str], rendezvous: SocketHandoff | None) -> None:
-        """Start the container, and a first shell in it; where it is to have a way out, with that.
+        """Start the container, its egress proxy if the settings allow a network, and a first shell.
 
         Raises:
-            SandboxUnsupported: the way out cannot be made.
+            SandboxUnsupported: the listening socket of the egress proxy cannot be created.
         """
         await _to_thread(self._begin, create)
         if self.settings.network:
@@ -122,15 +137,15 @@ class ContainerBox(ContainerFiles):
         await asyncio.shield(self._next)
 
     def _begin(self, create: Callable[[], str]) -> None:
-        """Create and start the container, in a thread that goes on when its caller is cancelled."""
+        """Create and start the container; runs in a thread that continues when its caller is cancelled."""
         self._id = create()
         try:
-            # Attached before it starts: its input must never be without us.
+            # Attach before the start: the container ends as soon as its input is closed.
             self._input = self._api.attach_socket(self._id, params={"stdin": 1, "stream": 1})
             self._api.start(self._id)
             process = self._api.inspect_container(self._id)["State"]["Pid"]
-            # The engine's own figures take it a second; the kernel's are there at once where the engine is on this
-            # machine.
+            # The engine needs a second for its own figures. The kernel's are available immediately if the engine runs
+            # on this machine.
             self._meter = Meter.of(process, self._id)
             if self.settings.network and self._meter is not None:
                 self._meter.bound_tcp(self.limits.memory)
@@ -142,7 +157,7 @@ class ContainerBox(ContainerFiles):
                 self._let_go()
 
     def _door(self, rendezvous: SocketHandoff | None) -> socket.socket:
-        """A listening socket in the container's network."""
+        """Return a listening socket in the container's network."""
         if rendezvous is None:
             process = self._api.inspect_container(self._id)["State"]["Pid"]
             if not is_in_group(process, self._id):
@@ -170,7 +185,7 @@ class ContainerBox(ContainerFiles):
         return bytes(self._api.exec_start(made["Id"])).decode("utf-8", "replace")
 
     def _open_shell(self) -> _Shell:
-        """Start a shell, and wait until it waits."""
+        """Start a shell and wait until it is ready for its line."""
         shell = self._execute(scripts.WAIT)
         try:
             shell.socket.settimeout(_START_SECONDS)
@@ -226,7 +241,11 @@ class ContainerBox(ContainerFiles):
         return result
 
     async def _line(self, line: str, stdin: bytes, allowed: Limits) -> RunResult:
-        """Have the shell that waits carry a line out; it is this box's turn."""
+        """Run a line in the shell that waits; called in turn.
+
+        Raises:
+            SandboxFailed: the container is gone for another reason than memory, or the engine does not answer.
+        """
         self._stopped.clear()
         began = time.monotonic()
         try:
@@ -247,7 +266,7 @@ class ContainerBox(ContainerFiles):
             raise EOFError("it has been closed")
         shell = await self._next
         self._next = None
-        self._reap_zombies()  # what the last command left, and the shell has ended
+        self._reap_zombies()  # processes of the last command, which the new shell has killed
         output = _Output(allowed.output)
         before, met = self._usage(), self._met()
         began = time.monotonic()
@@ -261,7 +280,7 @@ class ContainerBox(ContainerFiles):
         finally:
             shell.close()
         if code is not None and code > 128 and limit is None:
-            await self._end_all()  # what ended may have been the shell, before it could end the rest
+            await self._end_all()  # the shell itself may have been killed before it could end the other processes
         after = usage if self._lost else self._usage()
         if limit is None and code != 0:
             limit = _limit_from_counters(met, met_now, allowed)
@@ -273,7 +292,11 @@ class ContainerBox(ContainerFiles):
     async def _attend(
         self, shell: _Shell, line: str, stdin: bytes, allowed: Limits, output: _Output, before: Usage
     ) -> tuple[LimitName | None, Usage]:
-        """Feed the command, read what it writes, and watch what it uses, until it or a limit ends it."""
+        """Write the command's input, read its output and check its limits until it ends or exceeds one.
+
+        Returns:
+            The limit that it exceeded, if any, and its last observed usage with the peak of its memory.
+        """
         deadline = time.monotonic() + allowed.seconds
         feeding = asyncio.create_task(_feed(shell.socket, line.encode("utf-8", "surrogateescape") + b"\n" + stdin))
         reading = asyncio.create_task(_read(shell.socket, output))
@@ -314,16 +337,16 @@ class ContainerBox(ContainerFiles):
         return limit, usage
 
     async def _end_all(self) -> None:
-        """End every process but the first; if that cannot be done, end the container."""
+        """End every process except the first; if that fails, end the container."""
         deadline = time.monotonic() + _END_SECONDS
         while not await self._kill_all():
-            # Where memory has run out, what is to end the rest may be ended itself.
+            # If memory has run out, the shell that is to end the other processes may be killed itself, so retry.
             if time.monotonic() >= deadline or not await asyncio.to_thread(self._runs):
                 await self._lose()
                 return
 
     async def _kill_all(self) -> bool:
-        """Have a shell inside end every process but the first; whether it did."""
+        """End every process except the first, by a shell inside; return whether that succeeded."""
         try:
             shell = await asyncio.to_thread(self._execute, scripts.END_ALL)
             try:
@@ -336,13 +359,13 @@ class ContainerBox(ContainerFiles):
             return False
 
     async def _lose(self) -> None:
-        """End the container with all that is in it; it is made again when it is used next."""
+        """Remove the container with all of its processes; it is rebuilt at its next use."""
         self._lost = True
         await asyncio.to_thread(self._remove)
         await self._close_next()
 
     def _runs(self) -> bool:
-        """Whether the engine answers and the container runs.
+        """Return whether the container runs.
 
         Raises:
             docker.errors.DockerException, requests.exceptions.RequestException: the engine does not answer.
@@ -353,7 +376,7 @@ class ContainerBox(ContainerFiles):
             return False
 
     def _ran_out_of_memory(self) -> bool:
-        """Whether the container has ended, and had run out of memory: commands can end its first process only so."""
+        """Return whether the container ended because of memory, the only way for a command to end its first process."""
         try:
             if self._runs():
                 return False
@@ -376,7 +399,7 @@ class ContainerBox(ContainerFiles):
             raise SandboxFailed(f"the sandbox could not be rebuilt: {error or type(error).__name__}") from None
 
     def _exit_code(self, shell: str) -> int | None:
-        """How a shell ended; its output ends a moment before it does."""
+        """Wait for a shell's exit code, which is known a moment after its output ends; None if it stays unknown."""
         for _ in range(_EXIT_LOOKS):
             found = self._api.exec_inspect(shell)
             if not found["Running"] and found["ExitCode"] is not None:
@@ -394,10 +417,10 @@ class ContainerBox(ContainerFiles):
     def _met(self) -> tuple[int, int, int]:
         return (0, 0, 0) if self._meter is None else (*self._meter.broken(), self._meter.most_tasks())
 
-    # ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── closing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _kill(self) -> None:
-        """A container ends with its input, which goes when this process does."""
+        """Do nothing: the container ends with its input, which closes when this process ends."""
 
     async def _close(self) -> None:
         self._over = True
@@ -407,7 +430,7 @@ class ContainerBox(ContainerFiles):
         self._let_go()
 
     async def _close_next(self) -> None:
-        """Close the shell that waits. Not before it is there: the SDK would lose the connection that it asked on."""
+        """Close the shell that waits, after its start has ended: before, the SDK would lose its open connection."""
         if self._next is not None:
             (shell,) = await asyncio.gather(self._next, return_exceptions=True)
             if isinstance(shell, _Shell):
@@ -415,7 +438,7 @@ class ContainerBox(ContainerFiles):
             self._next = None
 
     def _let_go(self) -> None:
-        """Close what is held of the container."""
+        """Close the work directory's descriptor and the container's input."""
         folder, self._home = self._home, -1
         if folder >= 0:
             os.close(folder)
@@ -429,12 +452,12 @@ class ContainerBox(ContainerFiles):
         except docker.errors.NotFound:
             return
         except docker.errors.APIError as error:
-            if error.status_code != 409:  # it is being removed already, by itself
+            if error.status_code != 409:  # 409: the container ended by itself and is being removed already
                 raise
 
 
 async def _to_thread(work: Callable[..., T], *values: Any) -> T:
-    """Carry work out in a thread; a caller that is cancelled waits until it has ended, so that it can be undone."""
+    """Run work in a thread. A cancelled caller still waits for its end, so that the work can be undone."""
     task = asyncio.create_task(asyncio.to_thread(work, *values))
     try:
         return await asyncio.shield(task)
@@ -444,7 +467,7 @@ async def _to_thread(work: Callable[..., T], *values: Any) -> T:
 
 
 def _buffered(stream: Any) -> bytes:
-    """What came with the head of the answer: the SDK read it into a buffer, and gave the socket below that."""
+    """Return output that arrived with the head of the response: the SDK has it in a buffer above the raw socket."""
     try:
         return bytes(stream._response.raw._fp.fp.peek())
     except (AttributeError, OSError):  # no such buffer (ssh), or an empty one (TLS)
@@ -452,10 +475,10 @@ def _buffered(stream: Any) -> bytes:
 
 
 def _shut(stream: Any) -> None:
-    """Close a stream that the engine's SDK took over from HTTP, with all that it came in."""
+    """Close a stream that the SDK took over from an HTTP response, together with the response and the socket."""
     raw, response = getattr(stream, "_sock", stream), getattr(stream, "_response", None)
     for part in (response, stream, raw):
-        with suppress(ValueError, OSError):  # each closes some of the others, and minds when they are closed
+        with suppress(ValueError, OSError):  # closing one part may close another, which then raises
             if part is not None:
                 part.close()
 
@@ -465,14 +488,14 @@ async def _feed(connection: socket.socket, data: bytes) -> None:
     try:
         await loop.sock_sendall(connection, data)
         connection.shutdown(socket.SHUT_WR)
-    except OSError:  # it ended without reading all of its input
+    except OSError:  # the command ended without reading all of its input
         return
 
 
 async def _read(connection: socket.socket, output: _Output) -> None:
-    """Read what the engine sends to its end, each part after a header that says whose it is.
+    """Read the engine's stream until it ends; an 8-byte header before each part names its stream and size.
 
-    To its end even when nothing more is kept: an engine that cannot get rid of output does nothing else in the box.
+    Output that is not kept is read too: an engine that cannot deliver output does nothing else in the container.
     """
     loop = asyncio.get_running_loop()
     buffer = bytearray()
@@ -497,10 +520,10 @@ def _broken(usage: Usage, before: Usage, allowed: Limits) -> LimitName | None:
 def _limit_from_counters(
     before: tuple[int, int, int], after: tuple[int, int, int], allowed: Limits
 ) -> LimitName | None:
-    """The limit that made calls of a command fail.
+    """Return the limit that made system calls of a command fail, or None.
 
-    The shell's own limit on processes counts no refusals. But it refuses where there are as many as it allows, and the
-    most that there were is told.
+    The kernel does not count refusals by the shell's own limit on processes. They are inferred from the peak number of
+    tasks: the limit refuses a new process only when that many exist.
     """
     if after[0] > before[0]:
         return "memory"
@@ -512,9 +535,10 @@ def _result(
     output: _Output, code: int | None, limit: LimitName | None, took: float, before: Usage, usage: Usage,
     after: Usage, allowed: Limits,
 ) -> RunResult:  # fmt: skip
-    """What came of a command. Its shell tells of a signal by an exit code, which the command may have chosen itself.
+    """Return the outcome of a command.
 
-    So those of limits are believed only where something else speaks for them.
+    Its shell reports a signal as an exit code, which the command may have chosen itself. So a code that means a limit
+    counts only if the CPU time (where it can be measured), or the mark for a large file, confirms it.
     """
     number = None if code is None or not 128 < code <= 192 else code - 128
     errors = bytes(output.parts[2])

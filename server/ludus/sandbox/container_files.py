@@ -1,4 +1,4 @@
-"""The files of a container's work directory, read and written by shell code that runs in it."""
+"""Access to the files of a container's work directory, by shell code that runs in the container."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _FILE_ERRORS: Final = {
 
 
 class ContainerFiles(Box):
-    """The files of a container's work directory, by shell code."""
+    """The file operations of a sandbox in a container."""
 
     @abstractmethod
     async def _line(self, line: str, stdin: bytes, allowed: Limits) -> RunResult:
-        """Have a shell in the container carry a line out; it is this box's turn."""
+        """Run a line in a shell in the container; called in turn."""
 
     async def _script(
         self,
@@ -83,7 +83,7 @@ class ContainerFiles(Box):
         )
         text = await self._script(path, script, output=8 * 1024 * 1024)
         names, _, about = text.rpartition(b"\0")
-        # Both go through the directory in its own order, and nothing changes it in between.
+        # Both `find` calls list the directory in the same order, since nothing changes it between them.
         entries = map(scripts.file_info, names.split(b"\0") if about.strip() else (), about.split(b"\n")[1:])
         found = sorted(entries, key=lambda one: one.name)
         if len(found) > MAX_ENTRIES:

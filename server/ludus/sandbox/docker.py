@@ -1,8 +1,8 @@
-"""Boxes in containers of a Docker engine, through the docker SDK; the engine is the one that DOCKER_HOST names.
+"""Sandboxes in containers of the Docker engine that DOCKER_HOST names, through the docker SDK.
 
 A container has no network, no capabilities, a read-only root, an unused user id, and files in memory. It ends when its
-standard input closes, which the server holds open: a server that is killed leaves no container running. What an
-engine's crash may leave is removed when the next server opens.
+standard input closes, which the server holds open: a server that is killed leaves no container running. The next
+server to open removes containers that a crash of the engine left.
 """
 
 from __future__ import annotations
@@ -33,25 +33,30 @@ from ludus.sandbox.shell_scripts import HOME
 from ludus.sandbox.stale import OWNER, is_alive, remove_left_behind
 
 LABEL: Final = "dev.ludus.owner"
-"""The label that says which server a container belongs to."""
+"""The label with the name of the server process that a container belongs to."""
 
 _BOOT_LABEL: Final = "dev.ludus.boot"
 _UNUSED_USERS: Final = 0x70000000
 _HEADROOM: Final = 24
-"""Tasks beyond the limit on processes, for the engine's own starter of commands, which is counted with them."""
+"""Tasks beyond the limit on processes, for the engine's own tasks that start commands and count toward the limit."""
 _WAIT: Final = "while read -r _; do (:) & wait $!; done"
-"""The first process: it waits for its input to end, and for every line buries the dead that have come to it."""
+"""The first process. It runs until its input ends, and reaps the zombies it has inherited for every line of input."""
 
 
 @cache
 def _security(network: bool) -> list[str]:
-    """Options of every container, the system-call filter among them where this machine's architecture has one."""
+    """Return the security options of a container, with a system-call filter if there is one for this architecture."""
     profile = [f"seccomp={json.dumps(filters.profile(network=network))}"] if filters.supported() else []
     return ["no-new-privileges", *profile]
 
 
 class Docker(PooledProvider):
-    """The provider; `steps_in=False` makes the way out from inside a container even where the server is root."""
+    """The Docker provider.
+
+    Args:
+        steps_in: False lets Python in the container create the egress proxy's listening socket even if the server is
+            root and could do so itself.
+    """
 
     name = "docker"
 
@@ -79,7 +84,7 @@ class Docker(PooledProvider):
         """See `SandboxProvider.prepare`; an image that the engine does not have is pulled."""
         await super().prepare(settings)
         if settings.network and settings.warm == 0:
-            await (await self.create(settings)).aclose()  # what a way out lacks is to be known now
+            await (await self.create(settings)).aclose()  # finds out now whether the egress proxy can work
 
     async def aclose(self) -> None:
         """See `SandboxProvider.aclose`."""
@@ -90,7 +95,7 @@ class Docker(PooledProvider):
     async def _check(self, settings: SandboxSettings) -> None:
         if settings.image is None:
             raise SandboxUnsupported("docker sandboxes run in an image: name it in the settings, `image=…`")
-        await check_shown(settings)  # the engine would make a directory of what is missing
+        await check_shown(settings)  # the engine would create a directory for a missing path
         if settings.image not in self._images:
             await asyncio.to_thread(self._find_image, settings.image)
             self._images.add(settings.image)
@@ -107,7 +112,7 @@ class Docker(PooledProvider):
                 ) from None
 
     def _sweep(self) -> None:
-        """Remove the containers of servers that are no more."""
+        """Remove the containers of servers of this machine that no longer run."""
         for left in self._client.containers.list(all=True, filters={"label": LABEL}):
             here = left.labels.get(_BOOT_LABEL) == _boot()
             if here and not is_alive(left.labels[LABEL]):
@@ -129,7 +134,7 @@ class Docker(PooledProvider):
         return box
 
     async def _start_container(self, box: ContainerBox) -> None:
-        """Start a container for a new box, or another one for a box whose container is gone."""
+        """Start a container for a new sandbox, or for one whose container is gone."""
         rendezvous = None
         try:
             if box.settings.network and not self._steps_in:
@@ -140,9 +145,9 @@ class Docker(PooledProvider):
                 rendezvous.close()
 
     def _container(self, settings: SandboxSettings, user: int, rendezvous: SocketHandoff | None) -> str:
-        """Create a container whose commands are to run as `user`; its id.
+        """Create a container whose commands run as `user`, and return its id.
 
-        Its first process is root's, though with no capability, so that commands can neither end it nor look into it.
+        Its first process runs as root, without capabilities, so that commands can neither end nor inspect it.
         """
         api = self._client.api
         made = api.create_container(
@@ -163,7 +168,7 @@ def _confinement(api: Any, settings: SandboxSettings, user: int, rendezvous: Soc
         "msgqueue": 0,
     }  # fmt: skip
     files = f"nr_inodes={limits.inodes},mode=0700,uid={user},gid={user},nosuid,nodev,exec"
-    memory = limits.memory + limits.disk  # files are in memory, and counted with it
+    memory = limits.memory + limits.disk  # files are in memory and count toward its limit
     return api.create_host_config(
         network_mode="none", read_only=True, cap_drop=["ALL"], auto_remove=True,
         security_opt=_security(bool(settings.network)),
@@ -178,7 +183,7 @@ def _confinement(api: Any, settings: SandboxSettings, user: int, rendezvous: Soc
 def _connect() -> Any:
     host = str(docker.utils.parse_host(os.environ.get("DOCKER_HOST")))
     if host.startswith("http+unix://"):
-        with socket.socket(socket.AF_UNIX) as probe:  # the SDK leaves its own open when nobody answers
+        with socket.socket(socket.AF_UNIX) as probe:  # the SDK would leave its own socket open if no engine answers
             probe.connect(host.removeprefix("http+unix://"))
     client = docker.from_env(timeout=60)
     client.ping()
@@ -186,7 +191,7 @@ def _connect() -> Any:
 
 
 def _boot() -> str:
-    """Which start of the machine this is: process ids mean nothing after the next one."""
+    """Return the id of the machine's current boot: process ids are meaningless in another one."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

@@ -1,13 +1,13 @@
-"""What goes wrong with sandboxes, within the one tree of `ludus.protocol.errors`.
+"""Errors of sandboxes, as part of the tree in `ludus.protocol.errors`.
 
 AuthoringError
-└── SandboxUnavailable        at start: a backend cannot work here; the message names what to install instead
+└── SandboxUnavailable        at startup: a backend cannot work here; the message names what to install or use instead
 Unsupported
-└── SandboxUnsupported        a backend that cannot do what the settings ask for
+└── SandboxUnsupported        a backend cannot do what the settings ask for
 InfrastructureFailed
-└── SandboxFailed             a box died, or does not answer: the episode is unscored
+└── SandboxFailed             a sandbox died or does not answer: the episode is unscored
 LudusError
-└── SandboxFileError          a path that is missing, leads outside, or is too large; also an unknown directory
+└── SandboxFileError          a path is missing, leads outside the work directory, or is too large
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ludus.protocol.errors import AuthoringError, InfrastructureFailed, LudusErr
 
 
 class SandboxUnavailable(AuthoringError):
-    """A backend cannot work on this machine; found when it is opened."""
+    """A backend cannot work on this machine; raised when it is opened."""
 
 
 class SandboxUnsupported(Unsupported):
@@ -24,8 +24,8 @@ class SandboxUnsupported(Unsupported):
 
 
 class SandboxFailed(InfrastructureFailed):
-    """The box is gone, or does not answer."""
+    """The sandbox has ended or does not answer."""
 
 
 class SandboxFileError(LudusError):
-    """A path in the box that is missing, is not a plain file, leads outside, or is too large."""
+    """A path in the sandbox is missing, is not a plain file, leads outside the work directory, or is too large."""

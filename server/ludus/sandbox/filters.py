@@ -1,9 +1,9 @@
-"""The system-call filter of a box: classic BPF, assembled here so that no library is needed.
+"""The system-call filter of a sandbox: classic BPF, assembled here so that no library is needed.
 
-A list of what is refused, not of what is allowed: namespaces, the lack of capabilities and an unused user id already
-take away what matters; the filter closes the parts of the kernel that an unprivileged process can reach and that have
-the longest record of faults. Refused calls fail with EPERM, and with ENOSYS where programs know how to do without.
-Numbers: the kernel's `syscall_64.tbl` and `asm-generic/unistd.h`.
+The filter lists refused calls, not allowed ones. Namespaces, the lack of capabilities and an unused user id already
+remove the important rights; the filter closes parts of the kernel that an unprivileged process can reach and that have
+a long record of vulnerabilities. Refused calls fail with EPERM, or with ENOSYS if programs have a fallback for that.
+The numbers are from the kernel's `syscall_64.tbl` and `asm-generic/unistd.h`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import struct
 from typing import Any, Final
 
 _CALLS: Final[dict[str, tuple[int, int]]] = {
-    # name: (x86-64, arm64); -1 where the architecture has no such call
+    # name: (x86-64, arm64); -1 if the architecture has no such call
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
     "pidfd_getfd": (438, 438), "process_madvise": (440, 440),
     "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
@@ -33,43 +33,43 @@ _CALLS: Final[dict[str, tuple[int, int]]] = {
     "sysfs": (139, -1), "_sysctl": (156, -1), "nfsservctl": (180, 42), "vserver": (236, -1),
 }  # fmt: skip
 _ABSENT: Final[dict[str, tuple[int, int]]] = {
-    # Its flags lie in memory, which a filter cannot read; libraries fall back to clone.
+    # Its flags are in memory, which a filter cannot read; libraries fall back to clone.
     "clone3": (435, 435),
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
-    # Programs do without, and there is only so much of it for the whole machine.
+    # The number of requests is limited for the whole machine, and programs have a fallback.
     "io_setup": (206, 0),
-    # It would outlive the command that made it.
+    # These objects would outlive the command that created them.
     "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180),
 }  # fmt: skip
 _UNCOUNTED: Final[dict[str, tuple[int, int]]] = {
-    # Memory that belongs to no process's resident set, which is all that is counted where there are no cgroups.
+    # Their memory is in no process's resident set, and without cgroups only resident sets are counted.
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "vmsplice": (278, 75),
 }  # fmt: skip
 _SHARED_USER: Final[dict[str, tuple[int, int]]] = {
-    # A user has few of them, whoever's box they are in.
+    # The kernel limits these per user, across all sandboxes of that user.
     "inotify_init": (253, -1), "inotify_init1": (294, 26),
 }  # fmt: skip
 _NETWORK: Final[dict[str, tuple[int, int]]] = {
-    # What the kernel holds for TCP and UDP is outside the limit on memory, in control groups of version 1 and in
-    # containers. `socketpair` stays, whose buffers are counted: asyncio needs it.
+    # The kernel's buffers for TCP and UDP do not count toward the limit on memory in control groups of version 1 and
+    # in containers. `socketpair` stays allowed: asyncio needs it, and its buffers are counted.
     "socket": (41, 198),
 }
 _TARGET_FIRST: Final[dict[str, tuple[int, int]]] = {
-    # A box's first process enforces its limits and has the same user, so it could be starved.
+    # The sandbox's first process enforces its limits and has the same user, so commands could starve it.
     "sched_setparam": (142, 118), "sched_setscheduler": (144, 119), "sched_setaffinity": (203, 122),
     "sched_setattr": (314, 274),
 }  # fmt: skip
 _TARGET_SECOND: Final[dict[str, tuple[int, int, int]]] = {
-    # name: (x86-64, arm64, the first argument that means all processes of a user)
+    # name: (x86-64, arm64, the first argument that selects all processes of a user)
     "setpriority": (141, 140, 2),
     "ioprio_set": (251, 30, 3),
 }
 _FIRST_PROCESS: Final = 1
 _FCNTL: Final = (72, 25)
 _F_SETSIG: Final = 10
-"""It has the kernel send any signal to any process of the same user, the first one included."""
+"""It makes the kernel send any signal to any process of the same user, the first process included."""
 _MAP_HUGETLB, _MFD_HUGETLB = 0x40000, 0x4
-"""Huge pages are the whole machine's, and were outside the limit on memory before Linux 6.7."""
+"""Huge pages are shared by the whole machine, and did not count toward the limit on memory before Linux 6.7."""
 _MEMFD_CREATE: Final = (319, 279)
 _SETSOCKOPT: Final = (54, 208)
 _SOL_SOCKET, _SO_SNDBUF, _SO_RCVBUF = 1, 7, 8
@@ -83,7 +83,7 @@ _NAMESPACES: Final = 0x7E020000
 """CLONE_NEW{USER,NS,PID,NET,IPC,UTS,CGROUP}."""
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _FAMILIES: Final = (1, 2, 10)
-"""AF_UNIX, AF_INET, AF_INET6: a network namespace does not hold the others, AF_VSOCK least of all."""
+"""AF_UNIX, AF_INET, AF_INET6. A network namespace does not isolate all other families, for example AF_VSOCK."""
 
 _MACHINES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _LOAD, _AND, _JEQ, _JGE, _JSET, _RET = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
@@ -93,17 +93,17 @@ _X32_BIT: Final = 0x40000000
 
 
 def supported() -> bool:
-    """Whether there is a filter for this machine's architecture."""
+    """Return whether there is a filter for this machine's architecture."""
     return platform.machine() in _MACHINES
 
 
 def assemble(*, counted: bool, own_user: bool, network: bool) -> bytes:
-    """The filter as an array of `struct sock_filter`.
+    """Return the filter as an array of `struct sock_filter`.
 
     Args:
-        counted: a control group counts the box's memory.
-        own_user: the box's user is nobody else on this machine.
-        network: the box may make sockets, to reach its proxy.
+        counted: a control group counts the sandbox's memory.
+        own_user: no other process of this machine has the sandbox's user id.
+        network: commands may create sockets, to reach the egress proxy.
     """
     column, arch = _MACHINES[platform.machine()]
     program = [(_LOAD, 0, 0, _ARCH), (_JEQ, 1, 0, arch), (_RET, 0, 0, _KILL), (_LOAD, 0, 0, _NUMBER)]
@@ -126,13 +126,13 @@ def assemble(*, counted: bool, own_user: bool, network: bool) -> bytes:
         program += _on(call[column], 0, [(_JEQ, 2, 0, call[2]), second, (_JEQ, 0, 1, _FIRST_PROCESS), refuse])
     program += _on_memory(column, counted=counted)
     program += _on(_MEMFD_CREATE[column], 1, [(_JSET, 0, 1, _MFD_HUGETLB), refuse])
-    # Datagrams are outside the limit on memory in every version of control groups, and the proxy takes none.
+    # Datagrams do not count toward the limit on memory in any version of control groups, and the proxy takes none.
     others = (_RET, 0, 0, _ERRNO | errno.EAFNOSUPPORT)
     local = [(_JEQ, 1, 0, _FAMILIES[0]), others]
     program += _on(_SOCKETPAIR[column], 0, local)
     stream = [(_LOAD, 0, 0, _ARGUMENT + 8), (_AND, 0, 0, _TYPE_MASK), (_JEQ, 1, 0, _STREAM), others]
     internet = [(_JEQ, len(_FAMILIES) - at, 0, family) for at, family in enumerate(_FAMILIES[1:], start=1)]
-    # A local one is let through by its family alone: past the families, their refusal, and the check of the type.
+    # AF_UNIX is allowed whatever the type: jump past the other families, their refusal, and the check of the type.
     program += _on(_SOCKET[column], 0, [(_JEQ, len(internet) + 1 + len(stream), 0, _FAMILIES[0]),
                                         *internet, others, *stream])  # fmt: skip
     program.append((_RET, 0, 0, _ALLOW))
@@ -143,16 +143,16 @@ def _on_memory(column: int, *, counted: bool) -> list[tuple[int, int, int, int]]
     refuse = (_RET, 0, 0, _ERRNO | errno.EPERM)
     if counted:
         return _on(_MMAP[column], 3, [(_JSET, 0, 1, _MAP_HUGETLB), refuse])
-    # A socket's buffer keeps its first size, by which sockets are counted.
+    # Sockets are counted by the default size of their buffers, so that size must not change.
     buffers = [(_JEQ, 0, 4, _SOL_SOCKET), (_LOAD, 0, 0, _ARGUMENT + 16), (_JEQ, 1, 0, _SO_SNDBUF),
                (_JEQ, 0, 1, _SO_RCVBUF), refuse]  # fmt: skip
-    # Its pages stay when they are no longer in any process: it is a file without a name.
+    # Shared anonymous memory is an unnamed file: its pages stay when they are in no process's resident set any more.
     shared = [(_JSET, 0, 2, _MAP_ANONYMOUS), (_JSET, 0, 1, _MAP_SHARED), refuse]
     return [*_on(_MMAP[column], 3, [(_JSET, 2, 0, _MAP_HUGETLB), *shared]), *_on(_SETSOCKOPT[column], 1, buffers)]
 
 
 def profile(*, network: bool) -> dict[str, Any]:
-    """The same rules as an engine takes them (https://docs.docker.com/engine/security/seccomp)."""
+    """Return the same rules as a seccomp profile for Docker (https://docs.docker.com/engine/security/seccomp)."""
 
     def refuse(names: list[str], code: int, *arguments: dict[str, Any]) -> dict[str, Any]:
         return {"names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": code, "args": list(arguments)}
@@ -161,7 +161,7 @@ def profile(*, network: bool) -> dict[str, Any]:
         return {"index": index, "op": f"SCMP_CMP_{operator}", "value": value, "valueTwo": second}
 
     def low(index: int, value: int, mask: int = 0xFFFFFFFF) -> dict[str, Any]:
-        # An engine compares 64 bits, and these calls read 32.
+        # The engine's filter compares 64 bits, but these calls read only 32.
         return argument(index, "MASKED_EQ", mask, value)
 
     flags = [1 << bit for bit in range(32) if _NAMESPACES >> bit & 1]
@@ -196,6 +196,6 @@ def profile(*, network: bool) -> dict[str, Any]:
 
 
 def _on(number: int, argument: int, body: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
-    """What to check of one call's argument (its low 32 bits, which are all that these calls read)."""
+    """Return `body`, applied to one argument of one call; it sees the low 32 bits, all that these calls read."""
     block = [(_LOAD, 0, 0, _ARGUMENT + 8 * argument), *body]
     return [(_JEQ, 0, len(block) + 1, number), *block, (_RET, 0, 0, _ALLOW)]

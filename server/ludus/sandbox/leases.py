@@ -1,4 +1,4 @@
-"""The sandboxes of a server and of its episodes: opened with the server, given to an episode, gone with it."""
+"""The sandboxes of a server and its episodes: providers open with the server, and sandboxes close with the episode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ludus.sandbox.registry import find_provider
 log = logging.getLogger("ludus.sandbox")
 
 VerifierPlace = Literal["shared", "separate"]
-"""Where a verifier runs: in the agent's own box, or in a fresh one that has the declared artifacts only."""
+"""Where a verifier runs: in the agent's own sandbox, or in a new one that contains only the declared artifacts."""
 
 
 class Sandboxes:
@@ -25,14 +25,14 @@ class Sandboxes:
     def __init__(self) -> None:
         self._providers: dict[str, SandboxProvider] = {}
         self.refusal: SandboxUnavailable | SandboxUnsupported | None = None
-        """Why they could not be opened, once that was tried."""
+        """The error that kept a provider from opening; None before `open`, or if all opened."""
 
     async def open(self, wanted: Iterable[SandboxSettings | None]) -> None:
-        """Open every provider that is wanted, and warm its boxes; None wants nothing.
+        """Open every provider that the settings name, and start its warm sandboxes; None entries are skipped.
 
         Raises:
-            SandboxUnavailable: one cannot work here.
-            SandboxUnsupported: one cannot do what settings ask for.
+            SandboxUnavailable: a provider cannot work here.
+            SandboxUnsupported: a provider cannot do what its settings ask for.
         """
         try:
             for settings in dict.fromkeys(wanted):
@@ -51,10 +51,10 @@ class Sandboxes:
             raise
 
     async def lease(self, settings: SandboxSettings) -> EpisodeSandboxes:
-        """The sandboxes of one episode; its first box is there when this returns.
+        """Return the sandboxes of one episode; the agent's sandbox has started when this returns.
 
         Raises:
-            SandboxFailed: it could not be started.
+            SandboxFailed: the agent's sandbox could not be started.
         """
         provider = self._providers.get(settings.provider)
         if provider is None:
@@ -62,7 +62,7 @@ class Sandboxes:
         return EpisodeSandboxes(provider, await provider.create(settings))
 
     async def aclose(self) -> None:
-        """Close every box of every provider."""
+        """Close every sandbox of every provider."""
         providers, self._providers = self._providers, {}
         for outcome in await asyncio.gather(*(one.aclose() for one in providers.values()), return_exceptions=True):
             if isinstance(outcome, BaseException):
@@ -70,17 +70,17 @@ class Sandboxes:
 
 
 class EpisodeSandboxes:
-    """The boxes of one episode."""
+    """The sandboxes of one episode."""
 
     def __init__(self, provider: SandboxProvider, agent: Sandbox) -> None:
         self._provider = provider
         self._boxes: set[Sandbox] = set()
         self._closed = False
         self.agent: Sandbox = self._hold(agent)
-        """The box that the policy's tools use."""
+        """The sandbox that the agent's tools use."""
 
     def _hold(self, box: Sandbox) -> _Leased:
-        """The box as the episode sees it; it and its forks end with the episode."""
+        """Wrap a sandbox so that it and its forks are closed with the episode."""
         held = _Leased(box, self._adopt, self._boxes.discard)
         self._boxes.add(held)
         return held
@@ -93,11 +93,11 @@ class EpisodeSandboxes:
 
     @asynccontextmanager
     async def verifier(self, where: VerifierPlace, artifacts: Sequence[str]) -> AsyncIterator[Sandbox]:
-        """The box in which to verify.
+        """Enter the context of the sandbox in which to verify.
 
-        With "separate" it is a fresh one that ends with the context: nothing that the policy did to its own box is
-        there, but for the files that `artifacts` names. One that is missing, is not a plain file, or does not fit
-        beside those before it, is left out.
+        With "separate" it is a new one that closes with the context. It contains nothing from the agent's sandbox
+        except the files that `artifacts` names. An artifact that is missing, is not a plain file, or does not fit in
+        the disk space left by those before it, is left out.
         """
         if where == "shared":
             yield self.agent
@@ -118,13 +118,13 @@ class EpisodeSandboxes:
             await box.aclose()
 
     async def aclose(self) -> None:
-        """Close all of them, forks included."""
+        """Close all sandboxes of the episode, forks included."""
         self._closed = True
         await asyncio.gather(*(box.aclose() for box in tuple(self._boxes)), return_exceptions=True)
 
 
 class _Leased:
-    """A box of an episode's: as the provider made it, but that the episode knows of its forks."""
+    """A sandbox of an episode: it behaves like the provider's sandbox, and registers its forks with the episode."""
 
     def __init__(
         self, box: Sandbox, adopt: Callable[[Sandbox], Awaitable[Sandbox]], forget: Callable[[Sandbox], None]
@@ -137,7 +137,7 @@ class _Leased:
         self.snapshot, self.restore = box.snapshot, box.restore
 
     async def fork(self) -> Sandbox:
-        """See `Sandbox.fork`; the new box ends with the episode, if not before."""
+        """See `Sandbox.fork`; the new sandbox is closed at the latest with the episode."""
         return await self._adopt(await self._box.fork())
 
     async def aclose(self) -> None:

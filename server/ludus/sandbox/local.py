@@ -1,6 +1,6 @@
-"""Commands run as the server's own user, with the server's own rights: for code that you trust, and nothing else.
+"""Sandboxes without isolation, only for code that you trust: commands run as the server's user with its rights.
 
-Limits hold for programs that do not fight them: they are watched rather than enforced by the kernel.
+Most limits are watched by the program inside, not enforced by the kernel, so a program can evade them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PYTHON: Final = os.path.realpath(sys.executable)
 
 
 class UnsafeLocal(PooledProvider):
-    """The provider. It isolates nothing, and is chosen only by its name."""
+    """The provider of sandboxes without isolation; it is used only if named explicitly."""
 
     name = "unsafe-local"
 
@@ -60,7 +60,7 @@ class UnsafeLocal(PooledProvider):
 
 
 class LocalBox(RunnerBox):
-    """A box whose work directory is one of this machine's, and outlives the program inside."""
+    """A sandbox whose work directory is on this machine's disk and outlives the program inside."""
 
     def __init__(self, home: str, *about: Any) -> None:
         super().__init__(*about)
@@ -68,7 +68,7 @@ class LocalBox(RunnerBox):
 
     async def _close(self) -> None:
         await super()._close()
-        await asyncio.to_thread(_remove, self._home)  # the program inside did, unless it was killed
+        await asyncio.to_thread(_remove, self._home)  # in case the program inside was killed before it removed it
 
 
 async def _start_process(limits: Limits, home: str) -> BoxProcess:

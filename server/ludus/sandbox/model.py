@@ -1,4 +1,4 @@
-"""What a sandbox is: its limits, what a run gives, and the two protocols that every backend implements."""
+"""The sandbox interface: limits, settings, results, and the two protocols that every backend implements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from ludus.sandbox.network.allowlist import Allowlist
 
 LimitName = Literal["seconds", "cpu_seconds", "memory", "processes", "file_size", "disk", "output", "traffic"]
-"""The limits by the names under which `RunResult.limit` reports them."""
+"""The names of the limits, as `RunResult.limit` reports them."""
 
 LIMIT_NAMES: Final[tuple[LimitName, ...]] = get_args(LimitName)
 
@@ -21,60 +21,60 @@ _MIB: Final = 1024 * 1024
 
 
 class Limits(BaseModel):
-    """What one command may use; memory, disk, processes and traffic are the whole box's. Sizes are in bytes."""
+    """The limits of one command; memory, disk, processes and traffic count per sandbox. Sizes are in bytes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     seconds: float = Field(default=10.0, gt=0)
-    """Wall-clock time of one command."""
+    """Wall-clock seconds of one command."""
     cpu_seconds: float = Field(default=10.0, gt=0)
-    """Processor time of one command, all of its processes together."""
+    """CPU seconds of one command, summed over all of its processes."""
     memory: int = Field(default=512 * _MIB, ge=16 * _MIB)
     """Memory of all processes together."""
     processes: int = Field(default=64, ge=1)
     """Processes and threads at one time."""
     file_size: int = Field(default=64 * _MIB, ge=0)
-    """The largest single file."""
+    """Size of the largest file."""
     disk: int = Field(default=256 * _MIB, ge=_MIB)
-    """All files together, those in /tmp included; and one file per 16 KiB of it at most."""
+    """Size of all files together, including those in /tmp. It also allows at most one file per 16 KiB."""
     output: int = Field(default=_MIB, ge=0)
     """Standard output and standard error together."""
     traffic: int = Field(default=256 * _MIB, ge=0)
-    """Bytes to and from the hosts of the allowlist in the whole life of a box, where there is one."""
+    """Bytes sent to and received from the hosts of the allowlist, if there is one, in the lifetime of a sandbox."""
 
     def but(self, **changes: Any) -> Limits:
-        """These limits with some changed."""
+        """Return a copy of these limits with the given changes."""
         return Limits(**{**self.model_dump(), **changes})
 
     def within(self, outer: Limits) -> Limits:
-        """For each limit, the lesser of both."""
+        """Return limits with the smaller of the two values for each."""
         return Limits(**{name: min(getattr(self, name), getattr(outer, name)) for name in LIMIT_NAMES})
 
     @property
     def inodes(self) -> int:
-        """How many files and directories `disk` allows."""
+        """The number of files and directories that `disk` allows."""
         return max(1024, self.disk // (16 * 1024))
 
 
 class SandboxSettings(BaseModel):
-    """What an environment wants of its sandboxes."""
+    """The settings of an environment's sandboxes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     provider: str = "bubblewrap"
-    """A name of the entry-point group `ludus.sandboxes`."""
+    """The provider's name in the entry-point group `ludus.sandboxes`."""
     limits: Limits = Limits()
     image: str | None = None
-    """The image to run in, for backends that have images."""
+    """The container image to run in, for backends that use images."""
     readonly: tuple[tuple[str, str], ...] = ()
-    """Further paths to show, read-only: (path on this machine, path in the box)."""
+    """Further paths to mount read-only: (path on this machine, path in the sandbox)."""
     env: tuple[tuple[str, str], ...] = ()
-    """Environment variables of every command, beside PATH, HOME, TMPDIR and LANG."""
+    """Environment variables of every command, in addition to PATH, HOME, TMPDIR and LANG."""
     network: tuple[str, ...] = ()
-    """Hosts that may be reached, through a proxy that the environment variables name: `pypi.org`, `*.example.org`,
-    `192.0.2.7:8080`, `10.1.0.0/16`. Without a port, 80 and 443 are meant. None means no network at all."""
+    """Hosts that commands may reach, through a proxy named in the environment variables: `pypi.org`, `*.example.org`,
+    `192.0.2.7:8080`, `10.1.0.0/16`. An entry without a port allows 80 and 443. Without entries there is no network."""
     warm: int = Field(default=1, ge=0)
-    """Boxes kept ready."""
+    """Number of sandboxes kept ready."""
 
     @field_validator("network")
     @classmethod
@@ -85,12 +85,12 @@ class SandboxSettings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class NetworkUse:
-    """Connections to one destination that a command asked for."""
+    """The connections to one destination that a command requested."""
 
     target: str
     """`host:port`."""
     refused: str | None
-    """Why they were refused; None where they were let through."""
+    """The reason why they were refused; None if they were allowed."""
     connections: int
 
     def __str__(self) -> str:
@@ -101,47 +101,47 @@ class NetworkUse:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What came of one command."""
+    """The outcome of one command."""
 
     stdout: bytes
     stderr: bytes
     exit_code: int | None
-    """None where a signal ended it."""
+    """The exit code; None if a signal ended the command."""
     signal: int | None
-    """The signal that ended it."""
+    """The signal that ended the command; None if it exited."""
     limit: LimitName | None
-    """The limit that ended it, by the name it has in `Limits`."""
+    """The limit that ended the command or made it fail, by its name in `Limits`; None if there was no such limit."""
     seconds: float
     cpu_seconds: float
-    """Processor time of all its processes; without control groups, as far as they were waited for or seen."""
+    """CPU time of all its processes; without control groups, only as far as it could be observed."""
     peak_memory: int
-    """Bytes: the largest process, or the largest sum that was seen."""
+    """Bytes: the largest process or the largest observed sum over all processes."""
     stdout_truncated: bool = False
     stderr_truncated: bool = False
     network: tuple[NetworkUse, ...] = ()
-    """What it asked for of the network, in order, where the settings allow one; a hundred destinations at most."""
+    """The destinations that it requested, in order, if the settings allow a network; at most a hundred by name."""
     rebuilt: bool = False
-    """Whether the box had to be ended with it. The box is rebuilt at its next use: with the files of the work
-    directory as far as they can be copied, and an empty /tmp."""
+    """Whether the sandbox had to be ended with the command. It is rebuilt at its next use, with the files of the work
+    directory as far as they can be copied, and with an empty /tmp."""
 
     @property
     def ok(self) -> bool:
-        """Whether it ended by itself, with exit code 0."""
+        """Whether the command ended by itself with exit code 0."""
         return self.exit_code == 0 and self.limit is None
 
     @property
     def text(self) -> str:
-        """Standard output as text; what is not UTF-8 becomes U+FFFD."""
+        """Standard output as text; bytes that are not UTF-8 become U+FFFD."""
         return self.stdout.decode("utf-8", "replace")
 
     @property
     def refused(self) -> tuple[NetworkUse, ...]:
-        """What the allowlist did not let through."""
+        """The network requests that were refused."""
         return tuple(use for use in self.network if use.refused is not None)
 
     @property
     def ending(self) -> str:
-        """How it ended, in words."""
+        """How the command ended, as text for messages."""
         if self.limit is not None:
             return f"ended by its limit on {self.limit}"
         if self.signal is not None:
@@ -159,95 +159,96 @@ class FileInfo:
     name: str
     kind: Literal["file", "directory", "link", "other"]
     size: int
-    """Bytes; for files."""
+    """Size in bytes; meaningful for files only."""
     executable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The files of a box's work directory at one moment, as a tar archive."""
+    """The files of a sandbox's work directory at one moment, as a tar archive."""
 
     data: bytes
 
 
 @runtime_checkable
 class Sandbox(Protocol):
-    """One box: a place where untrusted commands run, with one writable work directory, where they begin.
+    """A place where untrusted commands run, with one writable work directory in which they start.
 
-    Commands and file operations happen one at a time. When a command ends, whatever it started is ended with it; its
-    files stay until the box is closed. Paths are relative to the work directory, and no link is followed.
+    Commands and file operations run one at a time. When a command ends, all processes that it started are ended too;
+    its files stay until the sandbox is closed. Paths are relative to the work directory, and links are not followed.
     """
 
     limits: Limits
-    """What commands may use at most."""
+    """The limits of the sandbox; `run` can only tighten them."""
     settings: SandboxSettings
 
     async def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", env: Mapping[str, str] | None = None, cwd: str = ".",
         limits: Limits | None = None,
     ) -> RunResult:  # fmt: skip
-        """Run one command to its end.
+        """Run one command until it ends.
 
         Args:
             argv: the program, looked up in PATH, and its arguments. No shell is involved.
-            stdin: what it reads; then comes the end of file.
+            stdin: the command's standard input, followed by end of file.
             env: further environment variables.
-            cwd: where it begins, below the work directory.
+            cwd: the directory in which it starts, relative to the work directory and inside it.
             limits: tighter limits for this command; see `Limits.but`.
 
         Returns:
-            What came of it. A program that cannot be started has exit code 127 or 126, as in a shell.
+            The outcome. A program that cannot be started has exit code 127 or 126, as in a shell.
 
         Raises:
-            SandboxFileError: there is no directory `cwd`, or it is not below the work directory.
-            SandboxFailed: the box is gone through no doing of the command's: closed, or lost by the machine.
+            SandboxFileError: there is no directory `cwd`, or it is outside the work directory.
+            SandboxFailed: the sandbox is gone for a reason other than the command: closed, or lost by the machine.
         """
         ...
 
     async def read(self, path: str, *, limit: int = 16 * _MIB) -> bytes:
-        """The content of a file of at most `limit` bytes.
+        """Return the content of a file of at most `limit` bytes.
 
         Raises:
-            SandboxFileError: no such plain file, or a larger one.
+            SandboxFileError: there is no such plain file, or it is larger.
         """
         ...
 
     async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
-        """Write a file, replacing what was there; missing directories are made.
+        """Write a file, replacing an existing one, and create missing directories.
 
         Raises:
-            SandboxFileError: the path leads through a link, or there is no room.
+            SandboxFileError: the path leads through a link, or the disk is full.
         """
         ...
 
     async def list(self, path: str = ".") -> tuple[FileInfo, ...]:
-        """What is in a directory, by name; at most 10,000 entries.
+        """Return the entries of a directory, sorted by name; at most 10,000.
 
         Raises:
-            SandboxFileError: no such directory, or one with too many entries.
+            SandboxFileError: there is no such directory, or it has too many entries.
         """
         ...
 
     async def snapshot(self) -> Snapshot:
-        """All files of the work directory; sockets, pipes and open files are left out.
+        """Return all files of the work directory, except sockets, pipes and devices.
 
-        In a container, files that their owner may not read become readable to it, and directories writable in the copy.
+        In a container, files that their owner may not read become readable to it, and directories become writable in
+        the copy.
 
         Raises:
-            SandboxFileError: they are larger than the limit on `disk`, as sparse files can be.
+            SandboxFileError: the files are larger than the limit on `disk`, which is possible with sparse files.
         """
         ...
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Make the work directory what it was when the snapshot was taken, in this box or another."""
+        """Replace the content of the work directory by a snapshot, taken in this sandbox or another."""
         ...
 
     async def fork(self) -> Sandbox:
-        """A new box of the same settings, with the same files."""
+        """Return a new sandbox with the same settings and a copy of the files."""
         ...
 
     async def aclose(self) -> None:
-        """End everything in the box and remove it; repeats are harmless."""
+        """End everything in the sandbox and remove it; it may be called more than once."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -259,35 +260,35 @@ class Sandbox(Protocol):
 
 @runtime_checkable
 class SandboxProvider(Protocol):
-    """Makes boxes of one kind; opened once per server, before the first episode."""
+    """A backend that creates sandboxes of one kind. It is opened once per server, before the first episode."""
 
     name: str
 
     async def open(self) -> None:
-        """Check that boxes can be made here, and remove what a crashed server left.
+        """Check that sandboxes can be created here, and remove what a crashed server left.
 
         Raises:
-            SandboxUnavailable: they cannot; the message names the package to install, and the alternative.
+            SandboxUnavailable: they cannot; the message names the package to install and the alternative.
         """
         ...
 
     async def create(self, settings: SandboxSettings) -> Sandbox:
-        """A fresh box, from the warm pool where one is ready.
+        """Return a new sandbox, from the warm pool if one is ready.
 
         Raises:
             SandboxUnsupported: the settings ask for what this backend cannot do.
-            SandboxFailed: the box could not be started.
+            SandboxFailed: the sandbox could not be started.
         """
         ...
 
     async def prepare(self, settings: SandboxSettings) -> None:
-        """Have `settings.warm` boxes ready.
+        """Start sandboxes until `settings.warm` are ready.
 
         Raises:
-            SandboxUnsupported, SandboxFailed: as `create`.
+            SandboxUnsupported, SandboxFailed: as in `create`.
         """
         ...
 
     async def aclose(self) -> None:
-        """Close every box, those in use included."""
+        """Close every sandbox, including those in use."""
         ...

@@ -1,4 +1,4 @@
-"""Boxes kept ready, and all boxes of one provider known, so that none is forgotten."""
+"""The pool of a provider: it keeps sandboxes ready, and tracks all of them so that each one is closed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ log = logging.getLogger("ludus.sandbox")
 T = TypeVar("T")
 
 _AT_ONCE = 8
-"""Boxes that are started at one time: a storm of starts makes each of them slow."""
+"""How many sandboxes are started at the same time; with more, each start becomes slow."""
 
 
 class Pool:
-    """Ready boxes by their settings. A box is handed out once and never comes back."""
+    """The ready sandboxes, by their settings. A sandbox is handed out once and never returns to the pool."""
 
     def __init__(self, start: Callable[[SandboxSettings], Awaitable[Box]]) -> None:
         self._start_one = start
@@ -31,15 +31,15 @@ class Pool:
         self._all: set[Box] = set()
         self._starting: dict[SandboxSettings, set[asyncio.Task[None]]] = {}
         self._own: set[asyncio.Task[Any]] = set()
-        """What no caller's cancellation reaches: the starts of boxes, and the ends of those that nobody waits for."""
+        """Tasks that a caller's cancellation does not reach: starts, and the closing of sandboxes without a caller."""
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self._closed = False
 
     async def take(self, settings: SandboxSettings) -> Box:
-        """A ready box, or a new one; another begins to be made ready.
+        """Return a ready sandbox or a new one, and start replacements in the background.
 
         Raises:
-            SandboxFailed: it could not be started, or the pool was closed meanwhile.
+            SandboxFailed: it could not be started, or the pool was closed.
         """
         self._refuse_if_closed()
         ready = self._ready.get(settings)
@@ -54,18 +54,18 @@ class Pool:
         return found if found is not None else await self._start(settings)
 
     async def fill(self, settings: SandboxSettings) -> None:
-        """Wait until `settings.warm` boxes are ready."""
+        """Start sandboxes and wait until `settings.warm` are ready."""
         ready = self._ready.setdefault(settings, deque())
         await asyncio.gather(*self._starting.get(settings, ()))
         missing = settings.warm - len(ready)
         ready.extend(await asyncio.gather(*(self._start(settings) for _ in range(missing))))
 
     def forget(self, box: Box) -> None:
-        """A box was closed."""
+        """Stop tracking a sandbox that was closed."""
         self._all.discard(box)
 
     async def aclose(self) -> None:
-        """Close all, those handed out and those that are just being started included."""
+        """Close all sandboxes, including those handed out and those that are starting."""
         self._closed = True
         refills = [task for group in self._starting.values() for task in group]
         for task in refills:
@@ -91,7 +91,7 @@ class Pool:
         try:
             ready.append(await self._start(settings))
         except SandboxFailed as error:
-            # Whoever needs a box next will start one, and be told.
+            # The next caller that needs a sandbox starts one itself and gets the error.
             log.warning("a sandbox could not be made ready: %s", error.message)
 
     async def _start(self, settings: SandboxSettings) -> Box:
@@ -113,7 +113,7 @@ class Pool:
         return box
 
     def _keep(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """A task that is not to be cancelled half way: what was started must be known, so that it can be ended."""
+        """Run work in a task that a caller's cancellation does not reach, so that what it starts can be closed."""
         task = asyncio.get_running_loop().create_task(work)
         self._own.add(task)
         task.add_done_callback(self._own.discard)
@@ -125,7 +125,7 @@ class Pool:
 
 
 async def _discard(starting: asyncio.Task[Box]) -> None:
-    """Close a box that nobody waits for any more, once it has started."""
+    """Wait until a sandbox has started, then close it, since its caller was cancelled."""
     try:
         box = await starting
     except (SandboxFailed, SandboxUnsupported):
@@ -134,7 +134,7 @@ async def _discard(starting: asyncio.Task[Box]) -> None:
 
 
 class PooledProvider(ABC):
-    """A `SandboxProvider` but for its `open`: boxes that are checked, then taken from a pool."""
+    """A `SandboxProvider` without `open`: it checks the settings, then takes a sandbox from a pool."""
 
     name: str
 
@@ -143,11 +143,11 @@ class PooledProvider(ABC):
 
     @abstractmethod
     async def _check(self, settings: SandboxSettings) -> None:
-        """Refuse what this backend cannot do, with `SandboxUnsupported`."""
+        """Raise `SandboxUnsupported` if this backend cannot do what the settings ask for."""
 
     @abstractmethod
     async def _start(self, settings: SandboxSettings) -> Box:
-        """A new box."""
+        """Start a new sandbox."""
 
     async def create(self, settings: SandboxSettings) -> Box:
         """See `SandboxProvider.create`."""
@@ -165,7 +165,7 @@ class PooledProvider(ABC):
 
 
 async def check_shown(settings: SandboxSettings) -> None:
-    """Refuse settings that want a path shown in the box which does not exist."""
+    """Raise `SandboxUnsupported` if a path in `readonly` does not exist on this machine."""
     for place, _ in settings.readonly:
         if not await asyncio.to_thread(os.path.exists, place):
             raise SandboxUnsupported(f"there is no {place}, which `readonly` is to show in the sandbox")

@@ -1,4 +1,4 @@
-"""Finds sandbox providers by name, in the entry-point group `ludus.sandboxes`, ours included."""
+"""Lookup of sandbox providers by name in the entry-point group `ludus.sandboxes`, built-in ones included."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ludus.sandbox.errors import SandboxUnavailable
 from ludus.sandbox.model import SandboxProvider
 
 GROUP: Final = "ludus.sandboxes"
-"""The entry-point group in which packages publish providers: name → `module:Class`, a class without parameters."""
+"""The entry-point group of providers: name → `module:Class`, where the class can be called without arguments."""
 
 
 def find_provider(name: str) -> SandboxProvider:
-    """A new provider of that name, not yet opened.
+    """Create the provider of that name; it is not opened yet.
 
     Raises:
-        SandboxUnavailable: there is none of that name, or what it needs is not installed.
+        SandboxUnavailable: there is no such provider, or a package that it needs is not installed.
     """
     published = {entry.name: entry for entry in entry_points(group=GROUP)}
     entry = published.get(name)

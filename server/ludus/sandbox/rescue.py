@@ -1,4 +1,4 @@
-"""What is done from outside a box when the program inside cannot do it any more: end its processes, save its files."""
+"""Operations from outside a sandbox whose program inside no longer works: end its processes and save its files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _ROUND_SECONDS: Final = 0.002
 
 
 def open_home(process: int, home: str) -> int:
-    """Open the work directory of a box by its first process, before anything untrusted runs in it.
+    """Open the work directory of a sandbox through its first process, before anything untrusted runs in it.
 
-    A file system in memory lives as long as a process holds it open, so the files outlive the box's processes.
+    A file system in memory exists as long as a process holds it open, so the files outlive the sandbox's processes.
 
     Returns:
-        A descriptor, or -1 where this server may not look into its boxes: it lacks CAP_SYS_PTRACE.
+        A descriptor, or -1 if this server may not inspect its sandboxes because it lacks CAP_SYS_PTRACE.
 
     Raises:
         OSError: this server has no descriptors left.
@@ -37,14 +37,15 @@ def open_home(process: int, home: str) -> int:
 
 
 def save_files(folder: int, disk: int) -> Snapshot | None:
-    """Copy what is in a directory, which nothing can change any more, and close it.
+    """Copy the content of a directory that no process can change any more, and close its descriptor.
 
     Args:
-        folder: a descriptor of it.
-        disk: the bytes that its files may have.
+        folder: the descriptor of the directory.
+        disk: the maximum size of all files in bytes.
 
     Returns:
-        The files; None where they cannot be copied: sparse files larger than `disk`, or paths that are too long.
+        The files; None if they cannot be copied, for example sparse files larger than `disk` or paths that are too
+        long.
     """
     data = io.BytesIO()
     try:
@@ -59,17 +60,17 @@ def save_files(folder: int, disk: int) -> Snapshot | None:
 
 
 def end_tree(first: int | None, home: str) -> None:
-    """End processes that no namespace holds together; blocks until they are gone, within bounds.
+    """End the processes of a sandbox that has no process namespace; block until they are gone, 10 s at most.
 
     Args:
-        first: the process whose descendants are meant, and which is meant itself; None where it has ended.
-        home: the work directory; processes that lost their parents are known by it, in their environment.
+        first: the first process, which is ended with all of its descendants; None if it has ended.
+        home: the work directory; processes that lost their parents are found by its path in their environment.
     """
     deadline = time.monotonic() + _END_SECONDS
     while time.monotonic() < deadline:
         found: set[int] = set()
         while more := _tree(first, home) - found:
-            # Stopped first, all of them, so that none starts another while they are ended.
+            # Stop all of them first, so that none starts another process while they are ended.
             _signal(more, signal.SIGSTOP)
             found |= more
         if not found:

@@ -1,4 +1,4 @@
-"""Shell code that runs in containers, and what it writes, read."""
+"""Shell code that runs in containers, and parsers of its output."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ HOME: Final = "/box"
 END_ALL: Final = "kill -9 -1"
 IS_FULL: Final = f"stat -f -c '%a %d' {HOME} /tmp | grep -qE '^0 | 0$'"
 WAIT: Final = f"{END_ALL} 2>/dev/null; N='\n'; echo; IFS= read -r line && eval \"$line\""
-"""Wait for a line and carry it out. First, what is left of the last command ends: the shell that should have ended it
-ran as the same user, and may have been tampered with."""
+"""Wait for a line and run it. Before that, end what is left of the last command: the shell that should have ended it
+ran as the same user, so the command may have tampered with it."""
 FIRST_TO_GO: Final = "{ echo 1000 > /proc/self/oom_score_adj; } 2>/dev/null"
-"""After it the kernel ends the command first when memory is short, before the container's own shells."""
+"""Makes the kernel end the command first when memory is short, before the container's own shells."""
 OVERHEAD_TASKS: Final = 2
-"""Tasks that are not the command's: the first process, and the shell above it."""
+"""Tasks that do not belong to the command: the container's first process, and the shell that starts the command."""
 
 
 def limits(allowed: Limits) -> str:
-    """The shell's own limits. That on processes is below the container's, so that a shell to end them still starts."""
+    """Return shell code that sets a command's limits.
+
+    The limit on processes is below the container's, so that a shell that ends them can still start.
+    """
     processes = allowed.processes + OVERHEAD_TASKS
     return (
         f"ulimit -t {int(allowed.cpu_seconds) + 1}; ulimit -f {allowed.file_size // 512}; "
@@ -33,26 +36,26 @@ def limits(allowed: Limits) -> str:
 
 
 def has_largest(allowed: Limits) -> str:
-    """Shell code that finds a file of the largest size that the shell's limit allows."""
+    """Return shell code that succeeds if a file has the largest size that the shell's limit allows."""
     largest = allowed.file_size // 512 * 512
     return f"find {HOME} /tmp -type f -size +{largest - 1}c 2>/dev/null | grep -q ."
 
 
 def say(mark: bytes) -> str:
-    """Shell code that adds a mark to the errors."""
+    """Return shell code that writes a mark to standard error."""
     return f"printf '{mark.decode().replace(chr(0), chr(92) + '0')}' >&2"
 
 
 def quoted(word: str) -> str:
-    """A word for the shell on one line: line ends come from the variable N."""
+    """Quote a word for the shell on one line; line ends come from the variable N, which `WAIT` sets."""
     return '"$N"'.join(shlex.quote(part) for part in word.split("\n"))
 
 
 def parts(path: str) -> list[str]:
-    """Split a path of the work directory.
+    """Split a path of the work directory into names.
 
     Raises:
-        SandboxFileError: it leads outside.
+        SandboxFileError: the path leads outside.
     """
     found = [part for part in path.split("/") if part not in ("", ".")]
     if path.startswith("/") or ".." in found or "\0" in path:
@@ -61,7 +64,7 @@ def parts(path: str) -> list[str]:
 
 
 def no_links(path: str, *, last: bool = True) -> str:
-    """Shell code that refuses a path with links in it. Nothing else runs in the box meanwhile, so it stays true."""
+    """Return shell code that exits with 61 if there is a link in a path. Nothing else runs meanwhile to create one."""
     names = parts(path)
     steps = ["./" + "/".join(names[: end + 1]) for end in range(len(names) if last else len(names) - 1)]
     checks = [f"[ ! -L {quoted(step)} ] || exit 61" for step in steps]
@@ -74,14 +77,14 @@ CLEAR: Final = (
     'find . -mindepth 100 -maxdepth 100 -type d -exec sh -c \'mv "$1" "$(mktemp -d ./.ludus-XXXXXX)"\' sh {} \\; ; '
     "find . -mindepth 1 -maxdepth 1 -exec rm -rf {} +; done"
 )
-"""Empties a directory, a hundred levels at a time: what lies deeper is moved up, as `rm` can go only so deep."""
+"""Empties a directory. Content deeper than a hundred levels is moved up first, since the depth of `rm` is limited."""
 
 
 UNPACK: Final = f"{CLEAR}; exec tar xof -"
 
 
 def file_info(name: bytes, about: bytes) -> FileInfo:
-    """Read what `find` and `stat` wrote about one entry of a directory."""
+    """Parse the output of `find` and `stat` about one entry of a directory."""
     mode_text, size = about.split()
     mode = int(mode_text, 16)
     kinds: dict[int, Literal["file", "directory", "link", "other"]] = {
@@ -93,7 +96,11 @@ def file_info(name: bytes, about: bytes) -> FileInfo:
 
 
 def only_files(data: bytes, room: int) -> bytes:
-    """The archive without pipes, sockets and devices, and with directories that can be written to by who unpacks it."""
+    """Return the archive without pipes, sockets and devices, with directories that their owner can write to.
+
+    Raises:
+        SandboxFileError: the files are larger than `room` bytes.
+    """
     kept = io.BytesIO()
     with tarfile.open(fileobj=io.BytesIO(data)) as source, tarfile.open(fileobj=kept, mode="w") as target:
         for member in source:

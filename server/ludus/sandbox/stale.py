@@ -1,4 +1,4 @@
-"""Names for what a server leaves on a machine, from which a later one sees whether it is still wanted."""
+"""Owner names for directories, containers and processes, and removal of those whose server no longer runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger("ludus.sandbox")
 
 
 def _begun(pid: int) -> str | None:
-    """When a process began, in the kernel's ticks: a process id alone may have been given to another since."""
+    """Return when a process started, in the kernel's ticks; it detects that a process id was reused."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19].decode()
     except OSError:
@@ -24,7 +24,7 @@ def _begun(pid: int) -> str | None:
 
 
 def _namespace() -> int:
-    """The process namespace in which this process numbers others; 0 where /proc is of another, or there is none."""
+    """Return the id of this process's PID namespace; 0 if /proc belongs to another namespace or does not exist."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino if os.readlink("/proc/self") == str(os.getpid()) else 0
     except OSError:
@@ -36,19 +36,19 @@ _OWNER: Final = re.compile(r"ludus-(\d+)-(\d+)-(\d+)")
 
 
 def owner_of(pid: int) -> str:
-    """The name of a process of this namespace."""
+    """Return the owner name of a process of this namespace: `ludus-<namespace>-<pid>-<start>`."""
     return f"ludus-{_NAMESPACE}-{pid}-{_begun(pid) or 0}"
 
 
 OWNER: Final = owner_of(os.getpid())
-"""This process."""
+"""The owner name of this process."""
 
 
 def is_alive(owner: str) -> bool:
-    """Whether the process that `owner` names may still run.
+    """Return whether the process that `owner` names may still run.
 
-    A server in a container, or beside one, shares an engine, control groups or directories with servers whose
-    processes it does not see or sees by other numbers. Those are taken to run.
+    Servers in different containers can share an engine, control groups or directories without seeing each other's
+    process ids. A process of another namespace is assumed to run.
     """
     parts = _OWNER.fullmatch(owner)
     if parts is None or _NAMESPACE == 0 or int(parts[1]) != _NAMESPACE:
@@ -57,10 +57,9 @@ def is_alive(owner: str) -> bool:
 
 
 def kill_stale_processes() -> int:
-    """End the processes of boxes whose server, of this namespace, is no more; how many there were.
+    """Kill the processes of sandboxes whose server, in this namespace, no longer runs; return how many were killed.
 
-    A box ends with its server by itself. What is left over is the rare one whose server was killed in the middle of
-    starting it.
+    A sandbox normally ends with its server. One can remain if its server was killed while starting it.
     """
     ended = 0
     for entry in Path("/proc").iterdir():
@@ -82,7 +81,7 @@ def kill_stale_processes() -> int:
 
 
 def remove_left_behind() -> None:
-    """Remove the temporary directories of servers that are no more; their names begin with their owner's."""
+    """Remove the temporary directories of servers that no longer run; each name starts with its owner's name."""
     for left in Path(tempfile.gettempdir()).glob("ludus-*-*-*-*"):
         if left.is_dir() and not left.is_symlink() and not is_alive(left.name.rpartition("-")[0]):
             try:

@@ -1,4 +1,4 @@
-"""Write an environment, serve it on every wire."""
+"""The server package: write an environment and serve it on every transport."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The reference GRPO trainer: episodes over the wire, tokens in and tokens out, torch and vLLM.
+"""The reference GRPO trainer. Episodes run on Ludus servers; the engines (torch, vLLM) take and return token ids.
 
-`train.py` is the run, to be read from top to bottom; the `ludus train` command is in `commands.py`.
+`train.py` contains the run and reads from top to bottom. The `ludus train` command is in `commands.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TrainConfig", "TrainerError", "read_config", "run"]
 
-# Imported when first used (PEP 562): a configuration can be read and checked without torch.
+# Names are imported on first use (PEP 562), so that a configuration can be read and checked without torch.
 _HOMES: Final = {
     "TrainConfig": "ludus.trainer.config",
     "TrainerError": "ludus.trainer.errors",

@@ -1,9 +1,9 @@
-"""Checkpoints: a folder per step, written aside and renamed when it is whole, with torch.distributed.checkpoint.
+"""Checkpoints: one folder per step, written with torch.distributed.checkpoint under a temporary name and then renamed.
 
 `step-00000050/`, or `warm-up-00000050/` before the first step, holds the tensors (each rank writes its shards; a
 checkpoint of two ranks can be read by one) and `checkpoint.json`: the plain state, and the sizes of all files, which
-show whether a copy is whole. With several ranks the folder must be one that all of them see, and all of them call every
-method but the constructor alike.
+show whether a copy is complete. With several ranks, the folder must be visible to all of them, and all ranks must call
+every method except the constructor with the same arguments.
 """
 
 from __future__ import annotations
@@ -33,23 +33,24 @@ T = TypeVar("T")
 
 
 class Checkpoints:
-    """The checkpoints of a run; the newest `keep` stay."""
+    """The checkpoints of a run. The newest `keep` checkpoints are kept."""
 
     def __init__(self, folder: Path, keep: int) -> None:
         self.folder = folder
         self._keep = keep
 
     def save(self, step: int, state: dict[str, Any], tensors: dict[str, Any], *, warm_up: bool = False) -> Path:
-        """Write a checkpoint, then remove the oldest. A step that has one already is not written again.
+        """Write a checkpoint, then remove the oldest ones. Do nothing if the step already has a checkpoint.
 
         Args:
-            step: how many steps were made; the checkpoint's name.
-            state: what JSON can hold: counters, curriculum, numbers of groups.
-            tensors: a tree of dicts and lists of tensors, sharded ones too, and what pickles.
-            warm_up: whether these are steps of the warm-up, which are older than all others.
+            step: the number of completed steps, which names the checkpoint.
+            state: JSON-ready values: counters, curriculum, numbers of groups.
+            tensors: a tree of dicts and lists of tensors, sharded or not, and of values that pickle.
+            warm_up: whether these are steps of the warm-up, which count as older than all others.
 
         Raises:
-            CheckpointError: it cannot be written, for want of space or otherwise. Earlier ones are as they were.
+            CheckpointError: it cannot be written, because the disk is full or otherwise. Earlier checkpoints are not
+                changed.
         """
         final = self.folder / f"{'warm-up' if warm_up else 'step'}-{step:08d}"
         aside = self.folder / f".writing-{final.name}"
@@ -68,17 +69,17 @@ class Checkpoints:
         return final
 
     def latest(self) -> Path | None:
-        """The newest checkpoint that is whole; None when there is none."""
+        """Return the newest complete checkpoint; None if there is none."""
         return _on_first(lambda: next((path for path in reversed(self._paths()) if _whole(path)), None))
 
     def load(self, path: Path, tensors: dict[str, Any]) -> dict[str, Any]:
-        """Read a checkpoint's tensors into those of a tree of the same shape, in place.
+        """Load a checkpoint's tensors in place into `tensors`, a tree of the same structure.
 
         Returns:
             The plain state.
 
         Raises:
-            CheckpointError: it cannot be read, or is of another model.
+            CheckpointError: the checkpoint cannot be read, or belongs to another model.
         """
         try:
             manifest: dict[str, Any] = _on_first(lambda: json.loads((path / MANIFEST).read_text()))
@@ -93,7 +94,7 @@ class Checkpoints:
         return state
 
     def clear(self) -> None:
-        """Remove all checkpoints: a run that does not resume must not be resumed from those of an earlier one."""
+        """Remove all checkpoints, so that a new run is never resumed from checkpoints of an earlier run."""
         _on_first(self._remove_all)
 
     def _remove_all(self) -> None:
@@ -141,7 +142,7 @@ class Checkpoints:
 
 
 class _Writer(FileSystemWriter):
-    """On a full disk torch says "unexpected pos 704 vs 598" while it handles the error that says so."""
+    """A writer that reports a full disk: torch raises "unexpected pos 704 vs 598" while it handles the OSError."""
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         try:
@@ -174,7 +175,7 @@ def _sync_folder(path: Path) -> None:
 
 
 def _on_first(action: Callable[[], T]) -> T:
-    """What rank 0's action returns, or the error it raises, on every rank."""
+    """Run an action on rank 0. Return its result, or raise its error, on every rank."""
     if not dist.is_initialized():
         return action()
     outcome: list[Any] = [None, None]
@@ -192,14 +193,14 @@ def _on_first(action: Callable[[], T]) -> T:
 
 @contextmanager
 def _one_process() -> Iterator[None]:
-    """Without a process group torch warns that it takes this for a single process, which it is."""
+    """Suppress torch's warning that it assumes a single process when there is no process group."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
         yield
 
 
 def _cause(error: BaseException) -> str:
-    """The first rank's failure in a line. What is no failure, such as Ctrl-C, goes on as itself."""
+    """Return the first rank's failure in one line. Raise it again if it is not an error, such as Ctrl-C."""
     if isinstance(error, CheckpointException):
         for failure, _ in error.failures.values():
             if not isinstance(failure, Exception):
@@ -209,7 +210,7 @@ def _cause(error: BaseException) -> str:
 
 
 def _size(tree: object) -> int:
-    """Bytes of the tensors of a tree, over all ranks."""
+    """Return the size in bytes of all tensors of a tree, over all ranks."""
     if isinstance(tree, torch.Tensor):
         return tree.numel() * tree.element_size()
     if isinstance(tree, dict):

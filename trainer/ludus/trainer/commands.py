@@ -1,4 +1,4 @@
-"""`ludus train`."""
+"""The `ludus train` command."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ludus.protocol.text import printable
 from ludus.trainer.errors import ConfigError, TrainerError
 
 COMMANDS: Final = {"train": "Train a policy with GRPO on environments that are served."}
-"""One line of help by command; the command line reads it without importing this module."""
+"""One line of help per command. The command line reads it without importing this module."""
 BRIEF_SPINS: Final = {"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "10000"}
-"""How torch's threads wait, unless the environment says it: tens of microseconds awake, then asleep. By default they
-spin for milliseconds, which takes the CPU from the environment and from the engine; those that sleep at once (PASSIVE)
-wake too slowly for small models, where a step takes a third longer."""
+"""Variables that make torch's idle threads spin for tens of microseconds and then sleep, unless the environment sets
+them. By default the threads spin for milliseconds, which takes the CPU from the environment and from the engine.
+Threads that sleep at once (PASSIVE) wake too slowly for small models: a step takes a third longer."""
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command to `app`."""
     app.command("train", context_settings={"ignore_unknown_options": True})(train)
 
 
@@ -47,12 +47,12 @@ def train(
     except TrainerError as error:
         if os.environ.get("LUDUS_DEBUG"):
             raise
-        # Under torchrun every rank finds the same mistake in the configuration.
+        # Under torchrun every rank finds the same error in the configuration; only the first one prints it.
         if not isinstance(error, ConfigError) or os.environ.get("RANK", "0") == "0":
             for text in (f"ludus: {error}", *getattr(error, "__notes__", ())):
                 typer.echo(printable(text), err=True)
         raise typer.Exit(error.exit_code) from None
-    except KeyboardInterrupt:  # before the run could take care of it, or a second one
+    except KeyboardInterrupt:  # before the run's handler was installed, or a second Ctrl-C
         typer.echo("ludus: stopped by SIGINT; what was not saved before is lost", err=True)
         raise typer.Exit(130) from None
 
@@ -73,7 +73,7 @@ def _train(arguments: list[str], print_config: bool) -> None:
         return
     config = read_config(files[0], overrides)
     if not BRIEF_SPINS.keys() & os.environ.keys():
-        os.environ.update(BRIEF_SPINS)  # before torch is loaded
+        os.environ.update(BRIEF_SPINS)  # torch reads them when it is loaded
     from ludus.trainer.train import run
 
     run(config)

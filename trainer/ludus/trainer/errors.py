@@ -1,9 +1,9 @@
-"""What can go wrong in a training run.
+"""The errors that end a training run.
 
     TrainerError
     ├── ConfigError            the configuration cannot be used: unknown field, missing split, impossible combination
     ├── ModelError             a model or tokenizer cannot be loaded, or its chat template cannot be extended exactly
-    ├── RolloutError           episodes cannot be had: every environment failed, or every group was constant
+    ├── RolloutError           no usable episodes: every environment failed, or every group was constant
     ├── EngineError            the inference engine refused, died or took too long
     │   └── CanaryError        engine and learner give different probabilities to the same tokens
     ├── LearningError          the loss or the gradient is not finite
@@ -33,7 +33,7 @@ class ModelError(TrainerError):
 
 
 class RolloutError(TrainerError):
-    """No episodes to learn from could be had."""
+    """No episodes to learn from are available."""
 
 
 class EngineError(TrainerError):

@@ -1,4 +1,4 @@
-"""How good the policy is on held-out tasks: mean reward, pass@k and pass^k, with intervals."""
+"""Evaluation of the policy on held-out tasks: mean reward, pass@k and pass^k, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from ludus.trainer.tokens.renderer import Renderer
 
 PERSISTENCE: Final = 16
-"""How often the baseline that does not give up samples a turn again."""
+"""How many times the persistent baseline samples a turn again, at most."""
 
 
 class Evaluation(NamedTuple):
-    """What an evaluation found."""
+    """The result of an evaluation."""
 
     metrics: dict[str, float]
-    """By `evaluation/<label>/…`: see `evaluation_metrics`."""
+    """The metrics, named `evaluation/<label>/…`; see `evaluation_metrics`."""
     groups: tuple[RolloutGroup, ...]
     """The episodes, one group for each task."""
 
@@ -36,19 +36,19 @@ class Evaluation(NamedTuple):
 async def evaluate(
     engine: Engine, renderer: Renderer, source: TaskSampler, config: TrainConfig, *, persistent: bool = False
 ) -> Evaluation:
-    """Play the held-out tasks of every environment. They and their seeds are the same in every evaluation and run.
+    """Run the held-out tasks of every environment. Tasks and seeds are the same in every evaluation of every run.
 
     Args:
-        engine: holds the policy.
-        renderer: of the engine's model.
+        engine: the engine that holds the policy.
+        renderer: the renderer of the engine's model.
         source: the connected environments.
-        config: `evaluation` decides the tasks, the samples and the temperature.
-        persistent: play as a baseline that does not give up: a turn without a tool call is sampled again, up to
-            `PERSISTENCE` times. Environments that grade a final message are left out, and so are the episodes; the
-            metrics are named `evaluation/<label>/persistent/…`.
+        config: the run's; `evaluation` sets the tasks, the samples and the temperature.
+        persistent: evaluate a baseline that does not give up: a turn without a tool call is sampled again, up to
+            `PERSISTENCE` times. Environments that grade a final message are left out, and no episodes are returned;
+            the metrics are named `evaluation/<label>/persistent/…`.
 
     Raises:
-        TrainerError: a server is gone or refuses, or the engine fails.
+        TrainerError: a server is unreachable or refuses, or the engine fails.
     """
     chosen = config.evaluation
     player = Player(
@@ -82,7 +82,7 @@ async def evaluate(
 
 
 def held_out(environment: ConnectedEnvironment, split: str, count: int) -> list[GroupSpec]:
-    """`count` tasks of a split, or all when it has fewer, spread evenly at random; the same ones every time."""
+    """Return `count` random tasks of a split, or all tasks if it has fewer. The choice is the same every time."""
     size = next(known.count for known in environment.info.splits if known.name == split)
     indices = range(count) if size is None else sorted(random.Random(0).sample(range(size), min(count, size)))
     return [
@@ -97,10 +97,10 @@ def held_out(environment: ConnectedEnvironment, split: str, count: int) -> list[
 
 
 def evaluation_metrics(groups: Sequence[RolloutGroup], samples: int, threshold: float) -> dict[str, float]:
-    """`mean`, and `pass@k` and `pass^k` for every power of two k up to `samples`, each with `_low` and `_high`.
+    """Return `mean`, and `pass@k` and `pass^k` for every power of two k up to `samples`, each with `_low` and `_high`.
 
-    Means are over tasks; failed episodes are left out and counted in `failed`, and a task with fewer than k scored
-    episodes does not take part in the figures of k. What no task takes part in is left out.
+    Means are over tasks. Failed episodes are left out and counted in `failed`. A task with fewer than k scored
+    episodes does not count in the metrics of k; a metric for which no task counts is left out.
     """
     rewards = [scored_rewards(group.rollouts) for group in groups]
     figures: dict[str, list[float]] = {"mean": [math.fsum(own) / len(own) for own in rewards if own]}

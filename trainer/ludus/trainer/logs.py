@@ -1,8 +1,8 @@
-"""What a run writes down: two files of JSON lines, the terminal, and the trackers that the configuration asks for.
+"""The logs of a run: two files of JSON lines, the terminal, and the trackers named in the configuration.
 
 `metrics.jsonl` holds one object per call, `{"step": 3, "time": 1700000000.0, "reward/mean": 0.4, …}`, or a note;
 a number that is not finite is null. `rollouts.jsonl` holds some rollouts of each step with every token as the engine
-saw it. Both are only appended to, so they can be followed while the run goes on.
+saw it. Both are only appended to, so they can be followed during the run.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ SHOWN: Final = {
     "throughput/trained_tokens": "tokens/s",
     "time/step": "seconds",
 }
-"""The metrics that the terminal shows, beside those of evaluations, and what it calls them."""
+"""The metrics that the terminal shows in addition to those of evaluations, with their display names."""
 
 
 class Sink(NamedTuple):
-    """Somewhere else that metrics go."""
+    """An external tracker that receives metrics."""
 
     name: str
     write: Callable[[int, Mapping[str, float]], object]
-    """Takes a step's finite metrics; a step may come in several parts."""
+    """Write a step's finite metrics; called several times for one step if its metrics come in parts."""
     close: Callable[[], object]
-    """Writes out what is left."""
+    """Flush and close the tracker."""
 
 
 class RunLog:
-    """The records of a run; one process of it holds one. It makes the run's folder and writes `config.toml` there.
+    """The log of a run, open in one process only. It creates the run's folder and writes `config.toml` there.
 
     Args:
-        config: the run's.
-        tokenizer: anything with `decode(ids) -> str`; with it, `rollouts.jsonl` also holds the tokens as text.
-        resumed: the step of the checkpoint that the run goes on from: lines of later steps, which an earlier attempt
-            wrote, are cut off. None for a new run: files of an earlier one are renamed to `….old`.
+        config: the run's configuration.
+        tokenizer: any object with `decode(ids) -> str`; if given, `rollouts.jsonl` also holds the tokens as text.
+        resumed: the step of the checkpoint from which the run resumes; lines of later steps, written by an earlier
+            attempt, are removed. None for a new run; files of an earlier run are renamed to `….old`.
 
     Raises:
         ConfigError: a tracker's package is not installed.
@@ -79,15 +79,15 @@ class RunLog:
         self._sinks = _open_sinks(config, resumed)
         self._metrics = JsonLines(config.output / "metrics.jsonl", resumed)
         self.evaluated = -1 if resumed is None else _last_evaluation(self._metrics.path)
-        """The step of the last evaluation on record, which a resumed run need not make again; -1 for none."""
+        """The step of the last recorded evaluation, which a resumed run does not repeat; -1 for none."""
         self._rollouts = JsonLines(config.output / "rollouts.jsonl", resumed)
         self._terminal = Terminal(config.output, config.steps) if config.logging.console else None
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Record metrics of a step; with an evaluation among them, the report is written too.
+        """Record metrics of a step. Also write the report if they include an evaluation.
 
         Raises:
-            TrainerError: the disk is full, or otherwise not to be written to.
+            TrainerError: the disk is full or cannot be written to.
         """
         self._step = step
         numbers = {name: float(value) for name, value in values.items()}
@@ -106,12 +106,12 @@ class RunLog:
             self._report()
 
     def rollouts(self, step: int, groups: Sequence[RolloutGroup], *, held_out: bool = False) -> None:
-        """Keep `logging.rollouts` of a step's rollouts, evenly spread and others each time.
+        """Record `logging.rollouts` of a step's rollouts, evenly spread and in other positions at each step.
 
         Args:
-            step: the step that was trained on them, or after which they were played.
-            groups: all of them.
-            held_out: whether an evaluation played them.
+            step: the step that was trained on them, or after which an evaluation ran them.
+            groups: all groups of the step.
+            held_out: whether they are the episodes of an evaluation.
 
         Raises:
             TrainerError: as for `metrics`.
@@ -124,7 +124,7 @@ class RunLog:
             self._rollouts.write(record | {"held_out": True} if held_out else record)
 
     def note(self, text: str) -> None:
-        """Record a remark, and show it.
+        """Record a note and show it.
 
         Raises:
             TrainerError: as for `metrics`.
@@ -137,7 +137,7 @@ class RunLog:
         """Write the report and close everything.
 
         Raises:
-            TrainerError: as for `metrics`; everything is closed even so.
+            TrainerError: as for `metrics`; everything is closed in that case too.
         """
         try:
             self._report()
@@ -161,10 +161,10 @@ class RunLog:
 
 
 class JsonLines:
-    """A file of JSON objects that each begin with their step.
+    """A file of JSON objects, one per line, whose first key is the step.
 
     Raises:
-        TrainerError: it cannot be written to.
+        TrainerError: the file cannot be written to.
     """
 
     def __init__(self, path: Path, resumed: int | None) -> None:
@@ -188,13 +188,13 @@ class JsonLines:
             raise TrainerError(f"cannot write {self.path}: {error.strerror}; the run can be resumed") from None
 
     def close(self) -> None:
-        """Close the file. Closing twice is no error."""
-        with suppress(OSError):  # what is not on the disk yet is what `write` raised for
+        """Close the file. Closing twice has no effect."""
+        with suppress(OSError):  # `write` has already raised for data that is not on the disk
             self._file.close()
 
 
 def _copy_until(source: Path, target: Path, step: int) -> None:
-    """Copy the whole lines of steps up to `step`."""
+    """Copy the complete lines of steps up to `step`."""
     temporary = target.with_name(f"{target.name}.new")
     with source.open("rb") as lines, temporary.open("wb") as kept:
         for line in lines:
@@ -211,12 +211,13 @@ def _last_evaluation(path: Path) -> int:
 
 
 def plain_name(name: str) -> str:
-    """A metric's name in characters that every tracker takes: `pass@4` is `pass_at_4`, `pass^4` is `pass_hat_4`."""
+    """Return a metric's name in characters that all trackers accept: `pass_at_4` for `pass@4`, `pass_hat_4` for
+    `pass^4`."""
     return re.sub(r"[^\w\-./]", "_", name.replace("@", "_at_").replace("^", "_hat_"))
 
 
 def rollout_record(step: int, group: RolloutGroup, index: int, tokenizer: Any) -> dict[str, Any]:
-    """A rollout as a line of `rollouts.jsonl`."""
+    """Return a rollout as an object of `rollouts.jsonl`."""
     rollout = group.rollouts[index]
     record: dict[str, Any] = {"step": step, "group": group.number, "index": index, "environment": group.environment}
     record |= {"task": group.task, "version": group.version, "status": str(rollout.status), "reward": rollout.reward}
@@ -234,7 +235,7 @@ def _sample_record(sample: Sample, tokenizer: Any) -> dict[str, Any]:
 
 
 class Terminal:
-    """A live table of the last steps in a terminal; elsewhere a line per step. On standard error."""
+    """The display on standard error: a live table of metrics in a terminal, otherwise one line per step."""
 
     def __init__(self, folder: Path, steps: int) -> None:
         self._title, self._started = f"{folder.name}  step {{}} of {steps}", time.monotonic()
@@ -260,24 +261,24 @@ class Terminal:
             self.note("  ".join([title, *(f"{short} {metrics[name]:.4g}" for name, short in names.items())]))
 
     def note(self, text: str) -> None:
-        """Show a remark."""
+        """Show a note."""
         self._console.print(Text(printable(text)), soft_wrap=True)
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Stop the live table."""
         if self._live:
             self._live.stop()
 
 
 def sparkline(values: Sequence[float], width: int = 32) -> str:
-    """The values as a row of blocks, each the mean of as many as are needed to fit."""
+    """Return the values as at most `width` block characters, each of which shows the mean of neighboring values."""
     size = math.ceil(len(values) / width)
     means = [sum(part) / len(part) for i in range(0, len(values), size) if (part := values[i : i + size])]
     low, spread = min(means), max(means) - min(means)
     return "".join("▁▂▃▄▅▆▇█"[round(7 * (mean - low) / spread)] if spread else "▄" for mean in means)
 
 
-# ---- trackers: each function opens one for a run of that name, which a resumed run goes on with
+# ---- trackers: each function opens the tracker's run of the given name, which a resumed run continues
 
 
 def _open_sinks(config: TrainConfig, resumed: int | None) -> list[Sink]:
@@ -300,7 +301,7 @@ def _package(module: str, package: str) -> Any:
 
 
 def _tensorboard(config: TrainConfig, _: bool, name: str, resumed: int | None) -> Sink:
-    """https://pytorch.org/docs/stable/tensorboard.html"""
+    """Open TensorBoard (https://pytorch.org/docs/stable/tensorboard.html)."""
     package = _package("torch.utils.tensorboard", "tensorboard")
     purge = None if resumed is None else resumed + 1
     writer = package.SummaryWriter(str(config.output / "tensorboard"), purge_step=purge)
@@ -314,18 +315,18 @@ def _tensorboard(config: TrainConfig, _: bool, name: str, resumed: int | None) -
 
 
 def _wandb(config: TrainConfig, project: str, name: str, _: int | None) -> Sink:
-    """https://docs.wandb.ai/ref/python; `WANDB_MODE=offline` keeps everything on this machine."""
+    """Open W&B (https://docs.wandb.ai/ref/python). `WANDB_MODE=offline` keeps everything on this machine."""
     settings = config.model_dump(mode="json")
     run = _package("wandb", "wandb").init(
         project=project, id=name, name=name, resume="allow", dir=str(config.output), config=settings
     )
-    # Its own count of steps cannot go back, which a resumed run does.
+    # W&B's own step count cannot decrease, but the step of a resumed run does.
     run.define_metric("*", step_metric="trained_steps")
     return Sink("wandb", lambda step, metrics: run.log({**metrics, "trained_steps": step}), run.finish)
 
 
 def _mlflow(config: TrainConfig, experiment: str, name: str, _: int | None) -> Sink:
-    """https://mlflow.org/docs/latest/ml/tracking; `MLFLOW_TRACKING_URI` says where."""
+    """Open MLflow (https://mlflow.org/docs/latest/ml/tracking) at `MLFLOW_TRACKING_URI`."""
     mlflow = _package("mlflow", "mlflow")
     client = mlflow.MlflowClient()
     known = client.get_experiment_by_name(experiment)
@@ -348,7 +349,7 @@ def _mlflow(config: TrainConfig, experiment: str, name: str, _: int | None) -> S
 
 
 def _trackio(config: TrainConfig, project: str, name: str, _: int | None) -> Sink:
-    """https://huggingface.co/docs/trackio; `trackio show` opens it."""
+    """Open trackio (https://huggingface.co/docs/trackio). `trackio show` displays it."""
     settings = config.model_dump(mode="json")
     package = _package("trackio", "trackio")
     run = package.init(project=project, name=name, resume="allow", embed=False, config=settings)

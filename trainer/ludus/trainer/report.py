@@ -1,8 +1,8 @@
-"""The run as one HTML file that fetches nothing and runs nothing: `report.html`.
+"""The report of a run, `report.html`: one HTML file that loads no other files and runs no scripts.
 
-It shows texts that environments and models wrote, so everything is escaped and the page forbids scripts to itself
-(Content-Security-Policy); curves are SVG, and their values appear under the pointer by style alone. Files that a crash
-tore, runs of one step and runs without evaluation are shown as far as they go.
+It shows texts that environments and models wrote, so all text is escaped and the page's Content-Security-Policy
+forbids scripts. Curves are SVG, and CSS alone shows their values under the pointer. Files that a crash left incomplete,
+runs of one step and runs without evaluation are shown as far as possible.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from ludus.protocol.text import printable
 from ludus.trainer.errors import TrainerError
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
-"""By label: (step, value) in order of steps."""
+"""Label → (step, value) pairs in order of steps."""
 
 
 class Figure(NamedTuple):
-    """A curve or several in one picture."""
+    """One picture with one or more curves."""
 
     title: str
     about: str
     metrics: Sequence[str]
-    """Patterns of their names; the group is what the legend says."""
+    """Patterns of the metrics' names; the first group of a match is the curve's label in the legend."""
     stacked: bool = False
-    """Whether they are parts of a whole."""
+    """Whether the curves are parts of a whole."""
 
 
 FIGURES: Final = (
@@ -53,13 +53,13 @@ FIGURES: Final = (
     Figure("Throughput", "Tokens per second.", ["throughput/(trained|sampled)_tokens"]),
     Figure("Time", "Where the seconds of a step go.", ["time/(wait|update|sync|rest)"], stacked=True),
 )
-"""The pictures, in order; every other metric follows under "all others"."""
+"""The pictures, in order. Metrics that are in none of them follow under "all other metrics"."""
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 330, 165, 38, 6, 16, 20
 POINTS: Final = 150
-"""Points of a curve, at most; more steps than that are averaged."""
+"""The maximum number of points of a curve; values of more steps are averaged."""
 SHOWN_TEXT: Final = 8_000
-"""Characters of one text that are shown."""
+"""The maximum number of characters shown of one text."""
 
 
 def write_report(folder: Path) -> Path:
@@ -98,12 +98,12 @@ def write_report(folder: Path) -> Path:
 
 
 def esc(text: object) -> str:
-    """Text as HTML, characters that control or reorder it made visible."""
+    """Return text as HTML, with U+FFFD in place of control characters and of characters that reorder text."""
     return html.escape(printable(str(text)))
 
 
 def _read_lines(path: Path, wanted: Container[int] | None = None) -> Iterator[dict[str, Any]]:
-    """The objects of a file, those of the wanted steps; torn lines are left out."""
+    """Yield the objects of a file, or only those of the wanted steps. Skip incomplete lines."""
     for step, line in _steps_and_lines(path):
         if wanted is None or step in wanted:
             with suppress(ValueError):
@@ -111,7 +111,7 @@ def _read_lines(path: Path, wanted: Container[int] | None = None) -> Iterator[di
 
 
 def _steps_and_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Each whole line with its step, which comes first: a long run's rollouts are too many to parse for it."""
+    """Yield each complete line with its step, without parsing the line: a long run has too many rollouts for that."""
     if path.exists():
         with path.open("rb") as lines:
             for line in lines:
@@ -148,7 +148,7 @@ def _notes(records: Iterable[dict[str, Any]]) -> str:
 
 
 def _headline(metrics: Curves) -> Iterator[str]:
-    """One card per environment that was evaluated; the training reward where none was."""
+    """Yield one card per evaluated environment, or one with the training reward if there was no evaluation."""
     labels = [found[1] for name in metrics if (found := re.fullmatch(r"evaluation/(.+)/mean", name))]
     for label in labels:
         prefix = f"evaluation/{label}/"
@@ -206,14 +206,14 @@ def _interval(name: str, metrics: Curves) -> dict[float, tuple[float, float]]:
 
 
 def _curves(metrics: Curves) -> dict[str, str]:
-    """The pictures of `FIGURES`, and of every metric that is in none of them."""
+    """Draw the pictures of `FIGURES`, and one of every metric that is in none of them."""
     pictures, left = [], dict(metrics)
     for figure in FIGURES:
         chosen: dict[str, Sequence[tuple[float, float]]] = {}
         bands: dict[str, Curves] = {}
         for name in metrics:
             found = next(filter(None, (re.fullmatch(pattern, name) for pattern in figure.metrics)), None)
-            # With one environment its reward is the mean of all.
+            # With one environment, its reward equals the mean over all, so one of the two curves is left out.
             if found and left.pop(name) not in chosen.values():
                 chosen[label := found[1].replace("_", " ")] = metrics[name]
                 bands[label] = {side: metrics.get(f"{name}_{side}", ()) for side in ("low", "high")}
@@ -235,7 +235,7 @@ def _figure(figure: Figure, curves: Curves, bands: Mapping[str, Curves]) -> str:
 
 
 class Scale(NamedTuple):
-    """From steps and values to places in the picture."""
+    """The mapping from steps and values to coordinates in the picture."""
 
     x0: float
     x1: float
@@ -244,7 +244,7 @@ class Scale(NamedTuple):
 
     @classmethod
     def around(cls, points: Iterable[tuple[float, float]]) -> Scale:
-        """One that shows all the points, and 0 unless they are far from it."""
+        """Return a scale that shows all points, and 0 unless they are far from it."""
         xs, ys = zip(*points, strict=True)
         low, high = min(ys), max(ys)
         low, high = min(low, 0.0) if low < 0.6 * high else low, max(high, 0.0)
@@ -252,16 +252,16 @@ class Scale(NamedTuple):
         return cls(min(xs), max(xs), low if low == 0 else low - room, high + room)
 
     def x(self, step: float) -> float:
-        """Across."""
+        """Return the horizontal coordinate of a step."""
         share = (step - self.x0) / (self.x1 - self.x0) if self.x1 > self.x0 else 0.5
         return round(LEFT + share * (WIDTH - LEFT - RIGHT), 1)
 
     def y(self, value: float) -> float:
-        """Down."""
+        """Return the vertical coordinate of a value."""
         return round(HEIGHT - BOTTOM - (value - self.y0) / (self.y1 - self.y0) * (HEIGHT - TOP - BOTTOM), 1)
 
     def path(self, points: Iterable[tuple[float, float]]) -> str:
-        """The points, as SVG writes them."""
+        """Return the points in SVG's notation."""
         return " ".join(f"{self.x(step)},{self.y(value)}" for step, value in points)
 
 
@@ -283,7 +283,7 @@ def _lines(curves: Curves, bands: Mapping[str, Curves]) -> str:
 
 
 def _stack(curves: Curves) -> str:
-    """Areas that sum to 1 at every step."""
+    """Draw areas that sum to 1 at every step."""
     steps = sorted({step for points in curves.values() for step, _ in points})
     values = [dict(points) for points in curves.values()]
     totals = {step: sum(own.get(step, 0.0) for own in values) or 1.0 for step in steps}
@@ -324,7 +324,7 @@ def _svg(scale: Scale, drawn: str, curves: Curves) -> str:
 
 
 def _thin(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """At most `POINTS` points, each the mean of neighbors and at the last one's step."""
+    """Return at most `POINTS` points, each the mean of neighboring points at the step of the last one."""
     size = math.ceil(len(points) / POINTS)
     parts = [points[i : i + size] for i in range(0, len(points), size)]
     return [(part[-1][0], sum(value for _, value in part) / len(part)) for part in parts]
@@ -337,7 +337,7 @@ def _smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _ticks(low: float, high: float, count: int) -> list[float]:
-    """Round numbers between two."""
+    """Return round numbers from `low` to `high`, about `count` of them."""
     if high <= low:
         return [low]
     rough = (high - low) / count
@@ -360,7 +360,7 @@ def _number(value: float) -> str:
 
 
 def _episodes(path: Path) -> dict[str, str]:
-    """Episodes of the first, the middle and the last step that some were kept of."""
+    """Show episodes of the first, the middle and the last step of which rollouts were recorded."""
     steps = sorted({step for step, _ in _steps_and_lines(path)})
     wanted = {steps[at] for at in (-1, len(steps) // 2, 0)} if steps else set()
     chosen = list(_read_lines(path, wanted))
@@ -410,7 +410,7 @@ def _conversation(played: dict[str, Any], samples: Sequence[dict[str, Any]]) -> 
 
 
 def _item(item: dict[str, Any], step: dict[str, Any]) -> str:
-    """A message, a call, or what it answered, with what the step earned."""
+    """Show a message, a call, or the output of a call with the reward of its step."""
     chips = ""
     if item.get("type") == "function_call":
         who, kind, shown = "call", "call", _text(f"{item.get('name')}({item.get('arguments')})")
@@ -444,7 +444,7 @@ def _text(text: Any) -> str:
 
 
 def _tokens(sample: dict[str, Any]) -> str:
-    """The sample as the engine saw it, what the policy sampled marked."""
+    """Show the sample as the engine saw it, with the text that the policy sampled marked."""
     runs = [f"<mark>{esc(text[:SHOWN_TEXT])}</mark>" if own else esc(text[:SHOWN_TEXT])
             for own, text in sample.get("text") or ()]  # fmt: skip
     title = f"as tokens: {len(sample['ids'])}, of which the marked {sum(sample['mask'])} are trained on"

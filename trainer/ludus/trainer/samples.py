@@ -1,4 +1,4 @@
-"""What passes from rollouts to learning: token sequences exactly as the engine saw them, and whose episode they are."""
+"""The data that rollouts give to the learner: token sequences exactly as the engine saw them, grouped by episode."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ludus.protocol.trajectory import Trajectory
 
 
 class RolloutStatus(StrEnum):
-    """What an episode is worth to the learner."""
+    """The outcome of an episode, as the learner sees it."""
 
     COMPLETED = "completed"
     """The environment ended it, or the policy gave its final message."""
     TRUNCATED = "truncated"
-    """A limit ended it: turns, steps, time, or the context. Its reward is what it had earned."""
+    """A limit ended it: turns, steps, time, or the context. Its reward is what it had earned by then."""
     FAILED = "failed"
-    """Something broke that says nothing of the policy. It has no reward and no part in any baseline or loss."""
+    """An error that the policy did not cause. The episode has no reward and counts in no baseline or loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One run of tokens that the engine saw without a break: a whole episode, unless its context was rewritten.
+    """One uninterrupted sequence of tokens as the engine saw it: a whole episode, unless its context was rewritten.
 
     All fields have the same length n.
     """
@@ -45,34 +45,35 @@ class Sample:
 
     @property
     def sampled(self) -> int:
-        """How many tokens the policy sampled."""
+        """The number of tokens that the policy sampled."""
         return sum(self.mask)
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One episode as the learner gets it."""
+    """One episode in the form that the learner uses."""
 
     status: RolloutStatus
     samples: tuple[Sample, ...]
-    """In order of turns. A sampled token is in exactly one of them."""
+    """The samples in order of turns. A sampled token is in exactly one of them."""
     reward: float | None
     """The episode's total; None exactly when `status` is FAILED."""
     turn_rewards: tuple[float, ...]
-    """What the calls of each turn earned; the final message's grade counts for the last. They sum to `reward`."""
+    """The reward that the calls of each turn earned; the final message's grade counts for the last turn. The values
+    sum to `reward`."""
     trajectory: Trajectory
     """The client's record, with the conversation as text."""
     parse_errors: int = 0
-    """Turns in which a tool call could not be read."""
+    """The number of turns in which a tool call could not be parsed."""
 
     @property
     def sampled(self) -> int:
-        """How many tokens the policy sampled."""
+        """The number of tokens that the policy sampled."""
         return sum(sample.sampled for sample in self.samples)
 
     @property
     def oldest_version(self) -> int:
-        """The version of the weights that sampled the oldest of its tokens; -1 if none was sampled."""
+        """The oldest version of the weights that sampled any of its tokens; -1 if no token was sampled."""
         versions = [v for s in self.samples for v, own in zip(s.versions, s.mask, strict=True) if own]
         return min(versions, default=-1)
 
@@ -82,48 +83,48 @@ class RolloutGroup:
     """The episodes of one task with one seed, compared with each other."""
 
     number: int
-    """Which group of the run, counted from 0 in order of their start; a group is trained on at most once."""
+    """The group's number in the run, counted from 0 in order of start. A group is trained on at most once."""
     environment: str
     """The label of its entry in the configuration."""
     task: str
     rollouts: tuple[Rollout, ...]
-    """All of them, the failed ones too."""
+    """All rollouts, failed ones included."""
     version: int
     """The newest version of the weights when the group started."""
 
     @property
     def scored(self) -> tuple[Rollout, ...]:
-        """The rollouts that count."""
+        """The rollouts that did not fail."""
         return tuple(rollout for rollout in self.rollouts if rollout.status is not RolloutStatus.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainSample:
-    """A sample with what the learner needs of its group."""
+    """A sample with its advantages and its weights in the loss."""
 
     sample: Sample
     advantages: tuple[float, ...]
-    """Per token, of the sample's length; 0.0 where the mask is False."""
+    """One value per token of the sample; 0.0 where the mask is False."""
     weights: tuple[float, ...]
-    """Per token: its share in the loss of the whole optimizer step. The loss is the plain sum of weight × token loss,
-    over all micro-batches and ranks, so that no split of the batch changes it."""
+    """One value per token: its share in the loss of the whole optimizer step. The loss is the plain sum of
+    weight × token loss over all micro-batches and ranks, so it does not depend on how the batch is split."""
     sequence: int
-    """The episode it belongs to, numbered within the optimizer step."""
+    """The number of its episode within the optimizer step."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainBatch:
-    """What one optimizer step learns from."""
+    """One batch of samples to learn from."""
 
     samples: tuple[TrainSample, ...]
     groups: tuple[RolloutGroup, ...] = field(default=())
 
     @property
     def sampled(self) -> int:
-        """Tokens that count in the loss."""
+        """The number of tokens that count in the loss."""
         return sum(weight != 0.0 for item in self.samples for weight in item.weights)
 
 
 def scored_rewards(rollouts: Sequence[Rollout]) -> list[float]:
-    """The rewards that count."""
+    """Return the rewards of the rollouts that have one."""
     return [rollout.reward for rollout in rollouts if rollout.reward is not None]

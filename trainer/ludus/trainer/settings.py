@@ -1,7 +1,7 @@
-"""The configuration as people write it: a TOML file, `--section.key=value` on top of it, and back to TOML.
+"""Reading and writing the configuration: a TOML file, overrides `--section.key=value`, and output as TOML.
 
-Nothing is converted on the way ("10" is no number, 1 is not true), and every mistake names its key and the file or
-argument that it stands in.
+Values are not converted ("10" is not a number, 1 is not true). Every error names its key and the file or argument
+that contains it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ EXAMPLE: Final = {
     "model": {"path": "Qwen/Qwen3-0.6B"},
     "environments": [{"url": "http://127.0.0.1:8000"}],
 }
-"""The keys that have no default, with something to begin from."""
+"""The keys that have no default, with example values."""
 
 
 def read_config(path: str | Path | None, overrides: Sequence[str] = ()) -> TrainConfig:
-    """The configuration of a run.
+    """Read the configuration of a run.
 
     Args:
         path: a TOML file; None for all defaults, with `EXAMPLE` for the keys that have none.
-        overrides: `--section.key=value`, later ones win. List entries go by their number (`--environments.0.url=…`;
-            one more than there are adds one), values are TOML or plain text, and `none` unsets.
+        overrides: `--section.key=value`, later ones win. List entries are addressed by number
+            (`--environments.0.url=…`; the next free number adds an entry), values are TOML or plain text, and `none`
+            unsets a key.
 
     Raises:
         ConfigError: the file cannot be read; a key is unknown, missing, or has a wrong value; a named file is absent.
@@ -47,10 +48,10 @@ def read_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
     for override in overrides:
         told[_override(table, override)] = override
     try:
-        # As JSON, because strict validation then takes arrays for tuples and text for paths, and nothing else.
+        # As JSON, because strict validation then accepts arrays as tuples and text as paths, and no other conversion.
         config = TrainConfig.model_validate_json(json.dumps(table, default=str), strict=True)
     except ValidationError as error:
-        # A list whose entries are wrong is also told to be too short.
+        # Pydantic also reports a list with invalid entries as too short.
         details = [d for d in error.errors(include_url=False) if d["type"] != "too_short" or not d["input"]]
         problems = [_explain(detail, told, path) for detail in details]
         raise ConfigError("\n".join(dict.fromkeys(problems))) from None
@@ -62,7 +63,7 @@ def write_config(config: TrainConfig) -> Path:
     """Write the effective configuration into the run's folder, as `config.toml`.
 
     Raises:
-        TrainerError: the folder cannot be made, or not written to.
+        TrainerError: the folder cannot be created or written to.
     """
     file = config.output / "config.toml"
     try:
@@ -74,9 +75,9 @@ def write_config(config: TrainConfig) -> Path:
 
 
 def config_toml(config: TrainConfig | None = None) -> str:
-    """A configuration (the defaults when None) as TOML with every key, what it means, and its default where it differs.
+    """Return a configuration (the defaults when None) as TOML: every key, its meaning, and its default if it differs.
 
-    Keys that are not set stand as comments. `read_config` reads the text back to an equal configuration.
+    Keys that are not set appear as comments. `read_config` reads the text back to an equal configuration.
     """
     config = config or read_config(None)
     head = "# A run of `ludus train`. `#key` is a key that is not set; all others are in force.\n"
@@ -108,7 +109,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _override(table: dict[str, Any], override: str) -> tuple[str, ...]:
-    """Put one `--section.key=value` into the table; its path."""
+    """Put one `--section.key=value` into the table and return its path."""
     name, equals, text = override.removeprefix("--").partition("=")
     path = tuple(name.split("."))
     if not override.startswith("--") or not equals or not all(path):
@@ -132,7 +133,7 @@ def _override(table: dict[str, Any], override: str) -> tuple[str, ...]:
 
 
 def _place(table: Any, key: str, override: str) -> Any:
-    """What stands under a key; None if nothing does."""
+    """Return the value of a key; None if it is not set."""
     if isinstance(table, list):
         if int(key) > len(table):
             raise ConfigError(f"{override}: entry {key} is too far: the next free one is {len(table)}")
@@ -152,14 +153,14 @@ def _put(table: Any, key: str, value: Any) -> None:
 
 
 def _value(text: str, kind: Any) -> Any:
-    """What the text after `=` means for a key of that type: TOML, or the text itself; None for `none`."""
+    """Return the value of the text after `=` for a key of that type: TOML, or the text itself; None for `none`."""
     if text == "none" and NoneType in _members(kind):
         return None
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-    # `--model.path=7` is a name that looks like a number.
+    # A text may look like a number, as in `--model.path=7`.
     return text if not _fits(value, kind) and _fits(text, kind) else value
 
 
@@ -172,7 +173,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _check_files(config: TrainConfig) -> None:
-    """Raise for a file that the configuration names and that is not there."""
+    """Raise ConfigError if a file that the configuration names does not exist."""
     named = [("model.chat_template", config.model.chat_template)]
     for n, entry in enumerate(config.environments):
         if entry.curriculum:
@@ -186,7 +187,7 @@ def _check_files(config: TrainConfig) -> None:
             raise ConfigError(f"{key}: there is no file {file} (seen from {Path.cwd()})")
 
 
-# ---- what is wrong
+# ---- explaining errors
 
 
 def _explain(detail: ErrorDetails, told: dict[tuple[str, ...], str], file: str | Path | None) -> str:
@@ -211,7 +212,7 @@ def _explain(detail: ErrorDetails, told: dict[tuple[str, ...], str], file: str |
 
 
 def _unknown(path: tuple[str, ...]) -> str:
-    """What to say of a key that does not exist: the one that was probably meant."""
+    """Return the message for a key that does not exist, with the key that was probably meant."""
     kind = _kind_at(path[:-1])
     known = list(_fields(kind))
     key, inside = path[-1], ".".join(path[:-1])
@@ -229,7 +230,7 @@ def _unknown(path: tuple[str, ...]) -> str:
 
 
 def _paths(kind: type[Section], prefix: str = "") -> Iterator[str]:
-    """Every key of a section and its sections; list entries as `0`."""
+    """Yield the path of every key of a section and its subsections, with `0` for list entries."""
     for name, field in kind.model_fields.items():
         yield prefix + name
         for member in _members(field.annotation):
@@ -243,7 +244,7 @@ def _paths(kind: type[Section], prefix: str = "") -> Iterator[str]:
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
-    """The alternatives of a type, `Annotated` taken off."""
+    """Return the alternatives of a type, without `Annotated`."""
     if get_origin(kind) is Annotated:
         return _members(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):
@@ -256,12 +257,12 @@ def _is_section(kind: Any) -> bool:
 
 
 def _fields(kind: Any) -> dict[str, Any]:
-    """The keys of a table type; none for any other."""
+    """Return the fields of a table type; an empty dict for any other type."""
     return next((dict(member.model_fields) for member in _members(kind) if _is_section(member)), {})
 
 
 def _child(kind: Any, key: str) -> Any:
-    """The type of a key within a type; None if it cannot have such a key."""
+    """Return the type of a key within a type; None if the type cannot have that key."""
     if key in (fields := _fields(kind)):
         return fields[key].annotation
     for member in _members(kind):
@@ -283,7 +284,7 @@ def _kind_at(path: tuple[str, ...]) -> Any:
 
 
 def _section(kind: type[Section], value: Section | None, path: tuple[str, ...], listed: bool = False) -> Iterator[str]:
-    """The lines of a table: its values first, then its tables, as TOML wants it. What is not set is `#key = …`."""
+    """Yield the lines of a table: first its values, then its tables, as TOML requires. Unset keys are `#key = …`."""
     off = "#" if value is None else ""
     if path:
         yield f"\n\n# {_one_line((kind.__doc__ or '').split(chr(10) * 2)[0])}"
@@ -336,5 +337,5 @@ def _toml(value: Any) -> str:
         return f"{{ {inside} }}" if inside else "{}"
     if value is None:
         return "not set"
-    # JSON's escapes are TOML's, but for DEL, which JSON leaves as it is.
+    # JSON's escapes are valid in TOML, except that JSON does not escape DEL.
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: what is under way is interrupted where that loses nothing, and the run can save what it has."""
+"""Handling of SIGTERM and Ctrl-C: interrupt waits where nothing is lost, so that the run can save its progress."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequest:
-    """Whether a signal has asked the run to stop. Made by `stop_requests`."""
+    """The record of whether a signal has asked the run to stop. Created by `stop_requests`."""
 
     def __init__(self) -> None:
         self._signal: signal.Signals | None = None
         self._waits: set[asyncio.Timeout] = set()
 
     def make(self, number: signal.Signals) -> None:
-        """Ask the run to stop: interrupt every wait in `interruptible`, and the next one at once."""
+        """Ask the run to stop: interrupt every block in `interruptible`; later ones raise at once."""
         self._signal = number
         for wait in self._waits:
             wait.reschedule(asyncio.get_running_loop().time())
 
     def check(self) -> None:
-        """Raise `Interrupted` if a signal came."""
+        """Raise `Interrupted` if a signal has arrived."""
         if self._signal is not None:
             raise Interrupted(f"stopped by {self._signal.name}", self._signal)
 
     @asynccontextmanager
     async def interruptible(self) -> AsyncIterator[None]:
-        """Cancel what runs inside when a signal comes.
+        """Cancel the body when a signal arrives.
 
         Raises:
-            Interrupted: it came, before or meanwhile.
+            Interrupted: a signal arrived before or during the body.
         """
         self.check()
         wait = asyncio.timeout(None)
@@ -58,7 +58,8 @@ class StopRequest:
 def stop_requests() -> Iterator[StopRequest]:
     """Turn SIGTERM and SIGINT into a `StopRequest`; a second signal ends the process in the usual way.
 
-    Under torchrun it does not: torchrun sends one of its own for each that it gets, and ends what is left by itself.
+    Under torchrun a second signal has no further effect: torchrun forwards each signal that it gets, so the process
+    may receive several, and torchrun itself kills the processes that remain.
     """
     loop, request = asyncio.get_running_loop(), StopRequest()
     launched = "TORCHELASTIC_RUN_ID" in os.environ
@@ -78,9 +79,10 @@ def stop_requests() -> Iterator[StopRequest]:
 
 
 def leave_signals_to_the_first_rank() -> None:
-    """Ignore SIGTERM and SIGINT in this process: under torchrun every rank gets them, and only the first one decides.
+    """Ignore SIGTERM and SIGINT in this process: under torchrun every rank gets them, and only the first rank decides.
 
-    The others must stay until the checkpoint is saved. When the first one dies, the connection to it breaks.
+    The other ranks must keep running until the checkpoint is saved. If the first rank dies, their connection to it
+    breaks, which ends them.
     """
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)

@@ -1,7 +1,7 @@
-"""A small random model made on the spot: for the demo, for tests, and for trying a configuration on a laptop.
+"""A small random model for the demo, for tests, and for trying a configuration on a laptop.
 
 It is a Qwen3 with untied embeddings, a tokenizer trained offline, and a short ChatML template. Text that the tokenizer
-was trained on takes few tokens, and every digit is a token of its own, so that numbers can be learned.
+was trained on takes few tokens, and every digit is a separate token, so that numbers can be learned.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ TEMPLATE: Final = """\
 <|im_start|>assistant
 {% endif -%}
 """
-"""ChatML. A longer conversation's text begins with that of a shorter one: no turn is ever written differently."""
+"""A ChatML template. The text of a longer conversation begins with the text of a shorter one: it never rewrites
+earlier turns."""
 
 _FRAMES: Final = (
     "system\nTools:\n",
@@ -86,15 +87,15 @@ def make_tiny_model(
     """Write a random model and its tokenizer into `folder`, in Hugging Face format.
 
     Args:
-        folder: is made when missing; a model in it is written over.
-        texts: what the tokenizer shall be good at: prompts, tool calls and observations, or whole conversations as
-            the template writes them. Without any, tokens are single bytes.
-        vocabulary: the most tokens: the 256 bytes, 5 special tokens, and phrases of `texts`.
-        hidden: width; a multiple of `heads`.
-        layers: decoder layers.
-        heads: query heads; half as many hold keys and values.
-        context: positions.
-        seed: of the weights.
+        folder: created if missing; a model in it is overwritten.
+        texts: the tokenizer's training texts: prompts, tool calls and observations, or whole conversations as the
+            template writes them. Without any, tokens are single bytes.
+        vocabulary: the maximum number of tokens: the 256 bytes, 5 special tokens, and phrases of `texts`.
+        hidden: the width; a multiple of twice `heads`.
+        layers: the number of decoder layers.
+        heads: the number of query heads; half as many hold keys and values.
+        context: the number of positions.
+        seed: the seed of the weights.
 
     Returns:
         `folder`, as `AutoModelForCausalLM.from_pretrained` takes it.
@@ -128,7 +129,7 @@ def make_tiny_model(
 
 
 def make_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer whose tokens may be whole phrases, but digits stand alone and line breaks come last.
+    """Train a byte-level BPE tokenizer. A token may be a phrase; a digit is one token; a line break ends a token.
 
     Raises:
         ValueError: `vocabulary` has no room for the bytes and the special tokens.
@@ -137,8 +138,8 @@ def make_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizer
     if vocabulary < len(alphabet) + len(_SPECIAL):
         raise ValueError(f"vocabulary ({vocabulary}) must be at least {len(alphabet) + len(_SPECIAL)}")
     tokenizer = Tokenizer(models.BPE())
-    # Without the usual split into words, a phrase that is always the same becomes one token. A line break ends a token,
-    # so that what follows `assistant` and its break has the same ids whether it was sampled or rendered.
+    # Without the usual split into words, a fixed phrase becomes one token. A line break ends a token, so that the text
+    # after `assistant` and its line break has the same ids whether it was sampled or rendered.
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Digits(individual_digits=True),
@@ -156,7 +157,7 @@ def make_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizer
         show_progress=False,
     )
     tokenizer.train_from_iterator([*corpus, *_FRAMES * 4] if corpus else [], trainer)
-    # Not `special`: skip_special_tokens must keep the marks of a call in decoded text.
+    # Not `special`, so that skip_special_tokens keeps the marks of a call in decoded text.
     tokenizer.add_special_tokens([PADDING, TURN, TURN_END])
     tokenizer.add_tokens([AddedToken(mark, special=False, normalized=False) for mark in (CALL, CALL_END)])
     return PreTrainedTokenizerFast(

@@ -1,4 +1,4 @@
-"""The run: rollouts, advantages, update, new weights, and again. Read it from `train` downwards."""
+"""The training run, a loop of rollouts, advantages, update and weight transfer. Read it from `train` downwards."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from ludus.trainer.worker import Worker, WorkerGroup, follow
 
 
 async def train(config: TrainConfig, parallel: Parallel) -> None:
-    """Run a configuration to its end, on the first rank: after its steps, or when the task is solved before.
+    """Run a configuration on the first rank until its last step, or until the task is solved.
 
     Raises:
-        TrainerError: see `ludus.trainer.errors`. What was learned is saved first, unless it is broken
-            (`LearningError`); a note on the error says so.
+        TrainerError: see `ludus.trainer.errors`. The progress is saved first, except after a `LearningError`; a note
+            on the error says what was saved.
     """
     async with open_run(config, parallel) as run:
         try:
             await run.warm_up.run(run)
-            await run.sync()  # before the first wait: rollouts must never be of other weights than the learner's
+            await run.sync()  # before any rollout, so that rollouts always use the learner's weights
             async with run.collector:
                 run.collector.on_weights_updated(run.step)
                 await run.steps()
@@ -66,7 +66,7 @@ def run(config: TrainConfig) -> None:
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     parallel = Parallel(config.parallel, config.device)
-    gc.freeze()  # A collection would look at all objects of the libraries each time, which takes 0.2 s in mid-step.
+    gc.freeze()  # Otherwise every collection scans all objects of the libraries, which takes 0.2 s in mid-step.
     try:
         if parallel.first:
             asyncio.run(train(config, parallel))
@@ -78,7 +78,7 @@ def run(config: TrainConfig) -> None:
 
 @dataclass(slots=True)
 class Run:
-    """The parts of a run, and how far it is."""
+    """The parts of a run and its progress."""
 
     config: TrainConfig
     team: WorkerGroup
@@ -92,21 +92,21 @@ class Run:
     idle: IdleSteps
     canary: Canary
     step: int = 0
-    """Batches learned from, which is the version of the learner's weights."""
+    """The number of batches learned from, which is the version of the learner's weights."""
     evaluated: int = -1
     """The step of the last evaluation."""
     saved: tuple[int, int] | None = None
     """The progress at the last checkpoint."""
     sampled: int = 0
-    """Tokens that the collector had sampled at the last step."""
+    """The number of tokens that the collector had sampled by the last step."""
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Batches learned from, in the warm-up and after it."""
+        """The numbers of batches learned from, in the warm-up and after it."""
         return self.warm_up.steps, self.step
 
     async def steps(self) -> None:
-        """Learn batch after batch, until the last step or until the task is solved."""
+        """Learn from batches until the last step, or until the task is solved."""
         config = self.config
         if self.evaluation_due():
             await self.evaluate()
@@ -136,7 +136,7 @@ class Run:
         self.log.metrics(self.step, metrics)
 
     async def own_groups(self, count: int) -> list[RolloutGroup]:
-        """Groups played with the policy as it is."""
+        """Run `count` groups of episodes with the current policy and return them."""
         await self.sync()
         player = Player(self.engine, self.renderer, self.config.rollouts, self.source.places)
 
@@ -147,12 +147,12 @@ class Run:
 
         with unwrap_exception_group():
             async with self.stop.interruptible(), asyncio.TaskGroup() as tasks:
-                # Numbers from the other end, so that no group of the run has the same task and seeds.
+                # Negative numbers, so that no group of the run has the same task and seeds.
                 running = [tasks.create_task(play(-1 - number)) for number in range(count)]
         return [task.result() for task in running]
 
     async def learn(self, groups: Sequence[RolloutGroup]) -> dict[str, float]:
-        """One batch. Afterwards the learner is one version ahead of the engine."""
+        """Learn from one batch. Afterwards the learner is one version ahead of the engine."""
         clock = time.perf_counter()
         batch = await asyncio.to_thread(make_batch, groups, self.config)
         metrics: dict[str, float] = await self.team.do("learn", batch)
@@ -165,10 +165,11 @@ class Run:
         return {**metrics, "time/update": seconds, "throughput/trained_tokens": tokens / seconds}
 
     async def sync(self) -> dict[str, float]:
-        """Give the engine the learner's weights, and see that it has them.
+        """Send the learner's weights to the engine, and check that it has them.
 
         Raises:
-            EngineError: it did not take them; CanaryError: it took others.
+            EngineError: the engine did not accept the weights.
+            CanaryError: the engine has other weights than the learner.
         """
         clock = time.perf_counter()
         config = self.config
@@ -176,7 +177,7 @@ class Run:
             adapters = config.engine.vllm.folder or config.output / "adapters"
             await self.team.do("save_adapter", adapters / f"v{self.step}")
             await self.engine.update_weights(WeightUpdate(self.step, (), adapters / f"v{self.step}"))
-            # Requests of episodes that are still allowed may be on an earlier one, and vLLM may read it again.
+            # Open requests may still use the adapters of allowed earlier versions, which vLLM may read again.
             shutil.rmtree(adapters / f"v{self.step - config.rollouts.staleness - 2}", ignore_errors=True)
         else:
             await self.engine.update_weights(WeightUpdate(self.step, await self.team.weights()))
@@ -184,13 +185,13 @@ class Run:
         return {"time/sync": time.perf_counter() - clock, "canary/difference": difference}
 
     def evaluation_due(self) -> bool:
-        """Return whether to evaluate before the next step. An evaluation that was interrupted is due again."""
+        """Return whether to evaluate before the next step. An interrupted evaluation is due again."""
         if self.evaluated == self.step:
             return False
         return self.config.evaluation.first if self.step == 0 else self.due(self.config.evaluation.every)
 
     async def evaluate(self) -> None:
-        """Play the held-out tasks, once per step at most."""
+        """Evaluate on the held-out tasks, at most once per step."""
         if self.evaluated != self.step:
             clock = time.perf_counter()
             async with self.stop.interruptible():
@@ -203,7 +204,7 @@ class Run:
             self.log.metrics(self.step, {**metrics, "time/evaluation": time.perf_counter() - clock})
 
     async def save(self) -> None:
-        """Write a checkpoint of the last whole batch, unless there is one."""
+        """Write a checkpoint of the last completed batch, unless there is one."""
         if self.saved != self.progress:
             collected = self.collector.state(self.step)
             canary = [self.config.engine.kind, self.config.model.dtype, self.canary.measured]
@@ -213,7 +214,7 @@ class Run:
             self.saved = self.progress
 
     async def rescue(self, error: Exception) -> None:
-        """Save what was learned before an error ends the run, and say so in a note on the error."""
+        """Save the progress before an error ends the run, and add a note to the error that says what was saved."""
         await self.team.take_back()
         if isinstance(error, LearningError) or not self.team.can_save:
             outcome = "nothing more is saved; the newest checkpoint is as it was"
@@ -228,11 +229,11 @@ class Run:
             except Exception as failure:
                 outcome = f"what was learned since the newest checkpoint is lost: {failure}"
         error.add_note(outcome)
-        with suppress(TrainerError):  # a full disk, which may be the error itself
+        with suppress(TrainerError):  # the disk may be full, which may also be the error itself
             self.note(f"{str(error) or type(error).__name__}: {outcome}")
 
     async def finish(self) -> None:
-        """The last evaluation, and the policy in Hugging Face format."""
+        """Run the last evaluation and export the policy in Hugging Face format."""
         await self.evaluate()
         if self.config.checkpoints.export:
             folder = self.config.output / "model"
@@ -242,27 +243,27 @@ class Run:
             self.note(remark)
 
     def note(self, text: str) -> None:
-        """Record a remark, and show it."""
+        """Record a note and show it."""
         self.log.note(text)
 
     def due(self, every: int) -> bool:
-        """Whether something that happens every so many steps happens now."""
+        """Return whether an action that is done every `every` steps is due now; 0 means never."""
         return every > 0 and self.step % every == 0
 
     def rates(self, waited: float, seconds: float, sampled: int) -> dict[str, float]:
-        """Where the time of a step went."""
+        """Return the metrics of a step's time and of its sampled tokens per second."""
         fresh, self.sampled = sampled - self.sampled, sampled
         return {"time/wait": waited, "time/step": seconds, "throughput/sampled_tokens": fresh / seconds}
 
     async def do(self, order: str, *arguments: Any) -> Any:
-        """Run a method of `Worker` on every rank, unless a signal came."""
+        """Run a method of `Worker` on every rank; raise `Interrupted` if a signal has arrived."""
         self.stop.check()
         return await self.team.do(order, *arguments)
 
 
 @asynccontextmanager
 async def open_run(config: TrainConfig, parallel: Parallel) -> AsyncIterator[Run]:
-    """Everything a run needs, checked in the order in which mistakes are cheap to find: environments, model, engine."""
+    """Open and check the parts of a run, the cheapest checks first: environments, model, engine."""
     async with AsyncExitStack() as stack:
         stop = stack.enter_context(stop_requests())
         try:
@@ -303,7 +304,7 @@ async def _open(config: TrainConfig, parallel: Parallel, stack: AsyncExitStack, 
 
 
 async def resume(team: WorkerGroup, config: TrainConfig) -> dict[str, Any] | None:
-    """The state of the newest checkpoint, with its tensors in place; None to start anew."""
+    """Load the newest checkpoint's tensors and return its plain state; None to start from the beginning."""
     if not config.checkpoints.resume:
         await team.do("forget_checkpoints")
         return None
@@ -313,12 +314,12 @@ async def resume(team: WorkerGroup, config: TrainConfig) -> dict[str, Any] | Non
 
 
 async def open_engine(config: TrainConfig, device: torch.device) -> Engine:
-    """The engine that the configuration names. It has no weights of the run yet."""
+    """Open the engine that the configuration names. It does not hold the run's weights yet."""
     context = config.rollouts.context
     if config.engine.kind == "torch":
         from ludus.trainer.engines.torch import TorchEngine
 
-        # Loaded anew: the learner's own may be sharded by now, or have adapters in its layers.
+        # Loaded again, because the learner's model may be sharded or have adapters in its layers.
         plain = config.model.model_copy(update={"lora": None})
         model = await asyncio.to_thread(load_model, plain, device)
         return TorchEngine(model, config.engine.torch, context=context, dtype=getattr(torch, config.model.dtype))

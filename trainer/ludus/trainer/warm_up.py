@@ -1,4 +1,4 @@
-"""The warm-up before the first rollout: imitation of good episodes, then preferences. It can be stopped and resumed."""
+"""The warm-up before the first rollout: supervised learning (SFT), then preferences (DPO). It can be resumed."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ludus.trainer.tokens.renderer import Renderer
 
 
 class Host(Protocol):
-    """What the warm-up needs of the run."""
+    """The methods of the run that the warm-up uses."""
 
     config: TrainConfig
     renderer: Renderer
 
     async def do(self, order: str, *arguments: Any) -> Any:
-        """Run a method of `Worker` on every rank, unless a signal came."""
+        """Run a method of `Worker` on every rank; raise `Interrupted` if a signal has arrived."""
         ...
 
     async def own_groups(self, count: int) -> list[RolloutGroup]:
-        """Play groups with the policy as it is."""
+        """Run groups of episodes with the current policy."""
         ...
 
     async def save(self) -> None:
@@ -33,28 +33,28 @@ class Host(Protocol):
         ...
 
     def note(self, text: str) -> None:
-        """Record a remark."""
+        """Record a note."""
         ...
 
 
 @dataclass(slots=True)
 class WarmUp:
-    """How far the warm-up is. Its state is part of every checkpoint."""
+    """The progress of the warm-up. Its state is part of every checkpoint."""
 
     imitated: int = 0
     """Batches of `sft` learned from."""
     preferred: int = 0
     """Batches of `dpo` learned from."""
     reference: list[float] | None = None
-    """Log-probabilities of the pairs of `dpo` under the policy as it was before the first of them."""
+    """Log-probabilities of the pairs of `dpo` under the policy before the first of these batches."""
 
     @property
     def steps(self) -> int:
-        """Return how many batches were learned from."""
+        """The number of batches learned from."""
         return self.imitated + self.preferred
 
     def state(self) -> dict[str, Any]:
-        """Return the arguments that make an equal one, JSON-ready."""
+        """Return the arguments that create an equal object, JSON-ready."""
         return asdict(self)
 
     def unfinished(self, config: TrainConfig) -> bool:
@@ -64,7 +64,7 @@ class WarmUp:
         )
 
     async def run(self, host: Host) -> None:
-        """Learn from what is left, saving every `checkpoints.every` batches.
+        """Learn from the remaining batches and save every `checkpoints.every` batches.
 
         Raises:
             TrainerError: as for a run.
@@ -92,7 +92,7 @@ class WarmUp:
         )
 
     async def _own_episodes(self, host: Host, sft: SftConfig) -> list[EpisodeSamples]:
-        """The policy's own good episodes; a resumed warm-up reads them again, because its policy is another by now."""
+        """Return the policy's own good episodes. A resumed warm-up reads them from a file, as its policy has changed."""
         path = host.config.output / "warm_up_episodes.json"
         try:
             if self.imitated:

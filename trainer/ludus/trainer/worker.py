@@ -1,7 +1,8 @@
-"""What every rank does, at the word of the first one: learn, hand out weights, save and load.
+"""The work that every rank does on command of the first rank: learn, send weights, save and load.
 
-The first rank plays episodes and decides; the others wait for orders. An order is a method of `Worker` and its
-arguments, broadcast to all ranks, so that each makes the same calls in the same order and collectives meet.
+The first rank runs episodes and makes all decisions; the other ranks wait for commands. A command is the name of a
+method of `Worker` and its arguments. It is broadcast to all ranks, so that all ranks make the same calls in the same
+order and take part in the same collectives.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from ludus.trainer.stopping import leave_signals_to_the_first_rank
 
 
 class Worker:
-    """One rank's learner and checkpoints. Its methods are orders: every rank runs each of them, in the same order."""
+    """The learner and checkpoints of one rank. Its methods are commands: every rank runs them in the same order."""
 
     def __init__(self, config: TrainConfig, parallel: Parallel) -> None:
         torch.manual_seed(config.seed)
@@ -49,15 +50,15 @@ class Worker:
         self._preferences: Iterator[dict[str, float]] = iter(())
 
     def learn(self, batch: TrainBatch) -> dict[str, float]:
-        """One batch of rollouts."""
+        """Learn from one batch of rollouts."""
         return self.learner.step(batch, self._objective)
 
     def imitate(self, batch: TrainBatch, learning_rate: float) -> dict[str, float]:
-        """One batch of the supervised warm-up."""
+        """Learn from one batch of the supervised warm-up."""
         return self.learner.step(batch, linear_objective, learning_rate=learning_rate)
 
     def set_pairs(self, pairs: Sequence[Pair], done: int, reference: Sequence[float] | None) -> list[float]:
-        """Get ready for the preference warm-up from batch `done` on; returns its reference, for a later resume."""
+        """Prepare the preference warm-up from batch `done` on. Return its reference, which a resume needs."""
         config = self.config
         assert config.dpo is not None
         known = list(reference) if reference is not None else reference_sums(self.learner, pairs)
@@ -65,15 +66,15 @@ class Worker:
         return known
 
     def prefer(self) -> dict[str, float]:
-        """One batch of the preference warm-up."""
+        """Learn from one batch of the preference warm-up."""
         return next(self._preferences)
 
     def logprobs(self, ids: Sequence[int]) -> list[float]:
-        """Of `ids[1:]`, for the canary."""
+        """Return the log-probabilities of `ids[1:]`, for the canary."""
         return self.learner.sequence_logprobs(ids)
 
     def weights(self) -> Iterator[tuple[str, Tensor]] | None:
-        """The first rank gets an iterator, which it must exhaust; the others send their parts."""
+        """Return an iterator of the weights on the first rank, which must exhaust it; other ranks send their parts."""
         tensors = self.learner.weights(self.learner.dtype, as_checkpoint=self.config.engine.kind == "vllm")
         if self.parallel.first:
             return tensors
@@ -96,7 +97,7 @@ class Worker:
         return self.checkpoints.save(step, state, self._tensors(), warm_up=warm_up)
 
     def load(self, path: Path) -> dict[str, Any]:
-        """Read one; its plain state."""
+        """Load a checkpoint and return its plain state."""
         tensors = self._tensors()
         state = self.checkpoints.load(path, tensors)
         self.learner.load_state(tensors["learner"])
@@ -108,11 +109,11 @@ class Worker:
         self.learner.export(self.tokenizer, folder)
 
     def forget_checkpoints(self) -> None:
-        """Remove those of an earlier run in the same folder."""
+        """Remove the checkpoints of an earlier run in the same folder."""
         self.checkpoints.clear()
 
     def latest(self) -> Path | None:
-        """The newest checkpoint."""
+        """Return the newest checkpoint; None if there is none."""
         return self.checkpoints.latest()
 
     def _tensors(self) -> dict[str, Any]:
@@ -120,29 +121,29 @@ class Worker:
 
 
 class WorkerGroup:
-    """All ranks, seen from the first one's event loop. Orders run one at a time in a thread of their own."""
+    """All ranks, as used from the first rank's event loop. Commands run one at a time in a separate thread."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self._thread = ThreadPoolExecutor(1, "ludus-learner")
         self._together = True
-        """Whether all ranks wait for an order. When one failed half way they never will again."""
+        """Whether all ranks wait for a command. Stays False after a command failed halfway."""
         self._handed: Iterator[tuple[str, Tensor]] = iter(())
-        """What `weights` returned last."""
+        """The iterator that `weights` returned last."""
 
     @property
     def can_save(self) -> bool:
-        """Whether the learner is between two updates, and every rank waits for an order."""
+        """Whether the learner is between two updates and every rank waits for a command."""
         return self.worker.learner.whole and (self._together or self.worker.parallel.world == 1)
 
     async def do(self, order: str, *arguments: Any) -> Any:
-        """Run a method of `Worker` on every rank; what it returns on this one."""
+        """Run a method of `Worker` on every rank and return its result on this rank."""
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(self._thread, functools.partial(self._do, order, arguments))
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            # A collective cannot be left half way; whoever cancels waits for the order to end.
+            # A collective cannot be interrupted, so a cancellation takes effect when the command has ended.
             await asyncio.gather(future, return_exceptions=True)
             raise
 
@@ -154,7 +155,7 @@ class WorkerGroup:
         return result
 
     async def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """The policy's tensors, gathered from all ranks while they are iterated over, which must be to the end."""
+        """Return an iterator of the policy's tensors, which gathers them from all ranks and must be exhausted."""
         tensors = await self.do("weights")
         self._together = False
 
@@ -166,19 +167,19 @@ class WorkerGroup:
         return self._handed
 
     async def take_back(self) -> None:
-        """Gather the rest of the weights when their receiver failed, so that the ranks are together again."""
-        with suppress(ValueError):  # a thread that never comes back is still reading
+        """Gather the rest of the weights after their receiver failed, so that all ranks wait for a command again."""
+        with suppress(ValueError):  # raised when a thread that never returned is still iterating
             await asyncio.get_running_loop().run_in_executor(self._thread, deque, self._handed, 0)
 
     async def dismiss(self) -> None:
-        """Tell the other ranks that there is nothing more to do. After a failure torchrun ends them instead."""
+        """Let the other ranks end, because no more commands follow. After a failure torchrun ends them instead."""
         if self._together:
             await asyncio.get_running_loop().run_in_executor(self._thread, self.worker.parallel.broadcast, None)
         self._thread.shutdown()
 
 
 def follow(worker: Worker) -> None:
-    """What every rank but the first does: orders, until there are no more."""
+    """Run commands until there are no more. All ranks except the first one do this."""
     leave_signals_to_the_first_rank()
     nothing: tuple[str, tuple[Any, ...]] | None = None
     while (order := worker.parallel.broadcast(nothing)) is not None:

@@ -1,13 +1,13 @@
-"""Tools, conversations and calls in the forms of model providers, and back.
+"""Conversion of tools, conversations and calls to and from the formats of model providers.
 
-One module per form, each with the same three functions:
+There is one module per format, each with the same three functions:
 
     tools(specs)        tool definitions for a request
     messages(items)     the conversation for a request (a mapping of the request's fields)
-    items(response)     what the model did: an assistant message, calls, or both
+    items(response)     the model's output: an assistant message, calls, or both
 
-Nothing here needs a provider's package: requests and responses are plain JSON. Schemas go through unchanged wherever a
-provider takes JSON Schema; `google` has its own dialect, see there.
+None of them needs a provider's package: requests and responses are plain JSON. Schemas are passed on unchanged if the
+provider accepts JSON Schema; Google has a dialect of its own, see `google`.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from ludus.protocol.items import Item
 __all__ = ["FORMATS", "Format", "FormatName", "anthropic", "google", "openai_chat", "openai_responses"]
 
 FormatName = Literal["openai-chat", "openai-responses", "anthropic", "google"]
-"""The forms there are."""
+"""The names of the formats."""
 
 
 class Format(Protocol):
-    """What each module of this package is."""
+    """The interface of each module of this package."""
 
     def tools(self, specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
-        """Tool definitions for a request."""
+        """Return the tool definitions for a request."""
         ...
 
     def messages(self, items: Sequence[Item]) -> dict[str, Any]:
-        """The request's fields that hold the conversation."""
+        """Return the fields of a request that hold the conversation."""
         ...
 
     def items(self, response: Mapping[str, Any], specs: Sequence[ToolSpec] = ()) -> list[Item]:
-        """What the model did. With `specs`, names that were adapted for the provider become the tools' own again."""
+        """Return the model's output. With `specs`, tool names that were encoded for the provider are decoded."""
         ...
 
 
@@ -47,4 +47,4 @@ FORMATS: Final[Mapping[FormatName, Format]] = {
     "anthropic": anthropic,
     "google": google,
 }
-"""The modules by the name of their form."""
+"""The modules by the name of their format."""

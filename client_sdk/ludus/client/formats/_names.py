@@ -1,4 +1,4 @@
-"""Tool names as providers allow them: letters, digits, `_` and `-`, at most 64 characters."""
+"""Encoding of tool names for providers, which allow letters, digits, `_` and `-`, and at most 64 characters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ALLOWED: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 
 def encode(name: str) -> str:
-    """The name itself where every provider takes it; otherwise a readable name with a hash, the same every time."""
+    """Return the name itself if every provider accepts it, and otherwise a readable name with a fixed hash."""
     if _ALLOWED.fullmatch(name):
         return name
     readable = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:54]
@@ -21,5 +21,5 @@ def encode(name: str) -> str:
 
 
 def decode(encoded: str, specs: Sequence[ToolSpec]) -> str:
-    """The name of the tool that `encode` made `encoded` of; `encoded` itself where no tool matches."""
+    """Return the name of the tool whose encoded name is `encoded`; `encoded` itself if no tool matches."""
     return next((spec.name for spec in specs if encode(spec.name) == encoded), encoded)

@@ -1,4 +1,4 @@
-"""JSON Schema (2020-12) handled as a schema: property names are never taken for keywords."""
+"""Helpers for JSON Schema (2020-12), which never mistake property names for keywords."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ IDENTITY: Final = frozenset({"$schema", "$id", "$anchor", "$defs", "definitions"
 
 
 class UnsupportedSchema(Exception):
-    """A schema cannot be said in another dialect without changing what it means."""
+    """A schema cannot be expressed in another dialect without a change of its meaning."""
 
 
 def parameters(schema: Mapping[str, Any]) -> Schema:
-    """A copy of a tool's input schema with the `type` and `properties` that providers insist on."""
+    """Return a copy of a tool's input schema with the `type` and `properties` that providers require."""
     result = copy.deepcopy(dict(schema))
     result.setdefault("type", "object")
     result.setdefault("properties", {})
@@ -31,10 +31,10 @@ def parameters(schema: Mapping[str, Any]) -> Schema:
 
 
 def resolve(root: Schema, reference: str) -> Schema:
-    """The schema that a local `$ref` points to.
+    """Return the schema that a local `$ref` points to.
 
     Raises:
-        UnsupportedSchema: it points outside of `root`, or at nothing.
+        UnsupportedSchema: the reference points outside of `root`, or has no target.
     """
     if not reference.startswith("#"):
         raise UnsupportedSchema(f"$ref {reference!r} points outside of the schema")

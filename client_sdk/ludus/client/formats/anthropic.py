@@ -1,4 +1,4 @@
-"""Anthropic's Messages API.
+"""The format of Anthropic's Messages API.
 
 https://docs.anthropic.com/en/api/messages
 """
@@ -15,7 +15,7 @@ from ludus.protocol.items import CallItem, Item, MalformedCall, parse_arguments,
 
 
 def tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
-    """`tools` of a request. Schemas are carried unchanged."""
+    """Return the `tools` of a request, with unchanged schemas."""
     return [
         {
             "name": _names.encode(spec.name),
@@ -27,9 +27,10 @@ def tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
 
 
 def messages(items: Sequence[Item]) -> dict[str, Any]:
-    """`{"messages": [...]}`, and `system` where there are system messages.
+    """Return `{"messages": [...]}`, with `system` if there are system messages.
 
-    Roles alternate there, so neighbors of one role become one message; empty text, which is refused, is left out.
+    Roles must alternate in this API, so neighbors of one role become one message. The API refuses empty text, so it is
+    left out.
     """
     system: list[str] = []
     result: list[dict[str, Any]] = []
@@ -48,10 +49,10 @@ def messages(items: Sequence[Item]) -> dict[str, Any]:
 
 
 def items(response: Mapping[str, Any], specs: Sequence[ToolSpec] = ()) -> list[Item]:
-    """What the model did, from a message; thinking blocks are left out.
+    """Return the model's output from a message, without thinking blocks.
 
     Raises:
-        KeyError: it is no such message.
+        KeyError: `response` is not a message of this API.
     """
     text = "".join(block["text"] for block in response["content"] if block["type"] == "text")
     calls: list[Item] = [

@@ -1,12 +1,12 @@
-"""Google's Gemini API (`generateContent`).
+"""The format of Google's Gemini API (`generateContent`).
 
 https://ai.google.dev/api/caching#FunctionDeclaration
 
-A declaration holds its schema as `parameters`, in Google's OpenAPI-like dialect, or as `parametersJsonSchema`. The
-dialect is understood by every version of the API, and lacks much of JSON Schema. So a schema is translated where that
-changes nothing about which arguments are valid (references inlined, null as `nullable`, and so on); one that the
-dialect cannot say goes unchanged into `parametersJsonSchema`. Only `additionalProperties: false` is left out, since the
-dialect has no way to say it and no way to name a further property either.
+A declaration holds its schema as `parameters`, in Google's OpenAPI-like dialect, or as `parametersJsonSchema`. Every
+version of the API supports the dialect, but it lacks much of JSON Schema. So a schema is translated if the same
+arguments stay valid (references are inlined, null becomes `nullable`, and so on). A schema that the dialect cannot
+express goes unchanged into `parametersJsonSchema`. Only `additionalProperties: false` is dropped: the dialect cannot
+express it, but cannot name further properties either.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, pars
 
 
 def tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
-    """`tools` of a request: one entry with all function declarations, none without tools."""
+    """Return the `tools` of a request: one entry with all function declarations; an empty list without tools."""
     return [{"functionDeclarations": [declaration(spec) for spec in specs]}] if specs else []
 
 
 def declaration(spec: ToolSpec) -> dict[str, Any]:
-    """One function declaration."""
+    """Return the function declaration of a tool."""
     result: dict[str, Any] = {"name": _names.encode(spec.name), "description": spec.description}
     schema = _schema.parameters(spec.input_schema)
     conditions = set(schema) - {"type", "properties", "required", "additionalProperties"} - ANNOTATIONS - IDENTITY
@@ -40,7 +40,7 @@ def declaration(spec: ToolSpec) -> dict[str, Any]:
 
 
 def messages(items: Sequence[Item]) -> dict[str, Any]:
-    """`{"contents": [...]}`, and `systemInstruction` where there are system messages."""
+    """Return `{"contents": [...]}`, with `systemInstruction` if there are system messages."""
     system: list[dict[str, Any]] = []
     contents: list[dict[str, Any]] = []
     names = {item.call_id: _names.encode(item.call.tool) for item in items if isinstance(item, CallItem)}
@@ -57,10 +57,10 @@ def messages(items: Sequence[Item]) -> dict[str, Any]:
 
 
 def items(response: Mapping[str, Any], specs: Sequence[ToolSpec] = ()) -> list[Item]:
-    """What the model did, from a whole response, one candidate, or its content; thoughts are left out.
+    """Return the model's output from a whole response, one candidate, or its content, without thoughts.
 
     Raises:
-        KeyError, TypeError, IndexError: it is none of these.
+        KeyError, TypeError, IndexError: `response` is none of these.
     """
     if "candidates" in response:
         response = response["candidates"][0]
@@ -108,21 +108,21 @@ _KEEP: Final[Mapping[str, frozenset[str]]] = {
     "array": frozenset({"minItems", "maxItems"}),
     "object": frozenset({"minProperties", "maxProperties"}),
 }
-"""Keywords that mean the same in both, by type."""
+"""Keywords with the same meaning in JSON Schema and the dialect, by type."""
 
 _FORMATS: Final[Mapping[str, frozenset[str]]] = {
     "string": frozenset({"date-time"}),
     "number": frozenset({"float", "double"}),
     "integer": frozenset({"int32", "int64"}),
 }
-"""Formats that the API accepts; others are refused by it, and are annotations in JSON Schema."""
+"""Formats that the API accepts, by type. It refuses other formats, which are only annotations in JSON Schema."""
 
 
 def dialect(schema: Mapping[str, Any]) -> Schema:
-    """A schema in Google's dialect, valid for the same values.
+    """Return the schema in Google's dialect, valid for the same values.
 
     Raises:
-        UnsupportedSchema: the dialect cannot say it.
+        UnsupportedSchema: the dialect cannot express the schema.
     """
     root = dict(schema)
     return _convert(root, root, ())

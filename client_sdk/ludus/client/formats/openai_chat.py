@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions, which most model servers speak.
+"""The format of OpenAI's Chat Completions API, which most model servers support.
 
 https://platform.openai.com/docs/api-reference/chat
 """
@@ -15,7 +15,7 @@ from ludus.protocol.items import CallItem, Item, OutputItem, arguments_text, dat
 
 
 def tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
-    """`tools` of a request. Schemas are carried unchanged."""
+    """Return the `tools` of a request, with unchanged schemas."""
     return [
         {
             "type": "function",
@@ -30,9 +30,9 @@ def tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
 
 
 def messages(items: Sequence[Item]) -> dict[str, Any]:
-    """`{"messages": [...]}`.
+    """Return `{"messages": [...]}`.
 
-    A tool message holds text only, so images that a tool returned follow in a user message after the turn's outputs.
+    A tool message can hold only text, so images that a tool returned follow in a user message after the turn's outputs.
     """
     result: list[dict[str, Any]] = []
     images: list[dict[str, Any]] = []
@@ -55,10 +55,10 @@ def messages(items: Sequence[Item]) -> dict[str, Any]:
 
 
 def items(response: Mapping[str, Any], specs: Sequence[ToolSpec] = ()) -> list[Item]:
-    """What the model did, from a whole completion, one choice, or its message.
+    """Return the model's output from a whole completion, one choice, or its message.
 
     Raises:
-        KeyError, TypeError, IndexError: it is none of these.
+        KeyError, TypeError, IndexError: `response` is none of these.
     """
     if "choices" in response:
         response = response["choices"][0]

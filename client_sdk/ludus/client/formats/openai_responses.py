@@ -1,4 +1,4 @@
-"""OpenAI's Responses API. Its item list is the form in which trajectories are recorded, too.
+"""The format of OpenAI's Responses API. Trajectories record conversations as the same kind of item list.
 
 https://platform.openai.com/docs/api-reference/responses
 """
@@ -14,7 +14,7 @@ from ludus.protocol.items import CallItem, Item, from_json, parse_arguments, tex
 
 
 def tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
-    """`tools` of a request. `strict` is off: it would forbid optional parameters and most of JSON Schema."""
+    """Return the `tools` of a request. `strict` is off: it would forbid optional parameters and most of JSON Schema."""
     return [
         {
             "type": "function",
@@ -28,7 +28,7 @@ def tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
 
 
 def messages(items: Sequence[Item]) -> dict[str, Any]:
-    """`{"input": [...]}`."""
+    """Return `{"input": [...]}`."""
     values = to_json(items)
     for value in values:
         if value["type"] == "function_call":
@@ -37,10 +37,10 @@ def messages(items: Sequence[Item]) -> dict[str, Any]:
 
 
 def items(response: Mapping[str, Any], specs: Sequence[ToolSpec] = ()) -> list[Item]:
-    """What the model did, from a whole response; reasoning items are left out.
+    """Return the model's output from a whole response, without reasoning items.
 
     Raises:
-        KeyError, ParseError: it is no such response.
+        KeyError, ParseError: `response` is not a response of this API.
     """
     found: list[Item] = []
     for value in response["output"]:

@@ -1,7 +1,7 @@
-"""Policies: what chooses actions. Any async callable is one; here are its type and two ready ones.
+"""Policies choose actions. Any async callable can be one; this package has the types and two ready policies.
 
-A policy gets the `Conversation` and returns what it does in its turn: a `Call`, several of them (they run at once where
-the environment allows it), an `Answer`, or a `Turn`, which may also hold text beside the calls and token usage.
+A policy gets the `Conversation` and returns its action for the turn: a `Call`, several of them (they run concurrently
+if the environment allows it), an `Answer`, or a `Turn`, which may also hold text next to the calls, and token usage.
 
     async def policy(conversation: Conversation) -> Call:
         return Call("guess", {"number": 50})
@@ -34,7 +34,7 @@ _LAZY = {
     "OpenAIPolicy": "ludus.client.policies.openai",
     "RandomPolicy": "ludus.client.policies.random_policy",
 }
-"""Imported at first use: httpx alone takes longer to import than the rest of the client."""
+"""Names that are imported at first use, because httpx alone takes longer to import than the rest of the client."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What a policy sees and what it does in its turn."""
+"""The types of policies: the conversation that a policy sees, and the turn that it returns."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from ludus.protocol.trajectory import Stop, Usage
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What a policy knows when it is its turn."""
+    """The input of a policy at one turn."""
 
     environment: str
     task: TaskRow
     seed: int
     """The episode's seed."""
     sample: int
-    """Which of several episodes of the task."""
+    """The number of this episode among several of the same task."""
     turn: int
-    """Its turns so far, this one included."""
+    """The number of turns so far, including this one."""
     items: Sequence[Item]
     """The prompt and everything since, oldest first."""
     tools: Sequence[ToolSpec]
     gradable: bool
-    """Whether a final message is graded. Where not, it just ends the episode."""
+    """Whether a final message is graded. If not, it only ends the episode."""
     results: tuple[StepResult, ...] = ()
-    """The outcomes of the last turn's calls; without rewards and metadata, unless the policy `sees_rewards`."""
+    """The results of the last turn's calls, without rewards and metadata unless the policy sets `sees_rewards`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a policy did. With calls, the episode goes on; without, the text is its final message."""
+    """The action of a policy in one turn. With calls, the episode goes on; without, the text is the final message."""
 
     items: tuple[Item, ...]
     """An assistant message, calls, or both."""
     usage: Usage | None = None
     stopped: Stop | None = None
-    """Set when the policy cannot go on, such as a model whose context is full; `items` then count for nothing."""
+    """Set if the policy cannot go on, such as a model whose context is full; `items` are then ignored."""
 
     @property
     def calls(self) -> tuple[CallItem, ...]:
@@ -51,15 +51,15 @@ class Turn:
 
     @property
     def text(self) -> str:
-        """What was said."""
+        """The text of all messages in the turn."""
         return "\n".join(text_of(item.content) for item in self.items if isinstance(item, Message))
 
 
 PolicyResult = Turn | Call | Answer | Sequence[Call | MalformedCall]
-"""What a policy may return."""
+"""The values that a policy may return."""
 
 EpisodePolicy = Callable[[Conversation], Awaitable[PolicyResult]]
-"""An async callable that chooses."""
+"""An async callable that chooses actions."""
 
 
 @runtime_checkable
@@ -67,7 +67,7 @@ class StatefulPolicy(Protocol):
     """A policy that keeps state through an episode."""
 
     def begin(self, conversation: Conversation) -> EpisodePolicy:
-        """The callable for one episode, given the conversation as it begins. Its `aclose`, if any, runs at the end."""
+        """Return the callable for one episode, given the first conversation. Its `aclose`, if any, runs at the end."""
         ...
 
 
@@ -77,21 +77,21 @@ Policy = EpisodePolicy | StatefulPolicy
 
 @dataclass(slots=True)
 class CallIds:
-    """Names for calls whose policy gave none: `call_1`, `call_2`, …"""
+    """Generates ids for calls that have none: `call_1`, `call_2`, …"""
 
     used: int = field(default=0)
 
     def next(self) -> str:
-        """A name not given before."""
+        """Return the next unused id."""
         self.used += 1
         return f"call_{self.used}"
 
 
 def as_turn(result: PolicyResult, ids: CallIds) -> Turn:
-    """What a policy returned, as a turn.
+    """Convert the value that a policy returned into a turn.
 
     Raises:
-        TypeError: a policy may not return that.
+        TypeError: the value is not a `PolicyResult`.
     """
     if isinstance(result, Turn):
         return result
@@ -107,6 +107,6 @@ def as_turn(result: PolicyResult, ids: CallIds) -> Turn:
 
 
 def policy_name(policy: object) -> str:
-    """What trajectories call a policy: its `name`, or that of its function or class."""
+    """Return the name of a policy for trajectories: its `name`, or the name of its function or class."""
     name = getattr(policy, "name", None) or getattr(policy, "__qualname__", None)
     return name if isinstance(name, str) else type(policy).__name__

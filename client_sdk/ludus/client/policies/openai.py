@@ -1,14 +1,13 @@
 """A policy behind an OpenAI-compatible endpoint (Chat Completions with tools): OpenAI, vLLM, SGLang, llama.cpp, …
 
-What goes wrong at the endpoint says nothing about the policy: it is retried, and then raised as an error that the
-harness records as an infrastructure failure, never as a reward of 0.
+An error at the endpoint says nothing about the policy. The request is retried; if it keeps failing, the error is raised
+and the harness records an infrastructure failure, never a reward of 0.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import random
 import re
 from collections.abc import Mapping
 from types import TracebackType
@@ -19,6 +18,7 @@ import httpx
 
 from ludus.client.formats import openai_chat
 from ludus.client.policies.base import Conversation, Turn
+from ludus.protocol.backoff import Backoff
 from ludus.protocol.errors import (
     ConnectionFailed,
     DeadlineExceeded,
@@ -34,10 +34,10 @@ from ludus.protocol.trajectory import Usage
 RETRIED_STATUSES: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 
 LONGEST_PAUSE: Final = 60.0
-"""Seconds; an endpoint that asks for a longer pause is tried again after this one."""
+"""The longest pause between two attempts, in seconds, even if the endpoint asks for a longer one."""
 
 CHECK_SECONDS: Final = 10.0
-"""For `OpenAIPolicy.check`."""
+"""The time limit of `OpenAIPolicy.check`, in seconds."""
 
 _CONTEXT_FULL: Final = re.compile(r"context[ _](length|window|size)|maximum context|too many tokens", re.IGNORECASE)
 
@@ -46,13 +46,13 @@ class OpenAIPolicy:
     """A model behind `POST {base_url}/chat/completions`.
 
     Args:
-        model: its name at the endpoint.
-        base_url: up to and with `/v1`.
-        api_key: sent as a bearer token; `OPENAI_API_KEY` when None, and nothing when that is not set.
+        model: the model's name at the endpoint.
+        base_url: the URL up to and including `/v1`.
+        api_key: sent as a bearer token; the environment variable `OPENAI_API_KEY` when None, if it is set.
         options: further fields of each request, such as `temperature` or `max_completion_tokens`.
         headers: further headers.
         timeout: seconds for one request.
-        attempts: how often a request is made before its failure is raised.
+        attempts: how many times a request is made before its failure is raised.
         first_pause: seconds before the second attempt; doubled for each further one, with jitter.
 
     Raises:
@@ -84,17 +84,18 @@ class OpenAIPolicy:
         self._client: httpx.AsyncClient | None = None
 
     async def __call__(self, conversation: Conversation) -> Turn:
-        """One completion.
+        """Request one completion and return it as a turn.
 
         Raises:
             Unauthenticated, Forbidden, NotFound: the endpoint refuses the key, or has no such model or path.
-            ConnectionFailed, DeadlineExceeded, ProtocolViolation, InfrastructureFailed: it failed, every time.
+            ConnectionFailed, DeadlineExceeded, ProtocolViolation, InfrastructureFailed: the request failed and was not
+                retried, or all attempts failed.
         """
         body: dict[str, Any] = {"model": self.model, **openai_chat.messages(conversation.items), **self._options}
         if conversation.tools:
             body["tools"] = openai_chat.tools(conversation.tools)
         requests = 0
-        pause = self._first_pause
+        backoff = Backoff(self._first_pause, LONGEST_PAUSE)
         while True:
             requests += 1
             outcome = await self._request(body, conversation)
@@ -102,25 +103,24 @@ class OpenAIPolicy:
                 return outcome
             if not outcome.retry or requests >= self._attempts:
                 raise outcome.error
-            wait = outcome.after if outcome.after is not None else pause * random.uniform(0.5, 1.0)
-            await asyncio.sleep(min(wait, LONGEST_PAUSE))
-            pause *= 2
+            wait = backoff.next() if outcome.after is None else min(outcome.after, LONGEST_PAUSE)
+            await asyncio.sleep(wait)
 
     async def check(self) -> None:
-        """Find out before the first episode whether anything listens at the endpoint.
+        """Check before the first episode that a server listens at the endpoint.
 
         Raises:
-            ConnectionFailed: nothing does.
+            ConnectionFailed: no server listens there.
         """
         try:
             await self._connections().get(f"{self._base}/models", timeout=CHECK_SECONDS)
         except httpx.ConnectError as error:
             raise _no_connection(self._url, error) from None
         except httpx.HTTPError:
-            return  # it listens, and may well do without a list of models
+            return  # a server listens, and it need not have a list of models
 
     async def aclose(self) -> None:
-        """Close connections."""
+        """Close all connections."""
         if self._client is not None:
             await self._client.aclose()
             self._client = None
@@ -135,7 +135,7 @@ class OpenAIPolicy:
 
     async def _request(self, body: dict[str, Any], conversation: Conversation) -> Turn | _Refusal:
         try:
-            # httpx's own timeout is per read; a server that trickles would never meet it.
+            # httpx's own timeout is per read, so a server that sends slowly would never exceed it.
             async with asyncio.timeout(self._timeout):
                 response = await self._connections().post(self._url, json=body)
         except (TimeoutError, httpx.TimeoutException):
@@ -176,7 +176,7 @@ def _no_connection(url: str, error: httpx.HTTPError) -> ConnectionFailed:
 
 
 class _Refusal:
-    """A request that brought no turn, and whether to try again."""
+    """The error of a request that returned no turn, and whether to retry it."""
 
     def __init__(self, error: LudusError, *, retry: bool = True, after: float | None = None) -> None:
         self.error = error
@@ -187,7 +187,7 @@ class _Refusal:
 def _understood(response: httpx.Response, conversation: Conversation, url: str) -> Turn | _Refusal:
     try:
         value = response.json()
-        if value.get("error"):  # some gateways answer 200 and then say what went wrong
+        if value.get("error"):  # some gateways answer HTTP 200 with an error in the body
             return _Refusal(InfrastructureFailed(f"{url} answered with an error: {_message(response)}"))
         items = openai_chat.items(value, conversation.tools)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):

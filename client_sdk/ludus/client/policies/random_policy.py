@@ -13,11 +13,11 @@ ANSWER_WORDS: Final = ("yes", "no", "a", "b", "0", "1", "2", "42", "unknown")
 
 
 class RandomPolicy:
-    """Calls a random tool with random arguments that its schema allows; the same seed does the same.
+    """Calls a random tool with random arguments that its schema allows. The same seed makes the same choices.
 
     Args:
-        seed: of its choices, together with the task, the episode's seed and the sample.
-        answers: where a final message is graded, the chance that a turn is one instead of a call.
+        seed: seeds the choices, together with the task, the episode's seed and the sample.
+        answers: the probability that a turn is a final message instead of a call, if final messages are graded.
     """
 
     def __init__(self, seed: int = 0, *, answers: float = 0.1) -> None:
@@ -26,7 +26,7 @@ class RandomPolicy:
         self.name = f"random(seed={seed})"
 
     def begin(self, conversation: Conversation) -> EpisodePolicy:
-        """The choices of one episode."""
+        """Return the callable that makes the choices of one episode."""
         rng = random.Random(f"{self.seed}/{conversation.task.id}/{conversation.seed}/{conversation.sample}")
 
         async def choose(conversation: Conversation) -> PolicyResult:

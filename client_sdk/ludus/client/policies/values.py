@@ -1,4 +1,4 @@
-"""Random values of JSON schemas: small, varied, and valid wherever that can be had without a solver."""
+"""Random values of JSON schemas: small, varied, and valid as far as that is possible without a solver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 from ludus.client.formats._schema import Schema, UnsupportedSchema, resolve
 
 _DEPTH: Final = 6
-"""Beyond this depth optional parts are left out, so that recursive schemas come to an end."""
+"""Optional parts below this depth are left out, so that recursive schemas terminate."""
 
 _WORDS: Final = ("a", "b", "foo", "bar", "hello", "ludus", "0", "42", "x + 1", "Lorem ipsum")
 
@@ -32,10 +32,10 @@ _FORMATS: Final[Mapping[str, str]] = {
 
 
 def random_value(schema: Mapping[str, Any] | bool, rng: random.Random) -> Any:
-    """A value that `schema` allows.
+    """Return a random value that `schema` allows.
 
-    `allOf` is met by merging its members; `not`, `if` and the like are ignored. A reference that leads nowhere, or a
-    pattern that no try met, gives a value that may be refused.
+    The members of `allOf` are merged; `not`, `if` and similar keywords are ignored. The value may be invalid if a
+    reference has no target, or if no try produced a match for a pattern.
     """
     root = dict(schema) if isinstance(schema, Mapping) else {}
     return _Sampler(root, rng).value(schema, 0)
@@ -76,7 +76,7 @@ class _Sampler:
                 return self.anything()
 
     def flatten(self, schema: Schema, hops: int) -> Schema:
-        """The schema with references followed, `allOf` merged and one alternative chosen."""
+        """Return the schema with references followed, `allOf` merged and one alternative chosen."""
         if hops > 32:
             return schema
         for keyword in ("anyOf", "oneOf"):
@@ -184,7 +184,7 @@ class _Sampler:
 
 
 def _merge(first: Schema, second: object) -> Schema:
-    """Both schemas at once; where both name properties or requirements, all of them hold."""
+    """Return a schema that combines both; properties and requirements of both apply."""
     if not isinstance(second, dict):
         return first
     merged = {**first, **second}
@@ -203,7 +203,7 @@ def _bounds(schema: Schema) -> tuple[float, float]:
 
 
 def _window(low: float, high: float, width: float) -> tuple[float, float]:
-    """Bounds with the open ones `width` away from the other, or around zero."""
+    """Replace infinite bounds: by one `width` away from the other bound, or by -width and width if both are."""
     if low == -math.inf and high == math.inf:
         return -width, width
     if low == -math.inf:
@@ -215,7 +215,7 @@ def _window(low: float, high: float, width: float) -> tuple[float, float]:
 
 
 def matching(pattern: str, rng: random.Random, least: int = 0, most: int | None = None, tries: int = 50) -> str | None:
-    """A text that `pattern` finds a match in, of an allowed length; None when no try made one."""
+    """Return a text of an allowed length in which `pattern` finds a match; None if all tries fail."""
     try:
         compiled = re.compile(pattern)
         tree = import_module("re._parser").parse(pattern)
@@ -259,7 +259,7 @@ def _piece(code: str, value: Any, rng: random.Random, groups: dict[int, str]) ->
             return _generate(rng.choice(value[1]), rng, groups)
         case "GROUPREF":
             return groups.get(value, "")
-        case _:  # anchors and look-arounds take no text; the search decides whether they hold
+        case _:  # anchors and look-arounds consume no text; the final search checks them
             return ""
 
 

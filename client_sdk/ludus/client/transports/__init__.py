@@ -1,1 +1,1 @@
-"""The ways a client reaches a server: each module here is one `Wire`."""
+"""Client transports: the implementations of `Wire`, which connect a client to a server."""

@@ -1,10 +1,9 @@
-"""ORS's transport: JSON requests, and calls whose answers are server-sent events."""
+"""HTTP for ORS: JSON requests, and calls that are answered with server-sent events."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import random
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
@@ -15,36 +14,37 @@ from pydantic_core import from_json, to_json
 from ludus.client.transports._reasons import reason_of, refusal, unreachable
 from ludus.client.transports.base import error_of
 from ludus.protocol import errors
+from ludus.protocol.backoff import Backoff
 from ludus.protocol.identifiers import EXTENSION_VERSION, ORS_EXTENSION_HEADER
 
 FIRST_BACKOFF: Final = 0.1
 LAST_BACKOFF: Final = 5.0
 
 SILENCE_SECONDS: Final = 45.0
-"""A stream that says nothing for so long is taken for lost; servers send a comment every 10 s."""
+"""A stream without data for this long counts as lost; servers send a comment every 10 s."""
 
 IDLE_CONNECTION_SECONDS: Final = 20.0
-"""Connections unused for longer are not used again: the published servers close theirs after 60 s, and a call that
-was sent into a closing connection may or may not have run."""
+"""Connections unused for longer are not reused: the published servers close theirs after 60 s, and a call that was
+sent on a closing connection may or may not have run."""
 
 RESULT_BYTES: Final = 256 * 1024 * 1024
-"""The largest result of one call."""
+"""The largest result of one call, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The end of a call's events."""
+    """The outcome of a call, from its last event."""
 
     end: str | None = None
-    """The result's JSON text; None when the call has no result."""
+    """The result as JSON text; None if the call has no result."""
     error: str = ""
-    """Why it has none."""
+    """The reason why there is no result."""
     extension: Any = None
-    """The typed error, from servers of our make."""
+    """The typed error, which only Ludus servers send."""
 
 
 class Refused(Exception):
-    """An HTTP status that is not 200."""
+    """The server answered with an HTTP status other than 200."""
 
     def __init__(
         self,
@@ -65,36 +65,35 @@ class Refused(Exception):
 
     @property
     def starting(self) -> bool:
-        """Whether it is the server's way of saying "not yet"."""
+        """Whether the server says that its backend is still starting."""
         return self.status == 503 and self.headers.get("X-Backend-State", "").lower() == "starting"
 
     @property
     def pause(self) -> float | None:
-        """Seconds after which to try again, where the server said so."""
+        """Seconds after which to retry, from the `Retry-After` header; None without one."""
         value = self.headers.get("Retry-After", "")
         return float(value) if value.isascii() and value.isdigit() else None
 
 
 @dataclass
 class _Patience:
-    """How long to go on trying, and how soon to try again."""
+    """The retry schedule of one request: when to give up, and how long to wait before the next try."""
 
     give_up: float
-    backoff: float = FIRST_BACKOFF
+    backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_BACKOFF, LAST_BACKOFF))
 
     async def wait(self, at_least: float | None = None) -> bool:
-        """Wait for the next try. False when there is to be none."""
-        pause = max(self.backoff * random.uniform(0.5, 1.5), at_least or 0.0)
+        """Wait for the next try. Return whether there is one before the time to give up."""
+        pause = max(self.backoff.next(), at_least or 0.0)
         if asyncio.get_running_loop().time() + pause > self.give_up:
             return False
         await asyncio.sleep(pause)
-        self.backoff = min(self.backoff * 2, LAST_BACKOFF)
         return True
 
 
 @dataclass
 class OrsHttp:
-    """Requests to one server, sent again where that is safe."""
+    """Sends requests to one server, and retries them if that is safe."""
 
     url: str
     token: str | None
@@ -127,18 +126,18 @@ class OrsHttp:
         *,
         repeatable: bool = True,
     ) -> Any:
-        """One request with a JSON answer.
+        """Send a request and return its JSON answer; if the answer is an event stream, a dict of its events.
 
         Args:
             method: GET or POST.
-            path: with its leading slash.
-            body: JSON-ready.
-            headers: further ones.
-            repeatable: whether the request may be sent again when it is not known whether it arrived.
+            path: the path with its leading slash.
+            body: the JSON-ready body.
+            headers: additional headers.
+            repeatable: whether the request may be sent again if it is unknown whether it arrived.
 
         Raises:
-            Refused: the server's answer is not 200.
-            ConnectionFailed: no connection, or one lost.
+            Refused: the HTTP status of the answer is not 200.
+            ConnectionFailed: there is no connection, or it was lost.
             ProtocolViolation: the answer is not JSON.
         """
         patience = self._new_patience()
@@ -165,18 +164,18 @@ class OrsHttp:
                     self._unreachable(error)
 
     async def call(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], *, repeatable: bool) -> Reply:
-        """One request that is answered by events. A lost stream is taken up again under its task id.
+        """Send a request that is answered by events. A lost stream is resumed under its task id.
 
         Args:
-            path: with its leading slash.
-            body: JSON-ready, without `task_id`.
-            headers: further ones.
+            path: the path with its leading slash.
+            body: the JSON-ready body, without `task_id`.
+            headers: additional headers.
             repeatable: whether the request may be sent again although no task id was received.
 
         Raises:
-            Refused: the server's answer is not 200.
-            ConnectionFailed: no connection, or one lost before it told a task id.
-            ProtocolViolation: the answer is neither events nor a result.
+            Refused: the HTTP status of the answer is not 200.
+            ConnectionFailed: there is no connection, or it was lost before it sent a task id.
+            ProtocolViolation: the answer is larger than `RESULT_BYTES`.
         """
         patience = self._new_patience()
         task_id: str | None = None
@@ -227,7 +226,7 @@ class OrsHttp:
         return _Patience(asyncio.get_running_loop().time() + self.patience)
 
     async def _ride_out(self, refused: Refused, patience: _Patience) -> None:
-        """Wait, where the server asked for another try; raise otherwise."""
+        """Wait for the next try if the server asks for one; raise otherwise."""
         if refused.starting:
             patience.give_up = asyncio.get_running_loop().time() + self.patience
         elif refused.status not in (429, 503):
@@ -255,7 +254,7 @@ class OrsHttp:
 
 
 class _Cut(Exception):
-    """A stream broke after it had told its task id, or before."""
+    """A stream broke; `task_id` is None if it broke before it sent one."""
 
     def __init__(self, task_id: str | None, cause: Exception) -> None:
         super().__init__(str(cause) or type(cause).__name__)
@@ -263,7 +262,7 @@ class _Cut(Exception):
 
 
 async def _read_reply(response: aiohttp.ClientResponse, task_id: str | None) -> tuple[Reply | None, str | None]:
-    """The reply in a stream, None when the stream ended before it; and the task id it told."""
+    """Return the reply in a stream (None if the stream ended before it) and the task id."""
     parts: list[str] = []
     extension: Any = None
     try:
@@ -284,7 +283,7 @@ async def _read_reply(response: aiohttp.ClientResponse, task_id: str | None) -> 
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, str]]:
-    """Events of a stream: name and data."""
+    """Yield the events of a stream as pairs of name and data."""
     parser = _EventParser()
     size = 0
     chunks = response.content.iter_any()
@@ -304,12 +303,15 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, 
 
 
 def _events_of(content: bytes) -> dict[str, str]:
-    """All events of a whole stream, the last of each name."""
+    """Return the data of all events of a complete stream by name, the last one of each name."""
     return dict(_EventParser().feed(content))
 
 
 class _EventParser:
-    """Server-sent events with lines ended by LF or CRLF (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
+    """Parses server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html).
+
+    Lines end with LF or CRLF.
+    """
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
@@ -317,7 +319,7 @@ class _EventParser:
         self._data: list[str] = []
 
     def feed(self, chunk: bytes) -> list[tuple[str, str]]:
-        """The events that `chunk` completes."""
+        """Return the events that `chunk` completes."""
         events: list[tuple[str, str]] = []
         *lines, rest = chunk.split(b"\n")
         if lines:
@@ -354,7 +356,7 @@ def _refused(response: aiohttp.ClientResponse, content: bytes) -> Refused:
 
 
 def error_from(refused: Refused, *, episode: str | None = None, environment: str | None = None) -> errors.LudusError:
-    """The typed error for a status, by what was asked for: a session of ours, or an environment."""
+    """Return the typed error for a status; it depends on whether the request was for a session or an environment."""
     if refused.extension is not None:
         return error_of(refused.extension)
     detail = refused.detail if isinstance(refused.detail, str) else _list_of(refused.detail)

@@ -1,4 +1,4 @@
-"""An ORS server without its sessions: who made it, its environments, splits and tasks."""
+"""The parts of an ORS server other than its sessions: its implementation, environments, splits and tasks."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ludus.protocol import episodes as e
 from ludus.protocol import errors
 
 ENDLESS: Final = 2**53
-"""How many tasks a server of ours says a split without end has."""
+"""The number of tasks that a Ludus server reports for an endless split."""
 
 
 PAGE: Final = 1000
 SCANNED: Final = 1_000_000
-"""How far the tasks of a split are read for one with a certain id."""
+"""The most tasks of a split that are read in the search for a task id."""
 
 
 class Kind(StrEnum):
-    """Who made the server; they differ in how they take secrets, among other things."""
+    """The implementation of the server; they differ in how they accept secrets, among other things."""
 
     LUDUS = "ludus"
     OPENREWARD = "openreward"
@@ -32,12 +32,12 @@ class Kind(StrEnum):
 
 
 class OrsServer:
-    """What is asked of a server as a whole."""
+    """The requests to a server that need no session."""
 
     def __init__(self, http: OrsHttp) -> None:
         self._http = http
         self.kind: Kind | None = None
-        """Who made it, once that is known."""
+        """The server's implementation; None until `probe` has found it out."""
         self._probing = asyncio.Lock()
         self._infos: dict[str, e.EnvironmentInfo] = {}
         self._indices: dict[tuple[str, str], dict[str, int]] = {}
@@ -46,10 +46,11 @@ class OrsServer:
         self, method: str, path: str, body: Any = None, *,
         sid: str | None = None, environment: str | None = None, headers: Mapping[str, str] | None = None,
     ) -> Any:  # fmt: skip
-        """A JSON answer.
+        """Send a request and return its JSON answer.
 
         Raises:
-            LudusError: the server refused, by what was asked for: a session, or an environment.
+            LudusError: the server refused; the type depends on whether the request was for a session (`sid`) or an
+                environment.
         """
         extra = {**(headers or {}), **({"X-Session-ID": sid} if sid is not None else {})}
         try:
@@ -58,7 +59,11 @@ class OrsServer:
             raise error_from(refused, episode=sid, environment=environment) from None
 
     async def probe(self) -> Kind:
-        """Who made the server: ours say so, `openreward` tells its version, `ors-sdk` knows no such route."""
+        """Return the server's implementation.
+
+        It shows in the answer of `/version`: Ludus servers name themselves, `openreward` returns only its version, and
+        `ors-sdk` has no such route.
+        """
         if self.kind is None:
             async with self._probing:
                 if self.kind is None:
@@ -75,17 +80,17 @@ class OrsServer:
         return Kind.LUDUS if isinstance(answer, dict) and "ludus" in answer else Kind.OPENREWARD
 
     async def list_environments(self, _: e.ListEnvironmentsParams) -> e.ListEnvironmentsResult:
-        """All environments."""
+        """Return all environments."""
         names = await self.json("GET", "/list_environments")
         infos = await asyncio.gather(*(self.info(name) for name in names))
         return e.ListEnvironmentsResult(environments=tuple(infos))
 
     async def list_splits(self, params: e.ListSplitsParams) -> e.ListSplitsResult:
-        """The splits of one."""
+        """Return the splits of an environment."""
         return e.ListSplitsResult(splits=(await self.info(params.environment)).splits)
 
     async def info(self, name: str) -> e.EnvironmentInfo:
-        """What is known of an environment; asked once, as it does not change while a server runs."""
+        """Return the description of an environment. It is cached, because it does not change while a server runs."""
         if name not in self._infos:
             answer = await self.json("GET", f"/{name}/tools", environment=name)
             if "ludus" in answer:
@@ -114,13 +119,13 @@ class OrsServer:
         )
 
     async def count(self, environment: str, split: str) -> int | None:
-        """How many tasks a split has; None where it has no end."""
+        """Return the number of tasks of a split; None if it is endless."""
         answer = await self.json("POST", f"/{environment}/num_tasks", {"split": split}, environment=environment)
         count = answer["num_tasks"]
         return None if count >= ENDLESS else count
 
     async def list_tasks(self, params: e.ListTasksParams) -> e.ListTasksResult:
-        """One page of a split."""
+        """Return one page of the tasks of a split."""
         try:
             start = int(params.cursor or 0)
         except ValueError:
@@ -142,24 +147,27 @@ class OrsServer:
         return rows
 
     async def get_task(self, params: e.GetTaskParams) -> e.GetTaskResult:
-        """One task, by index or id."""
+        """Return one task, by its index or id."""
         index = params.index
         if params.task is not None:
             index = await self.index_of(params.environment, params.split, params.task)
         return e.GetTaskResult(task=await self.row(params.environment, params.split, index or 0))
 
     async def row(self, environment: str, split: str, index: int) -> e.TaskRow:
-        """The task at an index."""
+        """Return the task at an index."""
         answer = await self.json(
             "POST", f"/{environment}/task", {"split": split, "index": index}, environment=environment
         )
         return row_of(answer["task"], split, index, ours=await self.probe() is Kind.LUDUS)
 
     async def index_of(self, environment: str, split: str, task: str) -> int:
-        """The index of an id. ORS has no such question: ours are asked anyway, of others pages are read.
+        """Return the index of a task id.
+
+        ORS has no such request. Ludus servers answer it as an extension; on other servers the pages of the split are
+        read.
 
         Raises:
-            TaskNotFound: the split has no such task, or not among the first million.
+            TaskNotFound: the split has no such task, or not among its first `SCANNED` tasks.
         """
         known = self._indices.setdefault((environment, split), {})
         if task not in known and await self.probe() is Kind.LUDUS:
@@ -179,7 +187,7 @@ class OrsServer:
         return known[task]
 
     async def sample_tasks(self, params: e.SampleTasksParams) -> e.SampleTasksResult:
-        """Tasks drawn uniformly, on this side."""
+        """Return tasks drawn uniformly by the client, because ORS has no such request."""
         if params.strategy != "uniform":
             raise errors.Unsupported(
                 f"ORS cannot draw tasks by {params.strategy!r}; draw uniformly, or use the channel"

@@ -1,4 +1,4 @@
-"""What the client itself keeps of an ORS session: ORS tells no step numbers, no reward log and no reason of an end."""
+"""The client's own state of an ORS session, since ORS reports no step numbers, no reward log and no end reason."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _CODES: Final[Mapping[str, StepErrorCode]] = {
     "name_collision": "unknown_tool",
     "input_validation": "invalid_arguments",
 }
-"""Reasons of `openreward`'s servers."""
+"""Step error codes by the `reason` that `openreward` servers send."""
 
 _PREFIXES: Final[tuple[tuple[str, StepErrorCode], ...]] = (
     ("Tool input validation error", "invalid_arguments"),
     ("Tool name collision", "unknown_tool"),
 )
-"""How the messages of `ors-sdk`'s servers, which give no reasons, begin."""
+"""Step error codes by the beginning of the message, for `ors-sdk` servers, which send no `reason`."""
 
 
 @dataclass
@@ -55,9 +55,9 @@ class OrsSession:
     row: TaskRow
     seed: int
     terminal: tuple[str, str] | None = None
-    """The tool that takes a final message, and its argument."""
+    """The tool that takes a final message, and the name of its argument."""
     allowed: frozenset[str] | None = None
-    """The only tools that may be called, where the start named some."""
+    """The only tools that may be called; None if the start request named none."""
     max_steps: int | None = None
     steps: int = 0
     status: EpisodeStatus = EpisodeStatus.RUNNING
@@ -66,7 +66,7 @@ class OrsSession:
     entries: list[RewardEntry] = field(default_factory=list)
 
     def info(self) -> EpisodeInfo:
-        """Where it stands, as far as this client knows."""
+        """Return the state of the episode, as far as this client knows it."""
         return EpisodeInfo(
             episode=self.sid,
             group=self.group,
@@ -81,28 +81,28 @@ class OrsSession:
         )
 
     def reward(self) -> Reward:
-        """The total so far; unscored when the episode did not come to an end of its own."""
+        """Return the total so far; unscored if the episode failed or was closed early."""
         if self.status in (EpisodeStatus.FAILED, EpisodeStatus.CLOSED):
             return Reward.unscored(f"the episode ended by {self.end_reason}")
         return total(entry.reward for entry in self.entries)
 
     def rewards(self, after: int) -> RewardsResult:
-        """Its reward log."""
+        """Return the reward log without its first `after` entries."""
         return RewardsResult(
             entries=tuple(self.entries[after:]), total=self.reward(), status=self.status, end_reason=self.end_reason
         )
 
     def end(self, reason: EndReason) -> None:
-        """Set why it is over, once."""
+        """Set the end reason, unless it is already set."""
         if self.end_reason is None:
             self.status = advance(self.status, EVENT_OF_REASON[reason])
             self.end_reason = reason
 
     def check_running(self) -> None:
-        """Refuse what comes after the end.
+        """Check that the episode has not ended.
 
         Raises:
-            EpisodeEnded: it is over.
+            EpisodeEnded: it has.
         """
         if self.end_reason is not None:
             raise errors.EpisodeEnded(
@@ -112,12 +112,12 @@ class OrsSession:
             )
 
     def settle(self, number: int, tool: str, reply: Reply, *, grading: bool = False) -> StepResult:
-        """Understand a call's reply, and note what follows from it.
+        """Convert the reply of a call into a result, and update the reward log and the status.
 
         Raises:
-            EpisodeFailed: the tool raised; the episode is over and unscored.
-            EpisodeEnded: the episode was over before the call.
-            ProtocolViolation: the reply is not one.
+            EpisodeFailed: the tool raised; the episode has ended and is unscored.
+            EpisodeEnded: the episode had ended before the call.
+            ProtocolViolation: the reply is malformed.
         """
         if reply.end is None:
             raise self._failed(reply)
@@ -190,7 +190,7 @@ class OrsSession:
 
 
 def unknown_tool(number: int, tool: str, allowed: frozenset[str]) -> StepResult:
-    """The answer to a call of a tool that the start did not allow."""
+    """Return the result of a call of a tool that the start request did not allow."""
     message = f"There is no tool {tool!r}. Tools: {', '.join(sorted(allowed))}."
     return StepResult(
         step=number, content=(TextBlock(text=message),), error=StepError(code="unknown_tool", message=message)
@@ -198,7 +198,7 @@ def unknown_tool(number: int, tool: str, allowed: frozenset[str]) -> StepResult:
 
 
 def row_of(spec: Any, split: str, index: int, *, ours: bool) -> TaskRow:
-    """A task of the wire. Tasks without an id are known by their index."""
+    """Return the task row of an ORS task. A task without an id gets its index as the id."""
     fields = dict(spec) if isinstance(spec, dict) else {"task": spec}
     name = fields.get("id")
     if isinstance(name, str) and 0 < len(name) <= 200:
@@ -211,23 +211,23 @@ def row_of(spec: Any, split: str, index: int, *, ours: bool) -> TaskRow:
 
 
 def spec_of(tool: Mapping[str, Any]) -> ToolSpec:
-    """A tool of the wire; one without a schema takes nothing."""
+    """Return the spec of an ORS tool; a tool without a schema takes no arguments."""
     schema = tool.get("input_schema") or {"type": "object", "properties": {}}
     return ToolSpec(name=tool["name"], description=tool.get("description") or "", input_schema=schema)
 
 
 def messages_of(messages: Any) -> tuple[Message, ...]:
-    """The answer of `/messages`."""
+    """Return the messages in an answer of `/messages`."""
     return tuple(Message(role=message["role"], content=_content(message["blocks"])) for message in messages)
 
 
 def prompt_of(blocks: Any) -> tuple[Message, ...]:
-    """The answer of `/prompt`."""
+    """Return the message in an answer of `/prompt`."""
     return (Message(role="user", content=_content(blocks)),)
 
 
 def blocks_of(message: Message) -> list[dict[str, Any]]:
-    """The blocks of a message as the wire has them."""
+    """Return the content of a message as ORS blocks."""
     return [
         {"text": block.text, "detail": None, "type": "text"}
         if isinstance(block, TextBlock)
@@ -237,10 +237,10 @@ def blocks_of(message: Message) -> list[dict[str, Any]]:
 
 
 def scores_of(reply: Reply, candidates: Mapping[str, Candidate]) -> ScoreGroupResult:
-    """The rewards in the reply of `/score_group`.
+    """Return the rewards in a reply of `/score_group`.
 
     Raises:
-        EnvironmentFailed: there are none.
+        EnvironmentFailed: the reply has none. From Ludus servers it is the typed error of the reply instead.
     """
     if reply.end is None:
         raise error_of(reply.extension) if reply.extension else errors.EnvironmentFailed(reply.error)
@@ -259,10 +259,10 @@ def scores_of(reply: Reply, candidates: Mapping[str, Candidate]) -> ScoreGroupRe
 
 
 def json_of(text: str) -> Any:
-    """The JSON value of an event.
+    """Return the JSON value of an event.
 
     Raises:
-        ProtocolViolation: it is none.
+        ProtocolViolation: the text is not JSON.
     """
     try:
         return from_json(text)

@@ -1,4 +1,4 @@
-"""Why a server cannot be reached, or is none, in a few words."""
+"""Short error messages for servers that cannot be reached or are not Ludus servers."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _DOING: Final = {
     "groups/score": "scoring a group",
     "outcomes/report": "reporting outcomes",
 }
-"""What a method does, for people; by its name without the vendor's prefix."""
+"""Descriptions of the methods for error messages, by the method's name without the vendor's prefix."""
 
 
 def doing(method: str) -> str:
-    """What a request of `method` does, in words rather than the wire's name."""
+    """Return a description of a request of `method` for error messages; its plain name if there is none."""
     return _DOING.get(method.partition("/")[2], method)
 
 
 def reason_of(error: BaseException) -> str:
-    """What kept a connection from being made. The address is left out: it is in the message around it."""
+    """Return why a connection failed, without the address, which is part of the surrounding message."""
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(cause, socket.gaierror) or isinstance(error, aiohttp.ClientConnectorDNSError):
         return "no such host name"
@@ -54,7 +54,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def unreachable(url: str, error: BaseException) -> errors.ConnectionFailed:
-    """The error for a server that does not answer."""
+    """Return the error for a server that does not answer."""
     if isinstance(error, errors.LudusError):
         return errors.ConnectionFailed(f"{error.message}; it was tried again in vain", url=url)
     return errors.ConnectionFailed(f"cannot reach {url}: {reason_of(error)}; is the server running?", url=url)
@@ -67,13 +67,13 @@ def refusal(
     page: bool = False,
     otherwise: type[errors.TransportError] = errors.ProtocolViolation,
 ) -> errors.LudusError:
-    """What an HTTP status means that says nothing else.
+    """Return the error for an HTTP status that comes without an error object.
 
     Args:
-        url: what was asked, down to its last part.
-        status: what was answered.
+        url: the full URL of the request.
+        status: the HTTP status of the answer.
         page: whether the answer was a web page.
-        otherwise: the error where no Ludus server is there.
+        otherwise: the error class to use if there is no Ludus server at the URL.
     """
     if status == 401:
         return errors.Unauthenticated(f"{url} refused the token, or wants one", url=url)

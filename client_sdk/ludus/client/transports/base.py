@@ -1,4 +1,4 @@
-"""What a wire is to the client: one coroutine that carries a typed request and returns its typed result."""
+"""The interface of a wire: one coroutine that sends a typed request and returns its typed result."""
 
 from __future__ import annotations
 
@@ -19,57 +19,57 @@ R = TypeVar("R", bound=WireModel)
 
 @dataclass(frozen=True, slots=True)
 class WireCapabilities:
-    """What a wire can carry, so that the client refuses the rest before asking."""
+    """The features of a wire, so that the client can refuse other requests without sending them."""
 
     methods: frozenset[str]
     """Full names of the extension methods that `request` accepts."""
     exactly_once: bool = True
     """Whether a request that is sent again under its key runs at most once. False on servers without keys."""
     ordered: bool = False
-    """Whether requests arrive in the order in which they were made. Where not, an episode asks one step at a time."""
+    """Whether requests arrive in the order in which they were made. If not, an episode sends one step at a time."""
 
 
 class Wire(Protocol):
-    """One way to a server. Implementations own their connections, retries and translation of errors.
+    """A connection to a server over one transport. It owns its sockets, its retries and the translation of errors.
 
-    `request` may be called any number of times at once. Only errors of `ludus.protocol.errors` leave it:
-    those that the server answered with, or a `TransportError`. Canceling it gives up the answer, never the request.
+    Any number of `request` calls may run at the same time. They raise only errors of `ludus.protocol.errors`: the
+    server's own errors, or a `TransportError`. Canceling a call abandons the answer but does not withdraw the request.
     """
 
     @property
     def name(self) -> str:
-        """The word that `connect(wire=…)` knows it by."""
+        """The name of the wire in `connect(wire=…)`."""
         ...
 
     @property
     def capabilities(self) -> WireCapabilities:
-        """What this wire carries; known after the first request at the latest."""
+        """The features of this wire; known after the first request at the latest."""
         ...
 
     async def request(self, method: Method[P, R], params: P, *, timeout: float | None = None) -> R:
-        """Ask the server.
+        """Send a request to the server and return its result.
 
         Args:
             method: an entry of `ludus.protocol.METHODS`.
-            params: its params, already valid.
-            timeout: seconds for the whole of it, reconnecting and sending again included. None is the wire's default.
+            params: the method's params, already validated.
+            timeout: seconds for the whole request, including reconnecting and resending. None is the wire's default.
 
         Raises:
             Unsupported: the wire does not carry this method.
-            ConnectionFailed: no connection, or one lost and not regained within the wire's bounds.
-            DeadlineExceeded: no answer within `timeout`.
-            ProtocolViolation: the peer answered with something that is not an answer.
-            LudusError: what the server answered.
+            ConnectionFailed: there is no connection, or it was lost and reconnecting failed.
+            DeadlineExceeded: there was no answer within `timeout`.
+            ProtocolViolation: the server sent something that is not a valid answer.
+            LudusError: the error that the server answered with.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of every connection. Requests that wait get `ConnectionFailed`. Closing twice is no error."""
+        """Close all connections. Waiting requests raise `ConnectionFailed`. Closing twice is no error."""
         ...
 
 
 def error_of(body: Any) -> errors.LudusError:
-    """The exception for a JSON-RPC error object, whatever the peer put into it."""
+    """Return the exception for a JSON-RPC error object; `ProtocolViolation` if the object is malformed."""
     if isinstance(body, dict):
         body = {key: value for key, value in body.items() if value is not None}
     try:

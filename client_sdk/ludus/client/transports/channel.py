@@ -1,15 +1,28 @@
-"""The channel: one WebSocket for all episodes, requests and replies coalesced into few frames.
+"""The channel transport: one WebSocket for all episodes, with requests and replies batched into few frames.
 
-Everything asked within one turn of the event loop leaves as one frame; a frame of replies is parsed once. When the
-connection is lost, a new one is made and whatever is unanswered is sent again as it was: its idempotency keys make the
-server answer from what it has already done.
+How this works:
+
+* `request` serializes the request under a new id, keeps it in `_pending` with its future and deadline, appends it to
+  `_outbox`, and waits for the future. The first request starts the task `_run`.
+* `_run` connects when a request is pending (`_wanted` is set), and reconnects after a lost connection if requests are
+  still unanswered. It tries for `patience` seconds with growing pauses, then fails what is pending. A server that was
+  never reached and cannot be connected to fails the requests at once.
+* After each connect, `_resend` fills the outbox with all unanswered requests, unchanged and in their order. Their
+  idempotency keys make the server answer with the first result instead of running a request twice.
+* The writer task `_write` takes the whole outbox at a time and joins the requests into JSON arrays, so all requests of
+  one turn of the event loop leave in one frame (up to `BATCH_BYTES` or the server's limit). While the socket is busy,
+  further requests collect for the next frame. A request larger than the server's limit fails with `PayloadTooLarge`.
+* The reader in `_run_connection` parses each frame once and resolves the future of each reply by its id. An error
+  without an id fails everything pending, because it is unknown which request it answers.
+* One timer (`_alarm`) is set to the earliest deadline; `_on_deadline` fails the requests that are late.
+* A request that was on more than `MAX_RESENDS` connections, each lost within `SHORT_LIFE_SECONDS`, fails, because it
+  probably is what breaks them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import random
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -21,6 +34,7 @@ from ludus.client.transports._reasons import doing, refusal, unreachable
 from ludus.client.transports.base import WireCapabilities, error_of
 from ludus.protocol import errors
 from ludus.protocol._model import WireModel
+from ludus.protocol.backoff import Backoff
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER
 from ludus.protocol.methods import METHODS
 
@@ -31,19 +45,19 @@ P = TypeVar("P", bound=WireModel)
 R = TypeVar("R", bound=WireModel)
 
 BATCH_BYTES: Final = 1024 * 1024
-"""Requests beyond this begin another frame."""
+"""The largest batch of requests in one frame; further requests go into another frame."""
 
 MAX_RESENDS: Final = 20
-"""A request that was on so many short-lived connections is likely what breaks them."""
+"""How many short-lived connections a request may be sent on again; one that exceeds it probably breaks them."""
 
 SHORT_LIFE_SECONDS: Final = 1.0
-"""A connection lost within this time counts against what was on it."""
+"""A connection lost within this time counts as short-lived for the requests that were on it."""
 
 HEARTBEAT_SECONDS: Final = 20.0
-"""How often a silent connection is tried."""
+"""Seconds without data after which the connection is pinged."""
 
 CLOSE_TIMEOUT: Final = 1.0
-"""How long a closing connection waits for the peer's close frame."""
+"""Seconds that a closing connection waits for the peer's close frame."""
 
 FIRST_BACKOFF: Final = 0.05
 LAST_BACKOFF: Final = 2.0
@@ -60,7 +74,7 @@ class _Pending(NamedTuple):
 
 
 class _Codec(NamedTuple):
-    """What it takes to speak one method."""
+    """The serializer and validator of one method, and the constant beginning of its requests."""
 
     head: bytes
     serialize: Callable[[Any], bytes]
@@ -73,8 +87,8 @@ class ChannelWire:
     Args:
         url: the server's address, `http(s)://…` or `ws(s)://…`, without `/channel`.
         token: the trainer token.
-        timeout: seconds that a request may take where it does not say so itself; None for no limit.
-        patience: seconds for which a lost connection is tried again before what waits for it fails.
+        timeout: seconds that a request may take if it sets no timeout of its own; None for no limit.
+        patience: seconds to try to reconnect before the waiting requests fail.
     """
 
     name = "channel"
@@ -103,7 +117,7 @@ class ChannelWire:
         self._closed = False
 
     async def request(self, method: Method[P, R], params: P, *, timeout: float | None = None) -> R:
-        """Ask the server; see `Wire.request`."""
+        """Send a request and return its result; see `Wire.request`."""
         if self._closed:
             raise errors.ConnectionFailed("this client is closed")
         loop = self._loop or self._start()
@@ -158,7 +172,7 @@ class ChannelWire:
         return codec
 
     def _schedule(self, deadline: float) -> None:
-        """One timer for all requests: it rings at the earliest deadline."""
+        """Set the one timer of all requests to the earliest deadline."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -192,7 +206,7 @@ class ChannelWire:
     # ── the connection ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _run(self) -> None:
-        """Keep a connection while anybody waits for an answer."""
+        """Connect when a request is pending, and reconnect while any is unanswered."""
         loop = asyncio.get_running_loop()
         short = False
         while True:
@@ -213,7 +227,7 @@ class ChannelWire:
     async def _connect(self) -> aiohttp.ClientWebSocketResponse:
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self._patience
-        backoff = FIRST_BACKOFF
+        backoff = Backoff(FIRST_BACKOFF, LAST_BACKOFF)
         while True:
             try:
                 return await self._open()
@@ -225,11 +239,10 @@ class ChannelWire:
                 cause = error
                 if isinstance(error, aiohttp.ClientConnectorError) and not self._connected_before:
                     give_up = 0.0
-            pause = backoff * random.uniform(0.5, 1.5)
+            pause = backoff.next()
             if loop.time() + pause > give_up:
                 raise unreachable(self._url, cause) from None
             await asyncio.sleep(pause)
-            backoff = min(backoff * 2, LAST_BACKOFF)
 
     async def _open(self) -> aiohttp.ClientWebSocketResponse:
         if self._session is None:
@@ -249,7 +262,7 @@ class ChannelWire:
         return socket
 
     def _resend(self, *, blame: bool) -> None:
-        """Put all that is unanswered into the outbox, in the order it was asked."""
+        """Put all unanswered requests into the outbox, in the order in which they were made."""
         for identifier in list(self._pending) if blame else ():
             count = self._resends.get(identifier, 0) + 1
             if count > MAX_RESENDS:
@@ -274,7 +287,7 @@ class ChannelWire:
             await asyncio.gather(writer, return_exceptions=True)
 
     async def _write(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        """Send what has gathered; while the socket is busy more gathers."""
+        """Send the requests in the outbox; while the socket is busy, further ones collect there."""
         try:
             while True:
                 await self._wake.wait()
@@ -329,7 +342,7 @@ class ChannelWire:
 
 
 async def _close(socket: aiohttp.ClientWebSocketResponse) -> None:
-    """Close, without waiting long for a peer that does not say goodbye."""
+    """Close the socket, and wait at most `CLOSE_TIMEOUT` seconds for the peer's close frame."""
     try:
         async with asyncio.timeout(CLOSE_TIMEOUT):
             await socket.close()
@@ -338,7 +351,7 @@ async def _close(socket: aiohttp.ClientWebSocketResponse) -> None:
 
 
 def _frames(requests: list[bytes], limit: float) -> Iterable[bytes]:
-    """Requests as frames: one object alone, several as an array no larger than `limit`."""
+    """Return the requests as frames: a single one as an object, several as arrays of at most `limit` bytes."""
     if len(requests) == 1:
         return requests
     frames: list[bytes] = []
@@ -366,7 +379,7 @@ def _error_of(reply: dict[str, Any]) -> errors.LudusError:
 
 
 def _unattributed(reply: Any) -> errors.LudusError:
-    """An error without an id: the server could not read one of our frames, and nobody knows which."""
+    """Return the error in a reply without an id: the server could not read a frame, and it is unknown which one."""
     if type(reply) is dict and "error" in reply:
         return _error_of(reply)
     return errors.ProtocolViolation("the server sent a reply without an id")

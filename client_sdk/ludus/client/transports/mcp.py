@@ -1,7 +1,7 @@
-"""The extension over MCP: each request one `POST /mcp` in the envelope of revision 2026-07-28, posted by hand.
+"""The MCP transport: each request of the extension is one `POST /mcp`, in the envelope of revision 2026-07-28.
 
-The envelope is three `_meta` keys and two headers (https://modelcontextprotocol.io/specification/2026-07-28/basic), so
-no MCP client object is needed: none is made per episode, and none keeps a session.
+The envelope consists of three `_meta` keys and two headers, so this module writes it directly, without an MCP client
+object or a session: https://modelcontextprotocol.io/specification/2026-07-28/basic
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-import random
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
@@ -21,6 +20,7 @@ from ludus.client.transports._reasons import doing, refusal, unreachable
 from ludus.client.transports.base import WireCapabilities, error_of
 from ludus.protocol import errors
 from ludus.protocol._model import WireModel
+from ludus.protocol.backoff import Backoff
 from ludus.protocol.distribution import installed_version
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
 from ludus.protocol.methods import METHODS, Method
@@ -29,16 +29,16 @@ P = TypeVar("P", bound=WireModel)
 R = TypeVar("R", bound=WireModel)
 
 REVISION: Final = "2026-07-28"
-"""The MCP revision that this wire speaks."""
+"""The MCP revision that this wire uses."""
 
 FIRST_BACKOFF: Final = 0.05
 LAST_BACKOFF: Final = 2.0
 
 _RETRIED_STATUSES: Final = frozenset({408, 425, 502, 503, 504})
-"""What a proxy, or a server that is stopping, says: the request may not have arrived."""
+"""Statuses of a proxy or of a server that is stopping, with which the request may not have arrived."""
 
 _ENVELOPE_KEYS: Final = ("resultType", "_meta")
-"""What MCP adds to every result."""
+"""Keys that MCP adds to every result."""
 
 
 class McpWire:
@@ -47,9 +47,9 @@ class McpWire:
     Args:
         url: the server's address, without `/mcp`.
         token: the trainer token.
-        timeout: seconds that a request may take where it does not say so itself; None for no limit.
-        patience: seconds for which a request is sent again while the server cannot be reached.
-        connections: how many requests travel at one time.
+        timeout: seconds that a request may take if it sets no timeout of its own; None for no limit.
+        patience: seconds to retry a request while the server cannot be reached.
+        connections: the most connections, and so the most requests, at the same time.
     """
 
     name = "mcp"
@@ -81,7 +81,7 @@ class McpWire:
         self._closed = asyncio.Event()
 
     async def request(self, method: Method[P, R], params: P, *, timeout: float | None = None) -> R:
-        """Ask the server; see `Wire.request`."""
+        """Send a request and return its result; see `Wire.request`."""
         seconds = self._timeout if timeout is None else timeout
         try:
             async with asyncio.timeout(None if seconds in (None, math.inf) else seconds):
@@ -98,11 +98,11 @@ class McpWire:
             self._session = None
 
     async def _ask(self, method: str, params: WireModel) -> Mapping[str, Any]:
-        """Post until there is an answer. Sending again is safe: the request carries its key."""
+        """Post the request until there is an answer. Sending it again is safe, because it carries its key."""
         loop = asyncio.get_running_loop()
         body = self._body(method, params)
         give_up = loop.time() + self._patience
-        backoff = FIRST_BACKOFF
+        backoff = Backoff(FIRST_BACKOFF, LAST_BACKOFF)
         while True:
             if self._closed.is_set():
                 raise errors.ConnectionFailed("this client is closed")
@@ -114,11 +114,10 @@ class McpWire:
                 cause = error
                 if isinstance(error, aiohttp.ClientConnectorError) and not self._reached_before:
                     give_up = 0.0
-            pause = backoff * random.uniform(0.5, 1.5)
+            pause = backoff.next()
             if loop.time() + pause > give_up:
                 raise unreachable(self._url, cause) from None
             await asyncio.sleep(pause)
-            backoff = min(backoff * 2, LAST_BACKOFF)
 
     def _body(self, method: str, params: WireModel) -> bytes:
         try:
@@ -173,7 +172,7 @@ def _result(method: Method[P, R], reply: Mapping[str, Any]) -> R:
 
 
 def _last_event(stream: bytes) -> bytes:
-    """The data of the last event: a JSON-RPC response comes after whatever was notified."""
+    """Return the data of the last event, which is the JSON-RPC response; notifications come before it."""
     text = stream.decode("utf-8", "replace").replace("\r\n", "\n").rstrip("\n")
     event = text.rsplit("\n\n", 1)[-1]
     lines = [line.removeprefix("data:").removeprefix(" ") for line in event.split("\n") if line.startswith("data:")]

@@ -1,11 +1,12 @@
-"""The Open Reward Standard as a wire: our client on servers of `ors-sdk` and `openreward`, and on our own.
+"""The transport of the Open Reward Standard (ORS), for servers of `ors-sdk`, of `openreward` and of Ludus.
 
-ORS knows sessions and calls; steps have no numbers there, rewards come with each reply, and nothing says why an episode
-ended. What can be had exactly from what it does say is kept on this side: numbers, the reward log, groups as several
-sessions of one task, `max_steps`, allowed tools. The rest (forks, outcomes, on others' servers seeds) is `Unsupported`.
+ORS has sessions and calls. It does not number steps, sends rewards only with each reply, and reports no end reason. The
+client therefore keeps itself what follows exactly from the replies: step numbers, the reward log, groups as several
+sessions of one task, `max_steps` and allowed tools. The rest (forks, outcomes, and seeds on third-party servers) raises
+`Unsupported`.
 
-Our own servers answer what ORS has no word for under `ludus` at the roots, when asked by the extension's header. There
-seeds, components and end reasons arrive too, and a call that is sent again under its key runs once.
+If the client sends the extension's header, a Ludus server adds what ORS lacks under the key `ludus` of its answers.
+Such a server also sends seeds, components and end reasons, and runs a call that is sent again under its key only once.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ R = TypeVar("R", bound=WireModel)
 T = TypeVar("T")
 
 PEER_IDLE_SECONDS: Final = 40.0
-"""Taken for the idle limit of servers that do not tell theirs: it makes a ping every 10 s, as their own clients do."""
+"""The idle limit assumed for servers that do not report one. It gives a ping every 10 s, as their own clients send."""
 
 _KEPT: Final = 4096
-"""Outcomes by key, and closed episodes, that stay to answer repeated requests."""
+"""The most results by key, closed episodes and groups to keep, for the answers to repeated requests."""
 
 
 class OrsWire:
@@ -52,10 +53,10 @@ class OrsWire:
 
     Args:
         url: the server's address.
-        token: the trainer token, or the API key of another server.
-        timeout: seconds that a request may take where it does not say so itself; None for no limit.
-        patience: seconds for which a request is sent again while the server cannot be reached.
-        connections: how many requests travel at one time.
+        token: the trainer token, or the API key of a third-party server.
+        timeout: seconds that a request may take if it sets no timeout of its own; None for no limit.
+        patience: seconds to retry a request while the server cannot be reached.
+        connections: the most connections, and so the most requests, at the same time.
     """
 
     name = "ors"
@@ -93,11 +94,11 @@ class OrsWire:
 
     @property
     def capabilities(self) -> WireCapabilities:
-        """What this wire carries."""
+        """The features of this wire. Only with Ludus servers does a repeated request run at most once."""
         return WireCapabilities(methods=frozenset(self._handlers), exactly_once=self._server.kind is Kind.LUDUS)
 
     async def request(self, method: m.Method[P, R], params: P, *, timeout: float | None = None) -> R:
-        """Ask the server; see `Wire.request`."""
+        """Send a request and return its result; see `Wire.request`."""
         handler = self._handlers.get(method.name)
         if handler is None:
             raise errors.Unsupported(
@@ -147,7 +148,11 @@ class OrsWire:
         return e.StartResult(group=group, episodes=tuple(started))
 
     async def _check_start(self, params: e.StartParams, kind: Kind) -> int | None:
-        """The seed to send, None on servers that take none."""
+        """Check the limits and the seed, and return the seed to send; None for servers that take none.
+
+        Raises:
+            Unsupported: the server cannot take one of the limits, or the seed.
+        """
         limits = params.limits.model_dump(exclude_none=True, by_alias=False) if params.limits is not None else {}
         if set(limits) - {"max_steps"}:
             raise errors.Unsupported(f"ORS carries no limits but max_steps; leave out {', '.join(limits)}")
@@ -208,7 +213,7 @@ class OrsWire:
         return [spec for spec in specs if spec.name in allowed]
 
     async def _create(self, params: e.StartParams, index: int, seed: int | None, kind: Kind) -> str:
-        """Open a session. A `/create` whose answer was lost is recognized when it is sent again."""
+        """Open a session and return its id. A `/create` that is sent again after a lost answer is recognized."""
         opened = await self._server.json("POST", "/create_session", headers={"Accept": "text/event-stream"})
         sid = _sid_of(opened)
         headers = {"X-Session-ID": sid, "Idempotency-Key": f"{params.key}/{sid}"}
@@ -223,7 +228,7 @@ class OrsWire:
         try:
             await self._http.json("POST", "/create", body, headers)
         except Refused as refused:
-            # The id is fresh, so a session that has it is the one that an earlier try of this request made.
+            # The id is new, so an existing session with it comes from an earlier try of this request.
             if refused.detail != "Session already exists":
                 raise error_from(refused, environment=params.environment) from None
         return sid
@@ -231,7 +236,7 @@ class OrsWire:
     async def _look(
         self, params: e.StartParams, sid: str, index: int, kind: Kind
     ) -> tuple[e.TaskRow, Mapping[str, Any], tuple[Message, ...]]:
-        """The session's task, tools and prompt, once its setup is done."""
+        """Return the task, the tools and the prompt of a session, once its setup is done."""
         path = f"/{params.environment}"
         try:
             tools = await self._server.json("GET", f"{path}/task_tools", sid=sid)
@@ -285,7 +290,7 @@ class OrsWire:
         return await self._once(("grade", f"{params.episode}/{params.key}"), lambda: self._hand_in(params))
 
     async def _hand_in(self, params: e.GradeParams) -> e.GradeResult:
-        """Hand in an answer through the terminal tool; where there is none, the episode just ends."""
+        """Submit an answer through the terminal tool; without such a tool, the episode only ends."""
         session = self._session(params.episode)
         session.check_running()
         reward: Reward | None = None
@@ -359,9 +364,10 @@ class OrsWire:
     # ── shared ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _once(self, key: tuple[str, str], work: Callable[[], Awaitable[T]]) -> T:
-        """Do something once per key, in a task that outlives whoever waits for it.
+        """Run `work` once per key, in a task that goes on if the caller is canceled, and return its result.
 
-        What was not answered may be tried again: servers of ours know its key, on others an uncertain step is an error.
+        After a transport error the work may run again: a Ludus server knows its key, and on other servers an uncertain
+        step is an error.
         """
         task = self._outcomes.get(key)
         if task is None:
@@ -382,7 +388,7 @@ class OrsWire:
         return session
 
     def _gone(self, session: kept.OrsSession, error: errors.LudusError) -> errors.LudusError:
-        """Note what an error says of a session."""
+        """Update the state of a session from an error, and return the error."""
         if isinstance(error, errors.EpisodeFailed):
             session.incident = error.incident
             session.end(EndReason.ENVIRONMENT_ERROR)
@@ -398,7 +404,10 @@ class OrsWire:
 
 
 def _sid_of(opened: Mapping[str, Any]) -> str:
-    """The session id in the answer of `/create_session`: events or JSON, `end` first, `task_id` otherwise."""
+    """Return the session id in the answer of `/create_session`, which is JSON or events.
+
+    In events it is in the `end` event, or else the `task_id`.
+    """
     if "sid" in opened:
         return str(opened["sid"])
     end = opened.get("end")

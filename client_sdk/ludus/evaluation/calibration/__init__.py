@@ -1,4 +1,7 @@
-"""Calibration: how hard each task is for one policy, how sure that is, and a file that splits and curricula use."""
+"""Calibration: measure how hard each task is for one policy, with intervals, and write a file for later use.
+
+Splits and curricula read the difficulty file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Difficulty files on disk: what `ludus.protocol.difficulty` defines, made from a calibration, written and read."""
+"""Difficulty files (see `ludus.protocol.difficulty`): made from a calibration, written and read."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from ludus.protocol.errors import NotFound
 
 
 def difficulty_of(calibration: Calibration, measured_at: datetime | None = None) -> DifficultyFile:
-    """The difficulty file of a calibration; `measured_at` has a time zone, and is now when None.
+    """Return the difficulty file of a calibration.
+
+    Args:
+        calibration: the measured figures.
+        measured_at: the time of the measurement, with a time zone; the current time when None.
 
     Raises:
-        ValueError: no episode of the calibration was scored, or its band is unknown for that reason.
+        ValueError: no episode of the calibration was scored, so its band is unknown.
     """
     if calibration.band is None:
         raise ValueError("no episode was scored, so nothing is known of any task")
@@ -36,10 +40,10 @@ def difficulty_of(calibration: Calibration, measured_at: datetime | None = None)
 
 
 def write_difficulty(path: str | Path, file: DifficultyFile) -> None:
-    """Write the file whole or not at all, in the place of an earlier one.
+    """Write the file atomically, and replace an earlier one.
 
     Raises:
-        OSError: it cannot be written; an earlier file is then as it was.
+        OSError: the file cannot be written; an earlier file is then unchanged.
     """
     path = Path(path)
     text = file.model_dump_json(indent=1) + "\n"
@@ -57,11 +61,11 @@ def write_difficulty(path: str | Path, file: DifficultyFile) -> None:
 
 
 def read_difficulty(path: str | Path) -> DifficultyFile:
-    """A difficulty file.
+    """Read a difficulty file.
 
     Raises:
         NotFound: there is no such file, or it cannot be read.
-        ParseError: it is no difficulty file; the message names the field.
+        ParseError: the content is not a difficulty file; the message names the field.
     """
     try:
         data = Path(path).read_bytes()

@@ -1,4 +1,4 @@
-"""Groups of tasks to tell pass rates by: by a field of the task, by a reward component, or by measured difficulty."""
+"""Groups of tasks for pass rates: by a field of the task, by a reward component, or by measured difficulty."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ludus.protocol.errors import InvalidParams
 from ludus.protocol.trajectory import Trajectory
 
 USUAL_FIELDS: Final = ("difficulty", "level")
-"""Public task fields that tasks are grouped by when nobody says by what."""
+"""Public task fields that tasks are grouped by when the caller names none."""
 
 MEASURED: Final = "measured pass rate"
-"""What tasks are grouped by where no field tells their difficulty."""
+"""The name of the grouping when no field gives the difficulty of the tasks."""
 
 MOST_VALUES: Final = 8
-"""More different numbers than that are put into ranges."""
+"""The most different numbers that are levels of their own; more are put into ranges."""
 
 RANGES: Final = 4
 MISSING: Final = "(none)"
@@ -29,17 +29,17 @@ _MISSING: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """How tasks are grouped."""
+    """A grouping of tasks."""
 
     by: str
     """The field or component, or `MEASURED`."""
     tasks: dict[str, list[str]]
     """Task ids by level."""
     ordered: bool
-    """Whether the levels stand in an order of their own, as numbers do and names do not."""
+    """Whether the levels have an order of their own, as numbers have and names have not."""
     halved: bool = False
-    """Whether the levels come from the first, third, … scored episode of each task, so that only the others say
-    anything unbiased about them."""
+    """Whether the levels come from the first, third, … scored episode of each task, so that only the other episodes
+    give unbiased figures for them."""
 
 
 def levels_of(
@@ -48,17 +48,17 @@ def levels_of(
     by: str | None,
     passed: Callable[[Trajectory], bool],
 ) -> Levels:
-    """The groups of tasks.
+    """Return the tasks in groups.
 
     Args:
         scored: the scored trajectories of each task, in order of their samples.
         rows: any trajectory of each task, for its public fields.
-        by: a public field (`size`, or `shape.size` for one within another) or else a reward component; None takes the
-            first of `USUAL_FIELDS` that there is, or else quarters by the measured pass rate.
-        passed: whether a scored trajectory counts as solved.
+        by: a public field (`size`, or `shape.size` for a nested one) or else a reward component; None takes the first
+            of `USUAL_FIELDS` that exists, or else quarters by the measured pass rate.
+        passed: returns whether a scored trajectory counts as solved.
 
     Raises:
-        InvalidParams: nothing is called `by`; the message names what there is.
+        InvalidParams: there is no field or component `by`; the message lists the existing ones.
     """
     for name in USUAL_FIELDS if by is None else (by,):
         values = {task: _field(one.task.fields, name) for task, one in rows.items()}
@@ -78,12 +78,12 @@ def levels_of(
 
 
 def ranked_half(scored: Sequence[Trajectory]) -> Sequence[Trajectory]:
-    """The episodes of a task that levels by measured pass rate are made from."""
+    """Return the episodes of a task that decide its level by measured pass rate."""
     return scored[::2]
 
 
 def measured_half(scored: Sequence[Trajectory]) -> Sequence[Trajectory]:
-    """The episodes that then say how hard those levels are."""
+    """Return the other episodes of a task, which measure how hard the levels are."""
     return scored[1::2]
 
 
@@ -103,13 +103,13 @@ def _parts(trajectory: Trajectory) -> Mapping[str, Any]:
 
 
 def _components(scored: Mapping[str, Sequence[Trajectory]], name: str) -> dict[str, float]:
-    """Mean value of a component, of each task that has it."""
+    """Return the mean value of a component for each task that has it."""
     found = {task: [_parts(one)[name].value for one in many if name in _parts(one)] for task, many in scored.items()}
     return {task: statistics.fmean(values) for task, values in found.items() if values}
 
 
 def _grouped(values: Mapping[str, Any]) -> tuple[dict[str, list[str]], bool]:
-    """The groups, and whether they have an order."""
+    """Return the groups, and whether they have an order."""
     present = [value for value in values.values() if value is not _MISSING]
     groups: dict[str, list[str]] = {}
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in present):
@@ -128,7 +128,7 @@ def _number(value: Any) -> float:
 
 
 def _ranges(numbers: Sequence[float]) -> Any:
-    """What to call a number: itself where there are few, else one of `RANGES` ranges that hold about as many."""
+    """Return a function that labels a number: by itself if there are few, else by one of `RANGES` quantile ranges."""
     if len(set(numbers)) <= MOST_VALUES:
         return lambda value: f"{value:g}"
     edges = sorted({quantile(numbers, part / RANGES) for part in range(RANGES + 1)})
@@ -142,8 +142,11 @@ def _ranges(numbers: Sequence[float]) -> Any:
 
 
 def _quarters(scored: Mapping[str, Sequence[Trajectory]], passed: Callable[[Trajectory], bool]) -> dict[str, list[str]]:
-    """Quarters by the pass rate in half the episodes: what is ranked and measured by the same luck looks too easy at
-    one end and too hard at the other."""
+    """Return the tasks in quarters by their pass rate in half of the episodes.
+
+    If the same episodes ranked and measured the tasks, the easiest quarter would look too easy and the hardest one too
+    hard.
+    """
 
     def ease(task: str) -> tuple[float, float]:
         half = ranked_half(known[task])

@@ -1,6 +1,6 @@
-"""What a policy's episodes say about the tasks of a split: pass rates, the share in a band, cost and length.
+"""Measures the tasks of a split from a policy's episodes: pass rates, the share in a band, cost and length.
 
-Failed and unscored episodes count in no rate; they are told apart, for every task. All intervals are 95 %.
+Failed and unscored episodes count in no rate; they are counted separately for every task. All intervals are 95 %.
 """
 
 from __future__ import annotations
@@ -29,34 +29,33 @@ class _Part(BaseModel):
 
 
 class TaskFigures(_Part):
-    """One task."""
+    """The figures of one task."""
 
     task: str
     index: int
     level: str | None
-    """Its group, where tasks are grouped by a field or component."""
+    """The task's group, if tasks are grouped by a field or component."""
     attempts: int
-    """Scored episodes; all other figures are over them."""
+    """The number of scored episodes; the figures below are over them, except `failed` and `unscored`."""
     passes: int
     pass_rate: float | None
     interval: Interval | None
-    """Wilson's."""
+    """Wilson's interval of the pass rate."""
     in_band: float | None
-    """How probable it is that its true pass rate lies in the band, judged by this task alone; see
-    `band_probability`."""
+    """The probability that the true pass rate lies in the band, from this task alone; see `band_probability`."""
     mean_reward: float | None
     steps: float | None
-    """Mean number."""
+    """The mean number of steps."""
     tokens: float | None
-    """Mean number, read and written, over the episodes that told it."""
+    """The mean number of tokens, read and written, over the episodes that report it."""
     failed: dict[str, int]
-    """Episodes without a verdict, by what broke: environment, infrastructure, policy."""
+    """The number of failed episodes, by the part that broke: environment, infrastructure, policy."""
     unscored: int
-    """Episodes that did not fail and yet have no reward."""
+    """The number of episodes that did not fail but have no reward."""
 
 
 class LevelFigures(_Part):
-    """The tasks of one difficulty."""
+    """The figures of the tasks of one level."""
 
     level: str
     tasks: int
@@ -65,73 +64,73 @@ class LevelFigures(_Part):
     pass_rate: float | None
     """The mean of the tasks' pass rates."""
     interval: Interval | None
-    """Clustered by task; see `share_interval`."""
+    """The interval of the pass rate, clustered by task; see `share_interval`."""
     unscored: int
-    """Episodes that failed or have no reward."""
+    """The number of episodes that failed or have no reward."""
 
 
 class BandFigures(_Part):
-    """How many tasks are neither too easy nor too hard."""
+    """The number and share of tasks in the band, which are neither too easy nor too hard."""
 
     low: float
     high: float
     tasks: int
-    """Those with a scored episode, of which the rest speaks."""
+    """The number of tasks with a scored episode; the other figures are over them."""
     inside: int
-    """Tasks whose measured pass rate lies in the band, ends included."""
+    """The number of tasks whose measured pass rate lies in the band, ends included."""
     share: float
     interval: Interval
-    """Wilson's, of `share`. It knows that the tasks are a draw, and takes each measured rate for the true one."""
+    """Wilson's interval of `share`. It covers the sampling of tasks, and treats each measured rate as the true one."""
     estimate: float
     """The estimated share of tasks whose true pass rate lies in the band, with the distribution of true rates learned
-    from all tasks; see `ludus.evaluation.calibration.mixture`. A measured rate is a draw, too: with few episodes many
-    tasks look to be in the band that are not, and the other way round."""
+    from all tasks; see `ludus.evaluation.calibration.mixture`. It differs from `share`, because measured rates are
+    noisy: with few episodes, many tasks outside of the band are measured inside, and the reverse."""
     estimate_interval: Interval
-    """Of `estimate`, by resampling tasks."""
+    """The interval of `estimate`, by resampling tasks."""
 
 
 class ExtremeFigures(_Part):
-    """Tasks that were never solved, or always."""
+    """The figures of the tasks that were never solved, or always."""
 
     tasks: int
     share: float
     interval: Interval
     bound: float | None
-    """How far such a task's true pass rate may be from 0 (or 1): `zero_bound` of its attempts, the fewest among them.
-    Null when there is no such task."""
+    """How far the true pass rate of such a task may be from 0 (or 1): `zero_bound` of the fewest attempts among them.
+    Null if there is no such task."""
 
 
 class PassAtK(_Part):
-    """The chance of at least one success in k episodes of a task."""
+    """The probability of at least one success in k episodes of a task."""
 
     value: float
-    """Mean over tasks; unbiased for each (Chen et al., 2107.03374)."""
+    """The mean over tasks; unbiased for each task (Chen et al., arXiv 2107.03374)."""
     interval: Interval
     tasks: int
-    """Those with at least k scored episodes; the others do not take part."""
+    """The number of tasks with at least k scored episodes; the others are left out."""
 
 
 class Spread(_Part):
-    """How something is distributed over the scored episodes."""
+    """The median and the 90 % quantile of a quantity over the scored episodes."""
 
     median: float
     p90: float
 
 
 class Cost(_Part):
-    """What all episodes cost, the failed ones too, as far as they told it."""
+    """The cost of all episodes that report their tokens, including the failed ones."""
 
     usage: Usage
     total: float | None
-    """In the currency of the prices; null without prices."""
+    """The total cost in the currency of the prices; null without prices."""
     per_episode: float | None
-    """Over all episodes."""
+    """The total cost divided by the number of all episodes."""
     per_success: float | None
-    """What one success cost, failures included; null without a success."""
+    """The total cost divided by the number of successes; null without a success."""
 
 
 class Calibration(_Part):
-    """How hard a split is for a policy."""
+    """The measured difficulty of a split for a policy."""
 
     environment: str
     environment_version: str
@@ -140,37 +139,38 @@ class Calibration(_Part):
     seed: int | None
     success_at: float
     summary: Summary
-    """Mean reward, end reasons, failures and the like of all episodes."""
+    """The summary of all episodes: mean reward, end reasons, failures and so on."""
     pass_rate: float | None
-    """The mean of the tasks' pass rates: tasks count alike, however many of their episodes were scored."""
+    """The mean of the tasks' pass rates: each task has the same weight, however many of its episodes were scored."""
     interval: Interval | None
-    """Clustered by task; see `share_interval`."""
+    """The interval of the pass rate, clustered by task; see `share_interval`."""
     pass_at: dict[int, PassAtK]
-    """By k: powers of two, and the most episodes that a task has."""
+    """pass@k by k, for powers of two and for the largest number of scored episodes of a task."""
     band: BandFigures | None
-    """Null when no episode was scored, as are the next two."""
+    """Null if no episode was scored, as are `never` and `always`."""
     never: ExtremeFigures | None
-    """Tasks none of whose scored episodes succeeded."""
+    """The tasks with scored episodes none of which succeeded."""
     always: ExtremeFigures | None
+    """The tasks with scored episodes all of which succeeded."""
     by: str
-    """What `levels` are made by."""
+    """The field or component that the levels are made by, or `MEASURED`."""
     halved: bool
-    """Whether tasks were grouped by one half of their episodes and `levels` tells of the other half."""
+    """Whether one half of the episodes grouped the tasks, so that `levels` has the figures of the other half."""
     levels: tuple[LevelFigures, ...]
-    """Numbers in their order, names from the easiest to the hardest."""
+    """The levels: numbers in their order, names from the easiest to the hardest."""
     steps: Spread | None
     turns: Spread | None
     seconds: Spread | None
     tokens: Spread | None
-    """Null when no episode told its tokens."""
+    """Null if no episode reports its tokens."""
     cost: Cost | None
-    """Null when no episode told its tokens."""
+    """Null if no episode reports its tokens."""
     tasks: tuple[TaskFigures, ...]
-    """In order of their index."""
+    """The tasks, in order of their index."""
 
 
 class Origin(NamedTuple):
-    """What trajectories must have in common to be measured together."""
+    """The properties that trajectories must share to be measured together."""
 
     environment: str
     version: str
@@ -188,20 +188,20 @@ def calibrate(
     price_in: float | None = None,
     price_out: float | None = None,
 ) -> Calibration:
-    """The figures of some trajectories of one policy on one split.
+    """Measure a split from the trajectories of one policy.
 
     Args:
-        trajectories: each (task, sample) once, as `latest` gives them.
-        success_at: the least total reward that counts as a success.
-        band: the pass rates that are worth learning from.
-        by: what to tell difficulty by; see `levels_of`.
-        seed: the run's seed, to be recorded.
-        price_in: price of a million tokens read; without both prices, cost is told in tokens only.
-        price_out: price of a million tokens written.
+        trajectories: each (task, sample) once, as `latest` returns them.
+        success_at: the lowest total reward that counts as a success.
+        band: the lowest and highest pass rate that are worth learning from.
+        by: the field or component to group tasks by; see `levels_of`.
+        seed: the run's seed, which is only recorded.
+        price_in: the price of a million tokens read; without both prices, the cost is only in tokens.
+        price_out: the price of a million tokens written.
 
     Raises:
-        InvalidParams: there are none, they are of several environments, versions, splits or policies, `band` is none,
-            or nothing is called `by`.
+        InvalidParams: there are no trajectories; they are of several environments, versions, splits or policies; `band`
+            is invalid; or there is no field or component `by`.
     """
     everything = sorted(trajectories, key=lambda one: (one.task.index, one.task.id, one.sample))
     origin = origin_of(everything)
@@ -237,10 +237,10 @@ def calibrate(
 
 
 def origin_of(trajectories: Sequence[Trajectory]) -> Origin:
-    """What all of them are of.
+    """Return the environment, version, split and policy that all trajectories share.
 
     Raises:
-        InvalidParams: there are none, or they are of different environments, versions, splits or policies.
+        InvalidParams: there are no trajectories, or they are of different environments, versions, splits or policies.
     """
     if not trajectories:
         raise InvalidParams("there is no trajectory to calibrate from")
@@ -309,7 +309,7 @@ def _levels(
 
 
 def _rate(counts: Sequence[tuple[int, int]]) -> tuple[float | None, Interval | None]:
-    """The mean of the tasks' pass rates, from their attempts and passes, and its interval."""
+    """Return the mean of the tasks' pass rates and its interval, from pairs of attempts and passes."""
     rates = [passes / attempts for attempts, passes in counts]
     interval = share_interval([(1.0, rate) for rate in rates], sum(attempts for attempts, _ in counts))
     return (statistics.fmean(rates) if rates else None), interval
@@ -332,7 +332,7 @@ def _band(figures: Sequence[TaskFigures], low: float, high: float) -> BandFigure
 
 
 def _extreme(found: Sequence[tuple[int, bool]]) -> ExtremeFigures:
-    """From each task's attempts, and whether it belongs."""
+    """Return the figures of the extreme tasks, from each task's attempts and whether it is extreme."""
     those = [attempts for attempts, belongs in found if belongs]
     return ExtremeFigures(
         tasks=len(those),

@@ -1,4 +1,4 @@
-"""Which tasks are played, and which need more episodes."""
+"""Choice of the tasks to play, and of those that need more episodes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from ludus.protocol.messages import did_you_mean
 from ludus.protocol.trajectory import Trajectory
 
 ENDLESS: Final = 2**53
-"""Indices of endless splits stay below it."""
+"""The upper bound of the indices that are drawn from endless splits."""
 
 
 def choose_tasks(info: EnvironmentInfo, split: str, n: int | None, seed: int | None) -> list[int]:
-    """Indices of `n` tasks of a split: spread evenly over it, or with a seed drawn by that; all when `n` is None.
+    """Return the indices of `n` tasks of a split; of all tasks when `n` is None.
 
-    An endless split has no even spread: without a seed, its first `n` tasks are taken.
+    Without a seed they are spread evenly over the split; with one they are drawn at random. An endless split has no
+    even spread: without a seed, its first `n` tasks are taken.
 
     Raises:
         SplitNotFound: there is no such split.
-        InvalidParams: the split is endless, and nobody said how many tasks.
+        InvalidParams: the split is endless, and `n` is None.
     """
     known = next((one for one in info.splits if one.name == split), None)
     if known is None:
@@ -40,7 +41,7 @@ def choose_tasks(info: EnvironmentInfo, split: str, n: int | None, seed: int | N
 
 
 def wider(played: Sequence[Trajectory], width: float, threshold: float) -> set[int]:
-    """Indices of the tasks whose interval is wider than that, or who have none yet."""
+    """Return the indices of the tasks whose interval is wider than `width`, or that have no scored episode yet."""
     counts: dict[int, list[int]] = {}
     for one in played:
         attempts, passes = counts.setdefault(one.task.index, [0, 0])

@@ -1,4 +1,4 @@
-"""The statistics of pass rates: what a handful of episodes says about a task, and tasks about a split."""
+"""Statistics of pass rates: estimates for a task from a few episodes, and for a split from its tasks."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _TINY: Final = 1e-300
 
 
 def beta_cdf(x: float, a: float, b: float) -> float:
-    """The chance that a Beta(a, b) variable is at most x: the regularised incomplete beta function.
+    """Return the probability that a Beta(a, b) variable is at most x: the regularized incomplete beta function.
 
-    By its continued fraction, evaluated as Lentz proposed (DLMF 8.17.22, https://dlmf.nist.gov/8.17.v).
+    It is computed from the continued fraction with Lentz's method (DLMF 8.17.22, https://dlmf.nist.gov/8.17.v).
     """
     if x <= 0:
         return 0.0
     if x >= 1:
         return 1.0
-    if x > (a + 1) / (a + b + 2):  # there the fraction of the complement converges faster
+    if x > (a + 1) / (a + b + 2):  # the fraction of the complement converges faster here
         return 1 - beta_cdf(1 - x, b, a)
     log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
     return math.exp(log_front) / a / _fraction(x, a, b)
@@ -45,39 +45,40 @@ def _fraction(x: float, a: float, b: float) -> float:
 
 
 def band_probability(passes: int, attempts: int, low: float, high: float) -> float:
-    """How probable it is that the task's true pass rate lies in the band, given what was seen of it.
+    """Return the probability that a task's true pass rate lies in the band, given its attempts and passes.
 
-    The posterior under Jeffreys' prior, Beta(passes + ½, failures + ½) (Brown, Cai and DasGupta 2001, "Interval
-    Estimation for a Binomial Proportion", section 3.2.1 and 4.3). Without attempts it is the prior's.
+    It is the posterior under Jeffreys' prior, Beta(passes + ½, failures + ½) (Brown, Cai and DasGupta 2001, "Interval
+    Estimation for a Binomial Proportion", sections 3.2.1 and 4.3). Without attempts it is the probability under the
+    prior.
     """
     a, b = passes + 0.5, attempts - passes + 0.5
     return max(0.0, beta_cdf(high, a, b) - beta_cdf(low, a, b))
 
 
 def zero_bound(attempts: int) -> float:
-    """The greatest pass rate that none of so many attempts succeeding leaves plausible, at 95 % one-sided.
+    """Return the one-sided 95 % upper bound of a pass rate when none of `attempts` attempts succeeded.
 
-    1 − 0.05^(1/n), of which 3/n is the rule of thumb (Hanley and Lippman-Hand 1983, "If Nothing Goes Wrong, Is
-    Everything All Right?"). By symmetry also how far below 1 the rate may be when all succeeded.
+    It is 1 − 0.05^(1/n), approximately 3/n by the rule of three (Hanley and Lippman-Hand 1983, "If Nothing Goes Wrong,
+    Is Everything All Right?"). By symmetry, it also bounds how far the rate is below 1 when all attempts succeeded.
     """
     return -math.expm1(math.log(0.05) / attempts)
 
 
 def share_interval(clusters: Sequence[tuple[float, float]], most: float) -> tuple[float, float] | None:
-    """The 95 % interval of a share that was counted in clusters, such as successes among the episodes of some tasks.
+    """Return the 95 % interval of a share counted in clusters, such as successes among the episodes of some tasks.
 
-    Wilson's with the effective sample size p(1 − p)/SE², SE being clustered, times (z/t)² for few clusters (Korn and
-    Graubard 1998, "Confidence Intervals for Proportions with Small Expected Number of Positive Counts Estimated from
-    Survey Data", with Wilson's in place of Clopper and Pearson's as Dean and Pagano 2015 recommend). It stays within
-    0 and 1. Where every cluster is all 0 or all 1, nothing tells how alike episodes of one cluster are, and each
-    cluster counts as one observation.
+    It is Wilson's interval with the effective sample size p(1 − p)/SE², where SE is the clustered standard error, times
+    (z/t)² for few clusters (Korn and Graubard 1998, "Confidence Intervals for Proportions with Small Expected Number of
+    Positive Counts Estimated from Survey Data", with Wilson's interval in place of Clopper and Pearson's, as Dean and
+    Pagano 2015 recommend). It stays within 0 and 1. If the share is 0 or 1, nothing shows how similar the episodes of
+    one cluster are, so each cluster counts as one observation.
 
     Args:
-        clusters: size and sum of each.
-        most: the effective sample size is no greater: how many observations there are.
+        clusters: the size and the sum of each cluster.
+        most: the upper bound of the effective sample size: the number of observations.
 
     Returns:
-        None without clusters; for a single one, Wilson's interval of it alone.
+        None without clusters; for a single cluster, its Wilson interval.
     """
     total = math.fsum(size for size, _ in clusters)
     if not total:
@@ -95,10 +96,10 @@ def share_interval(clusters: Sequence[tuple[float, float]], most: float) -> tupl
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which that share lies, between neighbors by their distance (Hyndman and Fan's type 7).
+    """Return the quantile of `values` at `share`, with linear interpolation (Hyndman and Fan's type 7).
 
     Raises:
-        ValueError: no values.
+        ValueError: there are no values.
     """
     if not values:
         raise ValueError("a quantile needs at least one value")

@@ -18,17 +18,17 @@ COUNTS: Final[Mapping[SplitName, int]] = {"train": 40_000, "validation": 300, "t
 
 
 class CountdownTask(Task):
-    """Numbers and a target that they reach."""
+    """Numbers, and a target that they can reach."""
 
     numbers: tuple[int, ...]
     target: int
     difficulty: Difficulty
     solution: Private[str]
-    """One of the expressions that reach it."""
+    """One of the expressions that reach the target."""
 
 
 def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> CountdownTask:
-    """The task at an index; difficulties take turns."""
+    """Return the task at an index; difficulties take turns."""
     difficulty = difficulties[index % len(difficulties)]
     problem = make_problem(split, difficulty, index // len(difficulties))
     return CountdownTask(
@@ -56,11 +56,11 @@ class Countdown(Environment[CountdownTask]):
     blocking = False
 
     def setup(self) -> None:
-        """Nothing was tried yet."""
+        """Reset the count of tries."""
         self._tries = 0
 
     def prompt(self) -> str:
-        """The rules."""
+        """Return the rules."""
         numbers = ", ".join(map(str, self.task.numbers))
         return (
             f"Make {self.task.target} from the numbers {numbers}.\n"

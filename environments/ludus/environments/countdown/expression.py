@@ -1,4 +1,4 @@
-"""Arithmetic written by a policy, read without `eval` and computed exactly."""
+"""A parser for arithmetic written by a policy, which does not use `eval` and computes exactly."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ _DIGITS: Final = frozenset("0123456789")
 
 
 class ExpressionError(ToolError):
-    """The text is no expression; the message says where and why."""
+    """The text is not a valid expression; the message says where and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """What was read."""
+    """A parsed expression."""
 
     value: Fraction
     numbers: tuple[int, ...]
-    """The numbers written, in order."""
+    """The numbers in the expression, in order."""
 
 
 def read_expression(text: str) -> Expression:
-    """Read and compute whole numbers joined by + - * / and parentheses, with the usual precedence.
+    """Parse and compute whole numbers joined by + - * / and parentheses, with the usual precedence.
 
-    × ÷ − are taken for * / -. A sign before a number or a parenthesis is refused.
+    The signs × · ÷ − – are read as * * / - -. A sign before a number or a parenthesis is refused.
 
     Raises:
-        ExpressionError: anything else, a division by zero, more than 200 characters, 20 nested parentheses or 6 digits.
+        ExpressionError: the text contains anything else, divides by zero, or has more than 200 characters, 20 nested
+            parentheses or 6 digits in a number.
     """
     if len(text) > MAX_CHARS:
         raise ExpressionError(f"The expression has {len(text)} characters; at most {MAX_CHARS} are allowed.")
@@ -48,7 +49,7 @@ def read_expression(text: str) -> Expression:
 class _Token:
     text: str
     position: int
-    """Of its first character, from 1."""
+    """The position of its first character, from 1."""
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -77,7 +78,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 class _Reader:
-    """Recursive descent; the depth of the recursion is bounded by `MAX_DEPTH`."""
+    """A recursive-descent parser; `MAX_DEPTH` limits the depth of the recursion."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens

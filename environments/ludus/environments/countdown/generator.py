@@ -1,7 +1,7 @@
-"""Countdown problems from an index: always solvable, and never by fewer numbers than their level says.
+"""Generate Countdown problems from an index; each is solvable, but not with fewer numbers than its level demands.
 
-Every choice of numbers that a level allows has a place in one row, and the places are dealt out to the splits. So no
-two problems have the same numbers, whether in one split or in two.
+The choices of numbers that a level allows form one sequence, and each place in the sequence belongs to one split. So
+no two problems have the same numbers, neither within a split nor across splits.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Difficulty = Literal["easy", "medium", "hard"]
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What makes a problem easy or hard."""
+    """The parameters of a difficulty."""
 
     small: int
-    """How many numbers are drawn from 1 to `greatest`, with repetition."""
+    """The count of numbers that are drawn from 1 to `greatest`, with repetition."""
     greatest: int
     large: int
-    """How many more are drawn from 25, 50, 75, 100, without repetition."""
+    """The count of further numbers that are drawn from 25, 50, 75 and 100, without repetition."""
     targets: tuple[int, int]
     """The least and the greatest target."""
     needs: int
@@ -35,11 +35,11 @@ class Level:
 
     @property
     def choices(self) -> int:
-        """How many different choices of numbers there are."""
+        """The count of different choices of numbers."""
         return math.comb(self.greatest + self.small - 1, self.small) * math.comb(len(LARGE), self.large)
 
     def numbers(self, place: int) -> list[int]:
-        """The numbers at a place below `choices`; neighbors have nothing in common."""
+        """Return the numbers at a place, from 0 and below `choices`; adjacent places have unrelated numbers."""
         stride = int(self.choices * (math.sqrt(5) - 1) / 2)
         while math.gcd(stride, self.choices) > 1:
             stride += 1
@@ -66,10 +66,10 @@ class Problem:
 
 
 def make_problem(split: SplitName, difficulty: Difficulty, index: int) -> Problem:
-    """The problem of an index, always the same.
+    """Return the problem at an index of a split, which is always the same.
 
     Raises:
-        IndexError: the level has no further choice of numbers for that split.
+        IndexError: the split has no further choice of numbers at this level.
     """
     level = LEVELS[difficulty]
     place = place_of(split, index)
@@ -86,7 +86,7 @@ def make_problem(split: SplitName, difficulty: Difficulty, index: int) -> Proble
 
 
 def reachable(numbers: Sequence[int], target: int, count: int) -> bool:
-    """Whether at most `count` of the numbers, each used once, make the target. `count` is 1 to 3."""
+    """Return whether at most `count` (1 to 3) of the numbers, each used at most once, can reach the target."""
     if target in numbers:
         return True
     if count == 1:
@@ -99,7 +99,7 @@ def reachable(numbers: Sequence[int], target: int, count: int) -> bool:
     if count == 2:
         return False
     for third, number in enumerate(numbers):
-        # Whatever a pair makes, it reaches the target with `number` exactly if it is one of these.
+        # The value of a pair reaches the target together with `number` exactly if it is one of these values.
         wanted = _values(Fraction(target), Fraction(number))
         if any(third not in pair and not wanted.isdisjoint(values) for pair, values in pairs.items()):
             return True
@@ -116,7 +116,7 @@ def _values(a: Fraction, b: Fraction) -> set[Fraction]:
 
 
 def _multiset(rank: int, size: int) -> list[int]:
-    """The multiset of positive whole numbers at a rank, by the combinatorial number system."""
+    """Return the multiset of positive whole numbers at a rank, by the combinatorial number system."""
     numbers = []
     for position in range(size, 0, -1):
         top = position - 1
@@ -128,7 +128,7 @@ def _multiset(rank: int, size: int) -> list[int]:
 
 
 def _combine(rng: random.Random, numbers: Sequence[int]) -> tuple[str, int]:
-    """Join all numbers by random operations whose results are positive and whole."""
+    """Join all numbers by random operations with positive whole results; return the expression and its value."""
     parts = [(str(number), number) for number in numbers]
     while len(parts) > 1:
         (left, a), (right, b) = sorted(

@@ -1,4 +1,4 @@
-"""A hidden number, a range and a budget of guesses; each wrong guess is answered with higher or lower."""
+"""Find a hidden number in a range within a budget of guesses; each wrong guess is answered with higher or lower."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ COUNTS: Final[Mapping[SplitName, int]] = {"train": 10_000, "validation": 300, "t
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What makes a task easy or hard."""
+    """The parameters of a difficulty."""
 
     sizes: tuple[int, int]
     """The least and the greatest size of the range."""
     spare: int
-    """Guesses allowed beyond what halving the range needs at worst."""
+    """The guesses that are allowed in addition to those that halving the range needs in the worst case."""
 
 
 TINY_LOWS: Final = tuple(low for low in range(100, 1000) if low % 10 <= 3)
@@ -48,13 +48,13 @@ class GuessNumberTask(Task):
 
 
 def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> GuessNumberTask:
-    """The task at an index; difficulties take turns."""
+    """Return the task at an index; difficulties take turns."""
     difficulty = difficulties[index % len(difficulties)]
     level = LEVELS[difficulty]
     count = COUNTS[split]
 
     def candidate(rng: random.Random) -> tuple[int, int]:
-        # The low end tells the index, so no two tasks of a split are the same.
+        # The low end modulo `count` is the index, so no two tasks of a split are the same.
         low = count * rng.randrange(100_000 // count) + index
         return low, low + rng.randint(*level.sizes) - 1
 
@@ -96,14 +96,14 @@ class GuessNumber(Environment[GuessNumberTask]):
         "shaped": {"shaping": 0.25},
     }
     reward_range = (0.0, 1.0)
-    chance = 0.19  # guesses within the range, made without minding the answers
+    chance = 0.19  # the average reward of guesses within the range that ignore the answers
     limits = EpisodeLimits(max_steps=40)
     forkable = True
     blocking = False
 
     shaping: ClassVar[float] = 0.0
-    """How much of the reward is paid for narrowing the range, and no longer for winning. Keep it a sum of powers of
-    two, so that rewards add up to exactly 1."""
+    """The part of the reward that is for narrowing the range instead of winning. Use a sum of powers of two, so that
+    rewards add up to exactly 1."""
 
     def setup(self) -> None:
         """Draw the number."""
@@ -113,7 +113,7 @@ class GuessNumber(Environment[GuessNumberTask]):
         self._progress = 0.0
 
     def prompt(self) -> str:
-        """The rules."""
+        """Return the rules."""
         task = self.task
         return (
             f"I have chosen a whole number from {task.low} to {task.high}, both included. Find it in at most "
@@ -162,14 +162,14 @@ class GuessNumber(Environment[GuessNumberTask]):
         return Result(text, reward, finished=finished, metadata={"secret": self._secret} if finished else {})
 
     def _narrowed(self) -> float:
-        # Of the bits that tell the number, those known; whole 1024ths, so that differences are exact.
+        # The share of the number's bits that is known, in whole 1024ths, so that differences are exact.
         size = self.task.high - self.task.low + 1
         remaining = self._high - self._low + 1
         return math.floor(1024 * math.log(size / remaining) / math.log(size)) / 1024
 
     @classmethod
     def oracle(cls, task: GuessNumberTask) -> Generator[Call | Answer, StepResult, None]:
-        """Halve the range: the budget of every task suffices for that."""
+        """Halve the range with each guess; the budget of every task suffices for this."""
         low, high = task.low, task.high
         while True:
             middle = (low + high) // 2

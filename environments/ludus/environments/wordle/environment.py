@@ -1,4 +1,4 @@
-"""A hidden five-letter word, six guesses, and letters marked green and yellow."""
+"""Find a hidden five-letter word in six guesses, whose letters are marked green and yellow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class WordleTask(Task):
 
 
 def make_tasks(split: SplitName, difficulties: Sequence[Difficulty]) -> list[WordleTask]:
-    """The tasks of a split."""
+    """Return the tasks of a split."""
     return [
         WordleTask(id=f"{split}-{index}", difficulty=difficulty, answer=word)
         for index, (word, difficulty) in enumerate(answers_of(split, difficulties))
@@ -52,20 +52,20 @@ class Wordle(Environment[WordleTask]):
     blocking = False
 
     shaping: ClassVar[float] = 1 / 32
-    """How much of the reward is paid for each letter whose place is found, and no longer for winning. Keep it a power
-    of two, so that rewards add up to exactly 1."""
+    """The reward for each letter whose place is found, taken from the reward for winning. Use a power of two, so that
+    rewards add up to exactly 1."""
     strict: ClassVar[bool] = False
-    """Whether guesses must keep every hint so far."""
+    """True if guesses must keep every hint so far."""
     hints: ClassVar[int] = 0
-    """How many letters, drawn by the episode's seed, the prompt tells."""
+    """The number of letters, drawn with the episode's seed, that the prompt reveals."""
 
     def setup(self) -> None:
-        """Draw the letters that the prompt tells."""
+        """Draw the letters that the prompt reveals."""
         self._history: list[tuple[str, str]] = []
         self._told = sorted(self.rng.sample(range(LENGTH), self.hints))
 
     def prompt(self) -> str:
-        """The rules."""
+        """Return the rules and the hints."""
         lines = [
             f"Find a hidden English word of {LENGTH} letters in at most {self.task.guesses} guesses.",
             "Call `guess` with a word. The reply shows your letters and, below each, its mark: G means the right "

@@ -1,4 +1,4 @@
-"""How a guess is marked, and what later guesses must keep in strict play."""
+"""The marks of a guess, and the hints that later guesses must keep in strict play."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ GREY: Final = "-"
 
 
 def mark(guess: str, answer: str) -> str:
-    """One of G, Y and - for each letter of the guess.
+    """Return one of G, Y and - for each letter of the guess.
 
-    A letter is green in its place. Of the others, as many are yellow, from the left, as the answer has that letter
-    beyond the green ones.
+    A letter in its right place is green (G). Of its other occurrences in the guess, counted from the left, as many
+    are yellow (Y) as the answer has occurrences that are not green.
     """
     spare = Counter(a for g, a in zip(guess, answer, strict=True) if g != a)
     marks = []
@@ -31,12 +31,12 @@ def mark(guess: str, answer: str) -> str:
 
 
 def greens(history: Iterable[tuple[str, str]]) -> set[int]:
-    """The positions, from 0, that guesses and their marks have settled."""
+    """Return the positions, from 0, whose letters the guesses and their marks have settled."""
     return {place for _, marks in history for place, sign in enumerate(marks) if sign == GREEN}
 
 
 def present(history: Iterable[tuple[str, str]]) -> Counter[str]:
-    """The letters known to be in the word, each as often as known."""
+    """Return the letters that are known to be in the word, each with its known number of occurrences."""
     known: Counter[str] = Counter()
     for guess, marks in history:
         known |= Counter(letter for letter, sign in zip(guess, marks, strict=True) if sign != GREY)
@@ -44,7 +44,7 @@ def present(history: Iterable[tuple[str, str]]) -> Counter[str]:
 
 
 def broken_hint(guess: str, history: Sequence[tuple[str, str]]) -> str | None:
-    """What the guess fails to keep of the hints so far, in words; None when it keeps all."""
+    """Describe a hint that the guess does not keep; return None if it keeps all hints so far."""
     for place in range(len(guess)):
         for earlier, marks in history:
             if marks[place] == GREEN and guess[place] != earlier[place]:

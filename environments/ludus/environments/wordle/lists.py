@@ -1,4 +1,4 @@
-"""The word lists: plain files beside this module, one word per line."""
+"""The word lists: plain text files next to this module, with one word per line."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from ludus.environments._partition import SplitName, digest, split_of
 
 Difficulty = Literal["easy", "medium", "hard"]
 ANSWER_FILES: Final[Mapping[Difficulty, str]] = {"easy": "common.txt", "medium": "familiar.txt", "hard": "rare.txt"}
-"""Answers by how common the word is."""
+"""The files of answers, by how common the words are."""
 GUESS_FILE: Final = "guesses.txt"
-"""Words that may be guessed and are never answers."""
+"""The file of words that may be guessed and are never answers."""
 
 
 @cache
 def answers(difficulty: Difficulty) -> tuple[str, ...]:
-    """All answers of a difficulty, in alphabetical order."""
+    """Return all answers of a difficulty, in alphabetical order."""
     return _read(ANSWER_FILES[difficulty])
 
 
 @cache
 def allowed() -> frozenset[str]:
-    """Every word that may be guessed."""
+    """Return every word that may be guessed."""
     return frozenset(_read(GUESS_FILE)).union(*(answers(difficulty) for difficulty in ANSWER_FILES))
 
 
 def answers_of(split: SplitName, difficulties: Sequence[Difficulty]) -> list[tuple[str, Difficulty]]:
-    """The answers that belong to a split, in an order that tells nothing about them."""
+    """Return the answers of a split with their difficulties, in a fixed order that is independent of the words."""
     found: list[tuple[str, Difficulty]] = [
         (word, difficulty)
         for difficulty in difficulties

@@ -1,4 +1,4 @@
-"""Rewards that can be had without solving the task: each probe is a trick that must stay near chance."""
+"""Checks for reward hacking: each one tries tricks that do not solve the task, and must earn no more than chance."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from ludus.validation.transcripts import Script, prompt_of, script_of
 suite = Suite()
 
 TASKS: Final = 3
-"""Tasks on which each trick is tried."""
+"""The number of tasks on which each trick is tried."""
 
 AGAIN: Final = 12
-"""How often an action that was paid is repeated at first."""
+"""How often a rewarded action is repeated in the first attempt."""
 
 FARTHEST: Final = 500
-"""How often it is repeated at most, where that passes the best reward."""
+"""How often it is repeated at most, if that is enough to exceed the best reward."""
 
 AT_ONCE: Final = 3
-"""Files that are forged in one episode: more may pass the limit of its steps."""
+"""The number of files that are forged in one episode; more might exceed its step limit."""
 
 SLOTS: Final = 3
-"""Places for texts that are tried, those by which the oracle hands in first."""
+"""The number of text slots that are tried; those with which the oracle submits come first."""
 
 
 async def _oracle(subject: ValidationTarget) -> tuple[Trajectory, ...]:
@@ -59,12 +59,12 @@ class ProbeSite:
     row: TaskRow
     tools: tuple[ToolSpec, ...]
     slots: Sequence[Slot]
-    """The places for texts, those first by which the oracle hands in."""
+    """The slots for texts; those with which the oracle submits come first."""
     end: Sequence[Action]
-    """How its episode is handed in without an answer."""
+    """The actions that submit its episode without an answer."""
 
     def handed_in(self, slot: Slot, *texts: str) -> list[Action]:
-        """A text in a place, and what ends the episode after it."""
+        """Return the actions that put texts into a slot and then end the episode."""
         return [slot.fill(*texts), *([] if slot.submits else self.end)]
 
 
@@ -78,7 +78,11 @@ async def _grounds(subject: ValidationTarget, oracle: Sequence[Trajectory], coun
 
 
 async def _written(subject: ValidationTarget, oracle: Sequence[Trajectory]) -> list[ProbeSite]:
-    """The tasks in which there is a place for texts."""
+    """Return the sites that have a slot for texts.
+
+    Raises:
+        NotApplicable: no task has one.
+    """
     found = [ground for ground in await _grounds(subject, oracle) if ground.slots]
     if not found:
         raise NotApplicable("no tool takes a text, and no final message is graded")
@@ -96,7 +100,14 @@ async def _tricks(
     *,
     everywhere: bool = False,
 ) -> list[Evidence]:
-    """The tricks that are paid, on most of the tasks where they were tried, or everywhere and on three or more."""
+    """Play tricks and return evidence of those that earn a reward.
+
+    A trick counts if its average reward over the tasks reaches the margin above chance. With `everywhere`, each of its
+    rewards must reach it, on at least `TASKS` tasks.
+
+    Raises:
+        NotApplicable: earlier checks found that rewards are available for nothing.
+    """
     if for_nothing := subject.failed & {"floor-gap", "seed-variation"}:
         raise NotApplicable(f"nothing has to be solved to be paid (see `{min(for_nothing)}`)")
     earned: dict[str, list[tuple[float, Evidence]]] = {}
@@ -125,7 +136,7 @@ async def _tricks(
 
 
 async def _filled(subject: ValidationTarget, name: str, fillings: Sequence[str]) -> list[Evidence]:
-    """The texts that are paid when they are put where answers go."""
+    """Put texts where answers go, and return evidence of those that earn a reward."""
     tricks = [
         (ground.row, ground.handed_in(slot, text), f"{_named(slot)}: {short(text, 60)!r}")
         for ground in await _written(subject, await _oracle(subject))
@@ -228,7 +239,7 @@ async def test_runner(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 def _sabotages(subject: ValidationTarget, oracle: Sequence[Trajectory]) -> list[tuple[TaskRow, Sequence[Action], str]]:
-    """What the oracle did, its programs spoiled so that they solve nothing; on some tasks."""
+    """Return the oracle's actions on some tasks with sabotaged programs, which solve nothing."""
     chosen = {(row.split, row.id): row for row in subject.few(TASKS)}
     found: list[tuple[TaskRow, Sequence[Action], str]] = []
     for play in oracle:
@@ -315,7 +326,10 @@ def _pays(play: Trajectory, place: int) -> bool:
 
 
 async def _farmed(subject: ValidationTarget, script: Script, place: int) -> Evidence | None:
-    """Whether repetitions of an action earn more than the best reward, or as much without what the oracle does."""
+    """Repeat an action, and return evidence if this earns too much.
+
+    It is too much if it exceeds the best reward, or if it reaches the best reward without solving the task.
+    """
 
     def repeated(times: int) -> Script:
         actions = (*script.actions[:place], *[script.actions[place]] * times)
@@ -331,7 +345,7 @@ async def _farmed(subject: ValidationTarget, script: Script, place: int) -> Evid
         further = await _value(subject, repeated(needed))
         if further is not None and further > again:
             times, again = needed, further
-    # Where the oracle repeats it too, to earn the best reward so is the way to solve the task.
+    # If the oracle repeats the action too, repetition is the way to solve the task and may earn the best reward.
     solves = script.actions.count(script.actions[place]) > 1
     if again > most or (not solves and subject.share(again) >= max(1.0, 3 * subject.share(once))):
         tool = getattr(script.actions[place], "tool", "")

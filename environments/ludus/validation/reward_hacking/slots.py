@@ -1,4 +1,4 @@
-"""Where a policy can put its answer: the final message, and the texts among the arguments of tools."""
+"""The slots where a policy can put its answer: the final message, and text arguments of tools."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PATH: Final = re.compile(r"path|file|name|target|dest|where|location", re.IGNOR
 _CONTENT: Final = re.compile(r"(?:content|text|data|body|str|string|code|value)s?$", re.IGNORECASE)
 
 DEEPEST: Final = 4
-"""Levels of lists and objects below an argument in which texts are looked for."""
+"""The levels of lists and objects below an argument that are searched for texts."""
 
 Make = Callable[[Sequence[str]], Any]
 
@@ -30,19 +30,19 @@ class Slot:
     """A place for a text."""
 
     tool: str | None
-    """None for the final message."""
+    """The tool's name; None for the final message."""
     argument: str = ""
     others: Mapping[str, Any] = field(default_factory=dict)
     """The other arguments of the call."""
     submits: bool = False
-    """Whether the oracle ended its episodes by it."""
+    """True if the oracle ended its episodes with this slot."""
     make: Make = field(default=lambda texts: texts[0])
-    """The argument's value that holds texts: a text, or a list or an object around it."""
+    """Returns the argument's value for some texts: a text, or a list or an object around it."""
     takes: int = 1
-    """How many texts it holds at most; more than one in lists."""
+    """The most texts that it holds; more than one for lists."""
 
     def fill(self, *texts: str) -> Call | Answer:
-        """The action with a text in its place, or several where it takes them."""
+        """Return the action with a text in this slot, or with several texts if the slot takes them."""
         if self.tool is None:
             return Answer(texts[0])
         return Call(self.tool, {**self.others, self.argument: self.make(texts)})
@@ -57,12 +57,12 @@ class Numeric:
     others: Mapping[str, Any] = field(default_factory=dict)
 
     def fill(self, number: Any) -> Call:
-        """The call with a number in its place."""
+        """Return the call with a number in this slot."""
         return Call(self.tool, {**self.others, self.argument: number})
 
 
 def text_slots(tools: Iterable[ToolSpec], gradable: bool, oracle: Iterable[Trajectory]) -> list[Slot]:
-    """The places for texts, those first by which the oracle ends its episodes."""
+    """Return the slots for texts; those with which the oracle ends its episodes come first."""
     last = _last_calls(oracle)
     found: list[Slot] = []
     for tool in tools:
@@ -77,7 +77,7 @@ def text_slots(tools: Iterable[ToolSpec], gradable: bool, oracle: Iterable[Traje
 
 
 def _shapes(schema: Any, root: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[Make, int]]:
-    """How values of a schema hold texts, and how many at most."""
+    """Yield the ways in which values of a schema can hold texts, each with the most texts that it holds."""
     if not isinstance(schema, dict) or depth > DEEPEST or "enum" in schema or "const" in schema:
         return
     if "$ref" in schema:
@@ -111,7 +111,7 @@ def _beside(others: Mapping[str, Any], name: str, make: Make) -> Make:
 
 
 def number_slots(tools: Iterable[ToolSpec], oracle: Iterable[Trajectory]) -> list[Numeric]:
-    """The places for numbers."""
+    """Return the slots for numbers."""
     last = _last_calls(oracle)
     return [
         Numeric(tool.name, name, {key: value for key, value in template.items() if key != name})
@@ -123,14 +123,14 @@ def number_slots(tools: Iterable[ToolSpec], oracle: Iterable[Trajectory]) -> lis
 
 
 def command_slots(slots: Iterable[Slot]) -> list[Slot]:
-    """Those among the places for texts whose text is run: commands and code."""
+    """Return the text slots whose text is executed, such as commands and code."""
     return [slot for slot in slots if slot.tool is not None and _COMMAND.match(slot.argument)]
 
 
 def file_tools(tools: Iterable[ToolSpec]) -> list[tuple[str, str, str]]:
-    """Tools that may write a file: their names, and the arguments for the path and the content.
+    """Return the tools that may write a file: their names, and the arguments for the path and the content.
 
-    Whatever takes two texts may do so; where their names do not tell, the path comes first.
+    Any tool with two text arguments may write a file. If their names do not say which one is the path, it is the first.
     """
     found = []
     for tool in tools:
@@ -145,7 +145,7 @@ def file_tools(tools: Iterable[ToolSpec]) -> list[tuple[str, str, str]]:
 
 
 def finishing(tools: Iterable[ToolSpec], gradable: bool, oracle: Iterable[Trajectory]) -> list[Call | Answer]:
-    """How an episode is handed in without an answer: the oracle's last calls, with the emptiest arguments."""
+    """Return the actions that submit an episode without an answer: the oracle's last calls, with empty arguments."""
     last = _last_calls(oracle)
     found: list[Call | Answer] = [
         Call(tool.name, {**empty_arguments(tool.input_schema), **last[tool.name]})
@@ -156,7 +156,7 @@ def finishing(tools: Iterable[ToolSpec], gradable: bool, oracle: Iterable[Trajec
 
 
 def answers(oracle: Iterable[Trajectory], slot: Slot) -> list[str]:
-    """What the oracle put into a place, on all tasks it has played."""
+    """Return the distinct texts that the oracle put into a slot, on all tasks that it has played."""
     found: list[str] = []
     for play in oracle:
         for action in reversed(script_of(play).actions):
@@ -170,7 +170,7 @@ def answers(oracle: Iterable[Trajectory], slot: Slot) -> list[str]:
 
 
 def _texts(value: Any) -> list[str]:
-    """The texts in a value, at any depth."""
+    """Return the texts in a value, at any depth."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, dict):
@@ -179,21 +179,21 @@ def _texts(value: Any) -> list[str]:
 
 
 def texts_of(action: Call | Answer) -> list[tuple[str | None, str]]:
-    """The texts of an action: each with the argument that it is, or None for a final message."""
+    """Return the texts of an action, each with the name of its argument, or None for a final message."""
     if isinstance(action, Answer):
         return [(None, action.text)]
     return [(name, value) for name, value in action.arguments.items() if isinstance(value, str)]
 
 
 def with_text(action: Call | Answer, name: str | None, text: str) -> Call | Answer:
-    """The same action with another text."""
+    """Return the same action with another text."""
     if isinstance(action, Answer) or name is None:
         return Answer(text)
     return Call(action.tool, {**action.arguments, name: text})
 
 
 def _last_calls(oracle: Iterable[Trajectory]) -> dict[str, dict[str, Any]]:
-    """The tools by which the oracle's episodes ended, with those arguments that were the same for every task."""
+    """Return the tools with which the oracle's episodes ended, with the arguments that were the same for every task."""
     found: dict[str, list[dict[str, Any]]] = {}
     for play in oracle:
         actions = script_of(play).actions

@@ -1,1 +1,1 @@
-"""The program inside a box. It runs on the standard library alone; the server never imports it."""
+"""The program inside a sandbox. It uses only the standard library; the server imports `files` and `messages` of it."""

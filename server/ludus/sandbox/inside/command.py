@@ -1,4 +1,22 @@
-"""One command inside a box: started, fed, watched, and ended with all that it started."""
+"""One command inside a sandbox: start it, write its input, watch its limits, and end all processes that it started.
+
+How this works:
+
+- `Command.run` creates three pipes and forks. The child (`_become`) starts a session, takes the pipes as its standard
+  streams, sets its resource limits, and executes the program. The parent then reports to the server that the command
+  has started, so that the server starts its own clock.
+- `_attend` polls the pipes, a pidfd of the child, and the control socket. It returns when the child has ended, a limit
+  is exceeded, or the control socket is readable: the server cancelled the command, or is gone.
+- Every `TICK`, or less often if there are many processes, `Tree.look` sums up what all processes of the command use,
+  from `/proc` and, if there is one, from the control group.
+- Some limits make system calls fail, or end the process by a signal, before `Tree.look` notices. After a failed
+  command, `_name_quiet_limits` finds out whether it reached one of those.
+- `Tree.kill` then ends all processes. In a namespace of its own (`alone`) that is one system call, since every other
+  process belongs to the command. Otherwise all descendants are stopped and killed until none is left.
+- Output that is still in the pipes is read at the end, and `_result` describes the outcome for the server.
+- CPU time comes from the control group. Without one it is computed from processes that were waited for, that are
+  alive, and that disappeared between two looks.
+"""
 
 from __future__ import annotations
 
@@ -16,45 +34,46 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 TICK = 0.02
-"""Seconds between two looks at what the processes of a command use."""
+"""Seconds between two checks of what the processes of a command use."""
 _CHUNK = 65536
 _SOCKET_BYTES = 2 * 212992
-"""What a local socket may have under way: twice `net.core.wmem_default`, as its last message may exceed it."""
+"""Bytes that a local socket may hold: twice `net.core.wmem_default`, since the last message may exceed that."""
 _PAGE = resource.getpagesize()
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class Tree:
-    """Everything that the current command has started: counted, and ended."""
+    """All processes of the current command: their resource usage, and how to end them."""
 
     def __init__(self, alone: bool, meter: int = -1) -> None:
         self.alone = alone
-        """Whether this process namespace is the box's own."""
+        """Whether the sandbox has its own process namespace."""
         self.status: int | None = None
         self.peak = 0
         self._meter = meter
-        """Where the box's control group tells its processor time; -1 without one."""
+        """A descriptor that yields the CPU time of the sandbox's control group; -1 without one."""
         self._before = self._metered() if meter >= 0 else 0.0
         self._counts_sockets = alone and meter < 0
         self._sockets = sockets() if self._counts_sockets else 0
-        """How many there were before the command began: that of the box's way out."""
+        """The number of sockets before the command started: the egress proxy's listening socket, if any."""
         self._waited = 0.0
-        """Processor time of what this process has waited for."""
+        """CPU time of processes that this process has waited for."""
         self._seen: dict[tuple[int, int], _Usage] = {}
         self._gone = self._passed_on = 0.0
-        """Processor time that processes had when they were last seen, and that the living took over from children."""
+        """CPU time of disappeared processes when last seen, and the part that living parents took over by waiting."""
 
     def _metered(self) -> float:
-        """What the control group tells, less this process's own."""
+        """Return the control group's CPU time without that of this process."""
         words = os.pread(self._meter, 256, 0).split()
         used = int(words[1]) / 1e6 if words[0] == b"usage_usec" else int(words[0]) / 1e9
         return used - time.process_time()
 
     def cpu(self) -> float:
-        """Seconds of processor time so far.
+        """Return the CPU seconds used so far.
 
-        Without a control group, what a process had used when it was last seen is kept: nobody waits for it where its
-        parent ignores SIGCHLD. What is missing in the sum of those that were waited for is what nobody waited for.
+        Without a control group, the kernel drops the CPU time of a process whose parent ignores SIGCHLD, because no
+        process waits for it. So the CPU time of each disappeared process, when last seen, is kept. The part of it that
+        neither a living parent nor this process took over by waiting is added.
         """
         if self._meter >= 0:
             return max(0.0, self._metered() - self._before)
@@ -62,9 +81,10 @@ class Tree:
         return self._waited + living + max(0.0, self._gone - self._passed_on - self._waited)
 
     def _note(self, seen: dict[tuple[int, int], _Usage]) -> None:
-        """Keep who lives now, and the processor time of who lived a moment ago."""
+        """Record the living processes, and the CPU time of those that disappeared since the last call."""
         for key, before in self._seen.items():
-            if self.alone and key not in seen:  # elsewhere, who is between two parents is overlooked
+            # Without a namespace, a process that is just getting a new parent can be missing from `seen`.
+            if self.alone and key not in seen:
                 self._gone += before.own + before.children
         for key, now in seen.items():
             known = self._seen.get(key)
@@ -72,7 +92,7 @@ class Tree:
         self._seen = seen
 
     def pids(self) -> list[int]:
-        """All processes but this one."""
+        """Return the ids of all processes of the command, which are all except this one."""
         me = os.getpid()
         if self.alone:
             return [pid for name in os.listdir("/proc") if name.isdigit() and (pid := int(name)) != me]
@@ -85,12 +105,12 @@ class Tree:
         return found
 
     def look(self, limits: dict[str, Any]) -> str | None:
-        """The limit that the processes break together, if one."""
+        """Return the limit that the processes together exceed, or None."""
         seen = {(pid, usage.began): usage for pid in self.pids() if (usage := _usage(pid)) is not None}
         self._note(seen)
         memory = sum(one.memory for one in seen.values())
         if memory > limits["memory"]:
-            # Pages that processes share were counted for each of them.
+            # The sum counts shared pages once per process, so compute it again with proportional shares.
             memory = sum(_proportional(pid, one) for (pid, _), one in seen.items())
         memory += self._held_by_sockets()
         self.peak = max(self.peak, memory)
@@ -101,11 +121,11 @@ class Tree:
         return "cpu_seconds" if self.cpu() > limits["cpu_seconds"] else None
 
     def _held_by_sockets(self) -> int:
-        """The most that the kernel may hold for the box's sockets; 0 where a control group counts it."""
+        """Return the maximum memory of the kernel for the sandbox's sockets; 0 if a control group counts it."""
         return max(0, sockets() - self._sockets) * _SOCKET_BYTES if self._counts_sockets else 0
 
     def reap(self, first: int, *, wait: bool = False) -> bool:
-        """Collect ended processes; whether there are others. Notes how `first` ended."""
+        """Reap ended processes, record how `first` ended, and return whether there are other processes."""
         while True:
             try:
                 pid, status, usage = os.wait4(-1, 0 if wait else os.WNOHANG)
@@ -119,9 +139,9 @@ class Tree:
                 self.status = status
 
     def kill(self, first: int) -> None:
-        """End everything, and come back when nothing is left."""
+        """End all processes, and return when none is left."""
         if self.alone:
-            # One system call, under the kernel's lock: no process can fork its way out of it.
+            # One system call under the kernel's lock, so that no process can escape by forking.
             try:
                 os.kill(-1, confine.SIGKILL)
             except ProcessLookupError:
@@ -145,7 +165,7 @@ class Tree:
 
 
 def sockets() -> int:
-    """Return how many sockets there are in the box's own network, local ones included."""
+    """Return how many sockets there are in the sandbox's own network, Unix sockets included."""
     with open("/proc/self/net/sockstat", "rb") as file:
         return int(file.readline().split()[2])
 
@@ -168,13 +188,13 @@ def _parent(pid: int) -> tuple[int, int]:
 
 
 class _Usage:
-    """What one process uses."""
+    """The resource usage of one process, from the fields of its `/proc/…/stat` after the name."""
 
     def __init__(self, fields: list[bytes]) -> None:
         self.own = (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
-        """Its processor seconds."""
+        """Its CPU seconds."""
         self.children = (int(fields[13]) + int(fields[14])) / _TICKS_PER_SECOND
-        """Those of children that it waited for, and of theirs."""
+        """The CPU seconds of descendants that were waited for."""
         self.tasks = int(fields[17])
         self.began = int(fields[19])
         self.memory = int(fields[21]) * _PAGE
@@ -192,7 +212,7 @@ def _usage(pid: int) -> _Usage | None:
 
 
 def _threads(pid: int) -> list[_Usage]:
-    """What is told of a process by each of its threads: the first tells of no memory once it has ended."""
+    """Return the usage that each thread of a process reports: its first thread reports no memory once it has ended."""
     try:
         threads = _numbers(f"/proc/{pid}/task")
     except OSError:
@@ -201,7 +221,7 @@ def _threads(pid: int) -> list[_Usage]:
 
 
 def _proportional(pid: int, usage: _Usage) -> int:
-    """The resident bytes of a process, with its share of pages that it has in common with others."""
+    """Return the resident bytes of a process, with its proportional share of pages that it shares with others."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             for line in file:
@@ -213,7 +233,7 @@ def _proportional(pid: int, usage: _Usage) -> int:
 
 
 class Command:
-    """One command from its start to the end of all it started."""
+    """One command, from its start until all processes that it started have ended."""
 
     def __init__(self, asked: dict[str, Any], stdin: bytes, config: dict[str, Any], control: int) -> None:
         self.asked = asked
@@ -230,7 +250,7 @@ class Command:
         self.gone = False
 
     def run(self) -> tuple[dict[str, Any], bytes]:
-        """What came of it."""
+        """Run the command until it ends; return the header and the bytes of the reply."""
         ends = [os.pipe(), os.pipe(), os.pipe()]
         self.began = time.monotonic()
         self.pid = os.fork()
@@ -244,7 +264,7 @@ class Command:
         self.taken = {end: bytearray() for end in self.outputs}
         pidfd = os.pidfd_open(self.pid)
         try:
-            # The server's own clock starts here, and ends the whole box if this one does not end the command in time.
+            # The server starts its own clock here, and ends the sandbox if this loop does not end the command in time.
             send(self.control, {"more": True, "began": True})
             self._attend(pidfd)
             took = time.monotonic() - self.began
@@ -285,7 +305,7 @@ class Command:
                 self.limit = "seconds"
             elif now >= look and self.limit is None:
                 self.limit = self.tree.look(self.limits)
-                # Looking at many processes takes long; commands are to have most of the time.
+                # Checking many processes takes long; spend at most a fifth of the time on it.
                 look = time.monotonic() + max(TICK, 4 * (time.monotonic() - now))
 
     def _feed(self, poller: select.poll) -> None:
@@ -305,7 +325,7 @@ class Command:
         self.input = -1
 
     def _take(self, end: int) -> bool:
-        """Read what there is; whether there may be more."""
+        """Read the available output of one stream; return whether there may be more."""
         while True:
             try:
                 part = os.read(end, _CHUNK)
@@ -322,7 +342,7 @@ class Command:
             self.room -= len(part)
 
     def _name_quiet_limits(self) -> None:
-        """Limits that make calls fail, rather than end the process at once."""
+        """Set `limit` if the command failed because of a limit that the kernel enforces by a signal or an error."""
         self.tree.reap(self.pid)
         status = self.tree.status
         if self.limit is not None or status is None or status == 0:
@@ -356,7 +376,7 @@ class Command:
 
 
 def _become(asked: dict[str, Any], config: dict[str, Any], stdin: int, stdout: int, stderr: int) -> NoReturn:
-    """In the child: turn into the command."""
+    """Replace the forked child by the command; a failure to start is written to its standard error."""
     code = 126
     try:
         os.setsid()
@@ -380,7 +400,11 @@ def _become(asked: dict[str, Any], config: dict[str, Any], stdin: int, stdout: i
 
 
 def _exists(program: str, env: dict[str, str]) -> bool:
-    """Whether there is such a file: what cannot be searched in PATH is reported in the same way as what may not run."""
+    """Return whether a program exists.
+
+    The error of `execvpe` does not say so: it is the same for a directory of PATH that cannot be searched and for a
+    file that may not be executed.
+    """
     folders = [""] if "/" in program else env.get("PATH", os.defpath).split(":")
     return any(os.path.exists(os.path.join(folder, program)) for folder in folders)
 
@@ -390,7 +414,7 @@ def _limit(limits: dict[str, Any], config: dict[str, Any]) -> None:
     wanted = {
         resource.RLIMIT_CPU: (seconds, seconds + 1),
         resource.RLIMIT_FSIZE: (limits["file_size"], limits["file_size"]),
-        # 1 and not 0: with 0 a core still goes to a handler, where the machine pipes cores to one.
+        # 1 and not 0: with 0, a machine that pipes core dumps to a handler still does so.
         resource.RLIMIT_CORE: (1, 1),
         resource.RLIMIT_NOFILE: (config["files"], config["files"]),
     }
@@ -409,10 +433,10 @@ def _limit(limits: dict[str, Any], config: dict[str, Any]) -> None:
 
 
 def absolute(config: dict[str, Any], path: str) -> str:
-    """Where a command begins that was told to begin at `path`.
+    """Return the absolute path of the directory in which a command starts.
 
     Raises:
-        Refused: not in the work directory.
+        Refused: `path` leads outside the work directory.
     """
     home = os.path.realpath(config["home"])
     place = "" if "\0" in path else os.path.realpath(os.path.join(home, path))

@@ -1,4 +1,4 @@
-"""How a box closes itself in, once its namespaces are there and before anything untrusted runs."""
+"""System calls by which a sandbox confines itself, after its namespaces exist and before anything untrusted runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 SIGINT, SIGKILL, SIGPIPE, SIGSTOP, SIGXCPU, SIGXFSZ = 2, 9, 13, 19, 24, 25
-"""As Linux has them on x86-64 and arm64."""
+"""The numbers on Linux for x86-64 and arm64."""
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 1, 4, 22, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
@@ -35,7 +35,7 @@ def _prctl(option: int, *values: Any) -> None:
 
 
 def make_disk(config: dict[str, Any]) -> None:
-    """One bounded file system in memory, seen as the work directory and as /tmp."""
+    """Mount one file system in memory, limited in size, as the work directory and as /tmp."""
     disk, user = config["disk"], config["user"]
     stage = "/.ludus/stage"
     options = f"size={disk['bytes']},nr_inodes={disk['inodes']},mode=0755"
@@ -48,12 +48,13 @@ def make_disk(config: dict[str, Any]) -> None:
         _mount(inner, target, None, _MS_BIND)
     _check(_LIBC.umount2(stage.encode(), _MNT_DETACH), "unmounting")
     if not config["counted"]:
-        # Mapping /dev/zero would give memory that belongs to no process. /dev/full reads the same and cannot be mapped.
+        # Shared mappings of /dev/zero give memory that is in no process's resident set. /dev/full reads the same and
+        # cannot be mapped.
         _mount("/dev/full", "/dev/zero", None, _MS_BIND)
 
 
 def drop_privileges(config: dict[str, Any]) -> None:
-    """Become the box's user, without capabilities, invisible to it, and behind the filter."""
+    """Become the sandbox's user, drop all capabilities, stop being inspectable, and install the filter."""
     for capability in range(64):
         if _LIBC.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
             break
@@ -66,7 +67,7 @@ def drop_privileges(config: dict[str, Any]) -> None:
     _check(_LIBC.capset(header, bytes(24)), "dropping capabilities")
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     _prctl(_PR_SET_DUMPABLE, 0)
-    # Changing the user took back what bubblewrap had asked for.
+    # Changing the user cleared the death signal that bubblewrap had set.
     _prctl(_PR_SET_PDEATHSIG, SIGKILL)
     program = bytes.fromhex(config["filter"])
     if program:
@@ -80,8 +81,8 @@ def _install(program: bytes) -> None:
 
 
 def open_listener(door: int, address: tuple[str, int]) -> None:
-    """Make the listening socket of the box's way out, in the box's own network, and hand it to the server."""
-    import _socket as sockets  # what `socket` adds to it takes every box longer to import
+    """Create the egress proxy's listening socket in the sandbox's own network, and send it to the server."""
+    import _socket as sockets  # importing `socket` would delay the start of every sandbox
 
     listener = sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM)
     listener.bind(address)
@@ -94,18 +95,18 @@ def open_listener(door: int, address: tuple[str, int]) -> None:
 
 
 def set_child_subreaper() -> None:
-    """Have whatever loses its parent among our descendants become our child."""
+    """Make descendants of this process that lose their parent its children."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def default_signals(*numbers: int) -> None:
-    """Undo what Python does with these signals at its start."""
+    """Restore the default handling of these signals, which Python changes at startup."""
     for number in numbers:
         _LIBC.signal(number, None)
 
 
 def be_the_first_to_go() -> None:
-    """Have the kernel end this process first when memory is short: before the program inside, before the server."""
-    _prctl(_PR_SET_DUMPABLE, 1)  # its files in /proc would be root's otherwise
+    """Make the kernel end this process first when memory is short, before the program inside and the server."""
+    _prctl(_PR_SET_DUMPABLE, 1)  # otherwise its files in /proc belong to root
     with open("/proc/self/oom_score_adj", "wb") as file:
         file.write(b"1000")

@@ -1,6 +1,6 @@
-"""The files of a box, handled from inside it: whatever a path leads to, it is the box's own.
+"""File operations of the program inside a sandbox; paths can lead only to the sandbox's own files.
 
-Every step of a path is opened by itself and refuses links, since links are made by what is not trusted.
+Each part of a path is opened separately, and links are refused, because untrusted commands can create links.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ def _parts(path: str) -> list[str]:
 
 
 def _walk(config: dict[str, Any], path: str, parts: list[str], *, make: bool = False) -> int:
-    """A descriptor of the directory that `parts` lead to; every step refuses links."""
+    """Return a descriptor of the directory that `parts` lead to; links are refused, and `make` creates directories.
+
+    Raises:
+        Refused: there is no such directory, or a part is a link.
+    """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     here = os.open(config["home"], flags)
     for part in parts:
@@ -53,7 +57,11 @@ def _why(path: str, error: OSError) -> str:
 
 
 def read_file(config: dict[str, Any], asked: dict[str, Any], out: Outgoing) -> None:
-    """Give out a plain file's content."""
+    """Write a plain file's content to `out`.
+
+    Raises:
+        Refused: there is no such plain file, or it is larger than the limit.
+    """
     parts = _parts(asked["path"])
     if not parts:
         raise Refused(f"{asked['path']!r} is a directory")
@@ -77,7 +85,11 @@ def read_file(config: dict[str, Any], asked: dict[str, Any], out: Outgoing) -> N
 
 
 def write_file(config: dict[str, Any], asked: dict[str, Any], data: Incoming) -> None:
-    """Replace a file by a new one, so that what else was linked to the old one keeps its content."""
+    """Replace a file by a new one, so that other hard links to the old file keep its content.
+
+    Raises:
+        Refused: the path leads through a link, or the file cannot be written.
+    """
     parts = _parts(asked["path"])
     if not parts:
         raise Refused(f"{asked['path']!r} is a directory")
@@ -102,7 +114,11 @@ def write_file(config: dict[str, Any], asked: dict[str, Any], data: Incoming) ->
 
 
 def list_files(config: dict[str, Any], asked: dict[str, Any]) -> list[dict[str, Any]]:
-    """The entries of a directory, by name."""
+    """Return the entries of a directory, sorted by name.
+
+    Raises:
+        Refused: there is no such directory, or it has more than `MAX_ENTRIES`.
+    """
     folder = _walk(config, asked["path"], _parts(asked["path"]))
     try:
         found: list[dict[str, Any]] = []
@@ -126,8 +142,12 @@ def _kind(mode: int) -> str:
 
 
 def snapshot(config: dict[str, Any], out: Any) -> None:
-    """Give `out`, an `Outgoing`, the work directory as a tar archive, whose files are no larger than the disk."""
-    import tarfile  # here, as few boxes need it, and every box would wait for it
+    """Write the work directory as a tar archive to `out`, an `Outgoing`.
+
+    Raises:
+        Refused: the files are larger than the disk, or a path is too long.
+    """
+    import tarfile  # imported here because few sandboxes need it and it would delay the start of all
 
     room = config["disk"]["bytes"]
     left = ["."]
@@ -163,10 +183,11 @@ def snapshot(config: dict[str, Any], out: Any) -> None:
 
 
 def restore(config: dict[str, Any], data: Any) -> None:
-    """Replace the work directory's content by that of an archive, which `data`, an `Incoming`, holds."""
+    """Replace the work directory's content by that of the tar archive in `data`, an `Incoming`."""
     import tarfile
 
-    # Not "data", which refuses links that lead outside: here they lead nowhere but into the box. New in 3.11.4.
+    # Not the filter "data", which refuses links that lead outside: here they cannot leave the sandbox. Filters exist
+    # since Python 3.11.4.
     how: dict[str, Any] = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
     home = config["home"]
     clear(home)
@@ -178,16 +199,16 @@ def restore(config: dict[str, Any], data: Any) -> None:
                 modes[member.name] = member.mode & 0o755
                 member.mode = 0o700
             tar.extract(member, home, numeric_owner=True, **how)
-    # At last, as what is in a directory that nobody may change could not have been written.
+    # Set modes last: files cannot be written into a directory that is not writable.
     for name, mode in reversed(modes.items()):
         os.chmod(os.path.join(home, name), mode)
 
 
 def clear(path: str) -> None:
-    """Remove what is in a directory, as far as that is possible.
+    """Remove the content of a directory, as far as possible.
 
-    What is found in a directory below is moved up and removed in its turn: trees that are deeper than a recursion, or a
-    path, can go are easily made.
+    The content of subdirectories is moved up and removed from there, because a tree can be deeper than the limits of
+    recursion and of path length.
     """
     top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -204,7 +225,7 @@ def clear(path: str) -> None:
 
 
 def _remove(top: int, name: str, moved: int) -> int:
-    """Remove an entry, after what is in it was moved up; how many were moved up by now."""
+    """Remove an entry after moving its subdirectories up to `top`; return how many have been moved up so far."""
     if not stat.S_ISDIR(os.stat(name, dir_fd=top, follow_symlinks=False).st_mode):
         os.unlink(name, dir_fd=top)
         return moved

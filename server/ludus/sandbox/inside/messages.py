@@ -1,7 +1,8 @@
-"""Messages between the server and the program inside a box: two 32-bit lengths, a header, raw bytes.
+"""Messages between the server and the program inside a sandbox: two 32-bit lengths, a header, and raw bytes.
 
-Requests are marshalled, which costs no import; the server is trusted, and runs the same Python. Replies are JSON, since
-nothing else that comes out of a box should be read. `json` itself would make every box start several ms later.
+The headers of requests are marshalled, which needs no import; the server is trusted and runs the same Python. Headers
+of replies are JSON, because the server must not unmarshal data from a sandbox. They are written without `json`, whose
+import would delay the start of every sandbox by several ms.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ if TYPE_CHECKING:
 
 HEAD = struct.Struct("!II")
 PIECE = 1 << 20
-"""Bytes that are handled at a time."""
+"""How many bytes are read or written at a time."""
 
 
 class Refused(Exception):
-    """A request that cannot be carried out; its text is the answer."""
+    """A request that cannot be carried out; the text of the error is sent as the reply."""
 
 
 class Incoming:
-    """The bytes that follow a request's header, read as they are wanted: they may be more than a box may hold."""
+    """The bytes after a request's header, read piece by piece: they may be more than the sandbox's memory."""
 
     def __init__(self, control: int, size: int) -> None:
         self._control = control
         self._left = size
 
     def read(self, size: int) -> bytes:
-        """The next bytes: `size`, or as many as are left."""
+        """Return the next `size` bytes, or as many as are left."""
         parts = []
         wanted = min(size, self._left)
         while wanted:
@@ -45,17 +46,17 @@ class Incoming:
         return b"".join(parts)
 
     def rest(self) -> bytes:
-        """All that is left."""
+        """Return all bytes that are left."""
         return self.read(self._left)
 
     def skip(self) -> None:
-        """Leave out what nobody wanted."""
+        """Discard the bytes that were not read."""
         while self._left:
             self.read(PIECE)
 
 
 def receive(control: int) -> tuple[dict[str, Any], Incoming] | None:
-    """The next request, or None at the end."""
+    """Wait for the next request and return it; None if the server closed the socket."""
     try:
         header_size, blob_size = HEAD.unpack(Incoming(control, HEAD.size).rest())
         header = Incoming(control, header_size).rest()
@@ -65,19 +66,19 @@ def receive(control: int) -> tuple[dict[str, Any], Incoming] | None:
 
 
 class Outgoing:
-    """A file to be written whose content goes out as pieces of a reply, each of which says that there is more."""
+    """A writable file whose content is sent as parts of a reply, each marked as having more to follow."""
 
     def __init__(self, control: int) -> None:
         self._control = control
 
     def write(self, data: bytes) -> int:
-        """Send a piece."""
+        """Send one part and return its size."""
         send(self._control, {"more": True}, data)
         return len(data)
 
 
 def send(control: int, reply: dict[str, Any], blob: bytes = b"") -> None:
-    """Answer."""
+    """Send a reply: its header and its bytes."""
     text = _json(reply).encode("ascii")
     for data in (HEAD.pack(len(text), len(blob)) + text, blob):
         view = memoryview(data)

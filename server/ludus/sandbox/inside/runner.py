@@ -1,7 +1,7 @@
-"""The loop inside a box: it waits on a socket and carries out one request after another.
+"""The main loop of the program inside a sandbox: it waits on a socket and carries out one request after another.
 
-It is process 1 of the box's own process namespace, where no signal from inside can reach it, and it is not dumpable,
-so that nobody inside can look into it. When the socket closes, everything ends.
+It is process 1 of the sandbox's own process namespace, so that commands cannot send signals to it, and it is not
+dumpable, so that they cannot inspect it. When the socket closes, everything in the sandbox ends.
 """
 
 from __future__ import annotations
@@ -23,11 +23,15 @@ OF_FILES = {
     errno.EDQUOT, errno.EFBIG, errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY, errno.EXDEV, errno.EMLINK, errno.EROFS,
     errno.ETXTBSY,
 }  # fmt: skip
-"""What commands can do to their own files. Any other error is the box's."""
+"""Errors that commands can cause with their own files. Any other error means that the sandbox failed."""
 
 
 def answer(control: int, config: dict[str, Any], asked: dict[str, Any], blob: Incoming) -> None:
-    """Carry one request out."""
+    """Carry out one request and send its reply.
+
+    Raises:
+        Refused: it cannot be carried out.
+    """
     op = asked["op"]
     if op == "cancel":
         return
@@ -57,9 +61,9 @@ def answer(control: int, config: dict[str, Any], asked: dict[str, Any], blob: In
 
 
 def main(control: int) -> None:
-    """Set up, then serve until the server is gone.
+    """Confine this process, then carry out requests until the server closes the socket.
 
-    Few modules are imported here and below, and no more than needed: what a box imports, every new box waits for.
+    This package imports as few modules as possible, because every import delays the start of every sandbox.
     """
     os.set_inheritable(control, False)
     first = receive(control)

@@ -1,10 +1,11 @@
-"""What a box may reach: an author's list of hosts, and which addresses count as the world outside.
+"""The allowlist of a sandbox's network: its entries, and which addresses count as the public internet.
 
-An entry is a host name (`pypi.org`), all names below one (`*.example.org`, itself not among them), an address
-(`192.0.2.7`, `[2001:db8::7]`) or a network (`10.1.0.0/16`), each with a port after a colon or else for 80 and 443.
+An entry is a host name (`pypi.org`), all names below one (`*.example.org`, which does not include `example.org`), an
+address (`192.0.2.7`, `[2001:db8::7]`) or a network (`10.1.0.0/16`), each followed by a colon and a port, or else for
+ports 80 and 443.
 
-A name leads only to addresses of the public internet, whatever it resolves to, unless the list has that address as
-well: a name that somebody else answers for must not open the machine's own services or its network.
+A name gives access only to public addresses among those it resolves to, unless the list contains the other address
+too. Otherwise the owner of a domain could point it at this machine's own services or its network.
 """
 
 from __future__ import annotations
@@ -26,30 +27,31 @@ _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
 _WORLD: Final = ipaddress.IPv6Network("2000::/3")
 _PROTOCOLS: Final = ipaddress.IPv4Network("192.0.0.0/24")
-"""Set aside for protocols; one cloud's metadata service is there. Python before 3.12.4 takes it for public."""
+"""Reserved for protocols; one cloud has its metadata service there. Python before 3.12.4 considers it public."""
 _TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
-"""IPv4 as hosts that have only IPv6 see it (RFC 6052)."""
+"""IPv4 addresses translated for hosts that have only IPv6 (RFC 6052)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where somebody wants to go."""
+    """The host and port of a requested connection."""
 
     host: str
-    """A name in lower case, or an address as it is usually written."""
+    """A name in lower case, or an address in its canonical form."""
     port: int
     address: Address | None = None
-    """The address, where the host is one."""
+    """The parsed address, if the host is an address."""
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_destination(text: str, default_port: int | None = None) -> Destination:
-    """Read `host:port`; the port may be left out where there is a default.
+    """Parse `host:port`; the port is optional if there is a default.
 
     Raises:
-        ValueError: it is not one. Numbers that only some programs take for an address (`0x7f.1`, `2130706433`) are not.
+        ValueError: the text is not a destination. Numbers that only some programs accept as an address (`0x7f.1`,
+            `2130706433`) are refused.
     """
     host, port = _split_port(text)
     number = default_port if port is None else _port(port)
@@ -89,7 +91,7 @@ def _name(text: str) -> str:
 
 
 def _plain(address: Address) -> Address:
-    """An IPv4 address in IPv6's clothes as what it is."""
+    """Return an IPv4-mapped IPv6 address as IPv4, and any other address unchanged."""
     inner = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return address if inner is None else inner
 
@@ -99,7 +101,7 @@ class _Rule:
     ports: frozenset[int]
     name: str = ""
     below: bool = False
-    """Whether the names below `name` are meant, rather than `name`."""
+    """Whether the rule allows the names below `name` instead of `name` itself."""
     network: Network | None = None
 
     def covers(self, host: str, port: int) -> bool:
@@ -108,32 +110,32 @@ class _Rule:
         return host.endswith(f".{self.name}") if self.below else host == self.name
 
     def holds(self, address: Address, port: int) -> bool:
-        # Membership is False, rather than an error, between the two versions.
+        # An address of one IP version is never in a network of the other; the test is False and raises nothing.
         return self.network is not None and port in self.ports and address in self.network
 
 
 class Allowlist:
-    """Entries as the module's text has them.
+    """The hosts that a sandbox may reach; the module's docstring describes the entries.
 
     Raises:
-        ValueError: an entry is not one; the message quotes it.
+        ValueError: an entry is invalid; the message quotes it.
     """
 
     def __init__(self, entries: Sequence[str]) -> None:
         self._rules = tuple(map(_rule, entries))
 
     def names(self, wanted: Destination) -> bool:
-        """Whether the list has this destination."""
+        """Return whether the list contains this destination."""
         if wanted.address is not None:
             return self.holds(wanted.address, wanted.port)
         return any(rule.covers(wanted.host, wanted.port) for rule in self._rules)
 
     def holds(self, address: Address, port: int) -> bool:
-        """Whether the list has this very address, or a network around it."""
+        """Return whether the list contains this address, or a network that includes it."""
         return any(rule.holds(_plain(address), port) for rule in self._rules)
 
     def mentions(self, host: str) -> bool:
-        """Whether the list has this name or address at any port."""
+        """Return whether the list contains this name or address, at any port."""
         wanted = parse_destination(host, 1)
         return any(
             rule.name == host or (wanted.address is not None and rule.holds(wanted.address, min(rule.ports)))
@@ -144,7 +146,7 @@ class Allowlist:
 def _rule(entry: str) -> _Rule:
     try:
         host, port = _split_port(entry)
-        if "/" in entry:  # an address of version 6 with its length has its brackets around both, or none
+        if "/" in entry:  # an IPv6 network has brackets around both address and prefix length, or no brackets
             host, port = _split_network(entry)
         ports = DEFAULT_PORTS if port is None else frozenset({_port(port)})
         if "/" in host:
@@ -173,7 +175,7 @@ def _split_network(entry: str) -> tuple[str, str | None]:
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is one of the public internet: not this machine's loopback, link, site or a group's."""
+    """Return whether an address is on the public internet: not loopback, link-local, private, multicast or reserved."""
     address = _plain(address)
     if isinstance(address, ipaddress.IPv6Address):
         if address in _TRANSLATED:
@@ -185,7 +187,12 @@ def is_public(address: Address) -> bool:
 
 
 def proxy_variables(address: str, allowed: Allowlist) -> dict[str, str]:
-    """What tells programs to go through the proxy at `host:port`; to the box's own loopback they go by themselves."""
+    """Return the environment variables that make programs use a proxy, except for the sandbox's own loopback.
+
+    Args:
+        address: `host:port` of the proxy.
+        allowed: loopback hosts on this list are reached through the proxy, too.
+    """
     variables: dict[str, str] = {}
     own = [host for host in ("localhost", "127.0.0.1", "[::1]") if not allowed.mentions(host)]
     for name in ("http_proxy", "https_proxy", "all_proxy"):

@@ -1,8 +1,8 @@
-"""How the server gets a listening socket in a box's own network, which is all that a way out needs.
+"""Listening sockets in a sandbox's own network, on which the server's egress proxy accepts connections.
 
-A socket belongs to the network in which it was made, whoever holds it. So it is made inside, and handed out: by the
-program inside a box of bubblewrap's; by Python in a container; or by a thread of the server that steps into the
-container's network for a moment, which takes a server that is root.
+A socket belongs to the network namespace in which it was created, whichever process holds it. So it is created inside
+and handed to the server: by the program inside a bubblewrap sandbox; by Python in a container; or by a thread of the
+server that enters the container's network namespace, which requires a server that runs as root.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Final
 HOST: Final = "127.0.0.1"
 PORT: Final = 3128
 ADDRESS: Final = f"{HOST}:{PORT}"
-"""Where a box's programs find the proxy."""
+"""The proxy's address as seen by the programs of a sandbox."""
 BACKLOG: Final = 128
 
 _CLONE_NEWNET: Final = 0x40000000
 
 
 def receive(door: socket.socket) -> socket.socket:
-    """The listening socket that was sent through a socket.
+    """Receive the listening socket that was sent through a Unix socket.
 
     Raises:
-        OSError: none was.
+        OSError: no socket was sent.
     """
     _, descriptors, _, _ = socket.recv_fds(door, 1, 1)
     if not descriptors:
@@ -38,10 +38,10 @@ def receive(door: socket.socket) -> socket.socket:
 
 
 def listen_in_netns(process: int) -> socket.socket:
-    """A listening socket in the network of a process of this machine.
+    """Create a listening socket in the network namespace of a process of this machine.
 
     Raises:
-        OSError: this server may not, or there is no such process.
+        OSError: this server has no right to do so, or there is no such process.
     """
     made: list[socket.socket | OSError] = []
 
@@ -59,7 +59,7 @@ def listen_in_netns(process: int) -> socket.socket:
         except OSError as error:
             made.append(error)
 
-    # A thread that ends here: what it stepped into is its own, and no other work may be given to it.
+    # A new thread that ends here: the namespace belongs to the thread, so it must not be reused for other work.
     thread = threading.Thread(target=inside, name="ludus-door")
     thread.start()
     thread.join()
@@ -70,20 +70,20 @@ def listen_in_netns(process: int) -> socket.socket:
 
 
 class SocketHandoff:
-    """A place in the file system where a program in a container hands its socket over; gone once it has.
+    """A Unix socket through which a program in a container hands its listening socket to the server.
 
-    A directory that only the server can enter, with one socket in it that is shown in the container.
+    The socket is in a directory that only the server can enter, and is mounted in the container.
     """
 
     SEEN: Final = "/.ludus-door"
-    """Where the container sees it."""
+    """The path of the Unix socket in the container."""
     PROGRAM: Final = (
         "import array, socket as s\n"
         f"l = s.create_server(({HOST!r}, {PORT}), backlog={BACKLOG})\n"
         f"c = s.socket(s.AF_UNIX)\nc.connect({SEEN!r})\n"
         "c.sendmsg([b'x'], [(s.SOL_SOCKET, s.SCM_RIGHTS, array.array('i', [l.fileno()]))])\n"
     )
-    """For the container's Python."""
+    """The program for the container's Python: it creates the listening socket and sends it."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
@@ -94,10 +94,10 @@ class SocketHandoff:
         self._listener.listen(1)
 
     def receive(self, seconds: float) -> socket.socket:
-        """The socket that was handed over.
+        """Wait for the listening socket.
 
         Raises:
-            OSError: none was, in that time.
+            OSError: no socket arrived within `seconds`.
         """
         self._listener.settimeout(seconds)
         connection, _ = self._listener.accept()
@@ -106,7 +106,7 @@ class SocketHandoff:
             return receive(connection)
 
     def close(self) -> None:
-        """Remove it."""
+        """Close the Unix socket and remove its directory."""
         self._listener.close()
         with suppress(OSError):
             self.path.unlink()

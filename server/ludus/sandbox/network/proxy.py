@@ -1,16 +1,22 @@
-"""A box's only way out: a proxy in the server that lets the hosts of an allowlist through, and nothing else.
+"""The egress proxy: a sandbox's only access to the network, restricted to the hosts of an allowlist.
 
-A box has a network of its own with nothing in it. The proxy's listening socket is made *in* that network, on its
-loopback address, and held by the server (see `doors`): nobody but the box can reach it, no path leads to it, and it is
-gone when the server is. Programs find it by `http_proxy` and the like; one that does not ask them has no network.
+How this works:
 
-`CONNECT host:port` opens a tunnel, and `GET http://host/…` is carried out for the program, one request to a connection.
-Names are looked up here, checked against the list, and the address that was checked is the one that is connected to.
-Requests and answers are read and written anew by h11, so that both sides see the same request.
-
-What passes is bounded: connections, their number at one time, the bytes of a box (`Limits.traffic`), and the time until
-a request is complete; and so is the share of the event loop's time that goes into reading it. Connections end with the
-command that made them.
+- A sandbox has its own network with nothing in it. The proxy's listening socket is created *in* that network, on its
+  loopback address, and held by the server (see `netns_listener`). Only the sandbox can reach it, and it closes with the
+  server. Programs find it by `http_proxy` and similar variables; a program that ignores these has no network.
+- `begin` and `finish` enclose each command. Connections are accepted (`_admit`) only in between; `finish` ends those
+  that are still open and returns the destinations that were requested.
+- One task serves each connection (`_serve`, `_answer`). It reads one request, finds its destination (`_target`), and
+  checks the name against the allowlist. `_dial` then resolves the name, checks the addresses, and connects to an
+  address that it has checked, so that a second look-up cannot change the result.
+- `CONNECT host:port` opens a tunnel (`_tunnel`). Other requests, such as `GET http://host/…`, are forwarded
+  (`_carry_out`), one per connection. h11 parses requests and responses and writes them again, so that the proxy and
+  the origin cannot read the same bytes as different requests.
+- A refused request gets an HTTP response whose text gives the reason (`_explain`).
+- There are limits on the connections of a command in total and at one time, on the bytes of a sandbox
+  (`Limits.traffic`), on the time until the head of a request is complete, and on the share of the event loop's time
+  that parsing takes (`FairReader`).
 """
 
 from __future__ import annotations
@@ -46,9 +52,9 @@ _LINGER_SECONDS: Final = 1.0
 _CHUNK: Final = 64 * 1024
 _HEADERS: Final = 128
 _SLICE_SECONDS: Final = 0.001
-"""For how long requests and answers are read before others have their turn."""
+"""For how long a connection parses requests and responses before other work has its turn."""
 _REMEMBERED: Final = 100
-"""Destinations that a result tells apart."""
+"""How many destinations a result lists separately."""
 _HOP_BY_HOP: Final = frozenset({
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
     b"trailer", b"transfer-encoding", b"upgrade", b"expect", b"host", b"via",
@@ -61,7 +67,7 @@ _REASONS: Final = {
 
 
 class _Refused(Exception):
-    """A request that is answered here; the text is the answer."""
+    """A request that the proxy answers itself; the text of the error is the response."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -69,13 +75,13 @@ class _Refused(Exception):
 
 
 class EgressProxy:
-    """The proxy of one box. It answers between `begin` and `finish`, which go around each command.
+    """The proxy of one sandbox. It accepts connections between `begin` and `finish`, which enclose each command.
 
     Args:
-        listener: a listening socket in the box's own network; closed with this.
-        allowed: where it may lead.
-        traffic: bytes that may pass in the box's life, both ways together.
-        resolve: the addresses of a name; the system's resolver unless a test brings its own.
+        listener: a listening socket in the sandbox's own network; `aclose` closes it.
+        allowed: the destinations that it may connect to.
+        traffic: bytes that may pass in the sandbox's lifetime, in both directions together.
+        resolve: returns the addresses of a name; by default the system's resolver.
     """
 
     def __init__(
@@ -94,34 +100,34 @@ class EgressProxy:
 
     @property
     def spent(self) -> bool:
-        """Whether the limit on traffic was met."""
+        """Whether the limit on traffic was exceeded."""
         return self._room < 0
 
     def begin(self) -> None:
-        """Answer the connections of one command."""
+        """Start accepting the connections of one command."""
         self._left = _PER_COMMAND
         self._used = {}
         self._listen()
 
     async def finish(self) -> tuple[NetworkUse, ...]:
-        """End all connections; what was asked for since `begin`."""
+        """End all connections, and return the destinations that were requested since `begin`."""
         self._left = 0
         self._pause_accepting()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with suppress(OSError):
-            while True:  # those that waited belong to the command, too
+            while True:  # connections that still wait to be accepted belong to the command, too
                 self._listener.accept()[0].close()
         return tuple(NetworkUse(target, why, count) for (target, why), count in self._used.items())
 
     async def aclose(self) -> None:
-        """End all connections, and the listening socket."""
+        """End all connections and close the listening socket."""
         await self.finish()
         self._listener.close()
 
     async def move(self, listener: socket.socket) -> None:
-        """Listen to another socket instead: that of the same box, rebuilt."""
+        """Replace the listening socket by that of the rebuilt sandbox."""
         await self.aclose()
         listener.setblocking(False)
         self._listener = listener
@@ -139,12 +145,12 @@ class EgressProxy:
             self._listens = False
 
     def _admit(self) -> None:
-        """Take one connection; one at a time, so that a flood of them gets no more than its turn."""
+        """Accept one connection per call, so that a flood of connections does not block the event loop."""
         try:
             connection, _ = self._listener.accept()
         except BlockingIOError:
             return
-        except OSError:  # out of descriptors, for one: asked again at once, it would say the same
+        except OSError:  # for example no descriptor is left, and an immediate retry would fail, too
             self._pause_accepting()
             asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self._listen)
             return
@@ -180,7 +186,7 @@ class EgressProxy:
             writer.close()
             await writer.wait_closed()
         except (OSError, EOFError, h11.ProtocolError):
-            pass  # one of the two sides is gone, or talks nonsense in the middle of an answer
+            pass  # one of the two sides is gone, or violated the protocol in the middle of a response
         finally:
             writer.transport.abort()
 
@@ -219,7 +225,11 @@ class EgressProxy:
             writer.transport.abort()
 
     async def _dial(self, wanted: Destination) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect to one of the addresses that a destination has and may have."""
+        """Connect to one of the destination's permitted addresses.
+
+        Raises:
+            _Refused: the destination is not permitted, has no address, or does not answer.
+        """
         if not self._allowed.names(wanted):
             raise _Refused(403, "it is not on the allowlist")
         try:
@@ -261,9 +271,9 @@ class EgressProxy:
 
 
 class FairReader:
-    """In which a box's connections read what came, one at a time and with pauses.
+    """A lock with pauses, under which the connections of one sandbox parse their input.
 
-    However small the pieces are that it comes in: half of the event loop's time, at least, is left to others.
+    However small the pieces of input are, at least half of the event loop's time is left to other work.
     """
 
     def __init__(self) -> None:
@@ -271,7 +281,7 @@ class FairReader:
         self._spent = 0.0
 
     async def take(self, read: Callable[[], Any]) -> Any:
-        """What `read` returns, when it is its turn."""
+        """Call `read` when it is its turn, and return its result."""
         async with self._lock:
             if self._spent > _SLICE_SECONDS:
                 await asyncio.sleep(self._spent)
@@ -296,10 +306,10 @@ class _Peer:
         self._count = count
         self._turns = turns
         self._ahead: Any = None
-        """An event that was met while pieces of a body were joined."""
+        """The event that followed the joined pieces of a body."""
 
     async def next(self) -> Any:
-        """The next event from that side; the pieces of a body that have come together are one."""
+        """Return the next event from this side; pieces of a body that arrived together are joined into one."""
         while True:
             event, self._ahead = self._ahead, None
             if event is None:
@@ -323,13 +333,17 @@ class _Peer:
         return event
 
     async def send(self, event: Any) -> None:
-        """Pass an event on to that side."""
+        """Send an event to this side."""
         self.writer.write(self.http.send(event) or b"")
         await self.writer.drain()
 
 
 def _target(request: h11.Request) -> tuple[Destination, str | None]:
-    """Where a request wants to go, and what it wants there; None for a tunnel."""
+    """Return the destination of a request and the path there; the path is None for a tunnel.
+
+    Raises:
+        _Refused: the request is not one that the proxy forwards.
+    """
     if request.http_version not in (b"1.0", b"1.1"):
         raise _Refused(505, "this is HTTP/1.1")
     if len(request.headers) > _HEADERS:
@@ -357,7 +371,7 @@ def _destination(text: str, default_port: int | None) -> Destination:
 
 
 def _end_to_end(headers: Any) -> list[tuple[bytes, bytes]]:
-    """Headers but for those that are between two neighbors only."""
+    """Return the headers without the hop-by-hop ones."""
     named = {word.strip().lower() for name, value in headers if name == b"connection" for word in value.split(b",")} - {
         b"content-length"
     }
@@ -373,10 +387,10 @@ def _forwarded(request: h11.Request, wanted: Destination, path: str) -> h11.Requ
 
 
 async def _carry_out(client: _Peer, origin: _Peer, request: h11.Request) -> None:
-    """Pass one request on, and its answer back."""
+    """Forward one request, and its response back."""
     await origin.send(request)
     uploading = asyncio.create_task(_upload(client, origin))
-    # An origin that waits for the rest of a broken body would wait for ever.
+    # Otherwise an origin that waits for the rest of a broken body would never answer.
     uploading.add_done_callback(partial(_give_up, origin))
     try:
         await _download(client, origin)
@@ -426,7 +440,7 @@ async def _download(client: _Peer, origin: _Peer) -> None:
 
 
 async def _both(*halves: Awaitable[None]) -> None:
-    """Wait for both halves of a tunnel; when one breaks, the other ends with it."""
+    """Wait for both directions of a tunnel; when one fails, end the other."""
     tasks = [asyncio.ensure_future(half) for half in halves]
     try:
         await asyncio.gather(*tasks)
@@ -437,7 +451,7 @@ async def _both(*halves: Awaitable[None]) -> None:
 
 
 async def _explain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, refused: _Refused) -> None:
-    """Answer a request that goes no further; read on a little, since unread input takes the answer with it."""
+    """Answer a refused request. Then read on for a moment: closing with unread input would discard the response."""
     text = f"network: {refused}\n".encode()
     head = f"HTTP/1.1 {refused.status} {_REASONS.get(refused.status, 'Refused')}\r\n"
     head += f"Content-Type: text/plain; charset=utf-8\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
@@ -451,7 +465,7 @@ async def _explain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, r
 
 
 def _is_own(address: Address) -> bool:
-    """Whether an address is this machine's: what it would send from to get there. Nothing is sent."""
+    """Return whether an address belongs to this machine: it is then also the source address. Nothing is sent."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -463,12 +477,12 @@ def _is_own(address: Address) -> bool:
 
 @cache
 def _dns_executor() -> ThreadPoolExecutor:
-    # Threads of their own: a name server that does not answer must not hold up what else the server does in threads.
+    # Separate threads, so that a name server that does not answer cannot block the server's other work in threads.
     return ThreadPoolExecutor(4, "ludus-lookup")
 
 
 async def look_up(name: str) -> list[Address]:
-    """The addresses of a name, by the system's resolver."""
+    """Return the addresses of a name, from the system's resolver."""
     loop = asyncio.get_running_loop()
     found = await loop.run_in_executor(
         _dns_executor(), lambda: socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)

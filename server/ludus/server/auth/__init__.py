@@ -1,4 +1,4 @@
-"""Who may do what: trainer tokens for the control plane, capabilities for the play plane."""
+"""Authentication and authorization: trainer tokens for the control plane, capabilities for the agent endpoint."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Play capabilities: the credential in the path of an episode's play plane.
+"""Play capabilities: the credential in the path of an episode's agent endpoint.
 
-A capability says which episode, which tool list and until when, and carries a MAC over that:
+A capability holds the episode, a digest of its tool list, an expiry and a MAC of these:
 
     play_ base64url( expiry:uint64 | SHA-256(tools)[:16] | server[:4] | credential[:8] | HMAC-SHA256[:20] | episode )
 
-It is signed rather than stored, so every worker that holds the key agrees without talking to the others. The MAC's
-160 bits make it unguessable; the prefix makes it recognizable, to log filters and to secret scanners.
+It is signed rather than stored, so every worker that has the key can verify it without asking the others. The MAC's
+160 bits make it unguessable; the prefix lets log filters and secret scanners recognize it.
 
-`server` identifies the process that started the episode, so that another one can say that it is not the right one.
+`server` identifies the process that started the episode, so that another process can report that it is the wrong one.
 `credential` identifies the trainer token that started it, so that the capability ends with that token.
 """
 
@@ -29,10 +29,10 @@ from ludus.protocol.errors import CapabilityRefused
 from ludus.server.auth.principal import CREDENTIAL_BYTES, Principal
 
 PREFIX: Final = "play_"
-"""How every capability begins."""
+"""The prefix of every capability."""
 
 KEY_BYTES: Final = 32
-"""The least length of a signing key."""
+"""The least length of a signing key, in bytes."""
 
 _DIGEST_BYTES: Final = 16
 _MAC_BYTES: Final = 20
@@ -42,7 +42,7 @@ _EPISODE_START: Final = _CLAIMS_START.size + _MAC_BYTES
 _URL_SAFE: Final = b"-_"
 _TO_STANDARD: Final = bytes.maketrans(b"-_", b"+/")
 _LAST_SECOND: Final = 253_402_300_799
-"""The end of the year 9999, the last one that dates can show."""
+"""The last second of the year 9999, the last year that `datetime` can represent, as Unix time."""
 _REFUSAL: Final = (
     "this play address is not valid on this server: it is incomplete, or another server made it, or this one before it "
     "was restarted. Ask for a new one; behind a load balancer, requests must reach the server that started the episode"
@@ -50,7 +50,7 @@ _REFUSAL: Final = (
 
 
 class Claims(NamedTuple):
-    """What a capability that verified says."""
+    """The contents of a verified capability."""
 
     episode: str
     tools_digest: bytes
@@ -62,7 +62,7 @@ class Claims(NamedTuple):
     """`Principal.credential` of the token that started the episode."""
 
     def require(self, *, episode: str | None = None, tools: Sequence[str] | None = None) -> None:
-        """Check the claims against what the bearer wants.
+        """Check that the capability is for an episode and a tool list; None skips a check.
 
         Raises:
             CapabilityRefused: it was made for another episode or another tool list.
@@ -75,16 +75,16 @@ class Claims(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def tools_digest(tools: tuple[str, ...]) -> bytes:
-    """A digest of tool names, in order; no two lists share one."""
+    """Return a digest of tool names, in order; two different lists have different digests."""
     return hashlib.sha256("".join(f"{len(tool)}:{tool}," for tool in tools).encode()).digest()[:_DIGEST_BYTES]
 
 
 class CapabilitySigner:
-    """Makes and checks capabilities. Workers that share `key` honor each other's.
+    """Signs and verifies capabilities. Workers that share `key` accept each other's capabilities.
 
     Args:
         key: at least 32 secret bytes.
-        ttl_seconds: how long a capability is good for.
+        ttl_seconds: how long a capability is valid.
 
     Raises:
         ValueError: the key is too short, or the time to live is not positive.
@@ -101,12 +101,12 @@ class CapabilitySigner:
 
     @classmethod
     def random(cls, ttl_seconds: float = 3600) -> CapabilitySigner:
-        """A signer whose key nobody else has: its capabilities die with the process."""
+        """Return a signer with a random key, whose capabilities are valid only in this process."""
         return cls(secrets.token_bytes(KEY_BYTES), ttl_seconds)
 
     @classmethod
     def from_file(cls, path: Path, ttl_seconds: float = 3600) -> CapabilitySigner:
-        """A signer with the key in a file, as `from_text` reads it.
+        """Return a signer with the key in a file, in the format of `from_text`.
 
         Raises:
             ValueError: the file cannot be read, or holds no usable key.
@@ -119,10 +119,10 @@ class CapabilitySigner:
 
     @classmethod
     def from_text(cls, text: str, ttl_seconds: float = 3600, *, where: str = "the capability key") -> CapabilitySigner:
-        """A signer with a key written down as at least 64 hexadecimal digits.
+        """Return a signer with a key given as at least 64 hexadecimal digits.
 
         Raises:
-            ValueError: it is not that. The message never repeats the text.
+            ValueError: the text is not such a key. The message never repeats the text.
         """
         try:
             key = bytes.fromhex(text.strip())
@@ -136,15 +136,15 @@ class CapabilitySigner:
         return cls(key, ttl_seconds)
 
     def sign(self, episode: str, tools: Sequence[str], principal: Principal | None = None) -> tuple[str, float]:
-        """Make a capability to play an episode.
+        """Return a capability to play an episode.
 
         Args:
-            episode: its id.
+            episode: the episode's id.
             tools: the names of its tools.
-            principal: who started it; the capability is good no longer than the principal's token.
+            principal: who started the episode; the capability expires no later than the principal's token.
 
         Returns:
-            The capability, and the Unix time at which it expires.
+            The capability, and the Unix time at which it expires, in seconds.
         """
         principal = principal or Principal.open()
         until = min(time.time() + self.ttl_seconds, principal.expires_at, _LAST_SECOND)
@@ -155,7 +155,7 @@ class CapabilitySigner:
         return PREFIX + b64encode(token, _URL_SAFE).rstrip(b"=").decode("ascii"), float(expires_at)
 
     def verify(self, capability: str) -> Claims:
-        """Return what `capability` says, once it has proved to be signed with this key and not expired.
+        """Return the contents of `capability`, if it is signed with this key and has not expired.
 
         Raises:
             CapabilityRefused: it is malformed, forged, altered or expired.
@@ -178,7 +178,7 @@ class CapabilitySigner:
 
 
 def _decode(capability: str) -> bytes:
-    """The bytes of the one spelling that `sign` gives them: base64 has others for the same bytes."""
+    """Decode a capability; accept only the spelling that `sign` writes, as base64 has others for the same bytes."""
     try:
         text = capability.removeprefix(PREFIX).encode("ascii")
         token = b64decode(text.translate(_TO_STANDARD) + b"=" * (-len(text) % 4), validate=True)

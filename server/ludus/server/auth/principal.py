@@ -1,4 +1,4 @@
-"""Who asks: a name and what it may do."""
+"""The principal of a request: its name and its scopes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ludus.protocol.errors import Forbidden
 from ludus.protocol.methods import SPLIT_SCOPE_PREFIX, Scope
 
 CREDENTIAL_BYTES: Final = 8
-"""The length of `Principal.credential`."""
+"""The length of `Principal.credential`, in bytes."""
 
 OPEN_CREDENTIAL: Final = bytes(CREDENTIAL_BYTES)
-"""The credential of a principal without a token, on a server that has none."""
+"""The credential of a principal without a token, on a server without tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,26 +20,26 @@ class Principal:
     """The holder of a trainer token."""
 
     name: str
-    """Episodes belong to it: another principal cannot see them."""
+    """The owner of episodes: principals with another name cannot see them."""
     scopes: frozenset[str]
     credential: bytes = OPEN_CREDENTIAL
-    """Identifies its token, without revealing it: the first bytes of the token's hash."""
+    """The first bytes of the token's hash, which identify the token without revealing it."""
     expires_at: float = float("inf")
-    """The Unix time at which its token expires."""
+    """The Unix time at which its token expires, in seconds."""
 
     def may(self, scope: str) -> bool:
-        """Whether it has the scope; `admin` has all of them."""
+        """Return whether the principal has a scope; `admin` includes all scopes."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
     def may_open_split(self, name: str) -> bool:
-        """Whether it may use the test split of that name."""
+        """Return whether the principal may use the test split with this name."""
         return self.may(SPLIT_SCOPE_PREFIX + name) or self.may(SPLIT_SCOPE_PREFIX + "*")
 
     def require(self, scope: str) -> None:
-        """Insist on a scope.
+        """Check that the principal has a scope.
 
         Raises:
-            Forbidden: it does not have it.
+            Forbidden: the principal lacks the scope.
         """
         if not self.may(scope):
             raise Forbidden(
@@ -49,5 +49,5 @@ class Principal:
 
     @classmethod
     def open(cls) -> Self:
-        """Everything is allowed: a server on loopback without tokens."""
+        """Return a principal that may do everything, for a server on loopback without tokens."""
         return cls("open", frozenset({*Scope, SPLIT_SCOPE_PREFIX + "*"}))

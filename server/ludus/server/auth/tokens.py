@@ -1,7 +1,8 @@
 """Trainer tokens: the credential of the control plane.
 
-A token is shown once, when it is made; the server keeps its SHA-256 hash, which is enough to know it again and useless
-to whoever steals the file. A slow password hash would add nothing: the token is 256 random bits, not a human's choice.
+A token is shown once, when it is created. The server keeps its SHA-256 hash, which is enough to recognize the token and
+useless to a thief of the file. A slow password hash would add nothing: the token is 256 random bits, not a password
+that a person chose.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ from ludus.protocol.methods import SPLIT_SCOPE_PREFIX, Scope
 from ludus.server.auth.principal import CREDENTIAL_BYTES, Principal
 
 TOKEN_PREFIX: Final = "ludus_"
-"""How every token begins."""
+"""The prefix of every token."""
 
 TOKEN_FILE_VARIABLE: Final = "LUDUS_TOKEN_FILE"
 """The environment variable that names the token file."""
 
 TOKENS_VARIABLE: Final = "LUDUS_TOKENS"
-"""The environment variable that holds a token file's text itself."""
+"""The environment variable that holds the text of a token file."""
 
 RELOAD_SECONDS: Final = 1.0
-"""How often, at most, the token file is looked at for changes."""
+"""The least time between two checks of the token file for changes."""
 
 _logger = logging.getLogger("ludus.auth")
 
 
 class TokenFileError(ValueError):
-    """A token file that cannot be used; the message says where and why, and never repeats a secret."""
+    """A token file cannot be used; the message says where and why, and never repeats a secret."""
 
 
 def _known_scope(scope: str) -> str:
@@ -57,17 +58,17 @@ ScopeName = Annotated[str, AfterValidator(_known_scope)]
 
 
 class TokenRecord(BaseModel):
-    """What the server knows of one token."""
+    """What the server stores about one token."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[\w.@ -]+$")]
-    """Whose it is; appears in logs and in the server's view of episodes."""
+    """The owner's name; it appears in logs and as the owner of episodes."""
     hash: Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
     scopes: Annotated[tuple[ScopeName, ...], Field(min_length=1)]
     created: AwareDatetime | None = None
     expires: AwareDatetime | None = None
-    """When it stops being good; null for never."""
+    """When the token expires; null for never."""
 
     @property
     def digest(self) -> bytes:
@@ -85,10 +86,10 @@ class TokenFile(BaseModel):
 
 
 def new_token(name: str, scopes: Sequence[str], expires: datetime | None = None) -> tuple[str, TokenRecord]:
-    """A fresh token and the record that lets a server know it again.
+    """Return a new token and the record by which a server recognizes it.
 
     Raises:
-        TokenFileError: the name or a scope is not acceptable.
+        TokenFileError: the name or a scope is not valid.
     """
     token = TOKEN_PREFIX + secrets.token_urlsafe(32)
     fields = {
@@ -105,10 +106,10 @@ def new_token(name: str, scopes: Sequence[str], expires: datetime | None = None)
 
 
 def parse_token_file(text: str, where: str) -> TokenFile:
-    """The token file in `text`.
+    """Parse a token file.
 
     Raises:
-        TokenFileError: it is not one; `where` is named in the message.
+        TokenFileError: `text` is not a token file; the message names `where`.
     """
     try:
         file = TokenFile.model_validate_json(text)
@@ -125,10 +126,10 @@ def parse_token_file(text: str, where: str) -> TokenFile:
 
 
 def read_token_file(path: Path) -> TokenFile:
-    """The token file at `path`.
+    """Read the token file at `path`.
 
     Raises:
-        TokenFileError: it cannot be read or is not one.
+        TokenFileError: the file cannot be read or is not a token file.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -142,7 +143,7 @@ def read_token_file(path: Path) -> TokenFile:
 
 
 def write_token_file(path: Path, file: TokenFile) -> None:
-    """Put `file` at `path`, readable by its owner only, in one step: a server that reloads sees the old or the new."""
+    """Write `file` to `path` atomically, readable by its owner only: a server that reloads never sees a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -157,14 +158,14 @@ def write_token_file(path: Path, file: TokenFile) -> None:
 
 
 class TokenStore:
-    """Knows tokens again. Follows its file's changes; keeps what it knew when the file becomes unreadable.
+    """Recognizes tokens. Reloads its file when it changes; keeps the known tokens if the file becomes unreadable.
 
     Args:
-        path: the token file, or None where there is none.
+        path: the token file; None if there is none.
         inline: the text of a token file, as `LUDUS_TOKENS` holds it.
 
     Raises:
-        TokenFileError: a source was given and cannot be used.
+        TokenFileError: a given source cannot be used.
     """
 
     def __init__(self, path: Path | None = None, inline: str | None = None) -> None:
@@ -182,7 +183,7 @@ class TokenStore:
 
     @classmethod
     def from_environment(cls, path: Path | None, variables: Mapping[str, str]) -> TokenStore | None:
-        """The store that `path`, `LUDUS_TOKEN_FILE` and `LUDUS_TOKENS` describe; None where none of them is set.
+        """Return the store for `path`, `LUDUS_TOKEN_FILE` and `LUDUS_TOKENS`; None if none of them is set.
 
         Raises:
             TokenFileError: one of them is set and cannot be used.
@@ -196,15 +197,15 @@ class TokenStore:
         return len(self._known)
 
     def authenticate(self, token: str) -> Principal:
-        """Whose token this is.
+        """Return the principal of a token.
 
         Raises:
-            Unauthenticated: it is unknown or expired.
+            Unauthenticated: the token is unknown or expired.
         """
         self._refresh()
         digest = hashlib.sha256(token.encode("utf-8", "replace")).digest()
         found = self._known.get(digest)
-        # The index is over digests of the token, which a caller cannot steer byte by byte: a miss tells nothing.
+        # The index holds digests, which a caller cannot choose byte by byte, so the time of a miss reveals nothing.
         if found is None or not hmac.compare_digest(found[0], digest):
             raise Unauthenticated("this token is not known to the server: check it, or have a new one made")
         if time.time() >= found[2]:
@@ -222,7 +223,7 @@ class TokenStore:
             self._follow(self._path)
 
     def leave_out(self, secrets: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the secrets without those that are one of the tokens, bare or as an `Authorization` header has it."""
+        """Return the secrets without those that are a known token, bare or in the form of an `Authorization` header."""
         return {name: text for name, text in secrets.items() if not self._is_token(text)}
 
     def _is_token(self, text: str) -> bool:
@@ -262,7 +263,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def _explain(where: str, error: ValidationError) -> str:
-    # pydantic's own text quotes the input, which may be a token that somebody pasted in place of its hash.
+    # pydantic's own text quotes the input, which may be a token pasted in place of its hash.
     problems: list[Any] = error.errors(include_url=False, include_input=False, include_context=False)
     first = problems[0]
     place = ".".join(str(part) for part in first["loc"])

@@ -1,1 +1,1 @@
-"""What an author writes: environments, tools and their results, splits, noise."""
+"""The authoring API: environments, tools and their results, splits, noise."""

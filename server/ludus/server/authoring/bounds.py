@@ -1,9 +1,9 @@
 """Bounds on the work and the memory that one piece of outside input can cause.
 
 How this works: the bytes of a request are bounded, but four million bytes can be two million JSON lists, which take
-96 MiB and seconds to look through. So what is read is counted in values too: in the text before it is parsed
-(`check_json`), and in the arguments of a call before they are validated or kept (`footprint`). What is refused is
-described from its first values only (`first_errors`, `short`).
+96 MiB of memory and seconds to traverse. Therefore the number of JSON values is bounded too: in the text before it is
+parsed (`check_json`), and in the arguments of a call before they are validated or kept (`footprint`). Error messages
+describe only the first values of refused input (`first_errors`, `short`).
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ from pydantic_core import ErrorDetails
 from ludus.protocol.errors import PayloadTooLarge
 
 MAX_BODY_VALUES: Final = 100_000
-"""JSON values in one request body."""
+"""The most JSON values in one request body."""
 
 MAX_FRAME_VALUES: Final = 200_000
-"""JSON values in one frame of the channel, which may hold thousands of requests."""
+"""The most JSON values in one frame of the channel, which may hold thousands of requests."""
 
 MAX_CALL_VALUES: Final = 20_000
-"""JSON values in the arguments of one call. Four alternatives for each of so many take pydantic 0.1 s."""
+"""The most JSON values in the arguments of one call. Pydantic needs 0.1 s to try four union members for each."""
 
 MAX_DEPTH: Final = 100
-"""How deep lists and objects of a call may nest."""
+"""The deepest nesting of lists and objects in a call."""
 
 MAX_COMPLAINTS: Final = 500
-"""Errors of one validation that are looked at; describing 100,000 of them takes seconds."""
+"""The most errors of one validation that are processed; describing 100,000 of them takes seconds."""
 
 SHOWN_COMPLAINTS: Final = 10
-"""Errors of one validation that are described to the sender."""
+"""The most errors of one validation that are described to the sender."""
 
 _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 _CONTAINERS: Final = (list, tuple, dict)
 _PRUNED_WIDTH: Final = 16
 _PRUNED_VALUES: Final = 500
-# Every alternative matches at once and never gives back, so that the scan takes linear time on any text.
+# Every alternative matches wherever it begins, and possessive quantifiers never backtrack: the scan is linear.
 _TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.?)*+(?:"|\Z)|[,\[{]', re.DOTALL)
 _TOKEN_BYTES: Final = re.compile(rb'"(?:[^"\\]++|\\.?)*+(?:"|\Z)|[,\[{]', re.DOTALL)
 
 
 class TooComplex(Exception):
-    """Arguments with more values, or deeper ones, than a call may have; the message says which."""
+    """The arguments of a call have too many values or nest too deep; the message says which."""
 
 
 def check_json(text: str | bytes, maximum: int = MAX_BODY_VALUES) -> None:
-    """Refuse a JSON text that holds too many values, before it is parsed.
+    """Check that a JSON text does not hold too many values, without parsing it.
 
     Raises:
-        PayloadTooLarge: it holds more than `maximum`.
+        PayloadTooLarge: the text holds more than `maximum` values.
     """
     if len(text) <= maximum or not _has_more(text, maximum):
         return
@@ -68,7 +68,7 @@ def check_json(text: str | bytes, maximum: int = MAX_BODY_VALUES) -> None:
 
 
 def _has_more(text: str | bytes, maximum: int) -> bool:
-    """Whether a text has more than `maximum` commas and opening brackets outside its strings."""
+    """Return whether a text has more than `maximum` commas and opening brackets outside its strings."""
     if isinstance(text, str):
         if text.count(",") + text.count("[") + text.count("{") <= maximum:
             return False
@@ -85,7 +85,7 @@ def _has_more(text: str | bytes, maximum: int) -> bool:
             strings += 1
         else:
             values += 1
-        # In JSON, two strings have a comma or a colon between them; what has more of them is none.
+        # In JSON, two strings have a comma or a colon between them, so a text with more strings is not JSON.
         if values > maximum or strings > 2 * maximum + 2:
             return True
     return False
@@ -95,13 +95,13 @@ def footprint(arguments: Mapping[str, Any], maximum: int = MAX_CALL_VALUES) -> i
     """Return the bytes that arguments take in memory.
 
     Args:
-        arguments: what is counted.
+        arguments: the arguments of a call.
         maximum: how many values they may hold.
 
     Raises:
         TooComplex: they hold too many values, or nest too deep.
     """
-    # This is part of the way of every step, so plain values are counted where they stand.
+    # This runs for every step, so plain values are counted in place, without an entry in `level`.
     count = len(arguments)
     if count > maximum:
         raise TooComplex(f"they hold more than {maximum} values")
@@ -140,26 +140,26 @@ def footprint(arguments: Mapping[str, Any], maximum: int = MAX_CALL_VALUES) -> i
 
 
 def digest_of(value: object) -> bytes:
-    """Return a digest of a JSON value that differs for `true`, `1` and `1.0` and ignores the order of names."""
+    """Return a digest of a JSON value; it distinguishes `true`, `1` and `1.0`, and ignores the order of names."""
     try:
         text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    except RecursionError:  # no call with such a value ever ran
+    except RecursionError:  # no call with such a value ever ran, so all may share a digest
         text = "too deep"
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def same_json(one: object, other: object) -> bool:
-    """Return whether two JSON values are equal, types included: `true` is not `1`, and `1` is not `1.0`."""
-    # Equal values are nearly always equal objects of equal types, but `==` cannot say so.
+    """Return whether two JSON values are equal, including their types: `true` is not `1`, and `1` is not `1.0`."""
+    # `==` is cheap and settles most comparisons, but it ignores types: `True == 1`.
     return one == other and json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def first_errors(error: ValidationError, validate: Callable[[Any], object], given: Any) -> list[ErrorDetails]:
-    """Return the first few errors of a validation; none where they cannot be found with little work.
+    """Return the first few errors of a validation; none if finding them would take too much work.
 
     Args:
-        error: what the validation raised.
-        validate: validates again, used on the first values of an input with very many errors.
+        error: the error that the validation raised.
+        validate: the validation, which is repeated on the first values of an input with very many errors.
         given: the input.
     """
     pruned = error.error_count() > MAX_COMPLAINTS
@@ -175,7 +175,7 @@ def first_errors(error: ValidationError, validate: Callable[[Any], object], give
 
 
 def _prune(value: Any) -> Any:
-    """The first values of a JSON value, in their places."""
+    """Return a copy of a JSON value with only its first values, in their places."""
     left = _PRUNED_VALUES
 
     def copy(one: Any) -> Any:
@@ -196,6 +196,6 @@ _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 3, 80, 80, 
 
 
 def short(value: object, chars: int = 80) -> str:
-    """Return a value as Python writes it, cut off, with little work for a large one."""
+    """Return the `repr` of a value, cut to `chars` characters, with little work for a large value."""
     text = _SHORT.repr(value)
     return text if len(text) <= chars else text[: chars - 3] + "…"

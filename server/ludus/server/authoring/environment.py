@@ -1,4 +1,4 @@
-"""`Environment`: what an author writes."""
+"""The base classes of environments and toolsets."""
 
 from __future__ import annotations
 
@@ -22,60 +22,61 @@ from ludus.server.rewards.binding import Binding, Declared, GroupScorer, Scoring
 TaskT = TypeVar("TaskT", bound=Task)
 
 Prompt = str | Content | Sequence[Content] | Sequence[Message]
-"""What an episode begins with: text or blocks make one user message."""
+"""The start of an episode: text or blocks become one user message."""
 
 
 class Environment(Generic[TaskT]):
-    """One world with tasks, tools, a prompt and rewards. Each episode is one instance of the class.
+    """The base class of environments: tasks, tools, a prompt and rewards. Each episode is one instance of the class.
 
-    Before `setup` runs, the instance has `task` (private fields included), `seed`, `rng` and `secrets`. Methods may be
-    `def` or `async def`; a plain `def` runs in a thread, so it may block, unless the class says `blocking = False`.
+    Before `setup` runs, the instance has `task` (with its private fields), `seed`, `rng` and `secrets`. Methods may be
+    `def` or `async def`; a plain `def` runs in a thread, so it may block, unless the class sets `blocking = False`.
     """
 
     name: ClassVar[str] = ""
     """The published name; the class's name in snake_case by default."""
     version: ClassVar[str] = "0.1.0"
-    """Raise it whenever the same actions would earn something else."""
+    """The version; increase it whenever the same actions would earn another reward."""
     splits: ClassVar[Mapping[str, Split[Any] | Sequence[Task]]] = {}
     """Tasks by split; see `Split`."""
     seedable: ClassVar[bool] = True
-    """Whether all randomness comes from `rng` or `seed`. Where False, naming a seed is refused."""
+    """Whether all randomness comes from `rng` or `seed`. If False, starts with a given seed are refused."""
     forkable: ClassVar[bool] = False
-    """Whether repeating the steps with the same seed leads to the same place; forks are made that way."""
+    """Whether repeating the steps with the same seed leads to the same state, which is how forks are made."""
     blocking: ClassVar[bool] = True
     """Whether plain `def` methods may block; False runs them on the event loop, which is faster."""
     reward_range: ClassVar[tuple[float, float] | None] = None
     """The least and the greatest total reward, when known."""
     chance: ClassVar[float | None] = None
-    """What guessing earns on average, where that is more than nothing, such as 0.25 for one of four choices.
-    `ludus validate` finds fault with policies that solve nothing and come far above it."""
+    """The average reward of guessing, if it is more than 0, such as 0.25 for one of four choices.
+    `ludus validate` reports policies that solve nothing and earn far more than this."""
     varies_by: ClassVar[Literal["task", "seed"]] = "task"
-    """What makes two episodes different problems. With "seed" the tasks may be alike, and whoever tests what was
-    learned must use seeds that training did not."""
+    """What makes two episodes different problems. With "seed" the tasks may be alike, and an evaluation must use seeds
+    that were not used in training."""
     discoverable_fields: ClassVar[Sequence[str]] = ()
-    """Private fields that a policy is meant to find with its tools, such as what stands in a book that it searches.
-    `ludus validate` lets observations show them; prompts, tools' descriptions, errors and public fields may not."""
+    """Private fields that a policy is meant to find with its tools, such as text in a book that it searches.
+    `ludus validate` allows them in observations, but not in prompts, tool descriptions, errors or public fields."""
     limits: ClassVar[EpisodeLimits] = EpisodeLimits()
-    """Limits of this environment's episodes, beside the server's."""
+    """Limits of this environment's episodes, in addition to the server's."""
     toolsets: ClassVar[Sequence[type[Toolset]]] = ()
-    """Further tools, composed from other classes."""
+    """Further tools, from other classes."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Further environments published as `name-variant`: this class with some class attributes changed."""
+    """Further environments, published as `name-variant`: this class with some class attributes changed."""
     waived_checks: ClassVar[Mapping[str, str]] = {}
-    """Checks of `ludus validate` whose findings are accepted, each with the reason, which the report shows."""
+    """Checks of `ludus validate` whose findings are accepted, each with a reason, which appears in the report."""
     noise: ClassVar[Noise | None] = None
-    """How its tools are disturbed on purpose; see `Noise`, and `with_noise` for classes of others."""
+    """Noise that disturbs the tools on purpose; see `Noise`, and `with_noise` for classes of other authors."""
     sandbox_settings: ClassVar[SandboxSettings | None] = None
     """The sandbox that each episode gets; None for none."""
     verifier_sandbox: ClassVar[VerifierPlace] = "shared"
-    """Where `verifier` is: "shared", the episode's own sandbox; "separate", a fresh one with the `artifacts` only."""
+    """The sandbox of `verifier`: "shared", the episode's own; "separate", a fresh one with only the `artifacts`."""
     artifacts: ClassVar[Sequence[str]] = ()
     """The files that a separate verifier gets, as paths in the work directory."""
     rubric: ClassVar[Declared | None] = None
-    """What is good, as checks (`ludus.server.rewards`). It is scored when the policy hands in its final message or a
-    tool ends the episode, together with the methods marked `@reward`. Who defines `grade` calls `apply_rubric`."""
+    """The checks that score an episode (`ludus.server.rewards`), together with the methods marked `@reward`. They run
+    when the policy submits its final message or a tool ends the episode. A custom `grade` runs them by calling
+    `apply_rubric`."""
     group_rubric: ClassVar[GroupScorer | None] = None
-    """How several attempts at one task are compared; it defines `score_group`."""
+    """The rubric that compares several attempts at one task; it defines `score_group`."""
 
     task: TaskT
     seed: int
@@ -102,11 +103,11 @@ class Environment(Generic[TaskT]):
 
     @property
     def sandbox(self) -> Sandbox:
-        """The episode's sandbox: there from `setup` on, and gone after `teardown`, however the episode ends."""
+        """The episode's sandbox, available from `setup` until the end of `teardown`, however the episode ends."""
         return self._all_sandboxes.agent
 
     def verifier(self) -> AbstractAsyncContextManager[Sandbox]:
-        """The sandbox in which to check what the policy did: `async with self.verifier() as box: …`."""
+        """Return the sandbox for checking the work of the policy: `async with self.verifier() as box: …`."""
         return self._all_sandboxes.verifier(self.verifier_sandbox, self.artifacts)
 
     @property
@@ -119,21 +120,21 @@ class Environment(Generic[TaskT]):
         """Prepare the episode."""
 
     def teardown(self) -> None | Awaitable[None]:
-        """Free what the episode holds; runs once, however the episode ended."""
+        """Free the episode's resources; runs once, however the episode ended."""
 
     def prompt(self) -> Prompt | Awaitable[Prompt]:
-        """What the policy is told at the beginning."""
+        """Return the prompt: what the policy sees at the beginning."""
         raise NotImplementedError
 
     def grade(self, answer: str) -> float | Reward | None | Awaitable[float | Reward | None]:
-        """What a final message is worth. Defining it makes the environment gradable."""
+        """Return the reward of a final message. Defining this method makes the environment gradable."""
         raise NotImplementedError
 
     async def apply_rubric(self, answer: str) -> Reward | None:
-        """What the rubric and the `@reward` methods say of the episode so far and its final answer; None without any.
+        """Return the reward of the rubric and the `@reward` methods for the episode so far; None if there are none.
 
         Args:
-            answer: the final message; empty where there is none.
+            answer: the final message; empty if there is none.
         """
         facts, binding = self._facts, self._binding
         rubric = binding.end(facts.group) if binding is not None and facts is not None else None
@@ -145,26 +146,26 @@ class Environment(Generic[TaskT]):
         return reward
 
     def task_tools(self) -> Sequence[Callable[..., Any]]:
-        """Further tools of this task: bound methods or functions marked with `@tool`."""
+        """Return further tools for this task: bound methods or functions marked with `@tool`."""
         return ()
 
     @classmethod
     def score_group(
         cls, task: TaskT, candidates: Sequence[Candidate]
     ) -> Sequence[float | Reward] | Awaitable[Sequence[float | Reward]]:
-        """Rewards for several answers to one task, compared with each other."""
+        """Return rewards for several answers to one task, in order, by comparing them with each other."""
         raise NotImplementedError
 
     @classmethod
     def oracle(cls, task: TaskT) -> Generator[Call | Answer, StepResult, None]:
-        """A policy that knows the answer and earns the best reward: yields actions, receives their results."""
+        """Return a policy that knows the answer and earns the best reward: it yields actions and receives results."""
         raise NotImplementedError
 
     @classmethod
     def exploits(cls, task: TaskT) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
-        """Known ways to cheat, by name, each like an oracle that earns what it did not solve.
+        """Return known ways to cheat, by name, each a policy like `oracle` that does not solve the task.
 
-        `ludus validate` plays them, and finds fault with those that earn more than chance.
+        `ludus validate` runs them, and reports those that earn more than the random baseline.
         """
         return {}
 
@@ -175,7 +176,7 @@ async def _compare(cls: type[Environment[Any]], task: Any, candidates: Sequence[
 
 
 class Toolset:
-    """Tools that several environments share; each episode has its own instance."""
+    """The base class of tools that several environments share; each episode has its own instance."""
 
     def __init__(self, environment: Environment[Any]) -> None:
         self.environment = environment

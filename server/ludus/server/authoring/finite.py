@@ -1,9 +1,9 @@
-"""Numbers that are not finite, in arguments: refused unless the tool's type allows them explicitly.
+"""Finds numbers in arguments that are not finite; they are refused unless the tool's type allows them explicitly.
 
-JSON has no NaN and no infinity, but `1e999` is JSON and reads as infinity, and pydantic takes the text "nan" for a
-float. A tool that computes `abs(guess - answer) > tolerance` then pays for NaN, because every comparison with NaN is
-false. pydantic's `allow_inf_nan=False` is not enough: it does not reach into nested models, `Any` or the author's own
-validators.
+JSON has no NaN and no infinity, but `1e999` is valid JSON and parses as infinity, and pydantic accepts the text "nan"
+as a float. A tool that rejects an answer if `abs(guess - answer) > tolerance` then rewards NaN, because every
+comparison with NaN is false. pydantic's `allow_inf_nan=False` is not enough: it does not apply to nested models, `Any`
+or the author's own validators.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CONTAINERS: Final = (list, tuple, set, frozenset, deque)
 
 
 def allows_non_finite(hint: Any) -> bool:
-    """Return whether a type says `allow_inf_nan=True` explicitly, outside the models it names."""
+    """Return whether a type has an explicit `allow_inf_nan=True`, not counting the models that it contains."""
     if isinstance(hint, FieldInfo):
         return any(map(allows_non_finite, hint.metadata)) or allows_non_finite(hint.annotation)
     if getattr(hint, "allow_inf_nan", None) is True:
@@ -33,7 +33,7 @@ def allows_non_finite(hint: Any) -> bool:
 
 
 def may_hold_floats(hint: Any) -> bool:
-    """Return whether values of a type have to be searched: all but those of whole numbers, text and the like."""
+    """Return whether values of a type can contain floats: true except for integers, text and similar types."""
     origin = get_origin(hint)
     if origin is Literal:
         return False
@@ -45,9 +45,9 @@ def may_hold_floats(hint: Any) -> bool:
 
 
 def find_non_finite(value: object, name: str) -> str | None:
-    """Return where in a validated value a number is not finite and may not be so; None when there is no such number.
+    """Return the place of a number in a validated value that must be finite and is not; None if there is none.
 
-    What a caller left out is the author's default, and stays as it is.
+    Defaults of arguments that the caller left out are not checked.
     """
     waiting: list[tuple[object, str]] = [(value, name)]
     while waiting:

@@ -1,11 +1,11 @@
-"""Noise: tools that fail, dawdle or garble their answers, on purpose, by a seed, at a rate.
+"""Noise: makes tools fail, delay or corrupt their results on purpose, by a seed and at a given rate.
 
-Policies that only ever met tools that work do not know what to do when one does not. An environment with noise is the
-same environment: the same tasks, tools and rewards, but some steps are disturbed. Whether and how depends on the
-noise's seed, the episode's seed and the step's number alone, so the same calls meet the same noise again.
+A policy that was trained only with tools that work cannot handle a tool that fails. An environment with noise has the
+same tasks, tools and rewards, but some steps are disturbed. Whether and how depends only on the noise's seed, the
+episode's seed and the step's number, so that the same calls get the same noise again.
 
-What noise never does: change a reward, touch a grade, or pass for a failure of the infrastructure. Rubrics see the
-answers as the tools gave them, and a call that noise kept from its tool is no step to them.
+Noise never changes a reward or a grade, and never looks like a failure of the infrastructure. Rubrics see the original
+results of the tools, and a call that noise kept from its tool is not a step for them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ludus.protocol.episodes import NoiseKind, StepError, StepResult
 from ludus.server.authoring.results import cut
 
 NOISE_KINDS: Final[tuple[NoiseKind, ...]] = get_args(NoiseKind)
-"""All kinds."""
+"""All kinds of noise."""
 
 _USUAL: Final[Mapping[NoiseKind, float]] = {"tool_error": 1.0, "delay": 1.0, "truncation": 1.0, "flaky_output": 1.0}
 
@@ -36,34 +36,35 @@ _NOT_RUN: Final = (
 _LOST: Final = "The connection was lost before the tool answered. It may or may not have run."
 
 MASK_CHAR: Final = "#"
-"""What unreadable characters are replaced by; nothing that an environment did not say is ever shown instead."""
+"""The character that replaces unreadable ones; noise shows no other text that the environment did not write."""
 
 
 class Noise(BaseModel):
     """How often steps are disturbed, and how.
 
-    A step is hit at most once, and a hit that would change nothing (an empty text cut) leaves the step unmarked.
+    A step is disturbed at most once. If noise would change nothing, as when it truncates an empty text, the step is not
+    marked as disturbed.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     rate: float = Field(default=0.05, ge=0, le=1)
-    """The share of tool calls that are hit; 0.05 to 0.1 is usual in training."""
+    """The share of tool calls that are disturbed; 0.05 to 0.1 is usual in training."""
     kinds: Mapping[NoiseKind, float] = Field(default=_USUAL)
-    """The kinds by weight; as text or JSON also their names alone, as in `tool_error+delay`. The only one that is not
-    there by default is `lost_answer`, where the tool runs and its answer is lost: to repeat the call does it twice."""
+    """The kinds with their weights, or only their names, as in `tool_error+delay`. The default has all kinds except
+    `lost_answer`, with which the tool runs and its answer is lost, so that repeating the call runs it twice."""
     seed: int = Field(default=0, ge=0)
-    """Another seed hits other steps."""
+    """The seed that decides which steps are disturbed."""
     per_episode: bool = False
-    """Whether each episode has noise of its own, instead of all episodes of one seed the same. It cannot be repeated
-    by a seed then; forks have the noise of the episode that they come from."""
+    """Whether each episode has its own noise, instead of the same noise for all episodes with one seed. Starting with
+    the same seed then does not repeat the noise; forks have the noise of the episode that they come from."""
     delay_seconds: float = Field(default=1.0, gt=0, le=60)
-    """The longest `delay`; the shortest is a tenth of it. Delays do not count against the limit of a tool call, but
-    against that of the episode."""
+    """The longest `delay` in seconds; the shortest is a tenth of it. Delays count toward the time limit of the episode,
+    but not toward that of the tool call."""
     keep: float = Field(default=0.3, ge=0, lt=1)
     """The least share of an answer that `truncation` leaves."""
     lines: float = Field(default=0.2, gt=0, le=1)
-    """The share of lines that `flaky_output` drops, repeats, swaps or makes unreadable; one at least."""
+    """The share of lines that `flaky_output` drops, repeats, swaps or makes unreadable; at least one line."""
 
     @field_validator("kinds", mode="before")
     @classmethod
@@ -80,10 +81,10 @@ class Noise(BaseModel):
         return value
 
     def draw(self, noise_key: str, step: int) -> NoiseEvent | None:
-        """Whether and how a step is hit; None when not.
+        """Return the noise that applies to a step; None if it is not disturbed.
 
         Args:
-            luck: what stands for the episode; see `Episode.noise_key`.
+            noise_key: the episode's key; see `Episode.noise_key`.
             step: the step's number.
         """
         digest = hashlib.blake2b(f"{self.seed}/{noise_key}/{step}".encode(), digest_size=16).digest()
@@ -96,22 +97,22 @@ class Noise(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class NoiseEvent:
-    """What befalls one step."""
+    """The noise that applies to one step."""
 
     kind: NoiseKind
     rng: random.Random
     noise: Noise
 
     def seconds(self) -> float:
-        """How long a `delay` is."""
+        """Return the duration of a `delay`."""
         return self.noise.delay_seconds * self.rng.uniform(0.1, 1.0)
 
     def instead(self, step: int) -> StepResult:
-        """What is told of a call that a `tool_error` kept from its tool."""
+        """Return the result of a call that a `tool_error` kept from its tool."""
         return _unavailable(StepResult(step=step, content=()), self.rng.choice(_NOT_RUN))
 
     def after(self, result: StepResult) -> StepResult:
-        """What is told of a call that was made: `result` itself where nothing changes."""
+        """Return the disturbed result of a call that ran, or `result` itself if nothing changes."""
         if self.kind == "lost_answer":
             return _unavailable(result, _LOST)
         content = result.content
@@ -138,12 +139,12 @@ class NoiseEvent:
 
 
 def corrupt(text: str, share: float, rng: random.Random) -> str:
-    """A text some of whose lines are missing, doubled, swapped or unreadable.
+    """Return a text with some lines dropped, repeated, swapped or made unreadable.
 
     Args:
-        text: what a tool said.
-        share: of its lines; one at least.
-        rng: where the chance comes from.
+        text: the text of a tool's result.
+        share: the share of lines to change; at least one line.
+        rng: the random generator.
     """
     lines = text.split("\n")
     for _ in range(max(1, round(share * len(lines)))):
@@ -163,7 +164,7 @@ def corrupt(text: str, share: float, rng: random.Random) -> str:
 
 
 def _mask(line: str, rng: random.Random) -> str:
-    """A line of which a third of the characters cannot be read, one at least."""
+    """Return a line with a third of its non-space characters masked, at least one."""
     places: Sequence[int] = [number for number, character in enumerate(line) if not character.isspace()]
     hidden = set(rng.sample(places, max(1, len(places) // 3))) if places else set()
     return "".join(MASK_CHAR if number in hidden else character for number, character in enumerate(line))

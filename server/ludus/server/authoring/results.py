@@ -1,4 +1,4 @@
-"""What an author's tool may return, and its one reading as observation, reward and end."""
+"""The values that a tool may return, and their conversion to an observation, a reward and an end."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ludus.protocol.rewards import Component, Reward
 from ludus.protocol.text import is_unicode, json_problem, replace_surrogates
 
 Observation = str | Content | Sequence[str | Content]
-"""What an agent is shown: text, a block, or several of either."""
+"""What an agent sees: text, a block, or several of either."""
 
 
 class ToolError(Exception):
-    """Raised by a tool to tell the agent that it may not do that; the episode goes on.
+    """Raised by a tool to refuse a call; the episode goes on.
 
     The message becomes the observation.
     """
@@ -26,25 +26,25 @@ class ToolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """An observation with what the trainer should know of it."""
+    """An observation with its reward, end flags and metadata for the trainer."""
 
     content: Observation
     reward: float | Reward | None = None
-    """None when this step earns nothing; never a stand-in for a failure."""
+    """The reward of the step; None if the step earns nothing. Do not use it to report a failure."""
     components: Mapping[str, float | Component] | None = None
     """Named parts of a plain-number reward."""
     finished: bool = False
     """Whether the task ends with this step."""
     truncated: bool = False
-    """Whether the environment cuts the episode short here, as when a budget of its own is used up: what was earned
-    until now stands, and nothing is graded any more. `finished` goes before it."""
+    """Whether the environment ends the episode early, for example because its own budget is used up. Earlier rewards
+    stay, and there is no grade. `finished` takes precedence."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """Remarks for the trainer, JSON-ready and with finite numbers; the agent never sees them."""
+    """Metadata for the trainer, JSON-ready and with finite numbers; the agent never sees it."""
 
 
-@dataclass(slots=True)  # not frozen, which would make it several times as slow to create
+@dataclass(slots=True)  # a frozen one would take several times as long to create
 class ToolOutcome:
-    """A tool's return value, understood. It is never changed."""
+    """A tool's return value in one normalized form. It is never changed."""
 
     content: tuple[Content, ...]
     reward: Reward | None = None
@@ -54,11 +54,11 @@ class ToolOutcome:
 
 
 def read(returned: object) -> ToolOutcome:
-    """Understand what a tool returned.
+    """Convert a tool's return value to a `ToolOutcome`.
 
     Raises:
-        TypeError: it is nothing a tool may return.
-        ValueError: a reward that is not finite.
+        TypeError: the value is not one that a tool may return.
+        ValueError: a reward or a number in the metadata is not finite.
     """
     if type(returned) is str:
         return ToolOutcome((TextBlock(text=replace_surrogates(returned)),))
@@ -75,7 +75,7 @@ def read(returned: object) -> ToolOutcome:
 
 
 def read_content(value: object) -> tuple[Content, ...]:
-    """Blocks from text, a block, or a sequence of them, with lone surrogates replaced."""
+    """Convert text, a block, or a sequence of them to blocks, with lone surrogates replaced."""
     if isinstance(value, str):
         return (TextBlock(text=replace_surrogates(value)),)
     if isinstance(value, TextBlock):
@@ -98,7 +98,7 @@ def read_content(value: object) -> tuple[Content, ...]:
 
 
 def read_messages(value: object) -> tuple[Message, ...]:
-    """A prompt: ready messages, or content that becomes one user message."""
+    """Convert a prompt to messages: messages stay, and content becomes one user message."""
     if isinstance(value, list | tuple) and value and all(isinstance(item, Message) for item in value):
         return tuple(_message(item) for item in value)
     if isinstance(value, Message):
@@ -107,7 +107,7 @@ def read_messages(value: object) -> tuple[Message, ...]:
 
 
 def read_reward(value: object, components: Mapping[str, float | Component] | None = None) -> Reward | None:
-    """A reward from a number, a Reward, or None, with lone surrogates in its words replaced."""
+    """Convert a number, a `Reward` or None to a reward or None, with lone surrogates in its texts replaced."""
     if value is None:
         if components:
             raise TypeError("components were given without a reward; give the reward's value too")
@@ -122,16 +122,16 @@ def read_reward(value: object, components: Mapping[str, float | Component] | Non
 
 
 def read_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an author's remarks as JSON has them, with lone surrogates replaced.
+    """Convert metadata to JSON values, with lone surrogates replaced.
 
     Raises:
-        TypeError: they hold what JSON cannot, or are no mapping.
-        ValueError: they hold a number that is not finite.
+        TypeError: the metadata holds a value that JSON cannot represent, or is not a mapping.
+        ValueError: the metadata holds a number that is not finite.
     """
     try:
         try:
             remarks = to_jsonable_python(dict(metadata))
-        except UnicodeEncodeError:  # in a name; those in values pass, and are replaced below
+        except UnicodeEncodeError:  # a surrogate in a name; those in values pass, and are replaced below
             remarks = to_jsonable_python(replace_surrogates(dict(metadata)))
     except (PydanticSerializationError, UnicodeError) as error:
         raise TypeError(f"metadata must be JSON-ready: {error}") from None
@@ -143,11 +143,11 @@ def read_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cut(content: tuple[Content, ...], limit: int | None) -> tuple[tuple[Content, ...], int]:
-    """Content of at most `limit` characters of text, with a visible marker where something is missing, and its size.
+    """Cut content to at most `limit` characters, and return it with its size; a visible marker shows the cut.
 
-    Images count with their base64 length and are left out whole.
+    Images count with their base64 length, and are kept or left out as a whole. The marker does not count.
     """
-    if len(content) == 1 and isinstance(only := content[0], TextBlock):  # as nearly all are
+    if len(content) == 1 and isinstance(only := content[0], TextBlock):  # the usual case
         size = len(only.text)
         if limit is None or size <= limit:
             return content, size

@@ -1,4 +1,4 @@
-"""Named sets of tasks: finite sequences, tasks made on demand, and generators without end."""
+"""Splits: sets of tasks as finite sequences, tasks made on demand, or endless generators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ludus.protocol.tasks import Task
 TaskT = TypeVar("TaskT", bound=Task)
 SPLIT_TYPES: tuple[SplitType, ...] = get_args(SplitType)
 ENDLESS_INDEX_LIMIT = 2**53
-"""Indices of endless splits stay below it, so that every JSON reader keeps them exact."""
+"""The upper bound of indices in endless splits; below it, every JSON reader keeps integers exact."""
 _SCAN_LIMIT = 1_000_000
 _DIGITS = 17
 _TRAILING_NUMBER = re.compile(r"(?:0|[1-9]\d{0,15})$")
@@ -24,7 +24,7 @@ _TRAILING_NUMBER = re.compile(r"(?:0|[1-9]\d{0,15})$")
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """The split that a filtered split's tasks come from, and the difficulty file that chose them."""
+    """The base split of a filtered split, and the difficulty file that selected its tasks."""
 
     base: Split[Any]
     file: DifficultyFile
@@ -32,7 +32,7 @@ class Filter:
 
 
 class Split(Generic[TaskT]):
-    """Tasks that belong together, and what they are for.
+    """A set of tasks and its type: train, validation or test.
 
     Build one with `Split(tasks)`, `Split.lazy`, `Split.generated` or `Split.load`, and filter it by measured difficulty
     with `within`. The type is taken from the split's name when that is `train`, `validation` or `test`; other names
@@ -43,9 +43,9 @@ class Split(Generic[TaskT]):
         self.type: SplitType | None = type
         self.count: int | None = len(tasks)
         self.immediate = True
-        """Whether a task can be had without running the author's code."""
+        """Whether tasks are available without running the author's code."""
         self.filter: Filter | None = None
-        """Set by `within`."""
+        """The filter of a split made by `within`."""
         self._tasks: Sequence[TaskT] | None = tasks
         self._load: Callable[[], Sequence[TaskT]] | None = None
         self._make: Callable[[int], TaskT] | None = None
@@ -54,21 +54,21 @@ class Split(Generic[TaskT]):
 
     @classmethod
     def lazy(cls, make: Callable[[int], TaskT], count: int, type: SplitType | None = None) -> Self:
-        """`count` tasks, each made from its index when it is asked for."""
+        """Return a split of `count` tasks, each made from its index when it is requested."""
         split = cls((), type)
         split._tasks, split._make, split.count, split.immediate = None, make, count, False
         return split
 
     @classmethod
     def generated(cls, make: Callable[[int], TaskT], type: SplitType | None = None) -> Self:
-        """Tasks without end: the index is the seed that makes the task."""
+        """Return an endless split: `make` makes each task from its index, which serves as the seed."""
         split = cls((), type)
         split._tasks, split._make, split.count, split.immediate = None, make, None, False
         return split
 
     @classmethod
     def load(cls, load: Callable[[], Sequence[TaskT]], type: SplitType | None = None) -> Self:
-        """A finite sequence that is read at first use."""
+        """Return a finite split whose tasks `load` returns at first use."""
         split = cls((), type)
         split._tasks, split._load, split.immediate = None, load, False
         return split
@@ -76,18 +76,18 @@ class Split(Generic[TaskT]):
     def within(
         self, difficulty: str | Path, band: tuple[float, float] | None = None, type: SplitType | None = None
     ) -> Self:
-        """The tasks whose pass rate was measured to lie in a band, as a finite split of its own.
+        """Return a finite split of the tasks whose measured pass rate lies in a band.
 
         Args:
-            difficulty: the file that `ludus calibrate --difficulty` wrote for this split. A relative path is seen from
-                the working directory; `Path(__file__).with_name(…)` is beside the module.
-            band: the least and the greatest pass rate; the file's own when None.
-            type: this split's when None.
+            difficulty: the file that `ludus calibrate --difficulty` wrote for this split. A relative path starts at
+                the working directory; `Path(__file__).with_name(…)` is next to the module.
+            band: the least and the greatest pass rate, both included; the file's own band by default.
+            type: the type of the new split; this split's type by default.
 
         Raises:
-            AuthoringError: the file cannot be read or is none, or no task lies in the band. Files of another
-                environment, version or split, and of tasks that are not here, are refused when the class is published,
-                or when this split is first used, where it reads its tasks only then.
+            AuthoringError: the file cannot be read or is not a difficulty file, or no task lies in the band. A file for
+                another environment, version or split, or with unknown tasks, is refused when the class is published;
+                for a split that loads its tasks at first use, unknown tasks are refused then.
         """
         file, path = read_difficulty(difficulty), str(difficulty)
         try:
@@ -105,7 +105,7 @@ class Split(Generic[TaskT]):
         return split
 
     def prepare(self) -> None:
-        """Read what `load` gives; afterwards `count` is known. May block."""
+        """Load the tasks of a `load` split; afterwards `count` is known. May block."""
         if self._load is not None and self._tasks is None:
             tasks = list(self._load())
             _check_tasks(tasks)
@@ -113,14 +113,14 @@ class Split(Generic[TaskT]):
 
     @property
     def prepared(self) -> bool:
-        """Whether `prepare` has nothing left to do."""
+        """Whether the tasks are loaded, so that `prepare` has nothing to do."""
         return self._load is None or self._tasks is not None
 
     def check(self) -> None:
-        """Refuse what cannot be a split.
+        """Check that the split is valid.
 
         Raises:
-            AuthoringError: not tasks, the same id twice, or no task at all.
+            AuthoringError: an item is not a task, two tasks have the same id, or there are no tasks.
         """
         if self.filter is not None and self.filter.base.prepared:
             self.prepare()
@@ -130,10 +130,11 @@ class Split(Generic[TaskT]):
             raise AuthoringError(f"it has {self.count} tasks; a split needs at least one")
 
     def get(self, index: int) -> TaskT:
-        """The task at an index.
+        """Return the task at an index.
 
         Raises:
-            IndexError: there is none.
+            IndexError: there is no such index.
+            TypeError: the author's function did not return a task.
         """
         self.prepare()
         limit = ENDLESS_INDEX_LIMIT if self.count is None else self.count
@@ -150,13 +151,14 @@ class Split(Generic[TaskT]):
         return task
 
     def find(self, task_id: str) -> tuple[int, TaskT]:
-        """The task of an id, with its index.
+        """Return the index and the task of an id.
 
-        Tasks made on demand are found without a search when their ids count up with the index, as `sum-17`, `sum-18`
-        do. A finite split whose ids do not is searched once; an endless one then has no ids to be found by.
+        Tasks made on demand are found without a search if their ids count up with the index, such as `sum-17`,
+        `sum-18`. Otherwise a finite split is searched once to build an index of ids; tasks cannot be found by id in an
+        endless split, or in one that makes more than a million tasks on demand.
 
         Raises:
-            KeyError: there is none.
+            KeyError: there is no such task.
         """
         self.prepare()
         counted = self._counted_ids() if self._tasks is None else None
@@ -180,7 +182,7 @@ class Split(Generic[TaskT]):
         return index, self.get(index)
 
     def _counted_ids(self) -> tuple[str, int] | None:
-        """The prefix and the first number of ids that count up with the index, judged by some of them."""
+        """Return the prefix and first number of ids that count up with the index, or None; checks only some ids."""
         if self._counted is None:
             some = [0, 1, 2, 7] if self.count is None else [0, self.count // 2, self.count - 1]
             ids = {index: self.get(index).id for index in some}
@@ -208,7 +210,7 @@ def _check_tasks(tasks: Sequence[Task]) -> None:
 
 
 def read_difficulty(path: str | Path) -> DifficultyFile:
-    """Return a difficulty file.
+    """Read a difficulty file.
 
     Raises:
         AuthoringError: the file does not exist, or is not a difficulty file.
@@ -223,7 +225,7 @@ def read_difficulty(path: str | Path) -> DifficultyFile:
 
 
 def indices_of(split: Split[Any], file: DifficultyFile, path: str) -> dict[str, int]:
-    """Return the index in `split` of each task that a difficulty file has.
+    """Return the index in `split` of each task in a difficulty file, by task id.
 
     Raises:
         AuthoringError: the file has tasks that the split does not have.
@@ -244,7 +246,7 @@ def indices_of(split: Split[Any], file: DifficultyFile, path: str) -> dict[str, 
 
 
 def _choose(split: Split[Any], file: DifficultyFile, path: str, wanted: Iterable[str]) -> list[Any]:
-    """Return the wanted tasks of a split, in its order.
+    """Return the wanted tasks of a split, in the split's order.
 
     Raises:
         AuthoringError: the file has tasks that the split does not have.

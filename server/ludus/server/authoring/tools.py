@@ -1,4 +1,4 @@
-"""`@tool`: an ordinary method becomes something an agent can call, its schema read from hints and docstring."""
+"""`@tool`: publishes a method as a tool of the agent, with a schema from its type hints and docstring."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _MARK: Final = "__ludus_tool__"
 _PLAIN: Final = frozenset({int, bool, type(None)})
 _FEW: Final = 16
 _NAME_LIMIT: Final = 64
-"""OpenAI's and Anthropic's limit for tool names."""
+"""The limit of OpenAI and Anthropic for the length of tool names."""
 _MESSAGE_LIMIT: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOptions:
-    """What the author said in `@tool(…)`."""
+    """The options that the author gave in `@tool(…)`."""
 
     name: str | None = None
     ends: bool = False
@@ -43,12 +43,12 @@ class ToolOptions:
 
 @dataclass(frozen=True, slots=True)
 class StepContext:
-    """Injected into a parameter annotated with it; never in the schema."""
+    """The context of a call, passed to a parameter annotated with this class; it is not in the schema."""
 
     step: int
     """The number of this step, from 1."""
     deadline: float
-    """When this call must be done, in seconds of the event loop's clock."""
+    """When this call must have finished, in seconds of the event loop's clock."""
     rng: random.Random
     """The episode's random generator."""
 
@@ -70,16 +70,16 @@ def tool(
 ) -> F | Callable[[F], F]:
     """Publish a method as a tool.
 
-    The schema comes from the parameters' type hints, the descriptions from the docstring (Google, NumPy or reST
-    style; text after a form feed is for humans only). A single pydantic-model parameter is taken as the whole schema.
+    The schema comes from the parameters' type hints, and the descriptions from the docstring (Google, NumPy or reST
+    style; text after a form feed is for humans only). A single parameter with a pydantic model is the whole schema.
 
     Args:
-        function: the method, when used without parentheses.
-        name: the tool's name; the method's by default.
-        ends: whether the episode is completed by every successful call.
+        function: the method, if the decorator is used without parentheses.
+        name: the tool's name; the method's name by default.
+        ends: whether every successful call completes the episode.
         concurrent: whether calls may overlap with other concurrent calls of the same episode.
-        inline: run a plain `def` on the event loop instead of in a thread: only for code that never blocks. By
-            default as the environment's `blocking` says.
+        inline: whether to run a plain `def` on the event loop instead of in a thread, for code that never blocks. The
+            default follows the environment's `blocking`.
     """
 
     def mark(target: F) -> F:
@@ -90,17 +90,17 @@ def tool(
 
 
 def options_of(target: object) -> ToolOptions | None:
-    """What `@tool` said of a function or bound method; None when it is no tool."""
+    """Return the `@tool` options of a function or bound method; None if it is not a tool."""
     options = getattr(target, _MARK, None)
     return options if isinstance(options, ToolOptions) else None
 
 
 class InvalidArguments(Exception):
-    """Arguments that do not fit the schema, in words for the agent."""
+    """The arguments do not fit the schema; the message is for the agent."""
 
 
 class Tool:
-    """A tool ready to be called: its specification, its validator and how to run it."""
+    """A tool that can be called: its specification, its argument validator and how to run it."""
 
     __slots__ = (
         "_injected", "_model", "_names", "_searched", "_takes_any_number", "_whole", "attribute", "concurrent", "ends",
@@ -113,9 +113,9 @@ class Tool:
         self.name = options.name or function.__name__
         self.attribute = function.__name__
         self.function = None if bound else function
-        """What to call; None for a method, which is looked up by `attribute` on its owner."""
+        """The function to call; None for a method, which is looked up by `attribute` on its owner."""
         self.owner = owner
-        """Which toolset it belongs to, by position; None for the environment's own."""
+        """The position of the toolset that the tool belongs to; None for a tool of the environment itself."""
         self.ends = options.ends
         self.concurrent = options.concurrent
         self.is_async = inspect.iscoroutinefunction(function)
@@ -139,16 +139,16 @@ class Tool:
         self._searched = tuple(
             name for name in visible if may_hold_floats(hints[name]) and not allows_non_finite(hints[name])
         )
-        """Parameters whose values may hold numbers that are not finite, and must not."""
+        """Parameters whose values may contain floats, which must be finite."""
         self._takes_any_number = len(self._searched) < sum(may_hold_floats(hints[name]) for name in visible)
         schema = replace_surrogates(_without_non_finite(schema_of(self._model, self.name)))
         self.spec = ToolSpec(name=self.name, description=replace_surrogates(description), input_schema=schema)
 
     def arguments(self, given: Mapping[str, Any], context: Callable[[], StepContext]) -> dict[str, Any]:
-        """Keyword arguments for the method.
+        """Return validated keyword arguments for the method.
 
         Raises:
-            InvalidArguments: they do not fit.
+            InvalidArguments: the arguments do not fit the schema.
         """
         if not _are_plain(given):
             problem = json_problem(given, "arguments", finite=not self._takes_any_number)
@@ -166,7 +166,7 @@ class Tool:
             arguments = {name: fields[field] for field, name in self._names.items()}
         for name in self._searched:
             if name not in given and self._whole is None:
-                continue  # the author's default, which may be an infinity
+                continue  # skip the author's default, which may be infinite
             found = arguments[name]
             if type(found) is float and isfinite(found):
                 continue
@@ -177,14 +177,14 @@ class Tool:
         return arguments
 
     def renew(self, arguments: dict[str, Any], context: Callable[[], StepContext]) -> None:
-        """Give arguments a new context, where the method takes one: the call waited since they were read."""
+        """Replace the context in the arguments, if the method takes one, after the call has waited for a thread."""
         if self._injected is not None:
             arguments[self._injected] = context()
 
     def received(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The arguments as the method got them, in JSON: converted (`"7"` may be 7), and with what was left out.
+        """Return the arguments as the method received them, as JSON values: converted (`"7"` may be 7), with defaults.
 
-        Those that do not fit stay as they were given.
+        Arguments that do not fit the schema are returned unchanged.
         """
         try:
             value = self._model.__pydantic_validator__.validate_python(given)
@@ -195,7 +195,7 @@ class Tool:
 
 
 def collect(source: type, *, owner: int | None, blocking: bool) -> list[Tool]:
-    """The tools that a class declares, in the order of their definition, bases first."""
+    """Return the tools that a class declares, in the order of their definition, those of base classes first."""
     names: dict[str, None] = {}
     for base in reversed(source.__mro__):
         names.update(dict.fromkeys(base.__dict__))
@@ -213,11 +213,11 @@ def collect(source: type, *, owner: int | None, blocking: bool) -> list[Tool]:
 
 
 def explain(error: ValidationError, validate: Callable[[Any], object], given: Any) -> str:
-    """Describe a validation's first errors in words that an agent can act on, without echoing large inputs.
+    """Describe the first errors of a validation so that an agent can act on them, without repeating large inputs.
 
     Args:
-        error: what the validation raised.
-        validate: validates again.
+        error: the error that the validation raised.
+        validate: the validation, to repeat it on a part of the input.
         given: the input.
     """
     lines = []
@@ -227,7 +227,7 @@ def explain(error: ValidationError, validate: Callable[[Any], object], given: An
             lines.append(f"{where}: this argument is required")
         elif item["type"] == "extra_forbidden":
             lines.append(f"{where}: there is no such argument")
-        elif "secrets" in item["loc"]:  # of a start: what they hold may stand in no message
+        elif "secrets" in item["loc"]:  # secrets of a start must not appear in a message
             lines.append(f"{where}: {item['msg']}")
         else:
             lines.append(f"{where}: {item['msg'][:_MESSAGE_LIMIT]}, not {short(item['input'])}")
@@ -237,17 +237,17 @@ def explain(error: ValidationError, validate: Callable[[Any], object], given: An
 
 
 class _PlainSchema(GenerateJsonSchema):
-    """JSON Schema without the titles that pydantic makes up from names."""
+    """A JSON Schema generator that leaves out the titles that pydantic derives from names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
 
 def schema_of(model: type[BaseModel], name: str) -> dict[str, Any]:
-    """The JSON Schema of a tool's arguments.
+    """Return the JSON Schema of a tool's arguments.
 
     Raises:
-        AuthoringError: a type that JSON Schema cannot express.
+        AuthoringError: JSON Schema cannot express a parameter's type.
     """
     try:
         schema = model.model_json_schema(by_alias=True, schema_generator=_PlainSchema)
@@ -265,7 +265,7 @@ def schema_of(model: type[BaseModel], name: str) -> dict[str, Any]:
 
 
 def _are_plain(given: Mapping[str, Any]) -> bool:
-    """Return whether arguments can travel as JSON without a closer look: nearly all can."""
+    """Return whether arguments are certain to be valid JSON after a quick check, which nearly all pass."""
     for name, value in given.items():
         kind = type(value)
         if kind is str:
@@ -285,7 +285,7 @@ def _are_plain(given: Mapping[str, Any]) -> bool:
 
 
 def _without_non_finite(schema: Any) -> Any:
-    """Return a schema without limits and defaults that are not finite: JSON cannot say them, and none is as good."""
+    """Return a schema without limits and defaults that are not finite, which JSON cannot express."""
     if isinstance(schema, dict):
         items = schema.items()
         return {k: _without_non_finite(v) for k, v in items if not (isinstance(v, float) and not isfinite(v))}
@@ -337,7 +337,7 @@ def _arguments_model(
     hints: Mapping[str, Any],
     docs: Mapping[str, str],
 ) -> type[BaseModel]:
-    # Fields get neutral names with the parameter as alias: `copy`, `schema` or `_x` would clash with BaseModel.
+    # Fields get neutral names with the parameter as alias, as `copy`, `schema` or `_x` would clash with BaseModel.
     fields: dict[str, Any] = {}
     for field, parameter_name in names.items():
         parameter = visible[parameter_name]

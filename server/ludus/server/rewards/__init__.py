@@ -1,6 +1,6 @@
-"""Say what is good: rubrics of weighted checks, judges, process rewards and group scores.
+"""Rewards: rubrics of weighted checks, judges, process rewards and group scores.
 
-Names are imported when they are first used: a server needs few of them, and each check costs some of its start.
+Names are imported when they are first used: a server needs few of them, and each one would slow its startup.
 """
 
 from __future__ import annotations

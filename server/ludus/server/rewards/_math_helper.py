@@ -1,10 +1,10 @@
-"""Compares mathematics for `MathEqual`: one JSON line in for each question, one out for each reply, in any order.
+"""Compare mathematics for `MathEqual`: one JSON line in for each question, one out for each reply, in any order.
 
-How this works: questions are put to children of this process, forked when all that takes long was loaded. A comparison
-may use so much processor time and memory; when that is not enough it is the child that ends, and the next one is
-quickly made. There are two lanes. Every question begins in the quick one, with a quarter of a second; what needs more
-begins again in the slow one, with all its time. So an answer that takes long waits for its own kind only, and none of
-the others behind it. Waiting is no part of anyone's time: the limit is the child's own processor time.
+How this works: children of this process make the comparisons; they are forked after everything that loads slowly was
+loaded. A comparison has limited processor time and memory. If it exceeds a limit, only the child ends, and a new one is
+forked quickly. There are two lanes. Every question starts in the quick lane, with a quarter of a second; one that needs
+more starts again in the slow lane, with all its time. So a slow answer delays only other slow answers. Waiting does not
+count: the limit applies to the child's own processor time.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ MEMORY: Final = 1024**3
 """Bytes of address space beyond which a comparison may not grow."""
 
 CONTROL_VALUE: Final = "1.5"
-"""What nothing is the matter with: whoever cannot be compared with it is at fault."""
+"""A harmless expression: an expected answer that cannot be compared with it is itself the cause."""
 
 KEPT: Final = 10_000
-"""Expected answers that a child knows to be comparable."""
+"""The number of expected answers that a child remembers as comparable."""
 
 QUESTIONS: Final = 1_000
-"""After so many, a child is replaced by a fresh one: what it computes is cached, and some of that is large."""
+"""The questions after which a child is replaced: its libraries cache results, and some of these are large."""
 
 QUICK_SECONDS: Final = 0.25
 """Processor time of a comparison in the quick lane."""
 
 LANE: Final = os.cpu_count() or 1
-"""Comparisons at one time in each lane."""
+"""The most concurrent comparisons in each lane."""
 
 BUSY: Final = 60.0
-"""How many times its processor time a comparison may take, on a machine that has other things to do."""
+"""The wall-clock limit of a comparison, as a multiple of its processor time, for a busy machine."""
 
 READY_BYTE: Final = b"+\n"
-"""What a child says first: from then on, whatever happens is the answer's doing."""
+"""Sent by a child before it reads the answer: from then on, the answer is the cause of any failure."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class _Child:
     asked: int = 0
     question: dict[str, Any] | None = None
     slow: bool = False
-    """The lane of its question."""
+    """Whether its question is in the slow lane."""
     deadline: float = 0.0
     said: bytes = b""
 
@@ -66,7 +66,7 @@ class _Helper:
         self._out = out
         self._children: dict[int, _Child] = {}
         self._queues: dict[bool, deque[dict[str, Any]]] = {False: deque(), True: deque()}
-        """Questions that wait: for the quick lane, and for the slow one."""
+        """Waiting questions, for the quick lane (False) and for the slow one (True)."""
         self._selector = selectors.DefaultSelector()
         self._selector.register(0, selectors.EVENT_READ)
 
@@ -118,13 +118,13 @@ class _Helper:
         try:
             child.control.sendall(json.dumps({**question, "seconds": seconds}).encode() + b"\n")
         except BrokenPipeError:
-            pass  # it ended while nobody asked it; `_hear` comes next
+            pass  # it ended while it was idle; `_hear` handles this next
 
     def _begin(self) -> _Child:
         ours, theirs = socket.socketpair()
         pid = os.fork()
         if pid == 0:
-            # What it keeps open of the others would hide from them that one of them ended.
+            # If the parent's ends of the sockets stayed open here, the other children would not see the parent end.
             for other in (ours, self._out, *(child.control for child in self._children.values())):
                 other.close()
             os.close(0)
@@ -150,9 +150,10 @@ class _Helper:
                 self._end(child)
 
     def _give_up(self, child: _Child, reply: dict[str, Any], *, again: bool = False) -> None:
-        """End a child, and let its question begin again in the slow lane where it was `again` or its time that ended.
+        """End a child, and reply to its question or move it from the quick lane to the slow one.
 
-        A child that the kernel killed, for lack of memory, gets another try as well.
+        It moves with `again`, if the child used up the time of the quick lane but not the question's, or if the kernel
+        killed the child for lack of memory.
         """
         status = self._end(child)
         ended = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
@@ -183,7 +184,7 @@ class _Helper:
         try:
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
             with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-                file.write("1000")  # where memory runs out, the kernel ends this process and not its parent
+                file.write("1000")  # if memory runs out, the kernel kills this process and not its parent
             sound: set[str] = set()
             for line in control.makefile("rb"):
                 question = json.loads(line)
@@ -223,17 +224,17 @@ class _Helper:
 
     def _read(self, text: str) -> list[Any]:
         found: list[Any] = self._parse(text, parsing_timeout=None)
-        # A bare LaTeX expression has no delimiters by which it is found.
+        # The parser finds LaTeX by its delimiters, which a bare expression lacks.
         return found or self._parse(f"${text}$", parsing_timeout=None)
 
 
 def main() -> None:
-    """Serve."""
+    """Load math-verify, and serve questions from standard input."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever a library prints must not look like a reply
+    os.dup2(2, 1)  # output of a library must not look like a reply
     from math_verify import parse, verify
 
-    verify(parse(r"$\frac{1}{2}x^2+\sqrt{3}$"), parse("$x+1.5$"))  # loads what is loaded when first needed
+    verify(parse(r"$\frac{1}{2}x^2+\sqrt{3}$"), parse("$x+1.5$"))  # load modules that are imported on first use
     gc.freeze()
     out.write(json.dumps({"ready": True}) + "\n")
     out.flush()

@@ -1,4 +1,4 @@
-"""What is scored: the final answer, the task, and everything that the policy did on its way."""
+"""The attempt that is scored: the final answer, the task, and everything that the policy did."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TakenStep:
-    """One tool call and what came of it."""
+    """One tool call and its outcome."""
 
     number: int
-    """From 1."""
+    """The number of the step, from 1."""
     tool: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """As the tool got them, in JSON: converted to the types it names, defaults included. Those that do not fit are as
-    they were given."""
+    """As the tool got them, in JSON: converted to the declared types, defaults included. Invalid arguments are as they
+    were given."""
     text: str = ""
-    """The observation's text, as the tool gave it: without noise."""
+    """The observation's text as the tool returned it, without noise."""
     error: str | None = None
-    """`unknown_tool`, `invalid_arguments` or `refused`, where the policy made a mistake."""
+    """`unknown_tool`, `invalid_arguments` or `refused`, if the policy made a mistake."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class TakenTurn:
-    """What the policy did before it looked again: its tool calls, and what it said beside them."""
+    """One turn: the tool calls that the policy made together, and the text that it wrote with them."""
 
     number: int | None = None
-    """As the client counts, from 1; None where it does not mark turns, and each call is a turn of its own."""
+    """As the client counts, from 1; None if it does not mark turns, so that each call is a turn of its own."""
     text: str = ""
     steps: tuple[TakenStep, ...] = ()
     """Its calls, at least one."""
@@ -45,27 +45,27 @@ class Attempt:
     """One policy's attempt at one task, as checks see it."""
 
     answer: str = ""
-    """The final message; empty where the episode ended without one."""
+    """The final message; empty if the episode ended without one."""
     task: Any = None
     """The task with its private fields."""
     steps: tuple[TakenStep, ...] = ()
-    """The tool calls, in the order of their numbers, without those that noise kept from their tools."""
+    """The tool calls, in the order of their numbers, except those that noise kept from their tools."""
     prompt: str = ""
-    """The text of what the policy was told first."""
+    """The text of the initial prompt."""
     environment: Any = None
-    """The environment's instance; None where stored trajectories are scored."""
+    """The environment's instance; None if stored trajectories are scored without replay."""
     policy: str | None = None
-    """The policy's model, where it is known."""
+    """The policy's model, if it is known."""
     turn: TakenTurn | None = None
-    """The turn that is judged, where one turn is; `steps` then end with it."""
+    """The turn to judge, if a single turn is judged; `steps` then end with it."""
 
 
 Of: TypeAlias = T | Callable[[Attempt], T]
-"""A value, or how to find it for an attempt."""
+"""A value, or a function that finds it for an attempt."""
 
 
 def resolve(of: Any, attempt: Attempt) -> Any:
-    """The value that an `Of` stands for."""
+    """Return the value of an `Of` for an attempt."""
     return of(attempt) if callable(of) else of
 
 
@@ -76,7 +76,7 @@ class FromTask:
     name: str
 
     def __call__(self, attempt: Attempt) -> Any:
-        """Its value."""
+        """Return its value."""
         return getattr(attempt.task, self.name)
 
 
@@ -87,19 +87,19 @@ class FromEnvironment:
     name: str
 
     def __call__(self, attempt: Attempt) -> Any:
-        """Its value."""
+        """Return its value."""
         return getattr(attempt.environment, self.name)
 
 
 def answer_of(attempt: Attempt) -> str:
-    """The final answer."""
+    """Return the final answer."""
     return attempt.answer
 
 
 def attempt_of(candidate: Candidate, task: Any) -> Attempt:
-    """A candidate of a group as an attempt: its answer is its last assistant message.
+    """Return a group's candidate as an attempt: its answer is its last assistant message.
 
-    `metadata["model"]`, where the client names it, is the policy.
+    The policy is `metadata["model"]`, if the client names it.
     """
     said = [text_of(message.content) for message in candidate.messages if message.role == "assistant"]
     told = [text_of(message.content) for message in candidate.messages if message.role != "assistant"]

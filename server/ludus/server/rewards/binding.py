@@ -1,4 +1,4 @@
-"""How a class of environments comes to its rubric: what it declares and what its marked methods add to it."""
+"""The rubric of an environment class, made from what it declares and from its marked methods."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ludus.server.rewards.rubric import Rubric
 
 
 class RubricSource(Protocol):
-    """Something that has a rubric now: a `Rubric`, or an `Evolving` one."""
+    """Something with a current rubric: a `Rubric`, or an `Evolving` one."""
 
     @property
     def current(self) -> Rubric:
-        """The rubric of today."""
+        """The current rubric."""
         ...
 
 
@@ -28,7 +28,7 @@ class GroupScorer(Protocol):
     """Scores attempts at one task against each other."""
 
     async def score(self, attempts: Sequence[Attempt]) -> list[Reward]:
-        """One reward for each attempt, in their order."""
+        """Return one reward for each attempt, in their order."""
         ...
 
 
@@ -38,20 +38,20 @@ Declared = RubricSource | Node | Sequence[Node]
 
 @dataclass(slots=True)
 class Binding:
-    """What a class of environments has of rewards."""
+    """The rubrics and reward methods of an environment class."""
 
     source: RubricSource | None
     methods: tuple[MethodCheck, ...]
     step: Rubric | None
-    """Judges single tool calls."""
+    """The rubric for single tool calls."""
     turn: Rubric | None
-    """Judges turns."""
+    """The rubric for turns."""
     name: str
     version: str
     _made: dict[str, Rubric] = field(default_factory=dict)
 
     def end(self, group: str | None = None) -> Rubric | None:
-        """Judges whole episodes, all of one group by one version."""
+        """Return the rubric for whole episodes: the same version for all episodes of one group."""
         base = None if self.source is None else self.source.current
         if group is not None and isinstance(self.source, Evolving):
             base = self.source.of_group(group)
@@ -63,16 +63,16 @@ class Binding:
         return self._made[label]
 
     def saw(self, attempt: Attempt, reward: Reward) -> None:
-        """Tell a rubric that evolves what was given."""
+        """Pass a scored attempt to a rubric that evolves."""
         if isinstance(self.source, Evolving):
             self.source.saw(replace(attempt, environment=None), reward)
 
 
 def bind(cls: Any) -> Binding | None:
-    """What a class declares; None when it declares nothing.
+    """Return the binding of a class; None if it declares no rewards.
 
     Raises:
-        AuthoringError: it declares what is no rubric, or two checks have one name.
+        AuthoringError: its `rubric` is not a rubric, or two checks have the same name.
     """
     declared: Any = cls.rubric
     ends, steps, turns = methods_of(cls, "end"), methods_of(cls, "step"), methods_of(cls, "turn")
@@ -93,7 +93,7 @@ def bind(cls: Any) -> Binding | None:
     step = _joined(None, steps, name, cls.version) if steps else None
     turn = _joined(None, turns, name, cls.version) if turns else None
     binding = Binding(source, ends, step, turn, name, cls.version)
-    binding.end()  # two checks of one name are found here, at start
+    binding.end()  # reports two checks with the same name at startup
     return binding
 
 
@@ -106,7 +106,7 @@ def _joined(base: Rubric | None, methods: Sequence[MethodCheck], name: str, vers
 
 @dataclass(frozen=True, slots=True)
 class ScoringContext:
-    """What the runtime tells an instance so that it can score itself."""
+    """What the runtime passes to an instance so that it can score itself."""
 
     attempt: Attempt
     group: str

@@ -1,4 +1,4 @@
-"""Checks of the way: which tools were called, in which order, with which arguments, in how many steps."""
+"""Checks of tool calls: which tools were called, in which order, with which arguments, in how many steps."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def _matches(step: TakenStep, tool: str, arguments: Mapping[str, Any]) -> bool:
 
 
 def satisfies(wanted: Callable[[Any], Any], given: object) -> bool:
-    """Return whether a function of the author's accepts what the policy made; one that raises does not.
+    """Return whether the author's function accepts a value made by the policy; a function that raises does not.
 
-    If it left the item unscored, a policy could choose that by a value for which the function is not prepared.
+    If an error left the item unscored, a policy could cause that by a value that the function does not expect.
     """
     try:
         return bool(wanted(given))
@@ -41,7 +41,7 @@ def satisfies(wanted: Callable[[Any], Any], given: object) -> bool:
 
 
 def _equal(given: object, wanted: object) -> bool:
-    """Whether two JSON values are equal: true is not 1."""
+    """Return whether two JSON values are equal: true is not 1."""
     if isinstance(given, bool) or isinstance(wanted, bool):
         return given is wanted
     if isinstance(given, Mapping) and isinstance(wanted, Mapping):
@@ -55,8 +55,8 @@ def _equal(given: object, wanted: object) -> bool:
 class ToolCalled(Check):
     """1 when a tool was called successfully at least `at_least` and at most `at_most` times.
 
-    `arguments` narrows down which calls count: each argument, as the tool got it in JSON, equals a value, or satisfies
-    a function of it; one that raises is not satisfied.
+    `arguments` narrows down which calls count: each argument, as the tool got it in JSON, equals a value or satisfies a
+    function; a function that raises is not satisfied.
     """
 
     tool: str
@@ -66,11 +66,11 @@ class ToolCalled(Check):
 
     @property
     def label(self) -> str:
-        """Its name, or one made from the tool's."""
+        """The name, or one made from the tool's name."""
         return self.name or f"called_{self.tool}"
 
     def check(self, attempt: Attempt) -> Verdict:
-        """Count."""
+        """Count the matching calls."""
         count = sum(_matches(step, self.tool, self.arguments) for step in attempt.steps)
         right = count >= self.at_least and (self.at_most is None or count <= self.at_most)
         return Verdict(float(right), f"{count} such calls of {self.tool}")
@@ -78,24 +78,24 @@ class ToolCalled(Check):
 
 @dataclass(frozen=True)
 class ToolNotCalled(Check):
-    """1 when a tool was never called, not even unsuccessfully."""
+    """1 when a tool was never called, with or without success."""
 
     tool: str
 
     @property
     def label(self) -> str:
-        """Its name, or one made from the tool's."""
+        """The name, or one made from the tool's name."""
         return self.name or f"not_called_{self.tool}"
 
     def check(self, attempt: Attempt) -> Verdict:
-        """Look for it."""
+        """Look for calls of the tool."""
         at = [step.number for step in attempt.steps if step.tool == self.tool]
         return Verdict(float(not at), f"called in step {at[0]}" if at else "")
 
 
 @dataclass(frozen=True)
 class CallOrder(Check):
-    """The share of a list of calls that happened in its order, others in between allowed.
+    """The share of a list of calls that were made in its order; other calls in between are allowed.
 
     A call is a tool's name, or a name with arguments as in `ToolCalled`.
     """
@@ -121,10 +121,10 @@ class CallOrder(Check):
 
 @dataclass(frozen=True)
 class NoErrors(Check):
-    """The share of tool calls that no tool refused; 1 when there were none."""
+    """The share of tool calls without an error; 1 if there were no calls."""
 
     def check(self, attempt: Attempt) -> Verdict:
-        """Count."""
+        """Count the calls with an error."""
         wrong = sum(step.error is not None for step in attempt.steps)
         count = len(attempt.steps)
         return Verdict(1.0 - wrong / count if count else 1.0, f"{wrong} of {count} calls were refused")
@@ -132,9 +132,9 @@ class NoErrors(Check):
 
 @dataclass(frozen=True)
 class Efficiency(Check):
-    """1 for `best` steps or fewer, 0 for `worst` or more, and in between on a straight line.
+    """1 for `best` steps or fewer, 0 for `worst` or more, and linear in between.
 
-    It says nothing of success: put it behind a gate.
+    It says nothing about success: put it behind a gate.
     """
 
     best: Of[int]

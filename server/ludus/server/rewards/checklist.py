@@ -18,10 +18,10 @@ A file is JSON or TOML:
     id = "polite"
     prompt = "Is the answer polite throughout?"
     group = "style"
-    optional = true                         # may leave the count when the judge gives no verdict
+    optional = true                         # left out of the count if the judge gives no verdict
 
-An item is met when its check's value reaches `at_least`. The value of the whole is the share of the items met, by
-weight. A required item that could not be judged leaves all of it unscored; an optional one leaves the count.
+An item is met when its check's value reaches `at_least`. The checklist's value is the share of the items met, by
+weight. A required item that could not be judged leaves the whole checklist unscored; an optional one is left out.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ BUILT_IN: Final[Mapping[str, Callable[..., Check]]] = {
 
 FILE_BYTES: Final = 4 * 1024 * 1024
 _ALIKE: Final = 0.95
-"""Prompts more alike than that are probably one item written twice."""
+"""The similarity from which two prompts are probably one item written twice."""
 
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^/\s][^/]*$")]
 MakeJudge = Callable[[str, str], Check]
-"""Makes the check of a judged item from its id and its prompt."""
+"""A function that makes the check of a judged item from its id and its prompt."""
 
 
 class _Strict(BaseModel):
@@ -72,7 +72,7 @@ class _Strict(BaseModel):
 
 
 class Item(_Strict):
-    """One item as a file has it."""
+    """One item of a checklist file."""
 
     id: Name
     check: str | None = None
@@ -80,19 +80,19 @@ class Item(_Strict):
     arguments: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the function or the check."""
     prompt: Annotated[str, Field(min_length=1, max_length=20_000)] | None = None
-    """What a judge is asked."""
+    """The question for a judge."""
     group: Name | None = None
-    """Puts `group/` before the name of its component."""
+    """A prefix of its component's name, as in `group/id`."""
     weight: Annotated[float, Field(gt=0)] = 1.0
     optional: bool = False
     at_least: float | None = None
-    """The value from which it is met; 1 for a check by default, 0.5 for a judged item."""
+    """The value from which the item is met; by default 1 for a check, 0.5 for a judged item."""
     note: str | None = None
-    """For the reader; nobody else sees it."""
+    """A note for readers of the file; it is not used."""
 
 
 class ChecklistFile(_Strict):
-    """A whole file."""
+    """A whole checklist file."""
 
     name: Name
     version: Annotated[str, Field(min_length=1, max_length=100)]
@@ -102,22 +102,22 @@ class ChecklistFile(_Strict):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong in a file."""
+    """A problem in a checklist file."""
 
     line: int
     severity: Literal["error", "warning"]
     message: str
     item: str | None = None
-    """The id of the item, where it has one."""
+    """The id of the item, if it has one."""
 
 
 class ChecklistError(AuthoringError):
-    """A checklist cannot be used; the message has each problem with its line."""
+    """A checklist cannot be used; the message lists each error with its line."""
 
 
 @dataclass(frozen=True)
 class ItemCheck(Check):
-    """One item: met or not, by the check that it stands for."""
+    """One item: met or not, as its inner check decides."""
 
     inner: Check
     group: str | None = None
@@ -125,11 +125,11 @@ class ItemCheck(Check):
 
     @property
     def label(self) -> str:
-        """Its group and id."""
+        """The group, if any, and the id."""
         return f"{self.group}/{self.name}" if self.group else self.name
 
     def begin(self, attempt: Attempt, offload: Offload) -> Pending:
-        """Evaluate the check."""
+        """Evaluate the inner check."""
         begun = self.inner.begin(attempt, offload)
         return self._met(begun) if isinstance(begun, Outcome) else self._later(begun)
 
@@ -145,7 +145,7 @@ class ItemCheck(Check):
 
 @dataclass(frozen=True)
 class Checklist(Weighted):
-    """The share of the items that are met; says so as in `120/183 met`."""
+    """The share of the items that are met; the evidence counts them, as in `120/183 met`."""
 
     children: Sequence[ItemCheck] = field(default_factory=tuple)
 
@@ -162,15 +162,15 @@ class Checklist(Weighted):
 def load_checklist(
     path: str | Path, *, functions: Mapping[str, Callable[..., Any]] | None = None, judge: MakeJudge | None = None
 ) -> Rubric:
-    """The rubric that a file describes, with the file's name and version.
+    """Return the rubric that a file describes, with the file's name and version.
 
     Args:
         path: a `.json` or `.toml` file.
-        functions: further functions that items may name, by the name they use.
-        judge: makes the check of each judged item, such as `Judge.of(endpoint)`; needed if there are any.
+        functions: further functions, by the names that items use for them.
+        judge: makes the check of each judged item, such as `judged_by(endpoint)`; needed if there are any.
 
     Raises:
-        ChecklistError: with each problem and its line.
+        ChecklistError: the file has errors; the message lists each one with its line.
     """
     path = Path(path)
     file, problems, made = _read(path, functions or {}, judge)
@@ -186,7 +186,7 @@ def load_checklist(
 
 
 def lint_checklist(path: str | Path, *, functions: Mapping[str, Callable[..., Any]] | None = None) -> list[Problem]:
-    """What is wrong with a file, in the order of its lines. The modules that it names are imported."""
+    """Return the problems of a file in the order of its lines. The modules that it names are imported."""
     path = Path(path)
     try:
         located = _locate(path)
@@ -211,7 +211,7 @@ def _read(
         file = ChecklistFile.model_validate(located.value)
     except ValidationError as error:
         problems = [_invalid(located, one) for one in error.errors(include_url=False)]
-    items = _valid_items(located)  # the others' mistakes hide nothing that is wrong with these
+    items = _valid_items(located)  # check these even if other items are malformed
     problems += _repeated(located, items)
     made: list[ItemCheck] = []
     for position, item in items:
@@ -230,7 +230,7 @@ def _read(
 
 
 def _valid_items(located: Located) -> list[tuple[int, Item]]:
-    """The items that are well-formed, each with its position."""
+    """Return the well-formed items, each with its position."""
     entries = located.value.get("items") if isinstance(located.value, dict) else None
     found = []
     for position, entry in enumerate(entries if isinstance(entries, list) else ()):
@@ -318,7 +318,7 @@ def _check_of(item: Item, functions: Mapping[str, Callable[..., Any]], judge: Ma
         raise AuthoringError(
             f"{item.check} cannot be called with the attempt and the arguments {sorted(item.arguments)}: {error}"
         ) from None
-    except ValueError:  # a function in C tells no signature
+    except ValueError:  # some functions in C have no signature
         pass
     return FunctionCheck(partial(function, **item.arguments) if item.arguments else function)
 

@@ -1,4 +1,4 @@
-"""Checks that run the policy's code in a sandbox against tests, some of which it never sees."""
+"""Checks that run the policy's code in a sandbox against tests, some of which the policy never sees."""
 
 from __future__ import annotations
 
@@ -19,53 +19,53 @@ from ludus.server.rewards.text import short
 from ludus.server.rewards.verdict import Verdict
 
 CODE_CHARS: Final = 500_000
-"""Longer programs are not run: they earn 0."""
+"""The limit for programs; longer ones are not run and earn 0."""
 
 
 def code_of(attempt: Attempt) -> str:
-    """The program in the answer: its last fenced block, or all of it where there is none."""
+    """Return the program in the answer: its last fenced block, or the whole answer if there is none."""
     blocks = fenced(attempt.answer)
     return blocks[-1] if blocks else attempt.answer
 
 
 @dataclass(frozen=True)
 class ProgramTest:
-    """What a program reads, and what it has to print."""
+    """The input of a program, and the output that it has to print."""
 
     stdin: str
     stdout: str
     hidden: bool = False
-    """Whether evidence may tell what was read and printed."""
+    """Whether evidence must not show the input and the output."""
     weight: float = 1.0
 
 
 @dataclass(frozen=True)
 class FunctionTest:
-    """The arguments of a call, and what it has to return, both JSON-ready."""
+    """The arguments of a call, and the value that it has to return, both JSON-ready."""
 
     arguments: Sequence[Any]
     returns: Any
     hidden: bool = False
-    """Whether evidence may tell the arguments and the result."""
+    """Whether evidence must not show the arguments and the result."""
     weight: float = 1.0
 
 
 @dataclass(frozen=True)
 class _InBox(Check):
-    """Runs something in a box.
+    """A check that runs something in a box.
 
-    Where a file cannot be written, because of what the policy left there or how long its program is, that is worth 0.
+    If a file cannot be written, because of what the policy left there or how long its program is, the check gives 0.
     """
 
     box: Callable[[Attempt], Box | Awaitable[Box]] | None = None
-    """Finds the box to use, such as `FromEnvironment("sandbox")`; it stays open. The policy's traces are in it."""
+    """Finds the box to use, such as `FromEnvironment("sandbox")`; it stays open and holds what the policy left."""
     fresh_box: Callable[[Attempt], AbstractAsyncContextManager[Box]] | None = None
-    """Opens a box for this check alone. Without either, it is the environment's `verifier()`."""
+    """Opens a box for this check alone. By default, that is the environment's `verifier()`."""
     all_or_nothing: bool = False
-    """Whether only passing all tests earns anything."""
+    """Whether the value is 0 unless all tests pass."""
     seconds: float = CALLS_SECONDS
-    """Wall-clock time for all runs together: tests that are left when it is used up are failed. Keep it below the
-    `tool_seconds` of the server, or a slow program could have its episode left unscored."""
+    """Wall-clock time for all runs together: tests that remain when it is used up fail. Keep it below the
+    `tool_seconds` of the server, or a slow program could leave its episode unscored."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,7 +73,7 @@ class _InBox(Check):
             raise AuthoringError(f"{self.label}: give box=… or fresh_box=…, and not both")
 
     async def check(self, attempt: Attempt) -> Verdict:
-        """Run it."""
+        """Run the tests in the box."""
         if self.box is None:
             async with (self.fresh_box or verifier_of)(attempt) as box:
                 return await self._judge(attempt, box)
@@ -90,7 +90,7 @@ class _InBox(Check):
         raise NotImplementedError
 
     def _tally(self, results: Sequence[tuple[ProgramTest | FunctionTest, str]]) -> Verdict:
-        """The verdict on tests and why each failed, which is empty for those that passed."""
+        """Return the verdict on tests, each given with its problem, which is empty if the test passed."""
         weights = math.fsum(test.weight for test, _ in results)
         earned = math.fsum(test.weight for test, problem in results if not problem)
         passed = sum(not problem for _, problem in results)
@@ -106,17 +106,17 @@ class _InBox(Check):
 
 @dataclass(frozen=True)
 class ProgramTests(_InBox):
-    """The share of tests, by weight, whose output the policy's program prints. Each test is one run.
+    """The share of tests, by weight, whose expected output the policy's program prints. Each test is one run.
 
-    Hidden tests come last, so that nothing of them can reach what the others print.
+    Hidden tests run last, so that nothing of them can reach the output of the others, which evidence shows.
     """
 
     tests: Of[Sequence[ProgramTest]] = ()
     argv: Sequence[str] = ("python3", "solution.py")
     path: str = "solution.py"
-    """Where the program is written; the argv runs it."""
+    """The file to which the program is written; `argv` runs it."""
     compare: Literal["lines", "tokens"] = "lines"
-    """`lines`: equal but for white space at the ends of lines and of the whole; `tokens`: but for all white space."""
+    """`lines` ignores white space at the ends of lines and of the whole output; `tokens` ignores all white space."""
     source: Of[str] = code_of
 
     def __post_init__(self) -> None:
@@ -159,24 +159,24 @@ class ProgramTests(_InBox):
 
 @dataclass(frozen=True)
 class FunctionTests(_InBox):
-    """The share of tests, by weight, for which the policy's Python function returns what it should.
+    """The share of tests, by weight, for which the policy's Python function returns the expected value.
 
-    Each test is one run, and knows the arguments of its own call only. What is expected never enters the box: values
-    come out and are compared here, so ending the process, returning an object that equals everything or patching what
-    could be a test gains nothing. See `call_function`, which does this for graders of your own.
+    Each test is one run that knows only the arguments of its own call. Expected values never enter the box: results
+    come out and are compared here, so a policy gains nothing by ending the process, returning an object that equals
+    everything, or patching what could be a test. `call_function` does the same for custom graders.
     """
 
     function: str = ""
     tests: Of[Sequence[FunctionTest]] = ()
     python: str = "python3"
     path: str = "solution.py"
-    """Where the program is, below the work directory of the box."""
+    """The file of the program, below the work directory of the box."""
     source: Of[str] | None = code_of
-    """What is written there; None where the policy left the file itself."""
+    """The program to write there; None if the policy left the file itself."""
     relative: float = 1e-9
-    """Tolerance of floats."""
+    """The relative tolerance of floats."""
     exact_types: bool = True
-    """Whether 1 is another value than 1.0; true is never 1."""
+    """Whether 1 and 1.0 are different values; true is never 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""What checks need of a sandbox, and how they get at the one that belongs to an attempt."""
+"""The part of a sandbox that checks need, and access to the one that belongs to an attempt."""
 
 from __future__ import annotations
 
@@ -17,61 +17,61 @@ from ludus.server.rewards.attempt import Attempt
 DEPTH: Final = 100
 """Directories that are nested more deeply are not read."""
 _LISTED: Final = 10_000
-"""How many entries of a directory a box tells of at most."""
+"""The most entries of a directory that a box lists."""
 _JOURNAL_END: Final = bytes.fromhex("d9d505f920a163d7")
-"""What a rollback journal ends with if it names another file, which SQLite would go on to delete."""
+"""The end of a rollback journal that names another file, which SQLite would then delete."""
 
 
 class UnreadableState(Exception):
-    """What the policy left cannot be read; the message says why. It is the policy's doing, so it is worth 0."""
+    """What the policy left behind cannot be read; the message says why. The policy caused this, so it earns 0."""
 
 
 class Ran(Protocol):
-    """What came of one command."""
+    """The outcome of one command."""
 
     @property
     def exit_code(self) -> int | None:
-        """None where a signal ended it."""
+        """The exit code; None if a signal ended the command."""
         ...
 
     @property
     def stdout(self) -> bytes:
-        """What it printed, as far as the box kept it."""
+        """The standard output, as far as the box kept it."""
         ...
 
     @property
     def stderr(self) -> bytes:
-        """What it complained of."""
+        """The standard error."""
         ...
 
     @property
     def limit(self) -> str | None:
-        """The limit that ended it, by name."""
+        """The name of the limit that ended it; None if it reached none."""
         ...
 
     @property
     def seconds(self) -> float:
-        """Wall-clock seconds that it took."""
+        """The wall-clock seconds that it took."""
         ...
 
 
 class Box(Protocol):
-    """Where untrusted code runs: the part of a sandbox that checks of code need."""
+    """The part of a sandbox, where untrusted code runs, that checks of code need."""
 
     async def run(self, argv: Sequence[str], *, stdin: bytes = b"") -> Ran:
-        """Run one command to its end. Raises when the box is broken, never for what the command does."""
+        """Run one command to its end. Raise an error if the box is broken, never because of the command."""
         ...
 
     async def write(self, path: str, data: bytes) -> None:
-        """Write a file of its work directory."""
+        """Write a file in the work directory."""
         ...
 
 
 def verifier_of(attempt: Attempt) -> AbstractAsyncContextManager[Any]:
-    """The box in which the attempt's environment lets what the policy did be checked.
+    """Return the box in which the attempt's environment lets checks inspect what the policy did.
 
     Raises:
-        AttributeError, RuntimeError: it has none, as when stored trajectories are scored without replay.
+        AttributeError, RuntimeError: there is none, as when stored trajectories are scored without replay.
     """
     box: AbstractAsyncContextManager[Any] = attempt.environment.verifier()
     return box
@@ -92,11 +92,11 @@ async def fetch(box: Any, path: str, target: Path, limit: int) -> bool:
 
 
 async def fetch_tree(box: Any, path: str, target: Path, *, files: int, limit: int) -> None:
-    """Copy a directory out of a box. What is no plain file, or too large, becomes a link that leads nowhere.
+    """Copy a directory out of a box. An entry that is not a plain file, or is too large, becomes a dangling link.
 
     Raises:
-        UnreadableState: there are more than `files` entries, or more bytes than the box may have on its disk, as in
-            sparse files; or directories that are nested too deeply, have too long a path, or cannot be listed.
+        UnreadableState: there are more than `files` entries, or more bytes than the disk limit of the box, as in sparse
+            files; or directories that are nested too deeply, have too long a path, or cannot be listed.
     """
     left, room = files, box.limits.disk
     waiting = [(path, target, 0)]
@@ -131,7 +131,7 @@ async def fetch_tree(box: Any, path: str, target: Path, *, files: int, limit: in
 
 
 async def _is_directory(box: Any, path: str) -> bool:
-    """Whether a directory that cannot be listed is there, for all that can be seen."""
+    """Return whether a directory that cannot be listed exists, as far as listing its parents shows."""
     here = "."
     for name in (part for part in path.split("/") if part not in ("", ".")):
         try:
@@ -145,11 +145,10 @@ async def _is_directory(box: Any, path: str) -> bool:
 
 
 async def fetch_database(box: Any, path: str, folder: Path, limit: int) -> Path:
-    """Copy an SQLite database out of a box, with what is not yet written back into it, and without what was not
-    committed.
+    """Copy an SQLite database out of a box, with its write-ahead log and without uncommitted changes.
 
     Raises:
-        UnreadableState: there is no such file, or what belongs to it cannot be made sense of.
+        UnreadableState: there is no such file, or its rollback journal cannot be used.
     """
     target = folder / "database.db"
     if not await fetch(box, path, target, limit):
@@ -162,7 +161,7 @@ async def fetch_database(box: Any, path: str, folder: Path, limit: int) -> Path:
 
 
 def _roll_back(database: Path, journal: Path) -> None:
-    """Undo the transaction in which a program was killed; SQLite does so when the database is next opened."""
+    """Undo the transaction during which a program was killed. SQLite does so when the database is next opened."""
     if journal.read_bytes().endswith(_JOURNAL_END):
         raise UnreadableState("its journal belongs to a transaction of several databases")
     try:

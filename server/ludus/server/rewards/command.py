@@ -1,4 +1,4 @@
-"""`ludus rescore` and `ludus checklist`."""
+"""The commands `ludus rescore` and `ludus checklist`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMANDS: Final = {
     "rescore": "Score stored trajectories again, with today's rubric.",
     "checklist": "Check a checklist file.",
 }
-"""One line of help by command; the command line reads it without importing this module."""
+"""One line of help for each command; the command line reads them without importing this module."""
 
 
 def register(app: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""Rubrics that change while a policy learns: versions, and a hook that proposes the next one from what was seen."""
+"""Rubrics that change while a policy learns: versions, and a hook that proposes the next one from scored attempts."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ from ludus.server.rewards.rubric import Rubric
 log = logging.getLogger("ludus.server.rewards")
 
 _GROUPS_KEPT: Final = 10_000
-"""The groups whose versions are remembered: those scored last."""
+"""The number of groups whose version is remembered; the most recently scored ones are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredAttempt:
-    """An attempt and what it earned under the current version."""
+    """An attempt and the reward that it earned under the current version."""
 
     attempt: Attempt
-    """Without its environment, which is gone by then."""
+    """The attempt without its environment, which no longer exists by then."""
     reward: Reward
 
 
 Propose = Callable[[Rubric, Sequence[ScoredAttempt]], Rubric | None | Awaitable[Rubric | None]]
-"""Makes the next version from the current one and what it was seen to give; None changes nothing."""
+"""A hook that makes the next version from the current one and the attempts that it scored; None changes nothing."""
 
 
 class Evolving:
     """A rubric with versions: set it as an environment's `rubric`.
 
-    All episodes of one group are scored by one version, that of the group's first reward: rewards of different
+    All episodes of one group are scored by one version, that of the group's first reward, since rewards of different
     versions cannot be compared. Each reward records its version.
 
     Args:
         rubric: the first version.
         propose: the hook.
-        every: call it by itself after so many rewards of the current version, beside the episodes; None leaves it to
-            calls of `evolve`.
-        keep: how many attempts the hook is shown at most, the latest ones.
+        every: call the hook automatically after this many rewards of the current version, concurrently with the
+            episodes; None leaves it to calls of `evolve`.
+        keep: the most attempts that the hook is shown, the latest ones.
     """
 
     def __init__(self, rubric: Rubric, propose: Propose, *, every: int | None = None, keep: int = 1000) -> None:
         if every is not None and every < 1:
             raise AuthoringError(f"every must be 1 or more, not {every}")
         self.versions = [rubric]
-        """All so far, the current one last."""
+        """All versions so far, the current one last."""
         self._propose = propose
         self._every = every
         self._seen: deque[ScoredAttempt] = deque(maxlen=keep)
@@ -62,14 +62,14 @@ class Evolving:
 
     @property
     def current(self) -> Rubric:
-        """The version of today."""
+        """The current version."""
         return self.versions[-1]
 
     def version(self, version: str) -> Rubric:
-        """An earlier version, such as to score old trajectories again.
+        """Return the rubric of a version, for example to score old trajectories again.
 
         Raises:
-            KeyError: there was none of that name.
+            KeyError: no rubric has that version.
         """
         for rubric in self.versions:
             if rubric.version == version:
@@ -77,7 +77,7 @@ class Evolving:
         raise KeyError(version)
 
     def of_group(self, group: str) -> Rubric:
-        """The version by which a group is scored."""
+        """Return the version that scores a group."""
         rubric = self._groups.setdefault(group, self.current)
         self._groups.move_to_end(group)
         if len(self._groups) > _GROUPS_KEPT:
@@ -85,7 +85,7 @@ class Evolving:
         return rubric
 
     def saw(self, attempt: Attempt, reward: Reward) -> None:
-        """Remember what the current version gave, and ask for the next version when it is time."""
+        """Record an attempt that the current version scored, and start `evolve` when it is due."""
         if reward.rubric != self.current.label:
             return
         self._seen.append(ScoredAttempt(attempt, reward))
@@ -95,10 +95,10 @@ class Evolving:
             self._task = asyncio.get_running_loop().create_task(self._evolve_quietly())
 
     async def evolve(self) -> Rubric:
-        """Ask the hook for the next version, and return what is current then.
+        """Ask the hook for the next version, and return the version that is then current.
 
         Raises:
-            AuthoringError: the proposal has a version that was there before, or another name.
+            AuthoringError: the proposal reuses a version, or has another name.
         """
         seen = list(self._seen)
         proposed = self._propose(self.current, seen)
@@ -118,7 +118,7 @@ class Evolving:
         return proposed
 
     async def settled(self) -> Rubric:
-        """Wait until no proposal is on its way, and return what is current then."""
+        """Wait until no proposal is pending, and return the version that is then current."""
         if self._task is not None:
             await self._task
         return self.current

@@ -1,12 +1,13 @@
-"""`call_function`: call a policy's Python function in a sandbox, one run for each call, and return what it returned.
+"""`call_function`: call a policy's Python function in a sandbox, one run for each call, and return the results.
 
-How this works: each call is one command in the box. Its process, the parent, never imports the policy's code. Before it
-reads anything it makes itself unreadable to its children (`PR_SET_DUMPABLE`) and forks the child that will; the child
-gets the arguments of this one call over a pipe, and its result comes back over another. The parent ends the child,
-checks that the result is one JSON value, and prints it after a random number that only the parent has read.
+How this works: each call is one command in the box. The process of that command, the parent, never imports the
+policy's code. Before it reads anything, it makes itself unreadable to its children (`PR_SET_DUMPABLE`) and forks a
+child, which imports the code. The child gets the arguments of this one call over a pipe and returns its result over
+another. The parent kills the child, checks that the result is one JSON value, and prints it after a random token that
+only the parent has read.
 
-What is expected never enters the box: `values_equal` compares plain JSON values outside. So an exit code, an object
-that equals everything, a patched library or a forged line says at most "this is what I returned", and that is compared.
+The expected value never enters the box: `values_equal` compares plain JSON values outside it. An exit code, an object
+that equals everything, a patched library or a forged line can at most change the returned value, which is compared.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ CALLS_SECONDS: Final = 40.0
 slow program would run into that limit, and its episode would be unscored."""
 
 _RESULT_BYTES: Final = 200_000
-"""A longer result is an error."""
+"""The limit for one result; a longer one is an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,9 @@ class CallResult:
     """The outcome of one call: a plain JSON value, or an error."""
 
     value: Any = None
-    """As JSON has it: tuples are lists, and the keys of objects are strings."""
+    """The result in JSON form: tuples are lists, and the keys of objects are strings."""
     error: str | None = None
-    """Why there is no value, in the policy's words or ours; None where there is one."""
+    """Why there is no value, in the policy's words or in ours; None if there is one."""
 
     @property
     def ok(self) -> bool:
@@ -62,12 +63,12 @@ async def call_function(
     """Call a function of a policy's Python file, each time in a fresh process of the box.
 
     Args:
-        box: where the file is, such as the environment's `verifier()`.
+        box: the box that holds the file, such as the environment's `verifier()`.
         path: the file, below the box's work directory.
         function: its name in the file.
-        calls: the arguments of each call, JSON-ready. What is expected stays outside.
+        calls: the arguments of each call, JSON-ready. Expected values stay outside.
         python: the interpreter in the box.
-        seconds: wall-clock time for all calls together. Calls that are left when it is used up are errors.
+        seconds: wall-clock time for all calls together. Calls that remain when it is used up become errors.
 
     Returns:
         One result for each call, in their order. Nothing that the policy's code does raises an error here.
@@ -95,7 +96,7 @@ async def call_function(
 def values_equal(found: Any, expected: Any, *, relative: float = 1e-9, exact_types: bool = True) -> bool:
     """Return whether two values are equal as JSON, type by type: true is not 1, 1 is not 1.0, and "1" is neither.
 
-    Neither value's own idea of equality is asked: what is not plain JSON (an object, NaN) equals nothing.
+    The values' own `__eq__` is never used: anything that is not plain JSON (an object, NaN) equals nothing.
 
     Args:
         found: what the policy's code returned.
@@ -133,7 +134,7 @@ def _json_ready(arguments: Sequence[Any]) -> list[Any]:
 
 
 def _read_result(ran: Ran, token: str) -> CallResult:
-    """The result in what the parent printed; everything else that may stand there is ignored."""
+    """Return the result from the parent's output; everything else in that output is ignored."""
     prefix = f"{token} ".encode()
     line = next((line for line in ran.stdout.split(b"\n") if line.startswith(prefix)), None)
     if line is None:
@@ -150,7 +151,7 @@ def _read_result(ran: Ran, token: str) -> CallResult:
 
 
 def last_line(stderr: bytes) -> str:
-    """The last line of what a command complained of, cut."""
+    """Return the last line of a command's standard error, at most 200 characters."""
     lines = stderr.decode("utf-8", "replace").strip().splitlines()
     return lines[-1][:200] if lines else ""
 
@@ -218,4 +219,4 @@ except (ValueError, RecursionError) as error:
 print(token, json.dumps(reply), sep=" ", flush=True)
 os._exit(0)
 """
-"""Runs in the box. It knows the arguments of one call, and nothing of what is expected or of other calls."""
+"""The program of the parent and its child. It knows the arguments of one call, but no expected value or other call."""

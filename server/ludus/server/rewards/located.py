@@ -1,4 +1,4 @@
-"""JSON and TOML read with the line of each value, so that what is wrong in a file can be pointed at."""
+"""JSON and TOML readers that record the line of each value, so that errors in a file can be located."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 Place = tuple[str | int, ...]
-"""Keys and indices that lead to a value."""
+"""The keys and indices that lead to a value."""
 
 _DEPTH: Final = 50
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
@@ -22,7 +22,7 @@ _TOML_KEY: Final = re.compile(r"""\s*("[^"\n]*"|'[^'\n]*'|[A-Za-z0-9_-]+)\s*(?:\
 
 
 class SyntaxProblem(ValueError):
-    """The text is no JSON or TOML."""
+    """The text is not JSON or TOML."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class Located:
     lines: Mapping[Place, int]
 
     def line(self, place: Place) -> int:
-        """The line of a part, or of the nearest part around it that is known."""
+        """Return the line of a part, or of the nearest known part around it."""
         while place and place not in self.lines:
             place = place[:-1]
         return self.lines.get(place, 1)
@@ -47,7 +47,7 @@ def locate_json(text: str) -> Located:
     """Read JSON.
 
     Raises:
-        SyntaxProblem: it is none, or repeats a key.
+        SyntaxProblem: the text is not JSON, or repeats a key.
     """
     reader = _Json(text)
     value = reader.value((), 0)
@@ -58,10 +58,10 @@ def locate_json(text: str) -> Located:
 
 
 def locate_toml(text: str) -> Located:
-    """Read TOML. Tables and their keys have lines; parts of inline values have their key's.
+    """Read TOML. Tables and their keys have lines; parts of inline values have the line of their key.
 
     Raises:
-        SyntaxProblem: it is none.
+        SyntaxProblem: the text is not TOML.
     """
     try:
         value = tomllib.loads(text)
@@ -75,7 +75,7 @@ def locate_toml(text: str) -> Located:
 
 
 class _Json:
-    """Recursive descent over the text; the depth is bounded."""
+    """A recursive-descent parser with bounded depth."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -84,7 +84,7 @@ class _Json:
         self._counted = (0, 1)
 
     def line(self) -> int:
-        """The line of the place reached."""
+        """Return the line of the current position."""
         before, line = self._counted
         line += self.text.count("\n", before, self.at)
         self._counted = (self.at, line)
@@ -199,7 +199,7 @@ def _toml_table(name: str, counts: dict[Place, int], *, array: bool) -> Place:
 
 
 def _open_string(line: str, inside: str) -> str:
-    """The delimiter of the multi-line string that is open after a line."""
+    """Return the delimiter of the multi-line string that is open after a line; empty if none is."""
     at = 0
     while at < len(line):
         if inside:

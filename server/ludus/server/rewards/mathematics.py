@@ -1,8 +1,8 @@
-"""Mathematical equivalence, decided by math-verify in a process of its own.
+"""Mathematical equivalence, decided by math-verify in a separate process.
 
-What a policy writes may keep a computer algebra system busy without end (`9^9^9^9`), and math-verify's own time limits
-need the main thread. So a helper process does it, in children of its own whose memory and processor time are limited;
-see `_math_helper` for how one answer never waits behind another that takes long.
+A policy's text may keep a computer algebra system busy indefinitely (`9^9^9^9`), and math-verify's own time limits
+need the main thread. So a helper process compares, in child processes with limited memory and processor time; see
+`_math_helper` for how quick answers never wait for slow ones.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from ludus.server.rewards.verdict import Verdict
 from ludus.server.runtime.clock import CLOCK
 
 ANSWER_CHARS: Final = 10_000
-"""Longer answers are not read: they earn 0."""
+"""The limit for answers; longer ones are not read and earn 0."""
 _START_SECONDS: Final = 300.0
 _END_SECONDS: Final = 5.0
 _QUEUE_SECONDS: Final = 3_600.0
-"""How long a comparison may take with its waiting, after which something is wrong with this machine."""
+"""How long a comparison may take including its wait; if it takes longer, something is wrong with this machine."""
 _KEPT: Final = 10_000
-"""Comparisons whose outcome is remembered: the answers of a group are often the same."""
+"""The number of comparisons whose result is cached, since the answers of a group are often the same."""
 
 Reply = Future[dict[str, Any]]
 
@@ -46,8 +46,8 @@ class MathEqual(Check):
     """1 when the answer's mathematics equals what is expected: `1/2` and `\\frac{2}{4}`, `(x+1)^2` and `x^2+2x+1`.
 
     Both may be LaTeX, between dollars or in \\boxed, or a plain expression. An answer that takes more than `seconds` of
-    processor time to compare, or more memory than there is, earns 0: if it were unscored, a policy could have its
-    failures left out of what it is trained on.
+    processor time to compare, or more memory than a comparison may use, earns 0: if it were unscored, a policy could
+    keep its failures out of its training.
 
     Raises:
         AuthoringError: math-verify is not installed.
@@ -55,7 +55,7 @@ class MathEqual(Check):
 
     expected: Of[str]
     seconds: float = 2.0
-    """Of processor time."""
+    """Processor time for the comparison."""
     of: Of[str] = answer_of
 
     def __post_init__(self) -> None:
@@ -66,13 +66,13 @@ class MathEqual(Check):
             )
 
     async def check(self, attempt: Attempt) -> Verdict:
-        """Ask the helper."""
+        """Compare in the helper process."""
         said, wanted = resolve(self.of, attempt), str(resolve(self.expected, attempt))
         if len(said) > ANSWER_CHARS:
             return Verdict(0.0, f"the answer has {len(said)} characters")
         clock = CLOCK.get()
         if clock is not None:
-            clock.wait()  # the helper limits the answer's own time; its wait for others does not count
+            clock.wait()  # the helper limits the answer's own time; waiting for others does not count
         try:
             async with asyncio.timeout(_QUEUE_SECONDS):
                 reply = await asyncio.wrap_future(_helper.ask(wanted, said, self.seconds))
@@ -94,7 +94,7 @@ class MathEqual(Check):
 
 
 class Helper:
-    """The process that compares: started when first needed, again after it ended, and ended with its parent."""
+    """The process that compares: started when first needed, started again if it ended, and ended with its parent."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -106,16 +106,16 @@ class Helper:
         self._known: OrderedDict[tuple[str, str, float], dict[str, Any]] = OrderedDict()
 
     def ask(self, expected: str, answer: str, seconds: float) -> Reply:
-        """Ask the helper, without waiting. A question that is cancelled is given up.
+        """Send a question to the helper, without waiting. A question whose future is cancelled is dropped.
 
         Args:
-            expected: what is expected.
-            answer: what was said.
-            seconds: of processor time for the comparison; waiting is no part of it.
+            expected: the expected answer.
+            answer: the policy's answer.
+            seconds: processor time for the comparison; waiting does not count.
 
         Returns:
-            A future of `equal` and `parsed`; or `raised`, the exception that the answer provoked; or `gave_up`, when
-            it was too much for the helper; or `error`, when the answer is not to blame.
+            A future of a reply with `equal` and `parsed`; or `raised`, the exception that the answer caused; or
+            `gave_up`, if the answer exceeded a limit; or `error`, if the answer is not the cause.
         """
         question = (expected, answer, seconds)
         reply: Reply = Future()
@@ -158,7 +158,7 @@ class Helper:
                 process.wait()
 
     def _send(self) -> None:
-        """Write messages to the process, which starts for the first: starting and writing may take their time."""
+        """Write messages to the process, and start it for the first one. Runs in a thread, since both may take time."""
         while True:
             message = self._to_send.get()
             try:
@@ -199,7 +199,7 @@ class Helper:
         return process
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
-        """Hand out the replies of a process until it ends."""
+        """Deliver the replies of a process until it ends."""
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:

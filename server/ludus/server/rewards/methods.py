@@ -1,4 +1,4 @@
-"""`@reward` and `@metric`: methods of an environment as checks; and `check`, which makes one of any function."""
+"""`@reward` and `@metric`, which make checks of methods of an environment, and `check`, for any function."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INJECTED: Final = ("attempt", "answer", "task", "steps")
 
 @dataclass(frozen=True, slots=True)
 class RewardOptions:
-    """What the author said in `@reward(…)`."""
+    """The options of `@reward(…)`."""
 
     name: str | None = None
     weight: float = 1.0
@@ -46,17 +46,17 @@ def reward(
 ) -> F | Callable[[F], F]:
     """Make a method part of the reward: its value times `weight` is added.
 
-    The method returns a number, a bool or a `Verdict`, and takes, by name, what it needs of `answer` (the final
-    message), `steps` (the tool calls so far), `task`, `attempt` (all of it), with `when="step"` `step` (the last one)
-    and with `when="turn"` `turn` (what was said and called in it).
+    The method returns a number, a bool or a `Verdict`. It takes, by name, any of `answer` (the final message), `steps`
+    (the tool calls so far), `task` and `attempt` (all of it); with `when="step"` also `step` (the last one), and with
+    `when="turn"` also `turn` (its text and its tool calls).
 
     Args:
         function: the method, when used without parentheses.
-        weight: how much it counts; negative for what should not happen.
-        name: what its component is called; the method's name by default.
-        optional: whether the reward has a value when this part cannot be judged.
+        weight: how much it counts; negative for unwanted behavior.
+        name: the name of its component; the method's name by default.
+        optional: whether the reward still has a value if this part cannot be judged.
         when: `end` judges the whole episode once. Process rewards: `step` judges each tool call when it is done, and
-            `turn` the calls that the policy made at once, when all of them are done.
+            `turn` the calls that the policy made together, when all of them are done.
     """
 
     def mark(target: F) -> F:
@@ -71,7 +71,7 @@ def metric(function: F, /) -> F: ...
 @overload
 def metric(*, name: str | None = None, when: When = "end") -> Callable[[F], F]: ...
 def metric(function: F | None = None, /, *, name: str | None = None, when: When = "end") -> F | Callable[[F], F]:
-    """Report a method's number beside the reward, without counting it; otherwise like `reward`."""
+    """Report a method's number with the reward, without counting it; otherwise like `reward`."""
     mark = reward(weight=0.0, name=name, optional=True, when=when)
     return mark if function is None else mark(function)
 
@@ -85,35 +85,35 @@ class MethodCheck(Check):
     offloaded: bool = False
 
     def check(self, attempt: Attempt) -> Finding | Awaitable[Finding]:
-        """Call it."""
+        """Call the method."""
         found: Finding | Awaitable[Finding] = getattr(attempt.environment, self.attribute)(
             **{name: _find(name, attempt) for name in self.parameters}
         )
         return found
 
     def begin(self, attempt: Attempt, offload: Offload) -> Pending:
-        """In a thread where the environment says that its methods may block, one after the other."""
+        """Evaluate, in a thread if the environment is `blocking`; its methods then run one after another."""
         return self._wait(self._in_turn(attempt, offload)) if self.offloaded else super().begin(attempt, offload)
 
     async def _in_turn(self, attempt: Attempt, offload: Offload) -> Any:
-        # Methods of one instance share its state; authors expect no two of them to run at once.
+        # Methods of one instance share its state; authors do not expect two of them to run at once.
         async with vars(attempt.environment).setdefault("_reward_turn", asyncio.Lock()):
             return await offload(self.check, attempt)
 
 
 @dataclass(frozen=True)
 class FunctionCheck(Check):
-    """A function of the attempt; see `check`."""
+    """A check that calls a function of the attempt; see `check`."""
 
     function: Callable[[Attempt], Finding | Awaitable[Finding]]
 
     @property
     def label(self) -> str:
-        """Its name, or the function's."""
+        """The name, or the function's name."""
         return self.name or getattr(self.function, "__name__", "check")
 
     def check(self, attempt: Attempt) -> Finding | Awaitable[Finding]:
-        """Call it."""
+        """Call the function."""
         return self.function(attempt)
 
 
@@ -124,15 +124,15 @@ def check(
     weight: float = 1.0,
     optional: bool = False,
 ) -> FunctionCheck:
-    """A check from a function of the attempt. A plain `def` runs on the event loop, so it must not block."""
+    """Return a check that calls `function`. A plain `def` runs on the event loop, so it must not block."""
     return FunctionCheck(function, name=name, weight=weight, optional=optional)
 
 
 def methods_of(cls: type, when: When) -> tuple[MethodCheck, ...]:
-    """The marked methods of a class in the order of their definition, bases first.
+    """Return the marked methods of a class in the order of their definition, base classes first.
 
     Raises:
-        AuthoringError: one takes what cannot be given to it.
+        AuthoringError: a method has a parameter that cannot be supplied.
     """
     names: dict[str, None] = {}
     for base in reversed(cls.__mro__):

@@ -1,11 +1,11 @@
-"""The tree of a rubric: checks are its leaves; groups, gates, sequences and caps put them together.
+"""The tree of a rubric: checks are its leaves; groups, gates, sequences and caps combine them.
 
-An item that cannot be judged is *unscored*. What stands above it is then unscored too, up to the whole rubric, unless
-the item is `optional` or only a metric (weight 0): those leave the mean, and the others share their weight. Nothing
-that could not be judged ever counts as 0.
+An item that cannot be judged is *unscored*. Its parents are then unscored too, up to the whole rubric, unless the item
+is `optional` or only a metric (weight 0): such an item is left out of the mean, and the others share its weight. An
+item that could not be judged never counts as 0.
 
 Every outcome is linear in the checks below it: its value is the sum of the checks' values times their effective
-weights. What is not linear by nature (a cap, a floor) shows as a part of its own, so that the sum always holds.
+weights. Non-linear operations (a cap, a floor) appear as parts of their own, so that the sum always holds.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ import inspect
 import logging
 import math
 import re
-import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ludus.protocol.errors import AuthoringError
+from ludus.protocol.incidents import new_incident
 from ludus.server.rewards.attempt import Attempt
 from ludus.server.rewards.verdict import Finding, Verdict, read_verdict
 
 log = logging.getLogger("ludus.server.rewards")
 
 Offload = Callable[..., Awaitable[Any]]
-"""Calls a function that may block, with arguments, away from the event loop."""
+"""A function that calls another one, which may block, outside the event loop."""
 
 
 _READY = frozenset({Verdict, float, int})
-"""What checks mostly return; asking whether it is awaitable takes longer than most checks do."""
+"""The types that checks mostly return. Testing whether a result is awaitable takes longer than most checks."""
 
 
 class Outcome:
-    """What came of one node: a value or None when unscored, and the parts that it is the sum of."""
+    """The result of one node: a value, or None if unscored, and the parts that add up to it."""
 
     __slots__ = ("evidence", "name", "parts", "value")
 
@@ -45,12 +45,12 @@ class Outcome:
         self.name = name
         self.value = value
         self.evidence = evidence
-        """Why it has this value, or why it has none."""
+        """The reason for the value, or for its absence."""
         self.parts = parts
-        """The outcomes below with the factor by which each counts here; None for a check."""
+        """The outcomes below, each with the factor by which it counts here; None for a check."""
 
     def leaves(self) -> list[tuple[str, Outcome, float]]:
-        """The checks below by their full names, with their effective weights."""
+        """Return the checks below with their full names and effective weights."""
         found: list[tuple[str, Outcome, float]] = []
         self._gather(found, 1.0, "")
         return found
@@ -65,20 +65,20 @@ class Outcome:
 
 
 Pending = Outcome | Coroutine[Any, Any, Outcome]
-"""An outcome, or one that has to be awaited."""
+"""An outcome, or a coroutine that returns one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """One place in the tree."""
+    """One node of the tree."""
 
     name: str = ""
-    """What its components are called. A check without one is called after its class or function; a group without one
-    adds nothing to the names of what it holds."""
+    """The name of its components. A check without one is named after its class or function; a group without one adds
+    nothing to the names of its children."""
     weight: float = 1.0
-    """How much it counts beside its neighbors; 0 for a metric that is only reported."""
+    """How much it counts relative to its siblings; 0 for a metric that is only reported."""
     optional: bool = False
-    """Whether it may leave the mean when it cannot be judged. Otherwise the whole rubric is then unscored."""
+    """Whether it is left out of the mean if it cannot be judged. Otherwise the whole rubric is then unscored."""
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.weight):
@@ -87,11 +87,11 @@ class Node:
             raise AuthoringError(f"the name {self.name!r} holds a '/', which separates groups from what they hold")
 
     def begin(self, attempt: Attempt, offload: Offload) -> Pending:
-        """Begin to evaluate: what needs no waiting is done at once. Never raises for what a check does."""
+        """Start to evaluate: work that needs no waiting is done at once. A failing check never raises an error here."""
         raise NotImplementedError
 
     def names(self) -> Iterator[str]:
-        """The names of the components that it can give."""
+        """Yield the names of the components that it can give."""
         raise NotImplementedError
 
     @property
@@ -102,26 +102,26 @@ class Node:
 
 @dataclass(frozen=True)
 class Check(Node):
-    """A leaf. Subclasses say in `check` what they find, as `def` or `async def`."""
+    """A leaf of the tree. Subclasses implement `check`, as `def` or `async def`."""
 
     blocking: ClassVar[bool] = False
-    """Whether `check` may block, and so runs in a thread."""
+    """Whether `check` may block and therefore runs in a thread."""
 
     def check(self, attempt: Attempt) -> Finding | Awaitable[Finding]:
-        """What is found. Raising leaves the item unscored, and is logged."""
+        """Return the finding. An error leaves the item unscored and is logged."""
         raise NotImplementedError
 
     @property
     def label(self) -> str:
-        """Its name, or one made from its class."""
+        """The name, or one made from the class."""
         return self.name or snake_case(type(self).__name__)
 
     def names(self) -> Iterator[str]:
-        """Its own."""
+        """Yield its own name."""
         yield self.label
 
     def begin(self, attempt: Attempt, offload: Offload) -> Pending:
-        """Evaluate."""
+        """Evaluate the check."""
         if self.blocking:
             return self._wait(offload(self.check, attempt))
         try:
@@ -147,25 +147,25 @@ class Check(Node):
         return Outcome(self.label, verdict.value, verdict.evidence)
 
     def _broken(self, error: Exception) -> Outcome:
-        # The type only: the text of an exception may hold private fields, and evidence leaves the server.
-        incident = secrets.token_hex(6)
+        # Only the type is reported: the text of an error may hold private fields, and evidence leaves the server.
+        incident = new_incident()
         log.error("check %r raised (incident %s)", self.label, incident, exc_info=error, extra={"incident": incident})
         return Outcome(self.label, None, f"the check raised {type(error).__name__} (incident {incident})")
 
 
 @dataclass(frozen=True)
 class Penalty(Node):
-    """Takes away from the group that it stands in: its check's value times `amount`. It has no part in the weights."""
+    """A deduction from its group: its child's value times `amount`. It has no part in the weights."""
 
     child: Node
     amount: float = 1.0
 
     def begin(self, attempt: Attempt, offload: Offload) -> Pending:
-        """As its check does."""
+        """Evaluate the child."""
         return self.child.begin(attempt, offload)
 
     def names(self) -> Iterator[str]:
-        """Those of its check."""
+        """Yield the names of the child."""
         return self.child.names()
 
     @property
@@ -181,11 +181,11 @@ class Penalty(Node):
 
 @dataclass(frozen=True)
 class WeightedSum(Node):
-    """The sum of its children's values times their weights, which may be negative; they are evaluated at once."""
+    """The sum of its children's values times their weights, which may be negative."""
 
     children: Sequence[Node]
     floor: float | None = None
-    """The least value; None for no limit."""
+    """The lowest value; None for no limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -198,11 +198,11 @@ class WeightedSum(Node):
 
     @property
     def where(self) -> str:
-        """What errors call it."""
+        """Its description in error messages."""
         return f"group {self.name!r}" if self.name else f"an unnamed {type(self).__name__}"
 
     def names(self) -> Iterator[str]:
-        """Those of its children, under its own."""
+        """Yield the names of its children, prefixed with its own name."""
         for child in self.children:
             for name in child.names():
                 yield f"{self.name}/{name}" if self.name else name
@@ -235,7 +235,7 @@ class WeightedSum(Node):
             return Outcome(self.name, None, "none of its checks could be judged", parts)
         try:
             value = math.fsum(counted)
-        except (OverflowError, ValueError):  # beyond the floats, or infinities of both signs among the products
+        except (OverflowError, ValueError):  # the sum overflows, or there are infinities of both signs
             value = math.inf
         if not math.isfinite(value):
             return Outcome(self.name, None, "the sum of its checks is no finite number", parts)
@@ -254,7 +254,7 @@ class WeightedSum(Node):
 
 @dataclass(frozen=True)
 class Weighted(WeightedSum):
-    """The mean of its children's values by their weights, less its penalties, and not below `floor`."""
+    """The weighted mean of its children's values, minus its penalties, and not below `floor`."""
 
     floor: float | None = 0.0
 
@@ -264,7 +264,7 @@ class Weighted(WeightedSum):
             if child.weight < 0:
                 raise AuthoringError(
                     f"{self.where}: {next(child.names())!r} has the weight {child.weight:g}; wrap what takes away in "
-                    "Penalty, or use Total"
+                    "Penalty, or use WeightedSum"
                 )
 
     def _share(self, outcomes: Sequence[Outcome]) -> float:
@@ -278,7 +278,7 @@ class Weighted(WeightedSum):
 
 @dataclass(frozen=True)
 class Gate(Node):
-    """The value of `then` if `condition` reaches `at_least`; else `otherwise`, without evaluating `then`."""
+    """The value of `then` if `condition` reaches `at_least`; if not, `otherwise`, and `then` is not evaluated."""
 
     condition: Node
     then: Node
@@ -290,13 +290,13 @@ class Gate(Node):
         _no_penalties(self, (self.condition, self.then))
 
     def names(self) -> Iterator[str]:
-        """Those of the condition and of what it guards."""
+        """Yield the names of the condition and of `then`."""
         for child in (self.condition, self.then):
             for name in child.names():
                 yield f"{self.name}/{name}" if self.name else name
 
     async def begin(self, attempt: Attempt, offload: Offload) -> Outcome:
-        """Evaluate the condition, and what it guards if it holds."""
+        """Evaluate the condition, and `then` if the condition holds."""
         condition = await settle(self.condition.begin(attempt, offload))
         if condition.value is None:
             return Outcome(self.name, None, f"the gate's condition: {condition.evidence}", [(condition, 0.0)])
@@ -310,7 +310,7 @@ class Gate(Node):
 
 @dataclass(frozen=True)
 class Sequential(Weighted):
-    """The weighted mean of children evaluated one after the other; after one below `at_least`, the others count 0."""
+    """The weighted mean of children evaluated one after another; after one below `at_least`, the rest count 0."""
 
     at_least: float = 1.0
 
@@ -319,7 +319,7 @@ class Sequential(Weighted):
         _no_penalties(self, self.children)
 
     async def begin(self, attempt: Attempt, offload: Offload) -> Outcome:
-        """Evaluate until one fails."""
+        """Evaluate the children in order until one fails."""
         outcomes: list[Outcome] = []
         failed = ""
         for child in self.children:
@@ -339,7 +339,7 @@ class Sequential(Weighted):
 
 @dataclass(frozen=True)
 class Cap(Node):
-    """The value of `child`, but at most `at_most`; with `when`, only if that check's value is above 0."""
+    """The value of `child`, limited to `at_most`; with `when`, only if the value of that node is above 0."""
 
     child: Node
     at_most: float
@@ -350,13 +350,13 @@ class Cap(Node):
         _no_penalties(self, [self.child, *([self.when] if self.when is not None else ())])
 
     def names(self) -> Iterator[str]:
-        """Those of what is capped, of the condition, and `cap`."""
+        """Yield the names of the child and of the condition."""
         for child in (self.child, self.when):
             for name in child.names() if child is not None else ():
                 yield f"{self.name}/{name}" if self.name else name
 
     async def begin(self, attempt: Attempt, offload: Offload) -> Outcome:
-        """Evaluate both at once."""
+        """Evaluate the child and the condition concurrently."""
         begun = [self.child.begin(attempt, offload)]
         if self.when is not None:
             begun.append(self.when.begin(attempt, offload))
@@ -372,12 +372,12 @@ class Cap(Node):
 
 
 async def settle(begun: Pending) -> Outcome:
-    """The outcome, awaited where needed."""
+    """Return the outcome, awaited if needed."""
     return begun if isinstance(begun, Outcome) else await begun
 
 
 async def settled(begun: Sequence[Pending]) -> list[Outcome]:
-    """All outcomes, in order; those that wait do so at the same time."""
+    """Return all outcomes in order; those to be awaited run concurrently."""
     waiting = [one for one in begun if not isinstance(one, Outcome)]
     if len(waiting) == 1:
         done = iter([await waiting[0]])
@@ -392,9 +392,9 @@ def _one_name(node: Node) -> str:
 
 def _no_penalties(parent: Node, children: Sequence[Node]) -> None:
     if any(isinstance(child, Penalty) for child in children):
-        raise AuthoringError(f"a Penalty belongs in a Weighted or a Total, not in a {type(parent).__name__}")
+        raise AuthoringError(f"a Penalty belongs in a Weighted or a WeightedSum, not in a {type(parent).__name__}")
 
 
 def snake_case(name: str) -> str:
-    """`ExactMatch` → `exact_match`."""
+    """Return a class name in snake case: `ExactMatch` → `exact_match`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

@@ -1,4 +1,4 @@
-"""Judging the way step by step at the end of an episode, all steps at once."""
+"""A process reward at the end of an episode: one check on every step, all steps concurrently."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from ludus.server.rewards.nodes import Check, Node, Offload, Outcome, Pending, s
 
 @dataclass(frozen=True)
 class EachStep(Node):
-    """The mean of a check over the steps, each with a component `step-N`, so that trainers can give each its credit.
+    """The mean of a check over the steps, each with a component `step-N`, so that trainers can assign credit to each.
 
     The check sees the attempt as it was after that step: `attempt.steps[-1]` is the step, and there is no answer. With
-    a judge, this asks once per step and at the end, where a `@reward(when="step")` method would hold up each step.
-    A step that cannot be judged leaves it unscored, or, with `optional` on the check, leaves the mean.
+    a judge, this sends one request per step at the end of the episode; a `@reward(when="step")` method would delay each
+    step. A step that cannot be judged leaves the whole unscored; with `optional` on the check, it is left out of the
+    mean instead.
     """
 
     check: Check
@@ -24,7 +25,7 @@ class EachStep(Node):
     """The value of an episode without steps."""
 
     def names(self) -> Iterator[str]:
-        """One for all steps."""
+        """Yield one name for all steps."""
         yield f"{self._title}/step"
 
     @property

@@ -1,9 +1,9 @@
-"""Scoring stored trajectories again, with the rubrics of today.
+"""Score stored trajectories again with the current rubrics.
 
-By default each trajectory's calls are made again, with its seed, in an episode of its own in this process, and its
-final message is graded again: so state that a rubric looks at is there. Where an observation comes out differently,
-the environment has changed or is not deterministic, and the result says that it diverged. Without replay, only the
-rubric is applied, to what the trajectory holds; where something else than the rubric gave rewards, that is refused.
+By default each trajectory's calls are made again, with its seed, in a new episode in this process, and its final
+message is graded again, so that the state that a rubric reads exists. If an observation comes out differently, the
+environment has changed or is not deterministic, and the result says that it diverged. Without replay, only the rubric
+is applied to the stored trajectory; this is refused if anything other than the rubric gave rewards.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Turn(_Part):
 
 
 class Stored(_Part):
-    """The part of a stored trajectory that scoring needs; `ludus.protocol.trajectory` writes them."""
+    """The part of a stored trajectory that scoring needs; `ludus.protocol.trajectory` writes trajectories."""
 
     format: str
     environment: str
@@ -80,17 +80,17 @@ class Stored(_Part):
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """The trajectory's name in tables."""
         return f"{self.environment}/{self.split}/{self.task.id}#{self.sample}"
 
     @property
     def model(self) -> str | None:
-        """The policy, unless it is no model."""
+        """The policy's model; None if the policy is not a model."""
         return self.policy if self.policy not in ("", "random", "oracle") else None
 
     @property
     def answer(self) -> str | None:
-        """The final message, where one was handed in."""
+        """The final message; None if none was submitted."""
         if self.end_reason != "submitted":
             return None
         said: list[str] = []
@@ -101,7 +101,7 @@ class Stored(_Part):
         return "\n".join(said)
 
     def calls(self) -> list[TakenStep]:
-        """The calls that reached the environment, in the order of its steps, with what they answered."""
+        """Return the calls that reached the environment, in the order of its steps, with their observations."""
         asked = {item.get("call_id"): item for item in self.items if item.get("type") == "function_call"}
         told = {item.get("call_id"): item for item in self.items if item.get("type") == "function_call_output"}
         found = []
@@ -117,12 +117,12 @@ class Stored(_Part):
         return found
 
     def marks(self) -> dict[int, e.TurnMark]:
-        """The turn of each step, as the harness marked it or would have."""
+        """Return the turn mark of each step, as the harness sent it or would have sent it."""
         numbers = {step.call_id: step.step for step in self.steps}
         marks: dict[int, e.TurnMark] = {}
         before = 0
         for turn, record in enumerate(self.turns, start=1):
-            # A call without a record was not made, because the episode was over; one numbered 0 was malformed.
+            # A call without a record was not made, because the episode had ended; one numbered 0 was malformed.
             calls: list[int | None] = []
             said: list[str] = []
             for item in self.items[before : record.items]:
@@ -141,12 +141,12 @@ class Stored(_Part):
 
 @dataclass(slots=True)
 class Rescored:
-    """What a trajectory earned then and earns now."""
+    """The old and the new reward of one trajectory."""
 
     stored: Stored
     old: Reward | None
     new: Reward | None = None
-    """None when it could not be scored again; `problem` says why."""
+    """None if it could not be scored again; `problem` says why."""
     grade: Reward | None = None
     problem: str | None = None
     diverged: int | None = None
@@ -154,7 +154,7 @@ class Rescored:
 
     @property
     def changed(self) -> bool:
-        """Whether the value changed, or whether there is one."""
+        """Whether the value changed, appeared or disappeared."""
         if self.new is None:
             return False
         before = None if self.old is None else self.old.value
@@ -164,7 +164,7 @@ class Rescored:
         )
 
     def components(self) -> dict[str, tuple[float | None, float | None]]:
-        """The components whose values changed, before and now."""
+        """Return the components whose values changed, each with its old and its new value."""
         before = {} if self.old is None else self.old.components
         now = {} if self.new is None else self.new.components
         changes = {}
@@ -175,7 +175,7 @@ class Rescored:
         return changes
 
     def record(self) -> dict[str, Any]:
-        """The stored line with its rewards of today."""
+        """Return the stored line with its new rewards."""
         if self.new is None:
             return self.stored.raw
         new = self.new.model_dump(mode="json")
@@ -185,22 +185,22 @@ class Rescored:
 
 @dataclass(slots=True)
 class Summary:
-    """What changed, all in all."""
+    """The results for all trajectories."""
 
     rescored: list[Rescored] = field(default_factory=list)
 
     @property
     def changed(self) -> list[Rescored]:
-        """Those whose value changed, the greatest changes first."""
+        """The trajectories whose value changed, the greatest changes first."""
         return sorted((one for one in self.rescored if one.changed), key=lambda one: -abs(_change(one)))
 
     @property
     def problems(self) -> list[Rescored]:
-        """Those that could not be scored again, or that diverged."""
+        """The trajectories that could not be scored again, or that diverged."""
         return [one for one in self.rescored if one.problem is not None or one.diverged is not None]
 
     def json(self) -> dict[str, Any]:
-        """All of it, JSON-ready."""
+        """Return the whole summary, JSON-ready."""
         return {
             "trajectories": len(self.rescored),
             "changed": len(self.changed),
@@ -228,10 +228,10 @@ class Summary:
 
 
 def read_stored(path: str | Path) -> Iterator[Stored]:
-    """The trajectories of a file, in its order. A last line that a crash tore is left out.
+    """Yield the trajectories of a file in its order. A last line that a crash cut off is left out.
 
     Raises:
-        ParseError: a whole line is no trajectory; the message names it.
+        ParseError: a complete line is not a trajectory; the message names the line.
     """
     with Path(path).open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -252,10 +252,10 @@ def read_stored(path: str | Path) -> Iterator[Stored]:
 
 
 def classes_for(stored: Sequence[Stored], given: Sequence[type[Environment[Any]]]) -> list[type[Environment[Any]]]:
-    """The environments that trajectories need: those given, and the others by their published names.
+    """Return the environments that trajectories need: those given, and the others by their published names.
 
     Raises:
-        EnvironmentNotFound: one is neither given nor published under its name or what it is a variant of.
+        EnvironmentNotFound: an environment is neither given nor published, under its name or that of its base.
     """
     classes = list(given)
     known = set(Catalog(classes)) if classes else set()
@@ -276,10 +276,10 @@ async def rescore(
     """Score trajectories again.
 
     Args:
-        stored: the trajectories; those that failed are left out.
+        stored: the trajectories; failed ones are left out.
         environments: the classes that they need; see `classes_for`.
         replay: whether to make their calls again.
-        concurrency: how many at a time.
+        concurrency: the most trajectories at one time.
     """
     slots = asyncio.Semaphore(concurrency)
     chosen = [one for one in stored if one.failure is None]
@@ -334,7 +334,7 @@ async def _apply(host: EpisodeHost, result: Rescored) -> None:
     published = host.catalog.find(stored.environment)
     rubric = _rubric(published.cls, stored)
     if stored.end_reason not in (EndReason.SUBMITTED, EndReason.COMPLETED):
-        # The rubric never judged it, and the steps earned nothing else: it keeps what it has.
+        # The rubric never judged this episode, and its steps earned nothing else: the stored reward stays.
         if stored.reward is None:
             raise AuthoringError("it holds no reward; score it with replay")
         result.new, result.grade = stored.reward, stored.grade
@@ -360,10 +360,10 @@ async def _apply(host: EpisodeHost, result: Rescored) -> None:
 
 
 def _rubric(cls: type[Environment[Any]], stored: Stored) -> Rubric:
-    """What alone scores a stored trajectory.
+    """Return the rubric, if it alone scores a stored trajectory.
 
     Raises:
-        AuthoringError: there is none, or something else counts too, which only a replay finds again.
+        AuthoringError: there is no rubric, or something else counts too, which only a replay can score.
     """
     binding = cls._binding
     replay = "score it with replay"
@@ -375,14 +375,14 @@ def _rubric(cls: type[Environment[Any]], stored: Stored) -> Rubric:
         raise AuthoringError(f"environment {stored.environment!r} has a grade of its own; {replay}")
     earned = [step for step in sorted(stored.steps, key=lambda step: step.step) if step.reward is not None]
     if stored.end_reason == EndReason.COMPLETED and earned and _by_rubric(earned[-1].reward):
-        earned.pop()  # the tool that ended the task gave nothing itself
+        earned.pop()  # this reward came from the rubric, not from the tool that ended the task
     if earned:
         raise AuthoringError(f"step {earned[0].step} earned something beside the rubric; {replay}")
     return binding.source.current
 
 
 def _by_rubric(reward: Reward | None) -> bool:
-    """Whether a rubric gave all of it: its components then add up to its value."""
+    """Return whether a rubric gave the whole reward: its components then add up to its value."""
     if reward is None or reward.rubric is None:
         return False
     added = math.fsum(part.value * part.weight for part in reward.components.values())

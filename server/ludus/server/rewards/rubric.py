@@ -1,4 +1,4 @@
-"""`Rubric`: a tree of checks with a name and a version, and the reward that it gives."""
+"""`Rubric`: a tree of checks with a name and a version, and its conversion to a reward."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ludus.server.rewards.verdict import shorten_evidence
 
 
 class Rubric:
-    """Weighted checks that say what is good.
+    """A tree of weighted checks that scores attempts.
 
     Args:
         checks: the tree's root, or a list of checks, whose weighted mean is then taken.
-        name: what rewards call it.
-        version: raise it whenever the same attempt would earn something else. It is recorded with each reward.
+        name: the rubric's name in rewards.
+        version: raise it whenever the same attempt would earn a different reward. It is recorded with each reward.
 
     Raises:
-        AuthoringError: two checks have one name.
+        AuthoringError: two checks have the same name.
     """
 
     def __init__(self, checks: Node | Sequence[Node], *, name: str = "rubric", version: str = "1") -> None:
@@ -40,34 +40,34 @@ class Rubric:
 
     @property
     def current(self) -> Rubric:
-        """Itself: what never changes is always current."""
+        """This rubric itself, since it never changes."""
         return self
 
     @property
     def label(self) -> str:
-        """Its name with its version, as rewards record it."""
+        """The name with the version, as rewards record it."""
         return f"{self.name}@{self.version}"
 
     async def evaluate(self, attempt: Attempt, *, offload: Offload = asyncio.to_thread) -> Outcome:
-        """The outcome of the whole tree.
+        """Return the outcome of the whole tree.
 
         Args:
-            attempt: what is scored.
+            attempt: the attempt to score.
             offload: runs checks that may block.
         """
         return await settle(self.root.begin(attempt, offload))
 
     async def score(self, attempt: Attempt, *, offload: Offload = asyncio.to_thread) -> Reward:
-        """The reward, with one component for each check."""
+        """Return the reward, with one component for each check."""
         return reward_of(await self.evaluate(attempt, offload=offload), self.label)
 
 
 def reward_of(outcome: Outcome, rubric: str | None = None) -> Reward:
-    """An outcome as a reward: components by name, whose values times weights add up to the reward's value."""
+    """Return an outcome as a reward: components by name, whose values times weights add up to the reward's value."""
     components: dict[str, dict[str, Any]] = {}
     missing: dict[str, str] = {}
     for name, leaf, weight in outcome.leaves():
-        if name in components:  # two caps or floors, which nobody named
+        if name in components:  # two caps or floors without a name
             name = next(f"{name}-{n}" for n in count(2) if f"{name}-{n}" not in components)
         if leaf.value is None:
             missing[name] = leaf.evidence
@@ -76,7 +76,7 @@ def reward_of(outcome: Outcome, rubric: str | None = None) -> Reward:
     reason = outcome.evidence or None
     if outcome.value is None:
         reason = shorten_evidence(outcome.evidence or "it could not be judged")
-    # One call that validates everything is quicker than a call for each component.
+    # One call that validates everything is faster than a call for each component.
     return Reward.model_validate(
         {
             "value": outcome.value, "valid": outcome.value is not None, "components": components, "missing": missing,

@@ -1,4 +1,4 @@
-"""Checks of what the policy left behind: rows of an SQLite database, files of a directory."""
+"""Checks of the state that the policy left behind: rows of an SQLite database, files of a directory."""
 
 from __future__ import annotations
 
@@ -26,50 +26,50 @@ from ludus.server.rewards.text import short
 from ludus.server.rewards.verdict import Verdict
 
 Cell = str | bytes
-"""A value of a row. Blobs are bytes, texts begin with a quotation mark, and numbers do not, so that none is another."""
+"""A value of a row. Blobs are bytes; texts begin with a quotation mark, so that none equals a number."""
 Row = tuple[tuple[str, ...], tuple[Cell, ...]]
-"""The columns of a row and its values."""
+"""The columns of a row, and its values."""
 Tables = Mapping[str, Counter[Row]]
-"""Each table's rows, each with how often it occurs."""
+"""The rows of each table, each with the number of its occurrences."""
 
 _READ_SECONDS: Final = 10.0
-"""Of processor time, for one database."""
+"""Processor time for reading one database."""
 _CELL_BYTES: Final = 64
-"""What a value takes beside its content."""
+"""The memory that a value takes in addition to its content."""
 _MACHINES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
-"""Errors that are this machine's; all others come of what the policy left."""
+"""Errors of this machine; all others are caused by what the policy left behind."""
 
 
 @dataclass(frozen=True)
 class DatabaseState(Check):
-    """Compares an SQLite database with the state that it should have.
+    """Compares an SQLite database with its expected state.
 
-    Without `initial`, 1 when every row is as expected, else 0. With it, changes are what counts: the share of the
-    required ones, lowered by each that nobody asked for (found changes that are right, of all found or required). Rows
-    are compared without regard to order, and values as SQL does: 1.0 is 1, and a text is not a blob. Generated columns
-    do not count: they follow from the others.
+    Without `initial`, the value is 1 if every row is as expected, otherwise 0. With `initial`, the changes count: the
+    value is the number of right changes divided by the number of all changes that were found or required, so that each
+    change that was not required lowers it. Rows are compared regardless of their order, and values as in SQL: 1.0 is 1,
+    and a text is not a blob. Generated columns do not count, since they follow from the others.
     """
 
     blocking: ClassVar[bool] = True
 
     database: Of[str | os.PathLike[str]]
     expected: Of[str | os.PathLike[str]]
-    """A database file as it should be."""
+    """A database file in the expected state."""
     initial: Of[str | os.PathLike[str]] | None = None
-    """A database file as it was at the beginning."""
+    """A database file in the initial state."""
     tables: Collection[str] | None = None
-    """Only these; None for all."""
+    """The tables to compare; None for all."""
     ignore: Collection[str] = ()
     """Columns that do not count, as `column` or `table.column`: timestamps, generated ids."""
     max_rows: int = 100_000
-    """More rows than that in all tables are not read; the state is then worth 0."""
+    """The most rows in all tables together; a database with more earns 0."""
     max_bytes: int = 256 * 1024 * 1024
-    """Nor is a larger file, nor one of more values than fit into so much memory."""
+    """The limit for the file and for the memory that its values take; a larger database earns 0."""
     in_box: bool = False
     """Whether `database` is a path in the environment's `verifier()` box."""
 
     def begin(self, attempt: Attempt, offload: Offload) -> Pending:
-        """In a thread, once the file is on this machine."""
+        """Evaluate in a thread, once the file is on this machine."""
         return self._wait(self._in_box(attempt, offload)) if self.in_box else super().begin(attempt, offload)
 
     async def _in_box(self, attempt: Attempt, offload: Offload) -> Any:
@@ -82,13 +82,13 @@ class DatabaseState(Check):
             return await offload(replace(self, database=path).check, attempt)
 
     def check(self, attempt: Attempt) -> Verdict:
-        """Read and compare."""
+        """Read both states and compare them."""
         wanted = self._read(Path(resolve(self.expected, attempt)))
         before = self._read(Path(resolve(self.initial, attempt))) if self.initial is not None else None
         path = Path(resolve(self.database, attempt))
         try:
             found = self._read(path)
-        except (UnreadableState, sqlite3.Error, ValueError) as error:  # a ValueError of a name that is no UTF-8
+        except (UnreadableState, sqlite3.Error, ValueError) as error:  # ValueError: a name is not UTF-8
             return Verdict(0.0, f"the database cannot be read: {error}")
         if before is None:
             wrong = _changes(wanted, found)
@@ -169,11 +169,11 @@ def _cell(value: Any) -> Cell:
 
 @dataclass(frozen=True)
 class FileTree(Check):
-    """Compares the files below a directory with what they should be: the share that is right.
+    """Compares the files below a directory with the expected ones; the value is the share that is right.
 
-    What is expected is a directory, or a mapping of paths to contents, where None stands for a file that must not be
-    there and a function judges the content. Files that nobody expects count as wrong where `exact`. Links are not
-    followed: a link is wrong wherever a file is expected.
+    `expected` is a directory, or a mapping of paths to contents, where None stands for a file that must not exist, and
+    a function judges the content. With `exact`, unexpected files count as wrong. Links are not followed: a link is
+    wrong wherever a file is expected.
     """
 
     blocking: ClassVar[bool] = True
@@ -184,14 +184,14 @@ class FileTree(Check):
     ignore: Collection[str] = ("*.pyc", "__pycache__/*")
     """Patterns of paths that do not count."""
     max_bytes: int = 64 * 1024 * 1024
-    """A file that is larger is wrong."""
+    """The limit for one file; a larger one is wrong."""
     max_files: int = 10_000
-    """Of more files, the tree is worth 0."""
+    """The most files; a tree with more earns 0."""
     in_box: bool = False
     """Whether `directory` is a path in the environment's `verifier()` box."""
 
     def begin(self, attempt: Attempt, offload: Offload) -> Pending:
-        """In a thread, once the files are on this machine."""
+        """Evaluate in a thread, once the files are on this machine."""
         return self._wait(self._in_box(attempt, offload)) if self.in_box else super().begin(attempt, offload)
 
     async def _in_box(self, attempt: Attempt, offload: Offload) -> Any:
@@ -206,7 +206,7 @@ class FileTree(Check):
             return await offload(replace(self, directory=root).check, attempt)
 
     def check(self, attempt: Attempt) -> Verdict:
-        """Read and compare."""
+        """Read both states and compare them."""
         root = Path(resolve(self.directory, attempt))
         expected = resolve(self.expected, attempt)
         if isinstance(expected, str | os.PathLike):
@@ -259,7 +259,7 @@ class FileTree(Check):
 
 
 def _listed(root: Path, folder: str) -> list[os.DirEntry[str]]:
-    """What is in a directory below `root`; nothing where there is no `root`."""
+    """Return the entries of a directory below `root`; none if `root` does not exist or is not a directory."""
     try:
         with os.scandir(root / folder) as entries:
             return list(entries)
@@ -272,7 +272,7 @@ def _listed(root: Path, folder: str) -> list[os.DirEntry[str]]:
 
 
 def _read_file(path: Path, limit: int) -> bytes | None:
-    """The content, or None: a link, something else than a file, or too large."""
+    """Return the content; None for a link, anything else that is not a plain file, or a file that is too large."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
@@ -288,11 +288,11 @@ def _read_file(path: Path, limit: int) -> bytes | None:
 
 
 Change = tuple[str, str, Row]
-"""What is done, in which table, to which row; without columns, it is the table itself."""
+"""`insert` or `delete`, a table, and a row; without columns, the change concerns the table itself."""
 
 
 def _changes(before: Tables, after: Tables) -> Counter[Change]:
-    """What has to be done to `before` to make it `after`: rows to insert and to delete, tables to make and to drop."""
+    """Return the changes from `before` to `after`: rows to insert and to delete, tables to create and to drop."""
     found: Counter[Change] = Counter()
     for table in before.keys() | after.keys():
         if (table in before) != (table in after):
@@ -305,7 +305,7 @@ def _changes(before: Tables, after: Tables) -> Counter[Change]:
 
 
 def _tell(changes: Mapping[Change, int], what: str, *, cells: bool = True) -> str:
-    """Some changes in words; without `cells` where they tell of what is expected, which is private."""
+    """Return some changes in words; without `cells` if they would show expected values, which are private."""
     said = []
     for kind, table, (columns, values) in islice(changes, 5):
         shown = [f"{cut(column)}={_text(value)}" for column, value in islice(zip(columns, values, strict=True), 20)]

@@ -1,4 +1,4 @@
-"""Checks of JSON in the answer: against a JSON Schema, and field by field against what is expected."""
+"""Checks of JSON in the answer: against a JSON Schema, and field by field against an expected value."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _FENCE: Final = re.compile(r"```[a-zA-Z0-9_+.-]*[ \t]*")
 
 
 class NotJson(ValueError):
-    """The text is no JSON; the message says why."""
+    """The text is not JSON; the message says why."""
 
 
 def read_json(text: str) -> Any:
-    """The JSON value that a text is, or that its only fenced block holds.
+    """Return the JSON value of a text, or of its only fenced block.
 
     Raises:
-        NotJson: it is none, it is larger or deeper than it may be, it repeats a key, or it holds NaN or an infinity.
+        NotJson: the text is not JSON, is too long or nested too deeply, repeats a key, or holds NaN or an infinity.
     """
     if len(text) > JSON_CHARS:
         raise NotJson(f"it has {len(text)} characters; at most {JSON_CHARS} are read")
@@ -42,10 +42,10 @@ def read_json(text: str) -> Any:
 
 
 def read_json_value(text: str) -> Any:
-    """The JSON value that a text is.
+    """Return the JSON value of a text.
 
     Raises:
-        NotJson: it is none, it is deeper than it may be, it repeats a key, or it holds NaN or an infinity.
+        NotJson: the text is not JSON, is nested too deeply, repeats a key, or holds NaN or an infinity.
     """
     try:
         value = json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constant, parse_float=_finite)
@@ -60,9 +60,9 @@ def read_json_value(text: str) -> Any:
 
 
 def fenced(text: str) -> list[str]:
-    """The contents of the fenced blocks of a text. One that is not closed is none.
+    """Return the contents of the fenced blocks of a text. A block that is not closed does not count.
 
-    Line by line: a regular expression would go through the rest of the text for each fence that is never closed.
+    The text is read line by line: a regular expression would scan the rest of it for each fence that is never closed.
     """
     blocks: list[str] = []
     inside: list[str] | None = None
@@ -79,26 +79,26 @@ def fenced(text: str) -> list[str]:
 
 
 _until: Final[ContextVar[float]] = ContextVar("_until")
-"""When validating has to end, in seconds of the thread's processor time."""
+"""The time at which validation has to end, in seconds of the thread's processor time."""
 
 
 @dataclass(frozen=True)
 class JsonSchema(Check):
     """1 when the answer is JSON that a JSON Schema (2020-12) accepts; references to other documents are refused.
 
-    An answer that takes longer than `seconds` to validate is not accepted. The evidence tells which values are wrong
-    and by which keyword, and nothing of what the schema wants of them.
+    An answer that takes longer than `seconds` to validate is not accepted. The evidence names the wrong values and the
+    keyword that each fails, but not what the schema requires of them.
 
     Raises:
-        AuthoringError: it is no JSON Schema, or has both `patternProperties` and `unevaluatedProperties`, whose
-            patterns cannot be searched for within a time.
+        AuthoringError: `schema` is not a JSON Schema, or has both `patternProperties` and `unevaluatedProperties`,
+            whose patterns cannot be searched for within a time limit.
     """
 
     blocking: ClassVar[bool] = True
 
     schema: Mapping[str, Any]
     seconds: float = 5.0
-    """Of processor time."""
+    """Processor time for validation."""
     of: Of[str] = answer_of
     _validator: Any = field(init=False, repr=False, compare=False, default=None)
 
@@ -130,7 +130,7 @@ class JsonSchema(Check):
         object.__setattr__(self, "_validator", bounded(schema, registry=registry))
 
     def check(self, attempt: Attempt) -> Verdict:
-        """Validate."""
+        """Validate the answer."""
         try:
             value = read_json(resolve(self.of, attempt))
         except NotJson as error:
@@ -142,7 +142,7 @@ class JsonSchema(Check):
         except OverflowError:
             return Verdict(0.0, "a number is too large")
         except RecursionError:
-            self._errors(None)  # a schema that refers to itself without end raises for this too: not the answer's fault
+            self._errors(None)  # raises here too if the schema refers to itself endlessly: not the answer's fault
             return Verdict(0.0, "it is nested too deeply for the schema")
         said = [
             f"{cut(error.json_path)}: {short(str(error.instance))} fails {error.validator or 'false'}"
@@ -156,7 +156,7 @@ class JsonSchema(Check):
 
 
 def _without_dialects(schema: Any) -> Any:
-    """The schema without `$schema`, for which jsonschema would go on with a validator that is not ours."""
+    """Return the schema without `$schema`, which would make jsonschema continue with its own unbounded validator."""
     if isinstance(schema, Mapping):
         return {
             key: value if key in ("const", "enum") else _without_dialects(value)
@@ -185,7 +185,7 @@ def _seconds_left() -> float:
 
 
 def _found(pattern: str, text: str) -> bool:
-    """Whether a pattern is found in an adversary's text, which must not hold up the server, as it may with `re`."""
+    """Return whether a pattern is found. The search is limited in time, since a policy may have chosen the text."""
     return search_within(lambda **limit: regex.search(pattern, text, **limit), _seconds_left) is not None
 
 
@@ -220,7 +220,7 @@ def _additional_properties(validator: Any, wanted: Any, instance: object, schema
 
 
 def _unique_items(validator: Any, wanted: bool, instance: object, schema: object) -> Iterator[Any]:
-    """By their texts: jsonschema compares each with each where they cannot be sorted."""
+    """Compare the items by their JSON texts: jsonschema compares all pairs if items cannot be sorted."""
     from jsonschema.exceptions import ValidationError
 
     if wanted and isinstance(instance, list):
@@ -230,7 +230,7 @@ def _unique_items(validator: Any, wanted: bool, instance: object, schema: object
 
 
 def _whole(value: Any) -> Any:
-    """The same JSON with 1.0 written as 1, which it equals."""
+    """Return the same JSON with 1.0 written as 1, which it equals."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
@@ -239,21 +239,21 @@ def _whole(value: Any) -> Any:
 
 
 Place = tuple[str | int, ...]
-"""Where a value stands: keys of objects are texts and indexes of lists are numbers, so that "0" is not 0."""
+"""The path of a value: keys of objects are strings and indexes of lists are integers, so that "0" is not 0."""
 
 
 @dataclass(frozen=True)
 class Fields(Check):
     """The share of the expected JSON's values that the answer has in the same places.
 
-    Numbers are compared within `relative`, true is not 1, and whatever the answer has beyond is one more place that
-    is wrong, unless `extra_allowed`.
+    Numbers are compared within `relative`, and true is not 1. Each additional value in the answer counts as one more
+    wrong place, unless `extra_allowed`.
     """
 
     expected: Of[Any]
     relative: float = 1e-6
     ignore: Collection[str] = ()
-    """JSON pointers of places that do not count, with all below them, such as `/created_at`."""
+    """JSON pointers of places that do not count, including everything below them, such as `/created_at`."""
     extra_allowed: bool = False
     normalized: bool = False
     """Whether texts are compared as `NormalizedMatch` does."""
@@ -300,7 +300,7 @@ class Fields(Check):
 
 
 def close(found: float, wanted: float, relative: float) -> bool:
-    """Whether two numbers are equal within a relative tolerance; integers may be larger than any float."""
+    """Return whether two numbers are equal within a relative tolerance; integers may be larger than any float."""
     try:
         return found == wanted or math.isclose(found, wanted, rel_tol=relative)
     except OverflowError:
@@ -308,7 +308,7 @@ def close(found: float, wanted: float, relative: float) -> bool:
 
 
 def cut(text: str) -> str:
-    """Text for evidence: not long, and without what could not be printed."""
+    """Return text for evidence, shortened and with unprintable characters escaped."""
     return short(text)[1:-1]
 
 

@@ -1,4 +1,4 @@
-"""Checks of what the policy said: exactly, normalized, as a number with its unit, by a pattern."""
+"""Checks of the answer as text: exact, normalized, as a number with its unit, or by a pattern."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from ludus.server.rewards.units import Quantity, Unit, read_quantities, read_uni
 from ludus.server.rewards.verdict import Verdict
 
 TEXT_CHARS: Final = 100_000
-"""Longer answers are not searched: they earn 0."""
+"""The limit for answers; longer ones are not searched and earn 0."""
 
 _LOOP_SECONDS: Final = 0.005
-"""How long a pattern is searched for on the event loop, before a thread does it."""
+"""How long a pattern is searched for on the event loop before the search moves to a thread."""
 
 _ARTICLES: Final = re.compile(r"\b(a|an|the)\b")
 _SEPARATORS: Final = regex.compile(
     r"(?:(?!(?<!\w)-(?=\d)|(?<=\d)[.,/:](?=\d)|(?<=\d)%|(?<=\p{L})\#)[\p{P}\p{C}\p{Z}])+"
 )
-"""Punctuation, control characters and white space, but for a sign, what stands between digits, 5% and C#."""
+"""Punctuation, control characters and white space, except a sign, marks between digits, and those of 5% and C#."""
 _MARKS: Final = regex.compile(r"(\p{M}{30})\p{M}+")
 """More marks on one letter than any language has (UAX #15, stream-safe text): sorting them takes quadratic time."""
 
 
 @dataclass(frozen=True)
 class Exact(Check):
-    """1 when the answer is the expected text, or one of several, but for white space around it."""
+    """1 when the answer is the expected text, or one of several, except for white space around it."""
 
     expected: Of[str | Sequence[str]]
     of: Of[str] = answer_of
 
     def check(self, attempt: Attempt) -> Verdict:
-        """Compare."""
+        """Compare the answer with what is expected."""
         said = resolve(self.of, attempt).strip()
         wanted = _several(resolve(self.expected, attempt))
         return _same(said, said in [one.strip() for one in wanted])
@@ -51,16 +51,16 @@ class Exact(Check):
 
 @dataclass(frozen=True)
 class NormalizedMatch(Check):
-    """1 when the answer is the expected text but for case, punctuation, articles, white space and Unicode's forms.
+    """1 when the answer is the expected text except for case, punctuation, articles, white space and Unicode forms.
 
-    A sign, and what stands between digits, is no punctuation: -5 is not 5, and 1/2 not 1.2.
+    A sign and the marks between digits do not count as punctuation: -5 is not 5, and 1/2 is not 1.2.
     """
 
     expected: Of[str | Sequence[str]]
     of: Of[str] = answer_of
 
     def check(self, attempt: Attempt) -> Verdict:
-        """Compare."""
+        """Compare the answer with what is expected."""
         said = resolve(self.of, attempt)
         if len(said) > TEXT_CHARS:
             return Verdict(0.0, f"the answer has {len(said)} characters")
@@ -72,17 +72,17 @@ class NormalizedMatch(Check):
 class Pattern(Check):
     """1 when a regular expression is found in the answer (or, with `present=False`, when it is not).
 
-    The answer is an adversary's, who may choose one that some patterns search for ever. A search that takes longer than
-    `seconds` earns 0, whether the pattern was to be present or not.
+    A policy may choose an answer on which the search for some patterns never ends. A search that takes longer than
+    `seconds` earns 0, whatever `present` is.
     """
 
     pattern: str
     present: bool = True
     whole: bool = False
-    """Whether the whole answer has to match, but for white space around it."""
+    """Whether the whole answer has to match, except for white space around it."""
     ignore_case: bool = False
     seconds: float = 1.0
-    """Of processor time."""
+    """Processor time for the search."""
     of: Of[str] = answer_of
     _compiled: Any = field(init=False, repr=False, compare=False, default=None)
 
@@ -95,7 +95,7 @@ class Pattern(Check):
         object.__setattr__(self, "_compiled", compiled)
 
     def check(self, attempt: Attempt) -> Verdict | Awaitable[Verdict]:
-        """Search."""
+        """Search the answer."""
         said = resolve(self.of, attempt)
         if len(said) > TEXT_CHARS:
             return Verdict(0.0, f"the answer has {len(said)} characters")
@@ -124,9 +124,9 @@ class Pattern(Check):
 
 @dataclass(frozen=True)
 class Numeric(Check):
-    """1 when the answer's number is the expected one within a tolerance, units converted.
+    """1 when the answer's number is the expected one within a tolerance, after conversion of units.
 
-    Its last number counts, so that naming several gains nothing. Thousands separators, exponents and fractions are
+    The last number counts, so that naming several gains nothing. Thousands separators, exponents and fractions are
     read; see `ludus.server.rewards.units` for the units.
     """
 
@@ -135,9 +135,9 @@ class Numeric(Check):
     """The unit of `expected`; None for a bare number, after which any text is ignored."""
     relative: float = 1e-6
     absolute: float = 1e-9
-    """The greater of the two tolerances holds; the absolute one is in `unit`."""
+    """The greater of the two tolerances applies; the absolute one is in `unit`."""
     unit_required: bool = True
-    """Whether an answer without a unit is wrong; otherwise it is taken to be in `unit`."""
+    """Whether an answer without a unit is wrong; otherwise it is assumed to be in `unit`."""
     of: Of[str] = answer_of
     _unit: Unit | None = field(init=False, repr=False, compare=False, default=None)
 
@@ -150,7 +150,7 @@ class Numeric(Check):
             object.__setattr__(self, "_unit", unit)
 
     def check(self, attempt: Attempt) -> Verdict:
-        """Compare."""
+        """Compare the answer with what is expected."""
         said = resolve(self.of, attempt)
         if len(said) > TEXT_CHARS:
             return Verdict(0.0, f"the answer has {len(said)} characters")
@@ -177,22 +177,22 @@ class Numeric(Check):
 
 
 class TooLong(Exception):
-    """The answer takes longer to check than it may."""
+    """The check of the answer exceeds its time limit."""
 
 
 def search_within(search: Callable[..., Any], left: Callable[[], float]) -> Any:
-    """Return what a search of `regex` finds, which may take so much of this thread's processor time.
+    """Return what a search of `regex` finds within a limit on this thread's processor time.
 
-    The timeout of `regex` counts the processor time of the whole process: where others work too, it comes too soon, and
-    a slow answer of one episode would use up the time of another's. So a search that it ends while this thread has time
-    left is begun again with a longer one.
+    The timeout of `regex` counts the processor time of the whole process: if other threads work too, it comes too soon,
+    and a slow answer of one episode would use up the time of another's. So a search that times out while this thread
+    has time left is started again with a longer timeout.
 
     Args:
         search: takes the arguments `timeout` and `concurrent` of `regex`.
         left: the processor time that this thread has left, in seconds; it may raise `TooLong`.
 
     Raises:
-        TooLong: there was none left.
+        TooLong: no time was left.
     """
     share = 1.0
     while (seconds := left()) > 0:
@@ -204,9 +204,9 @@ def search_within(search: Callable[..., Any], left: Callable[[], float]) -> Any:
 
 
 def normalize(text: str) -> str:
-    """Text without what people write differently: case, punctuation, English articles, white space, Unicode forms.
+    """Return text in a normal form of case, punctuation, English articles, white space and Unicode.
 
-    Where nothing else is left, articles (`A` of a multiple choice), or else the punctuation, are what it is.
+    If nothing else is left, the articles are kept (`A` of a multiple choice), or else the punctuation.
     """
     text = unicodedata.normalize("NFKC", _MARKS.sub(r"\1", text)).casefold().replace("\N{MINUS SIGN}", "-")
     words = _SEPARATORS.sub(" ", text).strip()
@@ -214,7 +214,7 @@ def normalize(text: str) -> str:
 
 
 def short(text: str) -> str:
-    """Text for evidence: quoted, and not long."""
+    """Return text for evidence, quoted and shortened."""
     return repr(text if len(text) <= 120 else text[:117] + "…")
 
 
@@ -223,5 +223,5 @@ def _several(expected: str | Sequence[str]) -> Sequence[str]:
 
 
 def _same(said: str, right: bool) -> Verdict:
-    # What is expected is private: it stands in no evidence, which leaves the server.
+    # The expected text is private, so it must not appear in evidence, which leaves the server.
     return Verdict(float(right), "" if right else f"{short(said)} is something else")

@@ -1,4 +1,4 @@
-"""Scores for several attempts at one task by comparing them in pairs: round-robin and knockout tournaments."""
+"""Score several attempts at one task by comparing them in pairs: round-robin and knockout tournaments."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from ludus.server.rewards.verdict import Finding, Verdict, read_verdict
 
 
 class Comparer(Protocol):
-    """Says which of two attempts is better, such as `PairwiseJudge`."""
+    """A comparison of two attempts, such as `PairwiseJudge`."""
 
     async def compare(self, first: Attempt, second: Attempt) -> Verdict:
-        """1 when the first is better, 0 when the second is, between for a tie; unscored without a verdict."""
+        """Return 1 if the first is better, 0 if the second is, between for a tie; unscored without a verdict."""
         ...
 
 
 @dataclass(frozen=True)
 class FunctionComparer:
-    """A comparer from a function, which is asked in both orders: a preference that turns with the order is a tie."""
+    """A comparer that calls a function in both orders: a preference that changes with the order is a tie."""
 
     function: Callable[[Attempt, Attempt], Finding | Awaitable[Finding]]
 
     async def compare(self, first: Attempt, second: Attempt) -> Verdict:
-        """Ask in both orders."""
+        """Return the mean of both orders."""
         forth, back = await self._once(first, second), await self._once(second, first)
         if forth.value is None or back.value is None:
             return forth if forth.value is None else back
@@ -50,7 +50,7 @@ class FunctionComparer:
 
 @dataclass(slots=True)
 class Game:
-    """One comparison: `value` is 1 when the first won, 0 when the second did, None when nobody could tell."""
+    """One comparison: `value` is 1 if the first won, 0 if the second did, None if it is undecided."""
 
     first: int
     second: int
@@ -60,16 +60,16 @@ class Game:
 
 @dataclass(slots=True)
 class Table:
-    """What came of a tournament."""
+    """The results of a tournament."""
 
     count: int
-    """Attempts."""
+    """The number of attempts."""
     games: list[Game] = field(default_factory=list)
     won: dict[int, int] = field(default_factory=dict)
-    """Knockout: the last round that each attempt won, 0 for none; those about whom nobody could tell are not in it."""
+    """Knockout: the last round that each attempt won, 0 for none. Attempts whose place is unknown are left out."""
 
     def results(self, attempt: int) -> list[float]:
-        """The values of its scored games, from its side."""
+        """Return the values of an attempt's decided games, from its side."""
         mine = []
         for game in self.games:
             if game.value is not None and attempt in (game.first, game.second):
@@ -81,20 +81,21 @@ class Table:
 class Tournament:
     """Scores a group by comparisons: set it as an environment's `group_rubric`.
 
-    Values go from 0 to 1. An attempt about which no comparison gave a verdict is unscored; equal answers tie without
-    being compared. With a `rubric`, each attempt's own reward counts too.
+    Values go from 0 to 1. An attempt for which no comparison gave a verdict is unscored. Attempts with equal answers
+    and steps tie without being compared. With a `rubric`, each attempt's own reward counts too.
     """
 
     comparer: Comparer
     schedule: Literal["round_robin", "knockout"] = "round_robin"
-    """`round_robin` compares all pairs; `knockout` n - 1 of them, in a draw by `seed` and the attempts, and scores
-    places by the last round that each won, from 0 to 1. Who ties counts as far as the other comes; ties share."""
+    """`round_robin` compares all pairs. `knockout` compares n - 1 pairs, drawn by `seed` and the attempts, and ranks
+    attempts from 0 to 1 by the last round that each won. Attempts that tied count as equals; equals share a place."""
     by: Literal["wins", "bradley_terry", "rank"] = "wins"
-    """For round robins. `wins`: the mean of its games. `bradley_terry`: the chance to win against an average attempt,
-    which weighs whom it beat. `rank`: its place, from 0 for the last to 1 for the first; ties share."""
+    """For round robins. `wins`: the mean of its games. `bradley_terry`: the probability of beating an average
+    attempt, which takes the opponents' strengths into account. `rank`: its place, from 0 for the last to 1 for the
+    first; ties share."""
     rubric: Rubric | None = None
     share: float = 0.5
-    """How much the tournament counts beside the rubric, where there is one."""
+    """The weight of the tournament if there is a rubric, whose weight is the rest."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -102,14 +103,14 @@ class Tournament:
             raise AuthoringError(f"share must be above 0 and at most 1, not {self.share}")
 
     async def score(self, attempts: Sequence[Attempt]) -> list[Reward]:
-        """One reward for each attempt, in their order."""
+        """Return one reward for each attempt, in their order."""
         table = await (self._knockout if self.schedule == "knockout" else self._round_robin)(attempts)
         values = self._values(table)
         own = [None] * len(attempts) if self.rubric is None else await self._own(attempts)
         return [self._reward(table, n, values[n], own[n]) for n in range(len(attempts))]
 
     async def play(self, first: int, second: int, attempts: Sequence[Attempt]) -> Game:
-        """One game. A comparer that raises says nothing of either."""
+        """Play one game. If the comparer raises an error, the game is undecided."""
         one, other = attempts[first], attempts[second]
         if one.answer == other.answer and one.steps == other.steps:
             return Game(first, second, 0.5, "the same answer")
@@ -129,7 +130,7 @@ class Tournament:
     async def _knockout(self, attempts: Sequence[Attempt]) -> Table:
         table = Table(len(attempts))
         left = list(range(len(attempts)))
-        # By the attempts too: with the seed alone, the same position would have the same luck in every group.
+        # The draw depends on the attempts too: by the seed alone, a position would get the same draw in every group.
         drawn_by = (self.seed, [(attempt.prompt, attempt.answer) for attempt in attempts])
         random.Random(ascii(drawn_by)).shuffle(left)
         bracket = _Bracket(len(attempts))
@@ -188,17 +189,17 @@ class Tournament:
 
 
 class _Bracket:
-    """Who goes on in a knockout, and how far each came."""
+    """The state of a knockout: which attempts advance, and how far each one got."""
 
     def __init__(self, count: int) -> None:
         self._tied = [{n} for n in range(count)]
-        """With whom each tied, itself included: they count as equals."""
+        """For each attempt, those that it tied with and itself: they count as equals."""
         self._won = [0] * count
         self.unknown: set[int] = set()
-        """Who stayed behind although nobody could say that it lost."""
+        """Attempts that dropped out although no game decided that they lost."""
 
     def enter(self, game: Game, number: int, *, last: bool) -> int:
-        """Enter a game of a round, and say which of the two goes on: of equals or undecided ones the first drawn."""
+        """Record a game of a round, and return the attempt that advances: without a winner, the one drawn first."""
         if game.value is None:
             if not last:
                 self.unknown.add(game.second)
@@ -213,12 +214,12 @@ class _Bracket:
         return winner
 
     def won(self, attempt: int) -> int:
-        """The last round that it won, or one with whom it tied."""
+        """Return the last round that an attempt won, or an attempt that it tied with."""
         return max(self._won[one] for one in self._tied[attempt])
 
 
 def ranks(values: Sequence[float | None]) -> list[float | None]:
-    """The places of values, from 0 for the least to 1 for the greatest; ties share the mean of theirs."""
+    """Return the places of values, from 0 for the least to 1 for the greatest; ties share the mean of their places."""
     scored = [value for value in values if value is not None]
     if len(scored) < 2:
         return [None if value is None else 0.5 for value in values]
@@ -230,16 +231,17 @@ def ranks(values: Sequence[float | None]) -> list[float | None]:
 
 
 def bradley_terry(count: int, games: Sequence[Game], *, prior: float = 0.5, rounds: int = 1000) -> list[float]:
-    """Strengths such that `i` beats `j` with the chance s_i / (s_i + s_j); their geometric mean is 1.
+    """Return strengths such that `i` beats `j` with probability s_i / (s_i + s_j); their geometric mean is 1.
 
-    The maximum-a-posteriori estimate by Hunter's MM algorithm (Annals of Statistics 32, 2004), with `prior` wins and
-    losses of each against one of strength 1, which keeps those who won or lost everything finite.
+    This is the maximum-a-posteriori estimate by Hunter's MM algorithm (Annals of Statistics 32, 2004). Each attempt
+    gets `prior` wins and losses against an opponent of strength 1, so that strengths stay finite after only wins or
+    only losses.
 
     Args:
-        count: how many attempts.
+        count: the number of attempts.
         games: comparisons; undecided ones are left out, and a tie is half a win for both.
         prior: imagined wins, and as many losses.
-        rounds: iterations at most.
+        rounds: the most iterations.
     """
     played = [(game.first, game.second, game.value) for game in games if game.value is not None]
     wins = [prior] * count

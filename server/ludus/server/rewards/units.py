@@ -1,4 +1,4 @@
-"""Units of measurement in text, as a factor to SI's base units and a dimension."""
+"""Units of measurement in text, as a factor to SI base units and a dimension."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 Dimension = tuple[int, ...]
-"""Exponents of metre, kilogram, second, ampere, kelvin, mole, candela, bit and radian."""
+"""Exponents of meter, kilogram, second, ampere, kelvin, mole, candela, bit and radian."""
 
 _ZERO: Final[Dimension] = (0,) * 9
 _PREFIXES: Final = {
@@ -78,14 +78,14 @@ _WORDS: Final = {
     "millimeter": "mm", "millimetre": "mm", "millisecond": "ms", "weeks": "week", "days": "day", "mole": "mol",
 }  # fmt: skip
 _SHIFTED: Final = {"°C": (1.0, 273.15), "℃": (1.0, 273.15), "degC": (1.0, 273.15), "°F": (5 / 9, 459.67 * 5 / 9)}
-"""Scales whose zero lies elsewhere: factor and offset to kelvin. They stand alone only."""
+"""Scales with another zero: factor and offset to kelvin. They cannot be combined with other units."""
 _SUPERSCRIPTS: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _TERM: Final = re.compile(r"([A-Za-zµμΩ°%]+?)(?:\^?\(?(-?\d)\)?)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """How a number of this unit becomes one of SI's base units: times `factor`, plus `offset`."""
+    """A unit: its numbers times `factor`, plus `offset`, are in SI base units."""
 
     factor: float
     dimension: Dimension
@@ -94,7 +94,7 @@ class Unit:
 
 @lru_cache(1024)
 def read_unit(text: str) -> Unit | None:
-    """The unit that `text` writes, as `km/h`, `kg*m^2/s^2`, `m s⁻¹`, `°C` or `inches`; None when it is none."""
+    """Return the unit that `text` denotes, as in `km/h`, `kg*m^2/s^2`, `m s⁻¹`, `°C` or `inches`, or None."""
     text = text.strip()
     if len(text) > 40:
         return None
@@ -151,7 +151,7 @@ _UNIT_TEXT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number found in text, and what stands right after it if that is a unit."""
+    """A number found in text, with the unit that follows it, if any."""
 
     value: float
     unit: Unit | None
@@ -160,13 +160,13 @@ class Quantity:
 
 @lru_cache(maxsize=16)
 def read_quantities(text: str) -> tuple[Quantity, ...]:
-    """All finite numbers of a text in order: `-1,234.5`, `6.02e23`, `1.2×10^-3`, `3/4`, each with its unit.
+    """Return all finite numbers of a text in order: `-1,234.5`, `6.02e23`, `1.2×10^-3`, `3/4`, each with its unit.
 
-    The last few texts are remembered, since the checks of one rubric read the same one.
+    The last few texts are cached, since the checks of one rubric read the same one.
     """
     found = []
     at = 0
-    # Digits are searched first: that is several times faster than trying the whole expression at each character.
+    # Searching for digits first is several times faster than trying the whole expression at each character.
     while digits := _DIGITS.search(text, at):
         at = digits.end()
         start = digits.start()
@@ -187,13 +187,13 @@ def read_quantities(text: str) -> tuple[Quantity, ...]:
 
 
 def _begins(text: str, at: int) -> bool:
-    """Whether a number or its sign may begin there: not inside a word or another number."""
+    """Return whether a number or its sign may begin at `at`: not inside a word or another number."""
     before = text[at - 1 : at]
     return not (before.isalnum() or before in ("_", "."))
 
 
 def _sign(text: str, start: int) -> int | None:
-    """Where the sign of the number that starts there stands."""
+    """Return the position of the sign of the number that starts at `start`."""
     for at in (start - 1, start - 2 if text[start - 1 : start].isspace() else -1):
         if at >= 0 and text[at] in "-+\u2212" and _begins(text, at):
             return at

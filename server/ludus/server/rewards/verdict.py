@@ -1,4 +1,4 @@
-"""What a check says: a value with its evidence, or that it could not be judged."""
+"""The result of a check: a value with its evidence, or the reason why the item could not be judged."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Final, NamedTuple
 from ludus.protocol.text import replace_surrogates
 
 EVIDENCE_CHARS: Final = 2_000
-"""More is cut off: evidence travels with every reward."""
+"""The limit for evidence, which is sent with every reward; the rest is cut off."""
 
 
 class Verdict(NamedTuple):
-    """A finite value with the reason for it. Most checks say something between 0 (not at all) and 1 (fully)."""
+    """A finite value with the reason for it. Most checks return a value between 0 (not at all) and 1 (fully)."""
 
     value: float | None
-    """None when nothing can be said about the policy; never a stand-in for 0."""
+    """None if nothing can be said about the policy; never used in place of 0."""
     evidence: str = ""
-    """Why, for the trainer; the policy never sees it."""
+    """The reason, for the trainer; the policy never sees it."""
 
     @classmethod
     def unscored(cls, why: str) -> Verdict:
-        """The item could not be judged, and why."""
+        """Return a verdict for an item that could not be judged, with the reason."""
         return cls(None, why)
 
 
@@ -30,10 +30,10 @@ Finding = Verdict | float | bool
 
 
 def read_verdict(found: object) -> Verdict:
-    """Understand what a check returned. A number that is not finite says nothing, so it is unscored.
+    """Return the verdict in what a check returned. A number that is not finite is unscored.
 
     Raises:
-        TypeError: it is nothing a check may return.
+        TypeError: a check may not return a value of this type.
     """
     if found is True or found is False:
         return Verdict(1.0 if found else 0.0)
@@ -55,7 +55,7 @@ def read_verdict(found: object) -> Verdict:
 
 
 def shorten_evidence(evidence: str) -> str:
-    """Return evidence that can travel: of bounded length, without lone surrogates."""
+    """Return evidence that can be sent: of bounded length, and without lone surrogates."""
     if len(evidence) > EVIDENCE_CHARS:
         evidence = f"{evidence[:EVIDENCE_CHARS]} [{len(evidence)} characters]"
     return replace_surrogates(evidence)

@@ -1,1 +1,1 @@
-"""The episode runtime: one host behind every transport, and what a step passes through."""
+"""The episode runtime: one host behind every transport, and the modules that start, run and end episodes."""

@@ -1,4 +1,4 @@
-"""The time that environment code has, from when it runs: waiting for a thread is the server's time, not the code's."""
+"""Deadlines for environment code that exclude the time spent waiting for a thread."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final
 
 
 class Clock:
-    """A deadline that moves on by as long as everything under it waits for a thread.
+    """A deadline that moves later by the time during which all calls under it wait for a thread.
 
-    It goes on as soon as one call under it runs, so a check that hangs is ended although its siblings still wait.
+    The clock runs as soon as one call under it runs, so a check that hangs is stopped even while other checks wait.
 
     Args:
-        deadline: when the time ends, on the event loop's clock.
+        deadline: when the time ends, in seconds of the event loop's clock.
         schedule: called with the new deadline, or None while the clock stands still, and with the seconds waited.
     """
 
@@ -28,26 +28,26 @@ class Clock:
         self._waiting = 0
         self._running = 0
         self._stopped: float | None = None
-        """Since when it stands still."""
+        """The time since which the clock stands still; None while it runs."""
 
     def wait(self) -> None:
-        """A call under this clock begins to wait for a thread."""
+        """Note that a call under this clock begins to wait for a thread."""
         self._waiting += 1
         self._turn()
 
     def go_on(self) -> None:
-        """A call under this clock waits no longer."""
+        """Note that a call under this clock no longer waits."""
         self._waiting -= 1
         self._turn()
 
     def work(self) -> None:
-        """A call under this clock has its thread."""
+        """Note that a call under this clock has a thread."""
         self._running += 1
         if self._waiting:
             self._turn()
 
     def rest(self) -> None:
-        """A call under this clock has ended."""
+        """Note that a call under this clock has ended."""
         self._running -= 1
         if self._waiting:
             self._turn()
@@ -74,12 +74,12 @@ class Clock:
 
 
 CLOCK: Final[ContextVar[Clock | None]] = ContextVar("ludus_clock", default=None)
-"""The clock of the environment code that the current task runs."""
+"""The clock of the environment code that runs in the current task."""
 
 
 @asynccontextmanager
 async def time_limit(seconds: float) -> AsyncIterator[None]:
-    """Raise `TimeoutError` when the body takes longer than `seconds`, without the time it waits for threads."""
+    """Raise `TimeoutError` when the body takes longer than `seconds`, not counting the time it waits for threads."""
     async with asyncio.timeout(seconds) as timeout:
 
         def schedule(when: float | None, waited: float) -> None:

@@ -1,4 +1,4 @@
-"""From a method's name and raw params to the host's answer: the table, the scope, the types."""
+"""Dispatches a request to the host by its method name, after checking the scope and the params."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HANDLERS: Mapping[str, str] = {
     m.SCORE_GROUP.name: "score_group",
     m.REPORT_OUTCOMES.name: "report_outcomes",
 }
-"""Which coroutine of the host answers which method."""
+"""The host's coroutine for each method."""
 
 
 _OF_THE_CALL = frozenset({"tool", "arguments"})
@@ -42,10 +42,10 @@ async def dispatch(host: EpisodeHost, method: str, params: Mapping[str, Any], pr
     """Answer one request.
 
     Raises:
-        MethodNotFound: no such method; the message names the nearest.
+        MethodNotFound: there is no such method; the message names the nearest one.
         Forbidden: the principal lacks the method's scope.
-        InvalidParams: the params do not fit; the message says where.
-        LudusError: whatever the host raises.
+        InvalidParams: the params are not valid; the message says where.
+        LudusError: the host raised it.
     """
     entry = find(method)
     principal.require(entry.scope)
@@ -54,10 +54,10 @@ async def dispatch(host: EpisodeHost, method: str, params: Mapping[str, Any], pr
 
 
 def find(method: str) -> m.Method[Any, Any]:
-    """The method of a name.
+    """Return the method with a name.
 
     Raises:
-        MethodNotFound: there is none.
+        MethodNotFound: there is no such method; the message names the nearest one.
     """
     entry = m.METHODS.get(method)
     if entry is None:
@@ -68,10 +68,10 @@ def find(method: str) -> m.Method[Any, Any]:
 
 
 def read_params(entry: m.Method[Any, Any], params: Mapping[str, Any]) -> Any:
-    """Validated params.
+    """Return validated params.
 
     Raises:
-        InvalidParams: they do not fit.
+        InvalidParams: they are not valid; the message says where.
     """
     check_params(entry.name, params)
     try:
@@ -83,10 +83,12 @@ def read_params(entry: m.Method[Any, Any], params: Mapping[str, Any]) -> Any:
 
 
 def check_params(method: str, params: Mapping[str, Any]) -> None:
-    """Refuse numbers that are not finite and lone surrogates; those of a step's call are for its tool to refuse.
+    """Check that the params hold no non-finite numbers and no lone surrogates.
+
+    The tool and arguments of a step are not checked here: a mistake in them is a refused step, not a failed request.
 
     Raises:
-        InvalidParams: there is one of them; the message says where.
+        InvalidParams: there is such a value; the message says where.
     """
     given = {name: value for name, value in params.items() if not (method == m.STEP.name and name in _OF_THE_CALL)}
     if (problem := json_problem(given, "params")) is not None:

@@ -1,4 +1,4 @@
-"""One episode, all of its state in one object."""
+"""The state of one episode, its steps and its open turns."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ _UNSCORED = {
 
 @dataclass(slots=True)
 class OpenTurn:
-    """One turn that is not judged yet. Its calls have consecutive numbers."""
+    """A turn that is not judged yet. Its calls have consecutive numbers."""
 
     number: int | None
-    """As the client counts; None for a call without a mark, which is a turn of its own."""
+    """The client's number of the turn; None for a call without a mark, which is a turn by itself."""
     first: int
     last: int
     text: str = ""
     running: int = 0
-    """Calls that have not come to an end."""
+    """Calls that have not finished."""
     over: bool = False
-    """Whether no further call belongs to it."""
+    """Whether the turn has ended, so that no further call belongs to it."""
     steps: list[TakenStep] = field(default_factory=list)
 
     def taken(self) -> TakenTurn:
-        """What checks see of it."""
+        """Return what checks see of the turn."""
         return TakenTurn(self.number, self.text, tuple(sorted(self.steps, key=lambda step: step.number)))
 
 
 class StepRecord:
-    """One accepted step, or the grade (`tool` is None): what was asked and what came of it."""
+    """One accepted step, or the grade (`tool` is None): the call and its outcome."""
 
     __slots__ = (
         "_callbacks", "arguments", "digest", "key", "noise", "number", "outcome", "refused", "size", "task", "tool",
@@ -73,23 +73,23 @@ class StepRecord:
         self.arguments = arguments
         self.turn = turn
         self.digest: bytes | None = None
-        """What is left of the arguments of a refused call that were large; `arguments` is then empty."""
+        """The digest of large arguments of a refused call; `arguments` is then empty."""
         self.refused: StepError | None = None
-        """Why the call is refused without a look at its arguments."""
+        """The error with which the call is refused before its arguments are read."""
         self.size = 0
-        """What the record takes in memory, in bytes."""
+        """The memory that the record takes, in bytes."""
         self.outcome: StepResult | LudusError | None = None
         self.original_result: StepResult | None = None
-        """What the tool gave, where noise changed what was told of it."""
+        """The tool's result, if noise changed the one that is reported."""
         self.noise: NoiseKind | None = None
         self.turn_rewards: tuple[RewardEntry, ...] = ()
-        """What the turns earned that were over with it."""
+        """The rewards of the turns that ended with it."""
         self.task: asyncio.Task[None] | None = None
         self.watchdog: asyncio.TimerHandle | None = None
         self._callbacks: list[Callable[[], None]] | None = None
 
     def settle(self, outcome: StepResult | LudusError) -> None:
-        """Set the outcome, once, and wake everybody who waits for it."""
+        """Set the outcome, once, and wake all waiters."""
         self.outcome = outcome
         if self.watchdog is not None:
             self.watchdog.cancel()
@@ -99,7 +99,7 @@ class StepRecord:
             callback()
 
     def when_settled(self, callback: Callable[[], None]) -> None:
-        """Call back when the outcome is there, or now if it is. The callback must not raise."""
+        """Call `callback` when the outcome is set, or now if it is set already. The callback must not raise."""
         if self.outcome is not None:
             callback()
         elif self._callbacks is None:
@@ -108,7 +108,7 @@ class StepRecord:
             self._callbacks.append(callback)
 
     async def wait(self) -> StepResult:
-        """The outcome, when it is there. Canceling the wait does nothing to the step.
+        """Wait for the outcome and return it. Canceling the wait does not affect the step.
 
         Raises:
             LudusError: the outcome is an error.
@@ -118,7 +118,7 @@ class StepRecord:
             self.when_settled(partial(_wake, waiter))
             await waiter
         if isinstance(self.outcome, LudusError):
-            # A fresh copy: raising one object from several tasks would knot their tracebacks together.
+            # Raise a copy, because raising one object from several tasks would mix up their tracebacks.
             raise type(self.outcome)(self.outcome.message, **self.outcome.data)
         assert self.outcome is not None
         return self.outcome
@@ -131,7 +131,7 @@ def _wake(waiter: asyncio.Future[None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeView:
-    """What the play plane and ORS show of an episode."""
+    """What the agent endpoint and ORS show of an episode."""
 
     id: str
     environment: str
@@ -139,14 +139,14 @@ class EpisodeView:
     seed: int
     prompt: tuple[Message, ...]
     tools: tuple[ToolSpec, ...]
-    """With `submit_answer` where the environment grades answers."""
+    """The tools, with `submit_answer` if the environment grades answers."""
     status: EpisodeStatus
     end_reason: EndReason | None
     incident: str | None
 
 
 class Episode:
-    """One run of one task."""
+    """The state of one run of one task."""
 
     __slots__ = (
         "active", "asked", "began", "end_reason", "entries", "graded", "group", "held", "id", "incident",
@@ -177,7 +177,7 @@ class Episode:
         self.end_reason: EndReason | None = None
         self.incident: str | None = None
         self.asked = 0
-        """Steps accepted so far; the next one has the number after it."""
+        """The number of the last accepted step; the next one is one more."""
         self.records: list[StepRecord] | None = None
         self.keys: dict[str, StepRecord] | None = None
         self.graded: StepRecord | None = None
@@ -186,25 +186,25 @@ class Episode:
         self.active: list[StepRecord] | None = None
         """Records whose tools run now."""
         self.pending = 0
-        """Calls that are not settled, repeats that wait included."""
+        """Calls that are not settled, including repeats that wait."""
         self.pending_bytes = 0
-        """What their arguments take in memory."""
+        """The memory of their arguments, in bytes."""
         self.held = 0
-        """What settled calls and their outcomes take in memory, in bytes."""
+        """The memory of settled calls and their outcomes, in bytes."""
         self.sharing = False
-        """Whether what runs now may overlap."""
+        """Whether the calls that run now may overlap with other concurrent calls."""
         self.shown_chars = 0
         self.turns: Sequence[OpenTurn] = ()
-        """Turns that are not judged yet, where turns are judged."""
+        """Turns that are not judged yet; empty if the environment does not judge turns."""
         self.origin: str | None = None
         """The `noise_key` of the episode that it was forked from."""
         self.began = now
         self.used = now
         self.retired: asyncio.Future[None] | None = None
-        """Done when the environment has been torn down."""
+        """Done when the environment has been torn down; None while the episode runs."""
 
     def move(self, event: Event) -> None:
-        """Change status by the lifecycle's table."""
+        """Change the status as the lifecycle's table says."""
         self.status = advance(self.status, event)
 
     def end(self, reason: EndReason) -> None:
@@ -213,13 +213,13 @@ class Episode:
         self.end_reason = reason
 
     def release(self) -> None:
-        """Let go of everything that only a living episode needs."""
+        """Drop everything that only a running episode needs."""
         self.instance = self.task = None
         self.toolsets = ()
 
     @property
     def noise_key(self) -> str:
-        """What stands for the episode where noise is drawn: its seed, or its id where each has noise of its own."""
+        """The key for drawing noise: the seed, or the id if noise is per episode; a fork has its origin's key."""
         if self.origin is not None:
             return self.origin
         noise = self.published.cls.noise
@@ -227,19 +227,19 @@ class Episode:
 
     @property
     def deadline(self) -> float | None:
-        """When its time limit passes, on the event loop's clock."""
+        """When the time limit passes, in seconds of the event loop's clock; None without a limit."""
         return None if self.limits.seconds is None else self.began + self.limits.seconds
 
     @property
     def reward(self) -> Reward:
-        """The total; unscored when the platform ended the episode, or its environment failed."""
+        """The total reward; unscored if the platform ended the episode or its environment failed."""
         why = _UNSCORED.get(self.end_reason) if self.end_reason is not None else None
         if why is not None:
             return Reward.unscored(why if self.incident is None else f"{why} (incident {self.incident})")
         return total(entry.reward for entry in self.entries or ())
 
     def ended_error(self) -> EpisodeEnded:
-        """What a call after the end is told."""
+        """Return the error for a call after the end."""
         return EpisodeEnded(
             f"episode {self.id} is over ({self.end_reason}); start a new one",
             episode=self.id,
@@ -247,7 +247,7 @@ class Episode:
         )
 
     def info(self, *, rewards: bool) -> EpisodeInfo:
-        """Where it stands, with its reward only for those who may read rewards."""
+        """Return the episode's public status, with its reward only if `rewards` is true."""
         return EpisodeInfo(
             episode=self.id,
             group=self.group,
@@ -262,7 +262,7 @@ class Episode:
         )
 
     def view(self) -> EpisodeView:
-        """What players see."""
+        """Return what the agent sees."""
         tools = (*self.specs, SUBMIT_SPEC) if self.published.gradable else self.specs
         return EpisodeView(
             self.id, self.published.name, self.row, self.seed, self.prompt, tools,

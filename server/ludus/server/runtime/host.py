@@ -1,4 +1,4 @@
-"""`EpisodeHost`: the one episode runtime behind every wire."""
+"""`EpisodeHost`: the one episode runtime behind every transport."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ log = logging.getLogger("ludus.server.runtime.host")
 
 
 class Signer(Protocol):
-    """Makes play capabilities."""
+    """Signs play capabilities."""
 
     def sign(self, episode: str, tools: Sequence[str], principal: Principal | None = None) -> tuple[str, float]:
-        """A capability for the episode and exactly these tools, and when it expires (Unix time)."""
+        """Return a capability for the episode and exactly these tools, and its expiry as Unix time in seconds."""
         ...
 
 
@@ -61,27 +61,27 @@ class HostStats:
     starting: int
     queued: int
     kept: int
-    """Episodes in memory, those that are over included."""
+    """Episodes in memory, including those that have ended."""
     started: dict[str, int]
-    """By environment."""
+    """Episodes started, by environment."""
     ended: dict[tuple[str, str], int]
-    """By environment and end reason."""
+    """Episodes ended, by environment and end reason."""
     steps: StepCounts
 
 
 class EpisodeHost:
     """Starts, steps, grades and ends the episodes of some environments.
 
-    Use it as an async context manager; leaving it tears every episode down, within bounds.
+    Use it as an async context manager; leaving it tears down every episode within a time limit.
 
     Args:
-        environments: the classes to publish, their variants included.
+        environments: the classes to publish, with their variants.
         limits: what the server and its episodes may use.
-        journal: where to write what happens; without one, only the episodes themselves remember it.
-        capabilities: who signs play capabilities; without one there is no play plane.
+        journal: where to write steps and ends; without one, only the episodes hold them.
+        capabilities: signs play capabilities; without one there is no agent endpoint.
 
     Raises:
-        AuthoringError: a class has a mistake; the message says which and how to mend it.
+        AuthoringError: a class has a mistake; the message says which one and how to fix it.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class EpisodeHost:
         self.journal = journal
         self.signer = capabilities
         self.admit_secrets: Callable[[Mapping[str, str]], Mapping[str, str]] = dict
-        """Chooses which secrets environments are given; none that opens this server."""
+        """Filters the secrets that environments receive, to leave out credentials of this server."""
         self.ready = False
         self._workers = Workers(self.limits.threads, self.catalog)
         self._library = TaskService(self.catalog, self._workers)
@@ -150,31 +150,31 @@ class EpisodeHost:
     async def list_environments(
         self, params: e.ListEnvironmentsParams, principal: Principal
     ) -> e.ListEnvironmentsResult:
-        """All environments."""
+        """Return all environments."""
         for published in self.catalog.values():
             await self._library.prepare(published)
         return e.ListEnvironmentsResult(environments=tuple(one.info for one in self.catalog.values()))
 
     async def list_splits(self, params: e.ListSplitsParams, principal: Principal) -> e.ListSplitsResult:
-        """The splits of one environment."""
+        """Return the splits of one environment."""
         published = self.catalog.find(params.environment)
         await self._library.prepare(published)
         return e.ListSplitsResult(splits=published.split_infos())
 
     async def list_tasks(self, params: e.ListTasksParams, principal: Principal) -> e.ListTasksResult:
-        """One page of tasks."""
+        """Return one page of tasks."""
         return await self._library.list(params, principal)
 
     async def get_task(self, params: e.GetTaskParams, principal: Principal) -> e.GetTaskResult:
-        """One task."""
+        """Return one task."""
         return await self._library.get(params, principal)
 
     async def sample_tasks(self, params: e.SampleTasksParams, principal: Principal) -> e.SampleTasksResult:
-        """A draw of tasks."""
+        """Return a sample of tasks."""
         return await self._library.sample(params, principal)
 
     async def report_outcomes(self, params: e.ReportOutcomesParams, principal: Principal) -> e.ReportOutcomesResult:
-        """Outcomes for the curriculum."""
+        """Record task outcomes for the curriculum."""
         return await self._library.report(params, principal)
 
     # ── starting ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -183,17 +183,17 @@ class EpisodeHost:
         """Start a group of episodes, once per key.
 
         Raises:
-            KeyConflict: the key started something else.
-            Unsupported: a seed for an environment that has no use for it.
-            CapacityError: no room in time.
-            EpisodeFailed: the author's setup failed; no episode of the group is left.
+            KeyConflict: the key was used for another start.
+            Unsupported: a seed was given for an environment that cannot be seeded.
+            CapacityError: the server had no room in time.
+            EpisodeFailed: the author's setup failed; no episode of the group remains.
         """
         episodes = await self.begin(params, principal)
         started = tuple(self._describe(one, principal) for one in episodes)
         return e.StartResult(group=episodes[0].group, episodes=started)
 
     async def begin(self, params: e.StartParams, principal: Principal) -> tuple[Episode, ...]:
-        """`start` for a wire that shows episodes in its own way, without play capabilities."""
+        """Start episodes for a transport that describes them in its own format, without play capabilities."""
         return await self._starts.do(principal.name, params.key, params, lambda: self._open_group(params, principal))
 
     async def _open_group(self, params: e.StartParams, principal: Principal) -> tuple[Episode, ...]:
@@ -247,27 +247,27 @@ class EpisodeHost:
     # ── playing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def step(self, params: e.StepParams, principal: Principal) -> e.StepResult:
-        """Call one tool, once per key."""
+        """Call one tool, once per key, and return the result without what the principal may not read."""
         return shown(await self.submit(params, principal).wait(), principal)
 
     def submit(self, params: e.StepParams, principal: Principal) -> StepRecord:
-        """Accept a step and give its record at once; `shown` makes of its outcome what the principal may see."""
+        """Accept a step and return its record at once; filter its outcome with `shown` before sending it."""
         episode = self._register.get_owned(params.episode, principal)
         return self.runner.accept(episode, params.step, params.key, params.tool, params.arguments, params.turn)
 
     async def play(
         self, episode: str, tool: str, arguments: dict[str, Any], *, step: int | None = None, key: str | None = None
     ) -> e.StepResult:
-        """Call one tool on a wire without step numbers or principals; the wire hides the reward from players.
+        """Call one tool for a transport without step numbers or principals, which must hide the reward from the agent.
 
-        The generated tool `submit_answer` hands its argument to the environment's `grade`.
+        The generated tool `submit_answer` passes its argument to the environment's `grade`.
 
         Args:
-            episode: the episode's id, already authorised by the wire.
+            episode: the episode's id, already authorized by the transport.
             tool: the tool's name.
-            arguments: its arguments.
-            step: the step's number where the wire has one.
-            key: an idempotency key where the wire has one.
+            arguments: the tool's arguments.
+            step: the step's number, if the transport has one.
+            key: an idempotency key, if the transport has one.
         """
         found = self._register.find(episode)
         key = key or f"play/{found.asked + 1}/{secrets.token_hex(4)}"
@@ -283,14 +283,14 @@ class EpisodeHost:
         return await self.runner.accept(found, step, key, tool, arguments).wait()
 
     async def grade(self, params: e.GradeParams, principal: Principal) -> e.GradeResult:
-        """Hand in the final message, once per key."""
+        """Submit the final message, once per key."""
         episode = self._register.get_owned(params.episode, principal)
         result = await self.runner.accept(episode, None, params.key, None, {"answer": params.answer}).wait()
         rewards = principal.may(Scope.REWARDS_READ)
         return e.GradeResult(reward=result.reward if rewards else None, info=episode.info(rewards=rewards))
 
     async def rewards(self, params: e.RewardsParams, principal: Principal) -> e.RewardsResult:
-        """The reward log."""
+        """Return the reward log."""
         episode = self._register.get_owned(params.episode, principal)
         return e.RewardsResult(
             entries=tuple(episode.entries or ())[params.after :],
@@ -300,37 +300,33 @@ class EpisodeHost:
         )
 
     async def get_episode(self, params: e.GetEpisodeParams, principal: Principal) -> e.GetEpisodeResult:
-        """Where an episode stands."""
+        """Return an episode's status."""
         episode = self._register.get_owned(params.episode, principal)
         return e.GetEpisodeResult(info=episode.info(rewards=principal.may(Scope.REWARDS_READ)))
 
     async def close(self, params: e.CloseParams, principal: Principal) -> e.CloseResult:
-        """End an episode and free what it holds; what it has earned stands. Repeats are harmless."""
+        """End an episode and free its resources; its rewards stay. Repeats are harmless."""
         episode = self._register.get_owned(params.episode, principal)
         await self._close(episode)
         return e.CloseResult(info=episode.info(rewards=principal.may(Scope.REWARDS_READ)))
 
     def view(self, episode: str) -> EpisodeView:
-        """What players see of an episode; looking at it counts as use.
-
-        Raises:
-            EpisodeNotFound: there is none.
-        """
+        """Return what the agent sees of an episode, which counts as use; raise `EpisodeNotFound` if there is none."""
         return self._register.find(episode).view()
 
     async def discard(self, episode: str) -> None:
-        """Close an episode for a wire that owns it; an unknown one is no error."""
+        """Close an episode for a transport that owns it; an unknown id is not an error."""
         if episode in self._register:
             await self._close(self._register.find(episode))
 
     # ── forks and groups ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def fork(self, params: e.ForkParams, principal: Principal) -> e.ForkResult:
-        """A new episode that stands where another stood, made by repeating its steps.
+        """Start a new episode in the same state as another one, by repeating its steps.
 
         Raises:
-            Unsupported: the class is not `forkable`, or repeating led elsewhere.
-            InvalidParams: the other episode has not come to that step.
+            Unsupported: the class is not `forkable`, or the repeated steps gave other observations.
+            InvalidParams: the other episode has not finished that step.
         """
         source = self._register.get_owned(params.episode, principal)
         episode = await self._forks.do(
@@ -363,7 +359,7 @@ class EpisodeHost:
         """Score episodes of one group against each other, once per key.
 
         Raises:
-            GroupNotFound: no such group, or an episode that is not in it.
+            GroupNotFound: there is no such group, or an episode is not in it.
         """
         return await self._scores.do(principal.name, params.key, params, lambda: self._score_group(params, principal))
 
@@ -378,7 +374,7 @@ class EpisodeHost:
         return e.ScoreGroupResult(rewards=dict(zip(params.candidates, rewards, strict=True)))
 
     async def score_candidates(self, episode: str, candidates: Sequence[e.Candidate]) -> Sequence[Reward]:
-        """Score answers to the task of an episode against each other.
+        """Score answers to an episode's task against each other.
 
         Raises:
             Unsupported: the environment has no `score_group`.
@@ -456,11 +452,11 @@ class EpisodeHost:
         return task
 
     def busy(self) -> bool:
-        """Whether any step is running or waiting; asked while the server stops."""
+        """Return whether any episode has a running step; used while the server stops."""
         return any(episode.active for episode in self._register)
 
     def stats(self) -> HostStats:
-        """Counts for metrics and health."""
+        """Return counts for metrics and health."""
         return HostStats(
             running=self._running,
             starting=self._starts.pending,
@@ -473,14 +469,14 @@ class EpisodeHost:
 
 
 def _play_access(signer: Signer, episode: Episode, principal: Principal) -> e.PlayAccess:
-    """Return where `episode` is played, by a capability that ends with the principal's token."""
+    """Return the agent endpoint of `episode`, with a capability that expires no later than the principal's token."""
     tools = [tool.name for tool in episode.view().tools]
     capability, expires = signer.sign(episode.id, tools, principal)
     return e.PlayAccess(path=PLAY_PATH.replace("{capability}", capability), expires_at=expires)
 
 
 def shown(result: e.StepResult, principal: Principal) -> e.StepResult:
-    """A step's result without what the principal may not read."""
+    """Return a step's result without what the principal may not read."""
     if principal.may(Scope.REWARDS_READ):
         return result
     return result.model_copy(update={"reward": None, "metadata": {}, "noise": None})

@@ -1,16 +1,16 @@
-"""Doing a thing once per key: repeats wait for, and get, the first one's outcome."""
+"""Runs work once per key: repeated requests wait for the first one and get its outcome."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from ludus.protocol._model import WireModel
 from ludus.protocol.errors import EpisodeFailed, InternalError, KeyConflict, LudusError, ShuttingDown
+from ludus.protocol.incidents import new_incident
 
 log = logging.getLogger("ludus.server.runtime.host")
 T = TypeVar("T")
@@ -28,15 +28,15 @@ class _Slot(Generic[T]):
 
 
 class IdempotencyCache(Generic[T]):
-    """Outcomes by principal and key.
+    """A cache of outcomes by principal and key.
 
-    A request that changed nothing (no room, bad params) frees its key, so that it may be tried again; an episode that
-    failed keeps it, because the author's code has run.
+    A request that changed nothing (no room, bad params) frees its key, so that it can be repeated; an episode that
+    failed keeps its key, because the author's code has run.
 
     Args:
         spawn: starts a task that the host owns.
-        result_ttl_seconds: how long an outcome is kept at least.
-        in_use: whether a value still matters, for outcomes that live as long as what they hold.
+        result_ttl_seconds: the least time for which an outcome is kept.
+        in_use: whether a value is still needed, for outcomes that are kept as long as the episodes they hold.
     """
 
     def __init__(
@@ -53,15 +53,15 @@ class IdempotencyCache(Generic[T]):
 
     @property
     def pending(self) -> int:
-        """How many are being done now."""
+        """How many requests are in progress."""
         return sum(1 for slot in self._slots.values() if slot.task is not None)
 
     async def do(self, owner: str, key: str, params: WireModel, work: Callable[[], Awaitable[T]]) -> T:
-        """Do `work` if the key is new, and give its outcome in any case. Canceling the wait does not stop the work.
+        """Run `work` if the key is new, and return its outcome either way. Canceling the wait does not stop the work.
 
         Raises:
-            KeyConflict: the key stands for other params.
-            LudusError: whatever the work raised.
+            KeyConflict: the key was used with other params.
+            LudusError: the work raised it.
         """
         digest = hashlib.blake2b(params.model_dump_json().encode(), digest_size=16).digest()
         slot = self._slots.get((owner, key))
@@ -78,7 +78,7 @@ class IdempotencyCache(Generic[T]):
         return slot.value
 
     def evict(self, now: float) -> None:
-        """Let go of outcomes that nobody will ask for again."""
+        """Drop outcomes that have expired and are not in use."""
         for name in [
             name
             for name, slot in self._slots.items()
@@ -99,7 +99,7 @@ class IdempotencyCache(Generic[T]):
         except GeneratorExit:
             raise
         except BaseException as error:
-            incident = secrets.token_hex(6)
+            incident = new_incident()
             log.exception("a request failed inside the server (incident %s)", incident)
             slot.error = InternalError(f"the server itself failed ({type(error).__name__})", incident=incident)
             self._slots.pop(name, None)

@@ -1,7 +1,7 @@
-"""The seam through which episodes will become durable: what was asked, and what came of it, in order.
+"""The interface for making episodes durable: a log of calls and their outcomes, in order.
 
-The host appends before it acts (`Asked`) and after (`Settled`), so that a journal on disk can answer repeated requests
-and rebuild an episode by replay after a crash.
+The host appends an entry before it runs a call (`Asked`) and another one after it (`Settled`), so that a journal on
+disk can answer repeated requests and rebuild an episode by replay after a crash.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What it came to: a result, or the error that ended the episode."""
+    """A call has an outcome: a result or an error."""
 
     episode: str
     key: str
@@ -49,7 +49,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The episode is over."""
+    """The episode has ended."""
 
     episode: str
     reason: EndReason
@@ -59,33 +59,33 @@ Entry = Started | Asked | Settled | Ended
 
 
 class Journal(Protocol):
-    """Where the host writes what happens. Calls come in order, from the event loop, and must not block it."""
+    """A log that the host writes. Its methods are called in order, from the event loop, and must not block."""
 
     def append(self, entry: Entry) -> None:
-        """Remember an entry."""
+        """Append an entry."""
         ...
 
     def read(self, episode: str) -> Sequence[Entry]:
-        """All entries of an episode, oldest first; empty when it is unknown."""
+        """Return all entries of an episode, oldest first; empty if it is unknown."""
         ...
 
     def evict(self, episode: str) -> None:
-        """The episode is closed and its outcomes need not be kept any longer."""
+        """Drop the episode's entries, which are no longer needed: the episode is closed."""
         ...
 
 
 class MemoryJournal:
-    """Keeps entries as long as the process and the episode live."""
+    """A journal in memory, which keeps entries until the episode is evicted or the process ends."""
 
     def __init__(self) -> None:
         self._entries: dict[str, list[Entry]] = {}
 
     def append(self, entry: Entry) -> None:
-        """Remember an entry."""
+        """Append an entry."""
         self._entries.setdefault(entry.episode, []).append(entry)
 
     def read(self, episode: str) -> Sequence[Entry]:
-        """All entries of an episode, oldest first."""
+        """Return all entries of an episode, oldest first."""
         return tuple(self._entries.get(episode, ()))
 
     def evict(self, episode: str) -> None:

@@ -1,4 +1,4 @@
-"""What a server and its episodes may use, and the queue in front of a full server."""
+"""The limits of a server and its episodes, and the queue in front of a full server."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ class ServerLimits(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     max_episodes: int = Field(default=100_000, ge=1)
-    """Episodes that run at one time; more of them wait in the queue."""
+    """Episodes that run at one time; further ones wait in the queue."""
     max_queue: int = Field(default=10_000, ge=0)
-    """Starts that may wait; one more is refused."""
+    """Starts that may wait; further ones are refused."""
     queue_seconds: float = Field(default=30.0, ge=0)
     """How long a start waits before it is refused."""
     body_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
     """The largest request body or channel frame."""
     episode_bytes: int = Field(default=128 * 1024 * 1024, ge=64 * 1024)
-    """What one episode may hold of its calls, their arguments and observations, in memory."""
+    """Memory for the calls of one episode, with their arguments and observations."""
     queue_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
-    """The arguments of calls of one episode that run or wait; one call always may."""
+    """Memory for the arguments of one episode's calls that run or wait; a single call is always accepted."""
     queue_calls: int = Field(default=1024, ge=1)
     """Calls of one episode that run or wait."""
     max_connections: int = Field(default=10_000, ge=1)
-    """Connections at one time; then those that wait for the rest of a request the longest are closed first."""
+    """Connections at one time. Beyond it, the one that has waited longest for the rest of a request is closed first."""
     arriving_bytes: int = Field(default=64 * 1024 * 1024, ge=64 * 1024)
-    """Heads and bodies of requests that have not arrived whole, all connections together. A larger body waits for
-    room; one sender has a quarter of it at most."""
+    """Heads and bodies of requests that have not arrived completely, over all connections. A body that does not fit
+    waits for room; one sender gets at most a quarter of it."""
     setup_seconds: float = Field(default=60.0, gt=0)
-    """One episode's setup, prompt included; teardown has the same."""
+    """One episode's setup, including its prompt; the same for its teardown."""
     tool_seconds: float = Field(default=60.0, gt=0)
-    """One tool call, or one grade."""
+    """One tool call or one grade."""
     episode_seconds: float | None = Field(default=None, gt=0)
     """One episode, from the end of its setup."""
     idle_seconds: float = Field(default=900.0, gt=0)
-    """An episode nobody used for so long expires (ORS and both of its SDKs: 15 minutes)."""
+    """An episode that is not used for this long expires (ORS and both of its SDKs: 15 minutes)."""
     max_steps: int | None = Field(default=None, ge=1)
     observation_chars: int = Field(default=1_000_000, ge=100)
-    """One observation; more is cut off with a visible marker."""
+    """Characters of one observation; the rest is cut off with a visible marker."""
     total_observation_chars: int | None = Field(default=None, ge=100)
     threads: int = Field(default=64, ge=1)
-    """Blocking environment code that runs at one time. Beyond these, each environment has a few threads to itself."""
+    """Blocking calls of environment code that run at one time. Each environment also has a few threads to itself."""
     result_ttl_seconds: float = Field(default=60.0, ge=0)
-    """How long the outcomes of a closed episode stay to answer repeated requests."""
+    """How long the outcomes of a closed episode are kept to answer repeated requests."""
     grace_seconds: float = Field(default=5.0, ge=0)
-    """How long environment code that was told to stop is waited for."""
+    """How long to wait for environment code that was asked to stop."""
 
     def of_episode(self, *tighter: EpisodeLimits | None) -> EpisodeLimits:
-        """The limits of one episode: for each, the least that anyone set."""
+        """Return the limits of one episode: for each limit, the least value that is set."""
         return _least((self._own, *(layer for layer in tighter if layer is not None)))
 
     @cached_property
@@ -73,7 +73,7 @@ class ServerLimits(BaseModel):
 
 @lru_cache(maxsize=256)
 def _least(layers: tuple[EpisodeLimits, ...]) -> EpisodeLimits:
-    """The same for most episodes of a server, so it is worked out once and shared."""
+    """Return the least value of each limit; cached, as most episodes of a server have the same limits."""
     least = {
         name: min(given)
         for name in EpisodeLimits.model_fields
@@ -83,7 +83,7 @@ def _least(layers: tuple[EpisodeLimits, ...]) -> EpisodeLimits:
 
 
 class Capacity:
-    """A counted resource with a first-come-first-served queue in front of it."""
+    """A counted resource with a first-come, first-served queue."""
 
     def __init__(self, size: int, max_queue: int, queue_seconds: float) -> None:
         self.size = size
@@ -94,14 +94,14 @@ class Capacity:
 
     @property
     def queued(self) -> int:
-        """Requests that wait."""
+        """The number of requests that wait."""
         return len(self._queue)
 
     async def acquire(self, count: int) -> None:
         """Take `count` places, waiting for them in turn.
 
         Raises:
-            CapacityError: more than there will ever be, a full queue, or no places in time.
+            CapacityError: `count` exceeds the total, the queue is full, or no places came free in time.
         """
         if count > self.size:
             raise CapacityError(
@@ -135,7 +135,7 @@ class Capacity:
         self._admit()
 
     def refuse_waiting(self) -> None:
-        """Turn away everybody in the queue: the server is stopping."""
+        """Refuse all requests in the queue, because the server is stopping."""
         while self._queue:
             _, turn = self._queue.popleft()
             if not turn.done():

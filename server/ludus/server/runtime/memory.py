@@ -1,8 +1,8 @@
-"""What one episode may hold and queue in memory, in bytes: an agent with one capability must not fill the server.
+"""Limits the memory of one episode, so that an agent with one capability cannot fill the server.
 
-Calls that run or wait are *pending*; too many of them are refused with an error that says when to retry, and leave
-nothing behind. Settled calls are *held*, as the rubric, repeats and forks need them. A call whose arguments do not fit
-is a refused step of which a digest is kept, and an episode whose records outgrow their allowance is truncated.
+Calls that run or wait are *pending*. When there are too many, a further call is refused with an error that says when
+to retry, and nothing of it is kept. Settled calls are *held*, because the rubric, repeats and forks need them. A call
+whose arguments do not fit is a refused step of which a digest is kept. An episode that holds too much is truncated.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from ludus.server.runtime.episode import Episode, StepRecord
 from ludus.server.runtime.limits import ServerLimits
 
 RECORD_BYTES: Final = 1024
-"""What a record takes besides its arguments and its observation, rounded up."""
+"""The memory of a record without its arguments and its observation, rounded up."""
 
 KEPT_REFUSED_BYTES: Final = 4096
-"""Arguments of refused calls that are no larger are kept whole."""
+"""Arguments of refused calls up to this size are kept in full."""
 
 RETRY_SECONDS: Final = 1.0
-"""When to come back after a refusal for a full queue."""
+"""After how many seconds to retry a call that was refused because of a full queue."""
 
 TOOL_NAME_CHARS: Final = 200
-"""Names of tools are cut off here; no tool has a longer one."""
+"""Tool names of calls are cut to this length; no tool has a longer name."""
 
 
 class Holding:
-    """Counts what the episodes of one server hold.
+    """Counts the memory that the episodes of one server hold.
 
     Args:
-        limits: what they may.
+        limits: the limits to enforce.
     """
 
     def __init__(self, limits: ServerLimits) -> None:
@@ -48,13 +48,13 @@ class Holding:
         """Count a new call as pending, unless the episode's queue is full.
 
         Args:
-            episode: whose call.
+            episode: the episode of the call.
             arguments: the call's arguments.
-            text: what else of it is kept.
-            final: whether it is the final answer, which is never refused for what the episode holds.
+            text: further text that is kept with the call.
+            final: whether it is the final answer, which is accepted however much the episode holds.
 
         Returns:
-            The call's size in bytes, and why it must be refused if it must.
+            The call's size in bytes, and the error to refuse it with, if any.
 
         Raises:
             CapacityError: too many calls of the episode are pending.
@@ -65,7 +65,7 @@ class Holding:
         except TooComplex as error:
             refused = _too_large(str(error))
         else:
-            # A small call is kept in any case, so that what is left matters to large ones only.
+            # Small calls are always kept; only large ones must fit into the remaining allowance.
             if size > KEPT_REFUSED_BYTES and not final:
                 allowed = self._limits.episode_bytes
                 if size > allowed - episode.held - episode.pending_bytes:
@@ -79,7 +79,7 @@ class Holding:
         return size, refused
 
     def await_repeat(self, episode: Episode, record: StepRecord, arguments: Mapping[str, Any]) -> None:
-        """Count a repeated call as pending for as long as it waits for the first one's outcome.
+        """Count a repeated call as pending while it waits for the first one's outcome.
 
         Raises:
             CapacityError: too many calls of the episode are pending.
@@ -94,8 +94,8 @@ class Holding:
         record.when_settled(partial(self._release, episode, size))
 
     def settle(self, episode: Episode, record: StepRecord, outcome: object) -> None:
-        """Count a settled call as held, and drop the arguments of a refused one that are large."""
-        episode.pending -= 1  # as in `_release`, without a call: every step comes here
+        """Count a settled call as held, and drop large arguments of a refused one."""
+        episode.pending -= 1  # inlined `_release`, because this runs for every step
         episode.pending_bytes -= record.size
         if isinstance(outcome, StepResult):
             error = outcome.error
@@ -105,7 +105,7 @@ class Holding:
         episode.held += record.size
 
     def drop(self, record: StepRecord) -> None:
-        """Keep only a digest of arguments that are large and never reached a tool."""
+        """Replace large arguments that no tool received by their digest."""
         if record.digest is None and record.size > KEPT_REFUSED_BYTES:
             record.digest, record.arguments = digest_of(record.arguments), {}
             record.size = RECORD_BYTES
@@ -140,7 +140,7 @@ def _queue_full(episode: Episode, what: str, limit: str) -> CapacityError:
 
 
 def _observed(result: StepResult) -> int:
-    """Return the bytes of an observation and its metadata; of metadata with very many values only a part is counted."""
+    """Return the bytes of an observation and its metadata; metadata with very many values counts as `RECORD_BYTES`."""
     size = 0
     for block in result.content:
         size += (block.text if isinstance(block, TextBlock) else block.data).__sizeof__()

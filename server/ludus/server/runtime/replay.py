@@ -1,4 +1,4 @@
-"""Bringing a new episode to where another one stood, by repeating its steps."""
+"""Brings a new episode to the state of another one, by repeating its steps."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from ludus.server.runtime.runner import StepRunner
 
 
 async def repeat(runner: StepRunner, source: Episode, episode: Episode, upto: int) -> None:
-    """Ask `episode` for the first `upto` steps of `source`, with the same noise, and insist on the same observations.
+    """Run the first `upto` steps of `source` in `episode`, with the same noise, and require the same observations.
 
     Raises:
-        Unsupported: a step showed something else, so the environment is not deterministic.
+        Unsupported: a step gave another observation, so the environment is not deterministic.
     """
     episode.origin = source.noise_key
     for record in (source.records or ())[:upto]:
         assert record.tool is not None
         key = f"fork/{record.number}"
-        # Of a refused call with large arguments there is a digest only; no tool saw it, so its refusal is its repeat.
+        # A refused call with large arguments has only a digest left. No tool received it, so it is refused again as is.
         refused = record.outcome.error if record.digest is not None and isinstance(record.outcome, StepResult) else None
         again = runner.accept(episode, record.number, key, record.tool, record.arguments, record.turn, refused=refused)
         outcome = await again.wait()

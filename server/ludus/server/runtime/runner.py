@@ -1,4 +1,23 @@
-"""Running steps: accepted once, one at a time unless their tools allow more, each with a deadline and one outcome."""
+"""Runs the steps of episodes: once per key, one at a time unless their tools are concurrent, each with a deadline.
+
+How this works:
+
+    accept()            return the earlier record for a repeated key; otherwise check the number, the turn and the
+      │                 memory limits, and create a record
+      └─ _launch()      start the record, or queue it behind calls that it must not overlap
+           └─ _begin()  start a watchdog timer for the deadline, and a task for `_run`:
+                ├─ _outcome()      `_execute` or `_grade`, with every exception turned into a result or an error:
+                │                  noise, arguments, the author's code (in a thread if it may block), step rewards
+                ├─ _judge_turns()  rewards for the turns that end with the step
+                └─ settle()        limits, reward log, end of the episode, waking the waiters, next in the queue
+
+A record is settled exactly once, by the first of three: its own task; the watchdog, when the deadline passes
+(`_overdue`); or `drain`, when the episode ends for another reason. The task of a record that is settled from outside
+is canceled. While a call waits for a thread, its `Clock` stops the watchdog and moves the deadline (`_arm`).
+
+A step runs in a task of its own, so a client that disconnects or cancels its wait does not affect it. A step can end
+the episode: `settle` then calls `on_end`, which is the host's, and the host calls `drain`.
+"""
 
 from __future__ import annotations
 
@@ -30,29 +49,29 @@ from ludus.server.runtime.threads import Share, Threads, Workers
 
 
 class OnEnd(Protocol):
-    """Told that an episode is over."""
+    """The callback that ends an episode."""
 
     def __call__(
         self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None, last: StepRecord | None = None
     ) -> None:
-        """End it; `last` is the record by which it ended."""
+        """End the episode; `last` is the record that ended it."""
         ...
 
 
 @dataclass(slots=True)
 class StepCounts:
-    """What the runner has done since the host began."""
+    """Counts of what the runner has done since the host started."""
 
     settled: int = 0
     tool_errors: int = 0
     noise: Counter[NoiseKind] = field(default_factory=Counter)
-    """Steps disturbed on purpose, by kind."""
+    """Steps that noise changed, by kind."""
     seconds: float = 0.0
-    """Time spent in steps, queueing left out."""
+    """Time spent in steps, without queueing."""
 
 
 class StepRunner:
-    """Executes what episodes are asked, in tasks of its own, so that no waiter's fate touches a step."""
+    """Runs steps in tasks of its own, so that a step goes on when the request that waits for it is canceled."""
 
     def __init__(self, workers: Workers, journal: Journal | None, on_end: OnEnd, limits: ServerLimits) -> None:
         self._workers = workers
@@ -62,7 +81,7 @@ class StepRunner:
         self._loop = asyncio.get_running_loop()
         self.counts = StepCounts()
         self.observe: Callable[[str, float], None] | None = None
-        """Told the environment's name and the seconds of each settled step, when set."""
+        """Called with the environment's name and the seconds of each step that finished by itself; optional."""
 
     # ── accepting ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -70,23 +89,23 @@ class StepRunner:
         self, episode: Episode, number: int | None, key: str, tool: str | None, arguments: dict[str, Any],
         turn: TurnMark | None = None, *, refused: StepError | None = None,
     ) -> StepRecord:  # fmt: skip
-        """The record of what is asked: the earlier one for a repeated key, else a new one that begins to run.
+        """Return the record of a call: the earlier one for a repeated key, otherwise a new one, started or queued.
 
         Args:
-            episode: which episode.
+            episode: the episode to step.
             number: the step's number; None lets the host number it.
-            key: its idempotency key.
-            tool: the tool; None for the grade.
+            key: the call's idempotency key.
+            tool: the tool's name; None for the grade.
             arguments: the tool's arguments; `{"answer": …}` for the grade.
-            turn: the turn that it belongs to, where the client says so.
-            refused: why the call is refused, where that is known.
+            turn: the turn that the call belongs to, if the client marks turns.
+            refused: an error to refuse the call with, without running the tool; used when steps are replayed.
 
         Raises:
             CapacityError: too many calls of the episode run or wait.
-            KeyConflict: the key was used for something else.
+            KeyConflict: the key was used for another call.
             StepConflict: the number is not the next one.
-            InvalidParams: the turn was over before.
-            EpisodeEnded: the episode is over.
+            InvalidParams: the turn has already ended.
+            EpisodeEnded: the episode has ended.
         """
         if tool is not None and len(tool) > TOOL_NAME_CHARS:
             tool = tool[:TOOL_NAME_CHARS]
@@ -154,7 +173,7 @@ class StepRunner:
         record.task = self._loop.create_task(self._run(episode, record, tool, now, clock))
 
     def _arm(self, episode: Episode, record: StepRecord, deadline: float | None, waited: float) -> None:
-        """Set a record's watchdog; what a call waited for a thread is no time of its episode's either."""
+        """Reset a record's watchdog. The time that a call waited for a thread does not count for the episode either."""
         if record.watchdog is not None:
             record.watchdog.cancel()
             record.watchdog = None
@@ -176,10 +195,10 @@ class StepRunner:
                 self.counts.seconds += took
                 if self.observe is not None:
                     self.observe(episode.published.name, took)
-                record.task = None  # it ends by itself: settling it need not look up whose task it is
+                record.task = None  # the task ends by itself, so `settle` need not look up the current task
                 self.settle(episode, record, outcome)
         finally:
-            # The record outlives the episode, and the traceback of a cancelled task would keep the environment alive.
+            # The record outlives the episode, and the traceback of a canceled task would keep the environment alive.
             record.task = None
 
     async def _outcome(
@@ -250,7 +269,7 @@ class StepRunner:
         return noisy
 
     async def _delay(self, episode: Episode, record: StepRecord, seconds: float, clock: Clock) -> None:
-        """Wait before a call, and move its deadline on by as much, but not beyond the episode's."""
+        """Wait before a call, and move its deadline by as much, but not past the episode's deadline."""
         record.noise = "delay"
         later = clock.deadline + seconds
         clock.move(later if episode.deadline is None else min(later, episode.deadline))
@@ -310,7 +329,7 @@ class StepRunner:
     # ── settling ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def settle(self, episode: Episode, record: StepRecord, outcome: StepResult | LudusError) -> None:
-        """Give a record its outcome, with everything that follows from it."""
+        """Set a record's outcome and act on it: apply limits, log rewards, end the episode, start queued calls."""
         reason: EndReason | None = None
         failure: EpisodeFailed | None = None
         if isinstance(outcome, StepResult):
@@ -341,7 +360,7 @@ class StepRunner:
         self._advance(episode)
 
     def drain(self, episode: Episode) -> None:
-        """Tell everything that runs or waits that the episode is over."""
+        """Settle all records that run or wait with the error that the episode has ended."""
         waiting = [*(episode.active or ()), *(episode.queue or ())]
         episode.active = episode.queue = None
         for record in waiting:
@@ -382,13 +401,13 @@ class StepRunner:
 
 
 def _hit(noise: Noise, episode: Episode, record: StepRecord) -> NoiseEvent | None:
-    """The noise that befalls a call; none on the last step that the limit allows, which nothing could make good."""
+    """Return the noise that applies to a call; None on the last step that the limit allows, as no retry can follow."""
     last = episode.limits.max_steps
     return None if last is not None and record.number >= last else noise.draw(episode.noise_key, record.number)
 
 
 def _entered(episode: Episode, record: StepRecord, result: StepResult) -> StepResult:
-    """Write what a step, and the turns that were over with it, earned into the log; the result with all of it."""
+    """Log the rewards of a step and of the turns that ended with it; return the result with their total."""
     entries = list(record.turn_rewards)
     if result.reward is not None:
         source = "grade" if record.tool is None else "step"
@@ -400,7 +419,7 @@ def _entered(episode: Episode, record: StepRecord, result: StepResult) -> StepRe
 
 
 def _check_turn(episode: Episode, turn: TurnMark) -> None:
-    """Refuse a turn that was over before."""
+    """Raise `InvalidParams` if the turn has already ended."""
     records = episode.records or ()
     before = records[-1].turn if records else None
     if before is not None and before.number == turn.number and not before.last:
@@ -415,7 +434,7 @@ def _check_turn(episode: Episode, turn: TurnMark) -> None:
 def _check_same(
     earlier: StepRecord, number: int | None, tool: str | None, arguments: dict[str, Any], turn: TurnMark | None
 ) -> None:
-    """Refuse a key that stands for another call. Arguments are compared with their types: `true` is not `1`."""
+    """Raise `KeyConflict` if the key belongs to another call. Argument types are compared too: `true` is not `1`."""
     if earlier.tool == tool and earlier.turn == turn and number in (None, earlier.number):
         if earlier.digest is not None:
             same = earlier.digest == digest_of(arguments)

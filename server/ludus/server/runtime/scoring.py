@@ -1,4 +1,4 @@
-"""Scoring: what the rubric of an environment says of steps and ends, and of several answers to one task."""
+"""Scores steps, turns and ends of episodes by the environment's rubric, and several answers to one task."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from ludus.server.runtime.threads import Threads
 from ludus.server.tasks.catalog import Published
 
 POLICY_VARIABLE: Final = "LUDUS_POLICY_MODEL"
-"""The environment variable that tells judges which model plays, so that none judges its own family."""
+"""The environment variable that names the policy model, so that no judge judges its own family."""
 
 POLICY: Final[ContextVar[str | None]] = ContextVar("ludus_policy", default=None)
-"""The same for one caller of the host, which knows better."""
+"""The policy model for one caller of the host; it takes precedence over the environment variable."""
 
 
 def prepare(workers: Threads, episode: Episode, last: TakenStep | None = None) -> None:
-    """Tell the instance of an episode what its rubric may look at.
+    """Set the scoring context of an episode's instance: the attempt that its rubric scores.
 
     Args:
-        workers: where checks that may block run.
-        episode: which.
-        last: the step that is not settled yet.
+        workers: the threads for checks that may block.
+        episode: the episode to score.
+        last: the latest step, if it is not settled yet.
     """
     known = {} if episode.instance._facts is None else {s.number: s for s in episode.instance._facts.attempt.steps}
     steps = [
@@ -59,7 +59,7 @@ def prepare(workers: Threads, episode: Episode, last: TakenStep | None = None) -
 async def judge_step(
     workers: Threads, episode: Episode, record: StepRecord, reading: ToolOutcome, *, finished: bool
 ) -> ToolOutcome:
-    """A tool's reading with what the environment's `@reward` methods and, at the end, its rubric add to its reward."""
+    """Return a tool's outcome with the rewards of `@reward` methods and, at the end, of the rubric added to its own."""
     instance = episode.instance
     binding = type(instance)._binding
     rewards = [] if reading.reward is None else [reading.reward]
@@ -77,7 +77,7 @@ async def judge_step(
 async def judge_turns(
     workers: Threads, episode: Episode, record: StepRecord, outcome: StepResult
 ) -> tuple[RewardEntry, ...]:
-    """What the turns earned that are over with a call, or with the grade, as entries of the reward log."""
+    """Return the rewards of the turns that end with a call or with the grade, as entries of the reward log."""
     instance = episode.instance
     rubric = type(instance)._binding.turn
     step = _taken(episode, record, record.original_result or outcome) if _reached(record) else None
@@ -88,7 +88,7 @@ async def judge_turns(
     whole: Attempt = instance._facts.attempt
     entries = []
     for turn in due:
-        # Calls that overlap may be done and not settled yet: the turn knows them all.
+        # Concurrent calls may be finished and not settled yet; the turn has all of them.
         known = {one.number: one for one in (*whole.steps, *turn.steps) if one.number <= turn.last}
         attempt = replace(whole, steps=tuple(known[number] for number in sorted(known)), turn=turn.taken())
         for reward in _read(await rubric.score(attempt, offload=workers.run)):
@@ -97,7 +97,7 @@ async def judge_turns(
 
 
 def may_grade_nothing(episode: Episode) -> bool:
-    """Return whether a grade may be None: where the class declares rewards, but none for the end of an episode."""
+    """Return whether a grade may be None: when the class declares rewards, but none for the end of an episode."""
     binding = episode.published.cls._binding
     return binding is not None and binding.end(episode.group) is None
 
@@ -112,7 +112,7 @@ def _settled(record: StepRecord) -> bool:
 
 
 def _reached(record: StepRecord) -> bool:
-    """Whether it is a tool call that noise did not keep from its tool."""
+    """Return whether the record is a tool call that reached its tool, rather than one that noise made fail."""
     return record.tool is not None and record.noise != "tool_error"
 
 
@@ -130,10 +130,10 @@ def _step(episode: Episode, record: StepRecord, text: str, error: str | None, me
 async def score(
     workers: Threads, published: Published, task: Any, candidates: Sequence[Candidate], seconds: float
 ) -> list[Reward]:
-    """One reward for each candidate, in their order.
+    """Return one reward for each candidate, in order.
 
     Raises:
-        EpisodeFailed: the author's code raised, took longer than `seconds` or returned something else.
+        EpisodeFailed: the author's code raised, took longer than `seconds` or returned something invalid.
     """
     function = published.cls.score_group
     offload = not inspect.iscoroutinefunction(function)

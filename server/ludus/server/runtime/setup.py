@@ -1,4 +1,4 @@
-"""Setting an episode up: the instance, its `setup`, its prompt and its tools, within one deadline."""
+"""Sets an episode up within one deadline: the instance, its `setup`, its prompt and its tools."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PROMPTS_KEPT = 256
 
 
 class EpisodeSetup:
-    """Makes episodes ready to be played, and frees what they hold."""
+    """Sets episodes up, and tears them down."""
 
     def __init__(self, workers: Workers, sandboxes: Sandboxes, setup_seconds: float, grace_seconds: float) -> None:
         self._workers = workers
@@ -37,10 +37,10 @@ class EpisodeSetup:
         self._prompts: dict[str, tuple[Message, ...]] = {}
 
     async def open(self, episode: Episode, allowed: Sequence[str] | None) -> None:
-        """Run the author's setup and read prompt and tools; the episode runs afterwards.
+        """Run the author's setup and read the prompt and the tools; afterwards the episode is running.
 
         Raises:
-            EpisodeFailed: the author's code raised, took too long or returned what it may not.
+            EpisodeFailed: the author's code raised, took too long or returned something invalid.
             InvalidParams: `allowed` names a tool that the task does not have.
         """
         published = episode.published
@@ -78,7 +78,7 @@ class EpisodeSetup:
         episode.began = episode.used = asyncio.get_running_loop().time()
 
     async def open_all(self, episodes: Sequence[Episode], allowed: Sequence[str] | None) -> None:
-        """Open a group at once; the first failure is raised when all have come to an end."""
+        """Open a group concurrently; after all have finished, raise the first failure, if any."""
         if len(episodes) == 1:
             await self.open(episodes[0], allowed)
             return
@@ -88,7 +88,7 @@ class EpisodeSetup:
                 raise outcome
 
     async def tear_down(self, episode: Episode, running: Sequence[asyncio.Task[None]]) -> None:
-        """Wait for the episode's last steps, bounded, and run the author's teardown; failures are only logged."""
+        """Wait for the last steps, up to the grace period, then run the author's teardown; failures are only logged."""
         if running:
             _, stray = await asyncio.wait(running, timeout=self._grace_seconds)
             for task in stray:
@@ -111,7 +111,7 @@ class EpisodeSetup:
         return await user_code.run(self._workers.share(episode.published.name), offload, method)
 
     def _shared(self, prompt: object) -> tuple[Message, ...]:
-        """The prompt's messages; equal text gives the same object, since thousands of episodes may hold it."""
+        """Return the prompt's messages. Equal text gives the same object, since thousands of episodes may hold it."""
         if not isinstance(prompt, str):
             return read_messages(prompt)
         messages = self._prompts.get(prompt)
@@ -150,7 +150,7 @@ class EpisodeSetup:
 
 
 def _break(task: asyncio.Task[None]) -> None:
-    """End a task whose code ignores cancellation, by closing its coroutine under it."""
+    """End a task whose code ignores cancellation, by closing its coroutine."""
     coroutine = task.get_coro()
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:

@@ -1,4 +1,4 @@
-"""The episodes a host holds: those that live, and those closed a short while ago that still answer repeats."""
+"""The episodes that a host holds: open ones, and recently closed ones that still answer repeated requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CLOSED_KEPT = 50_000
 
 
 class EpisodeStore:
-    """Finds episodes, for those who may see them."""
+    """Holds episodes and finds them by id, for principals that may see them."""
 
     def __init__(self, journal: Journal | None, result_ttl_seconds: float) -> None:
         self._journal = journal
@@ -32,18 +32,18 @@ class EpisodeStore:
         return episode in self._living or episode in self._closed
 
     def __iter__(self) -> Iterator[Episode]:
-        """Those not yet closed, over or not."""
+        """Iterate over the episodes that are not closed, whether or not they have ended."""
         return iter(list(self._living.values()))
 
     def add(self, episode: Episode) -> None:
-        """Hold an episode."""
+        """Add an episode."""
         self._living[episode.id] = episode
 
     def find(self, episode: str) -> Episode:
-        """The episode of an id; finding it counts as use.
+        """Return the episode with an id; the call counts as use of the episode.
 
         Raises:
-            EpisodeNotFound: there is none.
+            EpisodeNotFound: there is no such episode.
         """
         found = self._living.get(episode)
         if found is None:
@@ -55,10 +55,10 @@ class EpisodeStore:
         return found
 
     def get_owned(self, episode: str, principal: Principal) -> Episode:
-        """The episode of an id if it belongs to the principal; to others it does not exist.
+        """Return the episode with an id if the principal owns it or is an admin; for others it does not exist.
 
         Raises:
-            EpisodeNotFound: there is none for it.
+            EpisodeNotFound: there is no such episode for the principal.
         """
         found = self.find(episode)
         if found.owner != principal.name and Scope.ADMIN not in principal.scopes:
@@ -66,7 +66,7 @@ class EpisodeStore:
         return found
 
     def archive(self, episode: Episode) -> None:
-        """Keep a closed episode for repeats only, and not for long."""
+        """Keep a closed episode for a short time, for repeated requests only."""
         if self._living.pop(episode.id, None) is None:
             return
         episode.secrets = None
@@ -75,7 +75,7 @@ class EpisodeStore:
             self._evict_oldest()
 
     def evict(self, now: float) -> None:
-        """Let go of what was closed long enough ago."""
+        """Drop archived episodes whose time to live has passed."""
         while self._closed and next(iter(self._closed.values()))[0] <= now:
             self._evict_oldest()
 

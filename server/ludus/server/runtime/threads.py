@@ -1,17 +1,17 @@
-"""Threads for environment code that may block: fair shares for environments, and a clock that leaves waiting out.
+"""Threads for environment code that may block: fair shares for environments, and deadlines that exclude waiting.
 
 How this works:
 
-    share.run(function)     one call in a thread, when the environment's turn has come
+    share.run(function)     run one call in a thread, when it is the environment's turn
         │
-        ├─ enter()          a place at once if one is free, else in the queue of this environment
-        │                   (meanwhile the clock of the caller stands still)
+        ├─ enter()          take a place at once if one is free, otherwise wait in the queue of this environment
+        │                   (meanwhile the caller's clock stands still)
         └─ place.run()      a daemon thread calls the function; afterward the place goes to the environment
                             with the fewest running calls
 
-All places may go to one environment as long as no other asks. Each environment also has a few places that no other can
-take, so its first calls never wait for the calls of another. A call that hangs is abandoned to its thread, and its
-place is given to another call.
+One environment may use all places as long as no other needs them. Each environment also has a few places that no other
+can take, so its first calls never wait for the calls of another. A call that hangs is left running in its thread, and
+its place goes to another call.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from typing import Any, Final, Protocol
 from ludus.server.runtime.clock import CLOCK, Clock
 
 OWN_FRACTION: Final = 4
-"""The places that environments have to themselves are, together, this fraction of all; each has at least one."""
+"""One in this many of all places is divided among environments to have to themselves; each has at least one."""
 
 
 class Threads(Protocol):
-    """Runs a blocking call in a thread."""
+    """Something that runs a blocking call in a thread."""
 
     async def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call `function` in a thread and return what it returns."""
@@ -57,15 +57,15 @@ class Workers:
     pool and delay the interpreter's exit.
 
     Args:
-        size: calls that run at one time.
-        names: the environments, which decides how many places each has to itself.
+        size: how many calls run at one time.
+        names: the environments; their number decides how many places each has to itself.
     """
 
     def __init__(self, size: int, names: Iterable[str] = ()) -> None:
         self._size = size
         self._shares: dict[str, Share] = {}
         self._waiting: dict[Share, None] = {}
-        """Shares with calls that wait, the one that was served last at the end."""
+        """Shares with waiting calls; the one served last is at the end."""
         self._pool = _Pool()
         self.running = 0
         """Calls that have a place."""
@@ -82,7 +82,7 @@ class Workers:
         return share
 
     def close(self) -> None:
-        """Let idle threads end; busy ones end after their call, and none of them delays the interpreter's exit."""
+        """Let idle threads end. Busy ones end after their call; none of them delays the interpreter's exit."""
         self._pool.close()
 
     def _admits(self, share: Share) -> bool:
@@ -117,13 +117,13 @@ class Share:
         self.running = 0
         """Calls that have a place."""
         self.queue: deque[asyncio.Future[None]] = deque()
-        """Calls that wait for one, in their order."""
+        """Calls that wait for a place, in order."""
 
     async def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call `function` in a thread and return what it returns; `SystemExit` and the like are raised here too.
 
-        When the waiting task is cancelled, a call that has begun is abandoned to its thread, and its place is given
-        to another call.
+        When the waiting task is canceled, a call that has begun is left running in its thread, and its place goes to
+        another call.
         """
         place = self.enter_at_once() or await self.enter()
         return await place.run(function, *args, **kwargs)
@@ -137,7 +137,7 @@ class Share:
         return Place(workers, self, CLOCK.get())
 
     async def enter(self) -> Place:
-        """Take a place, waiting for it in turn. The clock of the caller stands still while it waits.
+        """Take a place, waiting in turn. The caller's clock stands still meanwhile.
 
         The caller must either `run` a call on the place or `leave` it.
         """
@@ -197,7 +197,7 @@ class Place:
         return value
 
     def leave(self) -> None:
-        """Give the place to the next call; harmless when it was left before."""
+        """Give the place to the next call; harmless if already left."""
         if self._left:
             return
         self._left = True
@@ -207,7 +207,7 @@ class Place:
 
 
 class _Pool:
-    """As many threads as there are calls at one time."""
+    """Daemon threads, as many as there are calls at one time."""
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -216,7 +216,7 @@ class _Pool:
         self._idle = 0
 
     def begin(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Job:
-        """Give a call to a thread; `done` of what is returned is its outcome."""
+        """Pass a call to a thread; the `done` future of the returned job gives its outcome."""
         loop = asyncio.get_running_loop()
         job = _Job(function, args, kwargs, loop, loop.create_future())
         self._jobs.put(job)
@@ -236,7 +236,7 @@ class _Pool:
         threading.Thread(target=self._work, name="ludus-worker", daemon=True).start()
 
     def abandon(self, job: _Job) -> None:
-        """Forget a call whose caller has left; a thread in which it has begun is lost with it."""
+        """Drop a call whose caller has left; if the call has begun, its thread leaves the pool."""
         with job.lock:
             job.abandoned = True
             if not job.started:
@@ -266,7 +266,7 @@ class _Pool:
                 return
             try:
                 job.loop.call_soon_threadsafe(_deliver, job.done, outcome)
-            except RuntimeError:  # the loop closed while the call ran: nothing waits for the outcome any more
+            except RuntimeError:  # the loop closed while the call ran, so nothing waits for the outcome
                 with self._lock:
                     self._threads -= 1
                 return

@@ -1,7 +1,7 @@
-"""Turns that are being taken: which calls belong to one, and when it is over.
+"""Open turns: which calls belong to a turn, and when it ends.
 
-A turn is over with the call that its client marked as the last, with the first call of another turn, or with the end of
-the task, whichever comes first; and it is judged as soon as it is over and all of its calls have come to an end.
+A turn ends with the call that its client marked as the last, with the first call of another turn, or with the end of
+the task, whichever comes first. It is judged as soon as it has ended and all of its calls have finished.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ludus.server.runtime.episode import Episode, OpenTurn, StepRecord
 
 
 def asked(episode: Episode, record: StepRecord) -> None:
-    """Take note of an accepted call, or of the grade."""
+    """Assign an accepted call, or the grade, to its turn."""
     mark, waiting = record.turn, episode.turns
     goes_on = mark is not None and bool(waiting) and waiting[-1].number == mark.number
     if not goes_on:
@@ -29,13 +29,13 @@ def asked(episode: Episode, record: StepRecord) -> None:
 
 
 def done(episode: Episode, record: StepRecord, step: TakenStep | None, *, ended: bool) -> list[OpenTurn]:
-    """Take note that a call has come to an end, and give the turns that are to be judged now.
+    """Note that a call has finished, and return the turns that are to be judged now.
 
     Args:
-        episode: which.
+        episode: the episode of the call.
         record: the call, or the grade.
-        step: what checks see of the call; None for what is no step to them.
-        ended: whether the task ends with it.
+        step: what checks see of the call; None if it is not a step for them.
+        ended: whether the task ends with the call.
     """
     own = None
     if record.tool is not None:

@@ -1,8 +1,8 @@
-"""The one place where the environment's code is run and its faults are attributed.
+"""Runs the environment's code and attributes its errors.
 
-Authors raise plain Python. Every exception, `SystemExit`, `GeneratorExit` and a stray `CancelledError` included,
-becomes `UserCodeError` here; only `ToolError` (meant for the agent) and a cancellation by the host itself pass through.
-`failure` turns it into the error that ends the episode, logged under an incident id.
+Authors raise ordinary Python exceptions. Every exception, including `SystemExit`, `GeneratorExit` and a stray
+`CancelledError`, becomes `UserCodeError` here; only `ToolError` (meant for the agent) and a cancellation by the host
+itself pass through. `failure` logs a `UserCodeError` under an incident id and returns the error that ends the episode.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import secrets
 from collections.abc import Callable
 from types import CoroutineType
 from typing import Any
 
 from ludus.protocol.errors import EnvironmentFailed, EpisodeFailed, InfrastructureFailed
+from ludus.protocol.incidents import new_incident
 from ludus.server.authoring.results import ToolError
 from ludus.server.runtime.threads import Threads
 
@@ -23,20 +23,20 @@ log = logging.getLogger("ludus.server.episodes")
 
 
 class UserCodeError(Exception):
-    """Environment code raised; `cause` is what."""
+    """Environment code raised an exception, which is `cause`."""
 
     def __init__(self, cause: BaseException) -> None:
-        # Not its text: `__str__` and `__repr__` are the author's code too.
+        # Leave out the text: `__str__` and `__repr__` are the author's code too.
         super().__init__(type(cause).__name__)
         self.cause = cause
 
 
 async def run(workers: Threads, offload: bool, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call the author's `function`: awaited if it is asynchronous, in a thread if `offload`, else right here.
+    """Call the author's `function`: in a thread if `offload`, otherwise directly; await what it returns if awaitable.
 
     Raises:
-        UserCodeError: it raised anything but `ToolError`.
-        ToolError: it said no to the agent.
+        UserCodeError: it raised anything except `ToolError`.
+        ToolError: it refused the agent's call.
     """
     return await run_in(asyncio.current_task(), workers if offload else None, function, args, kwargs)
 
@@ -48,14 +48,14 @@ async def run_in(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Call the author's `function` as `run` does, for a caller that knows its own task: looking it up takes time.
+    """Call the author's `function` as `run` does, for a caller that already has its own task: looking it up takes time.
 
     Args:
-        own: the task that calls.
-        workers: in whose threads to call it; None to call it right here.
-        function: what to call.
+        own: the calling task.
+        workers: the threads to call the function in; None to call it directly.
+        function: the function to call.
         args: its positional arguments.
-        kwargs: its arguments by name.
+        kwargs: its keyword arguments.
     """
     try:
         if workers is not None:
@@ -72,10 +72,10 @@ async def run_in(
 
 
 def call(function: Callable[..., Any], *args: Any) -> Any:
-    """Call the author's `function` right here; one that neither waits nor blocks.
+    """Call the author's `function` directly; it must be synchronous and must not block.
 
     Raises:
-        UserCodeError: it raised anything.
+        UserCodeError: it raised any exception.
     """
     try:
         return function(*args)
@@ -84,15 +84,15 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def from_host(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
-    """Return whether the host itself ends a task by an exception, rather than the code that runs in it.
+    """Return whether an exception comes from the host, which ends a task, rather than from the code in the task.
 
     Args:
-        error: what was raised.
-        task: the task in which it was.
+        error: the exception.
+        task: the task in which it was raised.
     """
     if isinstance(error, asyncio.CancelledError):
         return task is not None and task.cancelling() > 0
-    if isinstance(error, GeneratorExit):  # closing a coroutine raises it inside, in the task that closes it
+    if isinstance(error, GeneratorExit):  # `coroutine.close()` raises it, in the task that calls `close`
         try:
             return asyncio.current_task() is not task
         except RuntimeError:
@@ -101,7 +101,7 @@ def from_host(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
 
 
 def message_of(error: BaseException, otherwise: str) -> str:
-    """Return the text of an error of the author's, or other words where it has none or cannot say it."""
+    """Return the text of an author's error, or `otherwise` if it has none or its `__str__` fails."""
     try:
         return str(error) or otherwise
     except BaseException:
@@ -110,17 +110,17 @@ def message_of(error: BaseException, otherwise: str) -> str:
 
 
 def failure(what: str, episode: str | None, environment: str, cause: BaseException | str) -> EpisodeFailed:
-    """Log why environment code failed and return the error for everybody who waits on it.
+    """Log why environment code failed and return the error for all callers that wait for its outcome.
 
-    The message names the exception's type but not its text: text may hold private fields.
+    The message names the exception's type but not its text, which may hold private fields.
 
     Args:
-        what: which part of the environment, as in "tool 'guess'".
-        episode: the episode that is over by it; None when there was none yet.
+        what: the part of the environment that failed, as in "tool 'guess'".
+        episode: the id of the episode that ends with the failure; None if there is none.
         environment: the environment's name.
-        cause: the exception, or the reason in words.
+        cause: the exception, or the reason as text.
     """
-    incident = secrets.token_hex(6)
+    incident = new_incident()
     if isinstance(cause, UserCodeError):
         cause = cause.cause
     kind: type[EpisodeFailed] = InfrastructureFailed if isinstance(cause, InfrastructureFailed) else EnvironmentFailed

@@ -1,1 +1,1 @@
-"""Published environments and their tasks: loading, checking, listing, sampling, curricula."""
+"""Published environments and their tasks: loading, checking, listing, sampling and curricula."""

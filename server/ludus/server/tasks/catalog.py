@@ -1,4 +1,4 @@
-"""Checking an environment class and publishing it: mistakes are refused here, at start, with the fix."""
+"""Checks environment classes and publishes them; mistakes are reported at startup, with the fix."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ROOT_PATHS = frozenset(
         "delete_session", "docs", "redoc", "openapi.json", "mcp", "play", "channel",
     }
 )  # fmt: skip
-"""First path segments of the server's own routes: ORS puts environment names in the same place."""
+"""First path segments of the server's own routes. ORS uses environment names as first segments too."""
 _TYPE_OF_NAME: dict[str, SplitType] = {name: "validation" for name in VALIDATION_NAMES}
 _TYPE_OF_NAME.update((name, name) for name in SPLIT_TYPES)
 _ROWS_KEPT = 1024
@@ -46,12 +46,12 @@ SUBMIT_SPEC = ToolSpec(
         "additionalProperties": False,
     },
 )
-"""The tool through which a final message reaches `grade` where a wire has no such message."""
+"""The tool that passes a final message to `grade` on transports without a message for it."""
 
 
 @dataclass(slots=True)
 class Published:
-    """An environment that passed its checks, with everything that is the same for all its episodes."""
+    """An environment that passed its checks, with all data that its episodes share."""
 
     name: str
     cls: type[Environment[Any]]
@@ -68,10 +68,10 @@ class Published:
     rows: dict[tuple[str, int], TaskRow] = field(default_factory=dict)
 
     def split(self, name: str) -> Split[Any]:
-        """The split of a name.
+        """Return the split with a name.
 
         Raises:
-            SplitNotFound: there is none.
+            SplitNotFound: there is no such split.
         """
         try:
             return self.splits[name]
@@ -83,11 +83,11 @@ class Published:
             ) from None
 
     def curriculum(self, split: str) -> Curriculum:
-        """What was reported of a split's tasks."""
+        """Return the curriculum of a split."""
         return self.curricula.setdefault(split, Curriculum())
 
     def row(self, split: str, index: int, task: Any) -> TaskRow:
-        """The public row of a task; test tasks show their id only.
+        """Return the public row of a task; for a test task it has the id only.
 
         Raises:
             EnvironmentFailed: the task's own serializers failed.
@@ -106,7 +106,7 @@ class Published:
 
     @property
     def info(self) -> EnvironmentInfo:
-        """What is published of it."""
+        """The public description of the environment."""
         cls = self.cls
         return EnvironmentInfo(
             name=self.name,
@@ -122,7 +122,7 @@ class Published:
         )
 
     def split_infos(self) -> tuple[SplitInfo, ...]:
-        """Its splits in the author's order."""
+        """Return descriptions of the splits, in the author's order."""
         infos = []
         for name, split in self.splits.items():
             assert split.type is not None
@@ -134,7 +134,7 @@ _SHOWN_NAME: Final = 200
 
 
 class Catalog(Mapping[str, Published]):
-    """The environments of a server by name."""
+    """The environments of a server, by name."""
 
     def __init__(self, classes: Iterable[type[Environment[Any]]]) -> None:
         self._published: dict[str, Published] = {}
@@ -159,10 +159,10 @@ class Catalog(Mapping[str, Published]):
         return len(self._published)
 
     def find(self, name: str) -> Published:
-        """The environment of a name.
+        """Return the environment with a name.
 
         Raises:
-            EnvironmentNotFound: there is none; the message names the nearest.
+            EnvironmentNotFound: there is no such environment; the message names the nearest one.
         """
         try:
             return self._published[name]
@@ -174,10 +174,10 @@ class Catalog(Mapping[str, Published]):
 
 
 def publish(name: str, cls: type[Environment[Any]]) -> Published:
-    """Check one class.
+    """Check one class and return the published environment.
 
     Raises:
-        AuthoringError: with the mistake and its fix.
+        AuthoringError: the class has a mistake; the message says how to fix it.
     """
     where = cls.__qualname__
     if not _NAME.fullmatch(name) or name in _ROOT_PATHS:
@@ -213,7 +213,7 @@ def _public(task: Any) -> dict[str, Any]:
     """Return a task's public fields, with lone surrogates replaced.
 
     Raises:
-        ValueError: a number in them is not finite, which pydantic would write as null.
+        ValueError: a number in them is not finite; pydantic would write it as null.
     """
     if type(task).public is Task.public:
         fields = task.model_dump(exclude={"id"})
@@ -228,17 +228,17 @@ def _public(task: Any) -> dict[str, Any]:
 
 
 def snake_case(name: str) -> str:
-    """`GuessNumber` → `guess_number`."""
+    """Convert a name from CamelCase to snake_case: `GuessNumber` → `guess_number`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def published_name(cls: type[Environment[Any]]) -> str:
-    """The name of a class on servers: its own `name`, or its class's in snake_case."""
+    """Return the name under which a class is published: its own `name`, or the class's name in snake_case."""
     return cls.__dict__.get("name") or snake_case(cls.__name__)
 
 
 def _names(name: str, cls: type[Environment[Any]]) -> list[str]:
-    """What an environment is called, and the environments that it is a variant or a subclass of."""
+    """Return the name of an environment and of the environments that it is a variant or subclass of."""
     return [name, *(published_name(base) for base in cls.__mro__ if issubclass(base, Environment))]
 
 
@@ -315,15 +315,15 @@ def _list(names: Iterable[str]) -> str:
 
 
 def _check_filters(names: Sequence[str], version: str, splits: Mapping[str, Split[Any]]) -> None:
-    """Refuse splits that a measurement of something else has filtered.
+    """Check that the difficulty files of filtered splits belong to these splits.
 
     Args:
-        names: what the environment is called, and the classes that it inherits its splits from.
+        names: the name of the environment and of the classes that it may inherit its splits from.
         version: the environment's version.
         splits: all its splits.
 
     Raises:
-        AuthoringError: a file is of another environment, version or split.
+        AuthoringError: a file was measured on another environment, version or split.
     """
     for name, split in splits.items():
         chain: list[Split[Any]] = [split]

@@ -1,4 +1,4 @@
-"""What has been reported of tasks, for draws that depend on it."""
+"""Pass rates of tasks, as reported or measured, for sampling tasks by difficulty."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ _BANDS_KEPT = 16
 
 
 class Curriculum:
-    """The outcomes measured and reported of one split's tasks."""
+    """The task outcomes of one split, measured or reported."""
 
     def __init__(self) -> None:
         self._counts: dict[str, tuple[int, int]] = {}
         self._bands: dict[tuple[float, float], list[str]] = {}
-        """What `in_band` found since the last change: a measured split may have very many tasks."""
+        """Results of `in_band` since the last change, cached because a measured split may have very many tasks."""
         self.recorded = 0
-        """How many outcomes were reported; `add_measured` does not count."""
+        """How many outcomes were reported, not counting those of `add_measured`."""
 
     def add_measured(self, counts: Mapping[str, tuple[int, int]]) -> None:
-        """Add tries and passes that were measured earlier."""
+        """Add tries and passes, by task id, that were measured earlier."""
         self._bands.clear()
         for task, (tries, passes) in counts.items():
             before = self._counts.get(task, (0, 0))
             self._counts[task] = (before[0] + tries, before[1] + passes)
 
     def report(self, outcomes: Iterable[Outcome]) -> None:
-        """Count outcomes."""
+        """Add reported outcomes."""
         self._bands.clear()
         for outcome in outcomes:
             tries, passes = self._counts.get(outcome.task, (0, 0))
@@ -35,7 +35,7 @@ class Curriculum:
             self.recorded += 1
 
     def in_band(self, low: float, high: float) -> Sequence[str]:
-        """Ids of tasks whose pass rate lies in the band, ends included, in alphabetical order."""
+        """Return the ids of tasks whose pass rate is from `low` to `high`, both included, in alphabetical order."""
         found = self._bands.get((low, high))
         if found is None:
             found = sorted(task for task, (tries, passes) in self._counts.items() if low <= passes / tries <= high)
@@ -45,5 +45,5 @@ class Curriculum:
         return found
 
     def knows(self, task: str) -> bool:
-        """Whether anything was measured or reported of it."""
+        """Return whether any outcome of a task was measured or reported."""
         return task in self._counts

@@ -1,4 +1,4 @@
-"""Difficulty files on the server: curricula start from measured pass rates."""
+"""Loads difficulty files, so that curricula start from measured pass rates."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ludus.server.tasks.catalog import Published
 
 
 def load_difficulty_files(catalog: Mapping[str, Published], paths: Iterable[str | Path]) -> None:
-    """Start curricula from the pass rates in difficulty files.
+    """Add the pass rates in difficulty files to the curricula.
 
     Raises:
-        AuthoringError: a file is none, is of an environment, version, split or tasks that are not served, or two are
-            of one split.
+        AuthoringError: a file is not a difficulty file; its environment, version, split or tasks are not served; or
+            two files are for one split.
     """
     seen: dict[tuple[str, str], str | Path] = {}
     for path in paths:

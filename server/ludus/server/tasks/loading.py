@@ -1,6 +1,6 @@
-"""Finds environment classes by what people type: `NAME`, `module:Class` or `file.py:Class`.
+"""Loads environment classes by a specifier: `NAME`, `module:Class` or `file.py:Class`.
 
-Names come from the entry-point group `ludus.environments`, ours included.
+Names come from the entry-point group `ludus.environments`, including those of Ludus itself.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ GROUP: Final = "ludus.environments"
 """The entry-point group in which packages publish environments: name → `module:Class`."""
 
 _STAMPS: Final[dict[str, tuple[int, int]]] = {}
-"""When each file was changed last and its size, as it was read: one that has changed is read again."""
+"""The modification time and size of each file when it was imported, by path; a changed file is imported again."""
 
 
 def load_environments(specs: Sequence[str]) -> list[type[Environment[Any]]]:
-    """The classes that `specs` name, in their order.
+    """Return the classes that `specs` name, in order.
 
     Raises:
-        EnvironmentNotFound: a name, module, file or class that does not exist; the message has the nearest right one.
-        AuthoringError: importing failed, or what was found is not an environment.
+        EnvironmentNotFound: a name, module, file or class does not exist; the message suggests the nearest one.
+        AuthoringError: importing failed, or the object found is not an environment.
     """
     return [load_environment(spec) for spec in specs]
 
 
 def load_environment(spec: str) -> type[Environment[Any]]:
-    """The class that `spec` names; see `load_environments`."""
+    """Return the class that `spec` names; see `load_environments`."""
     place, _, name = spec.rpartition(":") if ":" in spec else (spec, "", "")
     if place.endswith(".py"):
         return _pick(_import_file(Path(place), spec), name, spec)
@@ -85,7 +85,7 @@ def _import_file(path: Path, spec: str) -> ModuleType:
         raise EnvironmentNotFound(f"there is no file {path}, which {spec!r} names{hint}", environment=spec)
     name, place = re.sub(r"\W", "_", path.stem), str(path.resolve())
     if name in sys.modules and getattr(sys.modules[name], "__file__", None) != place:
-        # Files of one name are kept apart, and none hides a module that others import.
+        # Keep files with the same name apart, and do not replace a module that other code imports.
         name = f"{name}_{hashlib.sha256(place.encode()).hexdigest()[:12]}"
     stamp = (path.stat().st_mtime_ns, path.stat().st_size)
     if name in sys.modules and _STAMPS.setdefault(place, stamp) == stamp:
@@ -94,7 +94,7 @@ def _import_file(path: Path, spec: str) -> ModuleType:
     if found is None or found.loader is None:
         raise AuthoringError(f"{path} cannot be imported as Python")
     module = importlib.util.module_from_spec(found)
-    # Pickling, dataclasses and pydantic look a class's module up here; its neighbors are imported from its folder.
+    # Pickling, dataclasses and pydantic look up a class's module in `sys.modules`. The file may import its neighbors.
     sys.modules[name] = module
     _STAMPS[place] = stamp
     sys.path.insert(0, str(path.resolve().parent))
@@ -150,7 +150,7 @@ def _import_failed(spec: str, error: Exception) -> AuthoringError:
 
 
 def _install_command(missing: str, entry: EntryPoint | None) -> str:
-    """pip's command for a missing package: the extra that lists it, where the entry's own distribution has one."""
+    """Return the pip command for a missing package: by the extra of the entry's distribution that lists it, if any."""
     distribution = entry.dist if entry is not None else None
     for requirement in (distribution.requires or []) if distribution is not None else []:
         found = re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", requirement)

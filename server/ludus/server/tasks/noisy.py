@@ -1,4 +1,4 @@
-"""Environments with noise: a class with noise attached, and noise as people type it on a command line."""
+"""Environment classes with noise: attaches noise to a class, and parses noise settings of the command line."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NAMED: Final = re.compile(r"([a-z0-9][a-z0-9_.-]*):(.*)", re.DOTALL)
 
 
 def with_noise(cls: type[E], noise: Noise | None, name: str | None = None) -> type[E]:
-    """A class of environments that is `cls` with noise, its variants included.
+    """Return a subclass of `cls` with noise, which also applies to its variants.
 
     Args:
-        cls: the environment; it stays as it is.
-        noise: how to disturb it; None takes away what it has.
-        name: what it is published as; the name of `cls` by default.
+        cls: the environment class; it is not changed.
+        noise: the noise to add; None removes the noise of `cls`.
+        name: the name to publish the subclass under; the name of `cls` by default.
     """
     attributes: dict[str, Any] = {
         "__doc__": cls.__doc__,
@@ -38,13 +38,13 @@ def with_noise(cls: type[E], noise: Noise | None, name: str | None = None) -> ty
 
 
 def all_with_noise(classes: Sequence[type[Environment[Any]]], wishes: Sequence[str]) -> list[type[Environment[Any]]]:
-    """Classes with the noise that a command line asks for: `SETTINGS` for all of them, `NAME:SETTINGS` for one.
+    """Return classes with the noise of command-line options: `SETTINGS` for all of them, `NAME:SETTINGS` for one.
 
-    Settings are `rate=0.1,kinds=tool_error+delay,seed=3` or a JSON object. A wish for one counts more than one for
-    all, and of two alike the later.
+    Settings are `rate=0.1,kinds=tool_error+delay,seed=3` or a JSON object. Settings for one class take precedence over
+    settings for all, and later settings over earlier ones.
 
     Raises:
-        AuthoringError: a wish cannot be read, or names none of the classes.
+        AuthoringError: an option cannot be parsed, or names none of the classes.
     """
     wanted: dict[str | None, Noise] = {}
     names = [published_name(cls) for cls in classes]
@@ -59,10 +59,10 @@ def all_with_noise(classes: Sequence[type[Environment[Any]]], wishes: Sequence[s
 
 
 def parse_noise(text: str) -> Noise:
-    """Noise from `rate=0.1,kinds=tool_error+delay,seed=3`, or from a JSON object with the same fields.
+    """Parse noise settings: `rate=0.1,kinds=tool_error+delay,seed=3`, or a JSON object with the same fields.
 
     Raises:
-        AuthoringError: it cannot be read; the message says where.
+        AuthoringError: the text cannot be parsed; the message says where.
     """
     try:
         if text.strip().startswith("{"):

@@ -1,4 +1,4 @@
-"""The tasks of all environments: pages, single tasks, draws, and what is reported of them."""
+"""Serves the tasks of all environments: pages, single tasks, samples, and reports of task outcomes."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from ludus.server.tasks.catalog import Catalog, Published
 
 _REPORTS_KEPT = 10_000
 _REDRAWS = 16
-"""How often a draw is repeated in the hope of a task that nothing was reported of."""
+"""How often a random draw is repeated to find a task without a known outcome."""
 
 
 class TaskService:
-    """Answers everything about tasks, for whoever may ask."""
+    """Answers requests about tasks, and checks access to test splits."""
 
     def __init__(self, catalog: Catalog, workers: Workers) -> None:
         self._catalog = catalog
         self._workers = workers
         self._reports: OrderedDict[tuple[str, str], int] = OrderedDict()
-        """By principal and key, a hash of what was reported."""
+        """The hash of each report, by principal and key."""
 
     async def open(self, environment: str, split: str, principal: Principal) -> tuple[Published, Split[Any]]:
-        """A split that is ready to give tasks.
+        """Return an environment and one of its splits, with the tasks loaded.
 
         Raises:
-            EnvironmentNotFound, SplitNotFound: there is no such thing.
-            Forbidden: a test split, and no scope for it.
-            EnvironmentFailed: reading its tasks failed.
+            EnvironmentNotFound, SplitNotFound: there is no such environment or split.
+            Forbidden: the split is a test split and the principal lacks its scope.
+            EnvironmentFailed: reading the split's tasks failed.
         """
         published = self._catalog.find(environment)
         found = published.split(split)
@@ -51,13 +51,17 @@ class TaskService:
         return published, found
 
     async def prepare(self, published: Published, *splits: Split[Any]) -> None:
-        """Read the tasks of splits that are read at first use, so that their size is known."""
+        """Load the tasks of splits that load at first use, so that their size is known; all splits by default."""
         for split in splits or published.splits.values():
             if not split.prepared:
                 await self._run(published, split.prepare)
 
     async def at(self, published: Published, split: str, index: int) -> tuple[int, Any]:
-        """The task at an index, with its index."""
+        """Return the task at an index, with its index.
+
+        Raises:
+            TaskNotFound: there is no such index.
+        """
         found = published.split(split)
         if found.count is not None and index >= found.count:
             raise TaskNotFound(
@@ -69,7 +73,11 @@ class TaskService:
         return index, await self._run(published, found.get, index, here=found.immediate)
 
     async def by_id(self, published: Published, split: str, task: str) -> tuple[int, Any]:
-        """The task of an id, with its index."""
+        """Return the task with an id, with its index.
+
+        Raises:
+            TaskNotFound: there is no such task.
+        """
         found = published.split(split)
         try:
             return await self._run(published, found.find, task, here=found.immediate)  # type: ignore[no-any-return]
@@ -82,7 +90,7 @@ class TaskService:
     async def choose(
         self, published: Published, split: str, task: str | None, index: int | None, seed: int
     ) -> tuple[int, Any]:
-        """The task that was named, or one drawn by the seed."""
+        """Return the task given by id or index, or else one drawn with the seed, with its index."""
         if task is not None:
             return await self.by_id(published, split, task)
         if index is None:
@@ -90,7 +98,7 @@ class TaskService:
         return await self.at(published, split, index)
 
     async def list(self, params: e.ListTasksParams, principal: Principal) -> e.ListTasksResult:
-        """One page."""
+        """Return one page of tasks."""
         published, split = await self.open(params.environment, params.split, principal)
         try:
             start = int(params.cursor) if params.cursor is not None else 0
@@ -107,13 +115,13 @@ class TaskService:
         return e.ListTasksResult(tasks=tuple(rows), next_cursor=str(end) if more else None)
 
     async def get(self, params: e.GetTaskParams, principal: Principal) -> e.GetTaskResult:
-        """One task."""
+        """Return one task."""
         published, _ = await self.open(params.environment, params.split, principal)
         index, task = await self.choose(published, params.split, params.task, params.index, 0)
         return e.GetTaskResult(task=published.row(params.split, index, task))
 
     async def sample(self, params: e.SampleTasksParams, principal: Principal) -> e.SampleTasksResult:
-        """A draw."""
+        """Return a sample of tasks."""
         published, split = await self.open(params.environment, params.split, principal)
         low, high = params.band
         if not 0 <= low <= high <= 1:
@@ -139,7 +147,7 @@ class TaskService:
         return e.SampleTasksResult(tasks=tuple(rows))
 
     async def report(self, params: e.ReportOutcomesParams, principal: Principal) -> e.ReportOutcomesResult:
-        """Outcomes for the curriculum."""
+        """Record task outcomes for the curriculum, once per key."""
         published, _ = await self.open(params.environment, params.split, principal)
         for outcome in params.outcomes:
             await self.by_id(published, params.split, outcome.task)
@@ -168,11 +176,11 @@ class TaskService:
         return published.row(split, index, task)
 
     async def _run(self, published: Published, function: Any, *args: Any, here: bool = False) -> Any:
-        """Call what reads tasks.
+        """Call a function that reads tasks, directly if `here`, otherwise in a thread.
 
         Raises:
-            KeyError: there is no task of the id that was asked for.
-            EnvironmentFailed: it raised anything else.
+            KeyError: there is no task with the requested id.
+            EnvironmentFailed: the function raised another exception.
         """
         try:
             if here:

@@ -1,4 +1,4 @@
-"""The ways in. Each wire is a module with `routes(context)` and, where it holds something open, `lifespan(context)`."""
+"""Server transports. Each is a module with `routes(context)` and, if it needs one, `lifespan(context)`."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _BEARER: Final = "bearer "
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class WireContext:
-    """What every wire is given."""
+    """What the application passes to every transport."""
 
     host: EpisodeHost
     limits: ServerLimits
     signer: CapabilitySigner
     origins: Origins
     tokens: TokenStore | None = None
-    """None on a server in open mode."""
+    """The trainer tokens; None on a server in open mode."""
 
     def authenticate(self, headers: Mapping[str, str]) -> Principal:
-        """Who sends a request with these headers: `Authorization: Bearer …`, or `X-API-Key` as ORS clients send it.
+        """Return the sender of a request: by `Authorization: Bearer …`, or by `X-API-Key`, which ORS clients send.
 
         Args:
-            headers: with lower-case names, or matched without regard to case as Starlette's are.
+            headers: a mapping with lower-case names, or a case-insensitive one such as Starlette's.
 
         Raises:
-            Unauthenticated: the server has tokens, and none of them is there.
+            Unauthenticated: the server has tokens, and the headers hold no valid one.
         """
         if self.tokens is None:
             return _EVERYBODY
@@ -50,10 +50,10 @@ class WireContext:
         raise Unauthenticated("this server needs a token: send it as `Authorization: Bearer ludus_…`")
 
     def identified(self, headers: Mapping[str, str]) -> bool:
-        """Return whether the sender may see what this server holds: a valid token, or a server without tokens.
+        """Return whether the sender may see server details: it has a valid token, or the server has no tokens.
 
         Raises:
-            Unauthenticated: a credential was sent, and it is not valid.
+            Unauthenticated: the sender has a credential that is not valid.
         """
         if self.tokens is None:
             return True

@@ -1,12 +1,22 @@
 """The channel: many episodes over one WebSocket, each text frame a JSON-RPC object or an array of them.
 
-The way of a step: one frame is parsed once, each step in it is handed to the host, which runs it in a task of its own
-(never the connection's) and calls back, and whatever is answered within one turn of the event loop leaves as one frame.
-Other requests become tasks of the server's. A lost connection loses replies only; the client asks again under the same
-keys, on another connection.
+How this works:
 
-Most of the cost of a small frame is the socket, the loop and the WebSocket header, so coalescing is what makes it fast:
-with 64 requests in flight those costs are shared by tens of steps.
+1. `Channel` answers the upgrade: it checks the subprotocol and the credential, and announces the largest frame.
+2. `_Connection.run` reads frames. It checks the token again every `RECHECK_SECONDS`, and stops reading while too many
+   requests or bytes are in flight.
+3. `_read` parses a frame once and begins its requests in order, `REQUESTS_PER_TICK` in each turn of the event loop.
+4. `_begin` checks the envelope, validates the params and chooses a path:
+   - A valid step goes to `EpisodeHost.submit`. The host runs it in its own task and calls back when it has an outcome.
+   - Another valid request becomes a task of the `Channel`.
+   - An unknown method or invalid params go through `dispatch`, which produces the error message.
+5. `_reply` puts each reply into the outbox. `_write` sends all replies of one turn of the loop as one frame.
+
+No request belongs to its connection: when the connection is lost, steps and tasks run on and only replies are lost.
+The client sends the requests again under the same idempotency keys, on another connection.
+
+Most of the cost of a small frame is the socket, the loop and the WebSocket header. Coalescing replies makes the channel
+fast: with 64 requests in flight, tens of steps share those costs.
 """
 
 from __future__ import annotations
@@ -15,7 +25,6 @@ import asyncio
 import heapq
 import json
 import logging
-import secrets
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
@@ -37,6 +46,7 @@ from ludus.protocol.errors import (
     to_wire,
 )
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER
+from ludus.protocol.incidents import new_incident
 from ludus.protocol.jsonrpc import RequestId
 from ludus.protocol.methods import METHODS, STEP
 from ludus.protocol.text import is_unicode
@@ -56,33 +66,33 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT: Final = 16_384
-"""Requests of one connection that may be unanswered; then the server reads no further until some are."""
+"""The most unanswered requests of one connection. At this limit the server stops reading until some are answered."""
 
 MAX_IN_FLIGHT_BYTES: Final = 64 * 1024 * 1024
-"""The same for the size of those requests together with that of replies the peer has not taken yet."""
+"""The most bytes of unanswered requests and unsent replies of one connection, with the same effect."""
 
 REQUESTS_PER_TICK: Final = 32
-"""Requests of one frame that are begun in one turn of the loop. A large batch begun at once is answered at once, and
-then server and client take turns at working instead of both working. Measured with 64 in flight: handfuls of 16 and
-fewer cost more for their frames than they gain."""
+"""The most requests of one frame that begin in one turn of the loop. If a large batch begins at once, its replies also
+leave at once, and server and client then work in turns instead of in parallel. Measured with 64 requests in flight: at
+16 or fewer per turn, the additional frames cost more than the parallel work gains."""
 
 REPLY_FRAME_BYTES: Final = 1024 * 1024
-"""Replies beyond this begin another frame, so that no client needs a large receive limit for many small replies."""
+"""The size at which replies continue in another frame, so that many small replies need no large receive limit."""
 
 RECHECK_SECONDS: Final = 5.0
-"""How often the token of a connection that is in use is looked at again."""
+"""The shortest time between two checks of the token of a connection in use."""
 
 UNAUTHORIZED: Final = 3000
-"""The WebSocket close code for a credential that is not good any more (IANA's registry of close codes)."""
+"""The WebSocket close code for a credential that is no longer valid (IANA's registry of close codes)."""
 
 MAX_ID_CHARS: Final = 128
-"""The longest request id; it is echoed."""
+"""The longest request id. It is limited because replies repeat it."""
 
 _ENVELOPE: Final = frozenset({"jsonrpc", "id", "method", "params"})
 
 
 class _Entry(NamedTuple):
-    """What it takes to serve one method."""
+    """The functions that serve one method."""
 
     name: str
     validate: Callable[[Any], WireModel]
@@ -96,18 +106,18 @@ class Channel:
     def __init__(self, context: WireContext) -> None:
         self.context = context
         self.tasks: set[asyncio.Task[None]] = set()
-        """Requests being served. They outlive their connections."""
+        """Requests that are being served. They may outlive their connections."""
         self._entries: dict[str, _Entry] | None = None
 
     @property
     def entries(self) -> dict[str, _Entry]:
-        """One row for each method, built at first use so that starting up does not pay for schemas."""
+        """One entry for each method, built at first use so that startup does not spend time on schemas."""
         if self._entries is None:
             self._entries = _table(self.context.host)
         return self._entries
 
     def entries_of(self, principal: Principal) -> dict[str, _Entry]:
-        """The rows that a principal's scopes open."""
+        """Return the entries of the methods that a principal's scopes allow."""
         return {name: row for name, row in self.entries.items() if principal.may(METHODS[name].scope)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,10 +143,10 @@ class Channel:
 
 
 class _Connection:
-    """One client. Holds what is in flight, and replies that wait for the end of this turn of the loop.
+    """One client's connection, with its counts of requests in flight and the replies that wait to be sent.
 
     Raises:
-        Unauthenticated: its headers hold no good credential.
+        Unauthenticated: the headers hold no valid credential.
     """
 
     def __init__(self, channel: Channel, headers: Headers, scope: Scope) -> None:
@@ -158,7 +168,7 @@ class _Connection:
         self._bytes = 0
 
     async def run(self, receive: Receive, send: Send) -> None:
-        """Read until the peer is gone. What it asked for runs on."""
+        """Read frames until the peer disconnects. Requests that have begun run on after that."""
         writer = self._loop.create_task(self._write(send))
         try:
             while (message := await receive())["type"] != "websocket.disconnect":
@@ -178,7 +188,7 @@ class _Connection:
             await asyncio.gather(writer, return_exceptions=True)
 
     def _token_valid(self) -> bool:
-        """Whether the token is good: it may have been revoked, or expired, since the connection was made."""
+        """Return whether the token is still valid: it may have been revoked or have expired since the upgrade."""
         now = self._loop.time()
         if now >= self._check_again:
             self._check_again = now + RECHECK_SECONDS
@@ -204,7 +214,7 @@ class _Connection:
                 room.cancel()
 
     async def _read(self, text: str) -> None:
-        """Begin everything that one frame asks for, in its order, a handful in each turn of the loop."""
+        """Begin the requests of one frame in order, `REQUESTS_PER_TICK` in each turn of the loop."""
         if len(text) > self._max_bytes:
             self._reply(_failure(None, _too_large(self._max_bytes)))
             return
@@ -262,7 +272,7 @@ class _Connection:
         task.add_done_callback(self._tasks.discard)
 
     def _step(self, identifier: RequestId, entry: _Entry, params: Any, size: int) -> None:
-        """The way of most requests: the host runs the step in a task of its own, so waiting needs no other."""
+        """Submit a step and reply when it has an outcome. The host runs it in its own task, so none is made here."""
         principal = self._principal
         try:
             record = self._host.submit(params, principal)
@@ -305,7 +315,7 @@ class _Connection:
     async def _serve_checked(
         self, identifier: RequestId, method: str, params: dict[str, Any], principal: Principal, size: int
     ) -> None:
-        """The way of requests that are not valid: `dispatch` finds the words for why."""
+        """Serve a request that did not validate, through `dispatch`, which produces the error message."""
         try:
             result = with_urls(await dispatch(self._host, method, params, principal), self._scope)
             reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_id_json(identifier), result.model_dump_json().encode())
@@ -331,7 +341,7 @@ class _Connection:
         self._bytes += len(reply)
 
     async def _write(self, send: Send) -> None:
-        """Send what has gathered; while the socket is busy more gathers."""
+        """Send replies as frames. Replies that arrive while the socket is busy wait for the next round."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -344,7 +354,7 @@ class _Connection:
 
 
 def routes(context: WireContext) -> list[BaseRoute]:
-    """The channel's route."""
+    """Return the channel's route."""
     return [WebSocketRoute(CHANNEL_PATH, Channel(context), name="channel")]
 
 
@@ -360,15 +370,15 @@ def _table(host: EpisodeHost) -> dict[str, _Entry]:
 
 
 def _parse(text: str) -> Any:
-    """The value of a frame's JSON text.
+    """Return the value of a frame's JSON text.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: the text is not JSON.
     """
     try:
         return from_json(text, allow_inf_nan=False)
     except ValueError:
-        # One request with half a surrogate pair must not cost the others of its batch their replies.
+        # A lone surrogate in one request must not fail the whole batch, and the standard library accepts it.
         if "\\u" not in text:
             raise
         try:
@@ -432,13 +442,13 @@ def _too_large(limit: int) -> PayloadTooLarge:
 
 
 def _incident(method: str) -> InternalError:
-    incident = secrets.token_hex(8)
+    incident = new_incident()
     logger.exception("incident %s: %s failed", incident, method)
     return InternalError(f"the server failed at {method}; its log tells why under {incident}", incident=incident)
 
 
 def _frames(replies: list[bytes]) -> list[bytes]:
-    """Replies as frames: one object alone, several as an array."""
+    """Return replies as frames: a single reply as an object, several as arrays."""
     if len(replies) == 1:
         return replies
     frames: list[bytes] = []

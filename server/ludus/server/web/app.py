@@ -1,4 +1,4 @@
-"""One ASGI application around one host: every wire, and the pages for people and machines that run it."""
+"""The ASGI application of one host: every transport, and the pages for operating the server."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ludus.protocol.distribution import installed_version
 from ludus.protocol.errors import InternalError, LudusError
+from ludus.protocol.incidents import new_incident
 from ludus.protocol.methods import Scope as TokenScope
 from ludus.server.auth import CapabilitySigner, TokenStore
 from ludus.server.runtime.host import EpisodeHost
@@ -26,13 +27,12 @@ from ludus.server.web import openapi, telemetry
 from ludus.server.web.arrivals import Arrivals
 from ludus.server.web.guard import Guard, error_body
 from ludus.server.web.http_protocol import ConnectionLimits
-from ludus.server.web.logs import new_incident
 from ludus.server.web.metrics import CONTENT_TYPE, Metrics
 from ludus.server.web.proxies import ProxyMiddleware
 from ludus.server.web.settings import ServerSettings
 
 WIRES: Final = ("ludus.server.transports.channel", "ludus.server.transports.mcp", "ludus.server.transports.ors")
-"""In the order in which they look at a path. ORS is last: its bare paths take whatever nobody else has."""
+"""The modules of the transports, in the order in which they match a path. ORS is last: it takes unmatched paths."""
 
 _access = logging.getLogger("ludus.access")
 _logger = logging.getLogger("ludus.server.web.app")
@@ -40,29 +40,30 @@ _INCIDENT: Final = "ludus.incident"
 
 
 class Health(BaseModel):
-    """The process answers."""
+    """The answer of `/health`: the process is running."""
 
     status: Literal["ok"] = "ok"
 
 
 class Readiness(BaseModel):
-    """Whether new episodes are welcome. The counts are there for holders of a token, where the server has tokens."""
+    """Whether the server accepts new episodes. If the server has tokens, only requests with a valid one get counts."""
 
     status: Literal["ready", "full", "stopping"]
     running: int | None = None
-    """Episodes that hold a place."""
+    """The number of running episodes."""
     limit: int | None = None
-    """Places there are."""
+    """The most episodes that may run at one time."""
     queued: int | None = None
-    """Starts that wait."""
+    """The number of episodes that wait to start."""
 
 
 class LudusApp:
-    """The application: what uvicorn serves.
+    """The application that uvicorn serves.
 
     Attributes:
         api: the FastAPI application inside.
-        context: what the wires were given.
+        context: the context that was passed to the transports.
+        guard: the middleware that checks hosts, origins and body sizes.
     """
 
     def __init__(self, api: FastAPI, context: WireContext, guard: Guard, outermost: ASGIApp) -> None:
@@ -70,7 +71,7 @@ class LudusApp:
         self.context = context
         self.guard = guard
         self.connection_limits = ConnectionLimits(context.limits.max_connections, guard.arrivals)
-        """What the HTTP protocol holds connections to."""
+        """The limits that the HTTP protocol applies to connections."""
         self._outermost = outermost
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,12 +80,12 @@ class LudusApp:
 
 
 def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens: TokenStore | None = None) -> LudusApp:
-    """Assemble the application; its lifespan enters and leaves `host`.
+    """Return the application; its lifespan enters and leaves `host`.
 
     Args:
-        host: what the wires serve. It must have a `CapabilitySigner` if play planes are wanted.
-        settings: whom to trust and what to show.
-        tokens: the trainer tokens; None is open mode.
+        host: the runtime that the transports serve. Agent endpoints work only if its signer is a `CapabilitySigner`.
+        settings: the settings of the server.
+        tokens: the trainer tokens; None for open mode.
     """
     settings = settings or ServerSettings()
     signer = host.signer if isinstance(host.signer, CapabilitySigner) else CapabilitySigner.random()
@@ -102,10 +103,10 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
         lifespan=_lifespan(context, wires, metrics, traces),
         redirect_slashes=False,
         redoc_url=None,
-        # Ours, in `ludus.server.web.openapi`, know who asks and under which prefix.
+        # Those of `ludus.server.web.openapi` depend on the token and the path prefix of a request.
         docs_url=None,
         openapi_url=None,
-        # FastAPI's own spans name raw paths, and a play path is a credential; ours (ludus.server.web.telemetry) do not.
+        # FastAPI's spans hold raw paths, and a play path is a credential. `ludus.server.web.telemetry` uses routes.
         telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
     )
     _add_pages(api, context, metrics, metrics_open=settings.metrics_open)
@@ -136,7 +137,7 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
 
 
 class _Wire:
-    """A wire's module, with the routes it made."""
+    """A transport's module, with the routes it made."""
 
     def __init__(self, module: str, context: WireContext) -> None:
         self._context = context
@@ -144,7 +145,7 @@ class _Wire:
         self.routes: list[BaseRoute] = self._module.routes(context)
 
     def lifespan(self) -> AbstractAsyncContextManager[None]:
-        """What the module holds open; it may ask for its own routes as well."""
+        """Return the module's lifespan, to which the routes are passed too if it takes a second parameter."""
         function = getattr(self._module, "lifespan", None)
         if function is None:
             return nullcontext()
@@ -221,7 +222,7 @@ async def _answer_fault(request: Request, error: Exception) -> Response:
 
 
 class _Shortcut:
-    """Hands requests of routes that answer every fault themselves straight to them.
+    """Middleware that passes requests directly to routes that answer all their errors themselves.
 
     FastAPI's middleware and the patterns of the routes before them took 15 to 20 µs, a fifth of an ORS call.
     """
@@ -242,7 +243,7 @@ class _Shortcut:
 
 
 class _Faults:
-    """Logs what no handler foresaw, once, under the incident the peer was told."""
+    """Middleware that logs each unexpected error once, under the incident that was reported to the peer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -261,7 +262,10 @@ class _Faults:
 
 
 class _AccessLog:
-    """One line for each request: method, route, status, milliseconds. Paths may be credentials; routes never are."""
+    """Middleware that logs client, method, route, status and milliseconds of each request.
+
+    Paths may be credentials; routes never are.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

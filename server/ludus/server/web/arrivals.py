@@ -1,4 +1,4 @@
-"""Room for requests that have not arrived whole: no number of senders fills the memory with halves of requests."""
+"""A limit on the memory for incomplete requests, for each sender and for all together."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ WAIT_SECONDS: Final = 10.0
 """How long a body waits for room before its request is refused."""
 
 SHARES: Final = 4
-"""One sender has this part of the room at most."""
+"""One sender may use at most this fraction of the room (1 / `SHARES`)."""
 
 
 class Arrivals:
-    """Bytes of heads and bodies that are on their way.
+    """The bytes of heads and bodies that are arriving.
 
     Args:
-        total: how many there may be.
-        largest: the largest body; there is always room for one.
+        total: the most bytes at one time.
+        largest: the largest body. `total` and each sender's share are at least this size.
     """
 
     def __init__(self, total: int, largest: int) -> None:
         self.total = max(total, largest)
         self.share = max(self.total // SHARES, largest)
         self.bodies = 0
-        """Bytes that bodies may grow to that are being read."""
+        """The sum of the sizes that bodies being read may reach."""
         self.heads = 0
-        """Bytes of heads that are not complete."""
+        """Bytes of incomplete heads."""
         self._by_sender: Counter[object] = Counter()
         self._waiting: deque[tuple[object, int, asyncio.Future[None]]] = deque()
 
     @asynccontextmanager
     async def room(self, sender: object, size: int) -> AsyncIterator[None]:
-        """Hold room for a body of `size` bytes while entered, waiting for it in turn.
+        """Reserve room for a body of `size` bytes while entered, and wait for it in order.
 
         Raises:
-            CapacityError: there was none in time.
+            CapacityError: no room was free within `WAIT_SECONDS`.
         """
         if not self._fits(sender, size):
             await self._wait(sender, size)
@@ -90,7 +90,7 @@ class Arrivals:
             raise
 
     def _admit(self) -> None:
-        """Give room to those that wait, in their order; one whose own share is used up does not delay the others."""
+        """Give room to waiting bodies in order. A sender whose share is used up does not delay the others."""
         for entry in list(self._waiting):
             sender, size, turn = entry
             if self.bodies >= self.total:

@@ -1,4 +1,4 @@
-"""`ludus serve` and `ludus token`."""
+"""The commands `ludus serve` and `ludus token`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from ludus.server.auth.tokens import (
 )
 
 COMMANDS: Final = {"serve": "Serve environments on every wire.", "token": "Make and list trainer tokens."}
-"""One line of help by command; the command line reads it without importing this module."""
+"""One line of help for each command, as a literal that the command line reads without importing this module."""
 
 DEFAULT_SCOPES: Final = (Scope.TASKS_READ, Scope.EPISODES_RUN, Scope.REWARDS_READ)
-"""What a token may do unless told otherwise: train, but not touch test splits."""
+"""The scopes of a token by default: it may train, but not use test splits."""
 
 _UNITS: Final = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
@@ -159,7 +159,7 @@ def _serve_stdio(classes: Sequence[Any], settings: Any, which: dict[str, Any]) -
             if serving.done():
                 stopping.cancel()
                 return await serving
-        # A thread still reads standard input, and nothing but its end wakes it.
+        # A thread still reads standard input, and only the end of the input would wake it.
         logs.flush()
         os._exit(0)
 
@@ -236,7 +236,7 @@ def revoke(
 
 
 def _expiry(text: str) -> datetime:
-    """When `text` says: a span from now, or a date (its end, UTC)."""
+    """Return the time that `text` gives: a span from now, a date (its end, UTC), or a date with a time."""
     span = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip())
     if span:
         return (datetime.now(UTC) + int(span[1]) * _UNITS[span[2]]).replace(microsecond=0)

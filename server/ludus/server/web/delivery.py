@@ -1,15 +1,15 @@
-"""Delivery of replies: whether the peer has a reply, as far as TCP shows.
+"""Delivery of replies: whether the peer has received a reply, as far as TCP shows.
 
-Where a client has no key for a request, a server that is asked for the same thing again must know whether the client
-has the first answer, or lost it. The rule:
+If a request without an idempotency key arrives a second time, the server must know whether the client received the
+first answer. The rule:
 
-* **delivered**: the peer used the connection for another request; or it closed the connection in order, every byte of
-  the reply acknowledged; or every byte is acknowledged and the connection was still whole `SETTLE_SECONDS` later; or
-  the reply itself closed the connection, as HTTP/1.0 and `Connection: close` have it.
-* **lost**: the connection broke before the reply's last byte was written, was closed with bytes of it unacknowledged,
-  or was reset within `SETTLE_SECONDS` of it. A reset says that data was lost (RFC 1122, 4.2.2.13): a peer that closes
-  a connection in which unread data waits sends one.
-* until one of these is known, the reply is **unsettled**.
+* A reply is **delivered** if the peer used the connection for another request; or closed the connection in order after
+  it had acknowledged every byte; or had acknowledged every byte and the connection was still intact `SETTLE_SECONDS`
+  later; or if the reply itself closed the connection, as in HTTP/1.0 and with `Connection: close`.
+* A reply is **lost** if the connection broke before its last byte was written, was closed while bytes of it were
+  unacknowledged, or was reset within `SETTLE_SECONDS` after it. A reset means that data was lost (RFC 1122, 4.2.2.13):
+  a peer sends one when it closes a connection that still holds unread data.
+* Until one of these is known, the reply is **unsettled**.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SETTLE_SECONDS: Final = 0.25
-"""How long after a reply a reset still counts against it, and a connection that stays whole proves nothing."""
+"""How long after a reply a reset makes it lost, and an intact connection does not yet make it delivered."""
 
 PATIENCE_SECONDS: Final = 10.0
-"""After which a reply that is still not acknowledged counts as lost."""
+"""The time after which a reply that is still not acknowledged counts as lost."""
 
 LOOK_SECONDS: Final = 0.05
 """How often an unsettled reply is checked while a request waits for the verdict."""
 
 EXTENSION: Final = "ludus.connection"
-"""Where an ASGI scope holds its `WatchedHttpProtocol`."""
+"""The key of the ASGI scope's extensions under which its `WatchedHttpProtocol` is stored."""
 
 
 class Delivery:
-    """One reply on its way. Unsettled until `verdict` is true (delivered) or false (lost)."""
+    """The delivery of one reply: `verdict` is None while unsettled, true for delivered, false for lost."""
 
     __slots__ = ("_changed", "_connection", "_loop", "_lost_at", "_sent_at", "_verdict")
 
@@ -47,13 +47,13 @@ class Delivery:
         self._connection = connection
         self._loop = asyncio.get_running_loop() if connection is None else connection.loop
         self._lost_at: float | None = None
-        """When a reply that had been sent whole was lost."""
+        """The time at which a completely sent reply was lost, on the event loop's clock."""
         self._sent_at: float | None = None
         self._verdict: bool | None = None
         self._changed: asyncio.Event | None = None
 
     def sent(self) -> None:
-        """Note that the whole reply was handed to the connection."""
+        """Record that the whole reply was passed to the connection."""
         if self._verdict is None and self._sent_at is None:
             self._sent_at = self._loop.time()
             if self._connection is None:
@@ -62,7 +62,7 @@ class Delivery:
                 self._changed.set()
 
     def settle(self, *, delivered: bool) -> None:
-        """Give the verdict, unless there is one."""
+        """Set the verdict, unless there is one."""
         if self._verdict is None:
             self._verdict = delivered
             self._connection = None
@@ -73,12 +73,12 @@ class Delivery:
 
     @property
     def was_sent(self) -> bool:
-        """Whether the whole reply was handed to the connection."""
+        """Whether the whole reply was passed to the connection."""
         return self._sent_at is not None
 
     @property
     def verdict(self) -> bool | None:
-        """What is known by now."""
+        """The verdict so far: true for delivered, false for lost, None while unsettled."""
         if self._verdict is None and self._sent_at is not None and self._connection is not None:
             age = self._loop.time() - self._sent_at
             if age >= SETTLE_SECONDS:
@@ -89,11 +89,11 @@ class Delivery:
         return self._verdict
 
     def lost_after(self, moment: float) -> bool:
-        """Whether the whole reply was sent, and then lost after a moment on the event loop's clock."""
+        """Return whether the whole reply was sent, and was lost after `moment` on the event loop's clock."""
         return self._lost_at is not None and self._lost_at > moment
 
     async def wait(self) -> bool:
-        """Wait for the verdict: true for delivered."""
+        """Wait for the verdict, and return it: true for delivered."""
         while (verdict := self.verdict) is None:
             self._changed = self._changed or asyncio.Event()
             self._changed.clear()
@@ -103,11 +103,11 @@ class Delivery:
         return verdict
 
     def closed(self, *, whole: bool) -> None:
-        """The connection is at its end. `whole` says that nothing which was written is missing."""
+        """Settle when the connection has ended. `whole` says that the peer has everything that was written."""
         self.settle(delivered=self.was_sent and whole)
 
     def reset(self) -> None:
-        """The connection was reset."""
+        """Settle when the connection was reset."""
         connection, sent_at = self._connection, self._sent_at
         late = sent_at is not None and self._loop.time() - sent_at >= SETTLE_SECONDS
         self.settle(delivered=late and connection is not None and not connection.holds_back())
@@ -121,7 +121,7 @@ class WatchedHttpProtocol(HttpToolsProtocol):
     def watch(self) -> Delivery:
         """Follow the reply to the request that is being handled."""
         if self._delivery is not None:
-            self._delivery.closed(whole=True)  # of a request before, on a connection that is still used
+            self._delivery.closed(whole=True)  # it is of an earlier request on this connection
         delivery = Delivery(self)
         if self.transport.is_closing():
             delivery.settle(delivered=False)
@@ -129,7 +129,7 @@ class WatchedHttpProtocol(HttpToolsProtocol):
         return delivery
 
     def on_message_begin(self) -> None:
-        """A request begins; a peer that sends another one has read the reply before."""
+        """Begin a request, and settle the earlier reply: a peer that sends another request has read it."""
         delivery = self._delivery
         if delivery is not None and delivery.was_sent:
             delivery.settle(delivered=True)
@@ -138,13 +138,13 @@ class WatchedHttpProtocol(HttpToolsProtocol):
         self.scope["extensions"] = {EXTENSION: self}  # type: ignore[dict-item]
 
     def eof_received(self) -> None:
-        """The peer sends no more; the connection is closed in turn."""
+        """Settle the reply when the peer has closed its side; the connection is then closed."""
         if self._delivery is not None:
             self._delivery.closed(whole=not self.holds_back())
         super().eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """Settle the reply of a connection that is lost."""
         if self._delivery is not None:
             if exc is None:
                 self._delivery.closed(whole=True)
@@ -154,7 +154,7 @@ class WatchedHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def holds_back(self) -> bool:
-        """Whether bytes that were written are not acknowledged yet, or cannot be any more."""
+        """Return whether written bytes are not acknowledged yet, or can no longer be acknowledged."""
         if self.transport.get_write_buffer_size():
             return True
         sock: socket.socket | None = self.transport.get_extra_info("socket")
@@ -167,13 +167,13 @@ class WatchedHttpProtocol(HttpToolsProtocol):
 
 
 def watch(scope: Mapping[str, Any]) -> Delivery:
-    """Follow the reply to a request. Under a foreign HTTP server, what was sent counts as delivered."""
+    """Follow the reply to a request. Under an HTTP server other than Ludus's own, a sent reply counts as delivered."""
     connection: WatchedHttpProtocol | None = (scope.get("extensions") or {}).get(EXTENSION)
     return connection.watch() if connection is not None else Delivery()
 
 
 def _unacknowledged(sock: socket.socket) -> int:
-    """Bytes that wait in the kernel for the peer's acknowledgment; 0 where the system does not report it."""
+    """Return the number of bytes that wait for the peer's acknowledgment; 0 if the system does not report it."""
     try:
         import fcntl
         import termios

@@ -1,8 +1,9 @@
-"""What every request passes before any wire sees it: who may name this server, who may send, and how much.
+"""The checks that every request passes before it reaches a transport: its `Host`, its `Origin` and its size.
 
-A page in a browser can make that browser talk to a server on the same machine, and through DNS rebinding under a name
-of the page's own. So the server answers only to its names (`Host`), and to pages of its own or listed origins
-(`Origin`), on HTTP and on WebSocket upgrades alike. MCP demands the second (2025-11-25, transports, security warning).
+A page in a browser can make that browser send requests to a server on the same machine, and through DNS rebinding it
+can use a host name of the page's owner. So the server accepts only its own names (`Host`), and only pages of its own or
+listed origins (`Origin`), for HTTP requests and WebSocket upgrades. MCP requires the check of `Origin` (2025-11-25,
+transports, security warning).
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from ludus.server.authoring.bounds import check_json
 from ludus.server.web.arrivals import Arrivals
 
 LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
-"""The names of this machine to itself."""
+"""The loopback names of a machine."""
 
 MISDIRECTED: Final = 421
-"""HTTP's status for a request meant for another server (RFC 9110, 15.5.20)."""
+"""The HTTP status for a request that was meant for another server (RFC 9110, 15.5.20)."""
 
 _PLAY_PREFIX: Final = "/play/"
 _REMEMBERED: Final = 1024
@@ -33,19 +34,19 @@ _LONG_NAME: Final = 512
 _LONG_NUMBER: Final = 18
 _SMALL_BODY: Final = 64 * 1024
 _SMALL_DIGITS: Final = 5
-"""A length with fewer digits is small."""
+"""A `Content-Length` with fewer digits is small, so it is not parsed."""
 
 
 @dataclass(frozen=True)
 class Origins:
-    """Which `Host` and `Origin` headers are accepted. `origin in origins` asks for one origin.
+    """The `Host` and `Origin` headers that are accepted. `origin in origins` checks one origin.
 
-    Pages under one of `hosts` may always talk to the server; where every host is accepted no name proves anything, and
-    only `pages` may.
+    Pages under one of `hosts` may always use the server. If every host is accepted, only `pages` may use it, because a
+    host name then proves nothing.
 
     Attributes:
         hosts: `name` (any port), `name:port`, or `*.domain`; None accepts every host.
-        pages: origins of further pages that may talk to this server, such as `https://lab.example`.
+        pages: additional origins whose pages may use this server, such as `https://lab.example`.
     """
 
     hosts: tuple[str, ...] | None = LOOPBACK_HOSTS
@@ -55,7 +56,7 @@ class Origins:
     )
 
     def refusal(self, host: bytes | None, origin: bytes | None) -> LudusError | None:
-        """Why a request with these headers is not served, or None. Verdicts are remembered."""
+        """Return the error for a request with these headers, or None if it may be served. Results are cached."""
         try:
             return self._verdicts[host, origin]
         except KeyError:
@@ -65,7 +66,7 @@ class Origins:
             return verdict
 
     def accepts_host(self, host: str) -> bool:
-        """Whether `host` is one of this server's names."""
+        """Return whether `host` is one of this server's names."""
         if self.hosts is None:
             return True
         name, port = _split_host(host)
@@ -92,7 +93,7 @@ class Origins:
 
 
 class _Misdirected(InvalidRequest):
-    """A request for a host that this server is not."""
+    """The request is for a host name that is not one of this server's."""
 
     http_status = MISDIRECTED
 
@@ -119,11 +120,11 @@ def _matches(pattern: str, name: str, port: int | None) -> bool:
 
 
 class Guard:
-    """ASGI middleware: hosts, origins, body sizes; counts what passes and what does not.
+    """ASGI middleware that checks hosts, origins and body sizes, and counts accepted and refused requests.
 
-    Nothing of a body is read before a wire asks for it, and wires authenticate by the head first. A small body with an
-    announced length costs nothing here, as the HTTP parser holds it to its word. A large or chunked one is read whole
-    when it is first asked for, as soon as there is room, and refused when it holds more than a request may.
+    A body is read only when a transport requests it, after the transport has authenticated the head. A small body with
+    a `Content-Length` is passed through, because the HTTP parser enforces its length. A large or chunked body is read
+    whole at the first request for it, when there is room, and refused if it holds more than a request may.
     """
 
     def __init__(self, app: ASGIApp, origins: Origins, body_bytes: int, arrivals: Arrivals) -> None:
@@ -132,9 +133,9 @@ class Guard:
         self._body_bytes = body_bytes
         self.arrivals = arrivals
         self.requests: Counter[str] = Counter()
-        """Requests let through, by wire."""
+        """Accepted requests, by transport."""
         self.refused: Counter[str] = Counter()
-        """Requests refused, by the error's class."""
+        """Refused requests, by the error's class."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or refuse it."""
@@ -162,11 +163,11 @@ class Guard:
         return len(length) <= _LONG_NUMBER and length.isdigit() and int(length) <= self._body_bytes
 
     async def read(self, sender: object, receive: Receive, size: int) -> Message:
-        """Read a whole body of at most `size` bytes: the one message that it makes, or that its sender is gone.
+        """Read a whole body of at most `size` bytes, and return it as one message, or the message of a disconnection.
 
         Raises:
-            PayloadTooLarge: it is larger, or holds too many JSON values.
-            CapacityError: there is no room for it.
+            PayloadTooLarge: the body is larger, or holds too many JSON values.
+            CapacityError: there is no room for the body.
         """
         try:
             async with self.arrivals.room(sender, size):
@@ -214,14 +215,14 @@ class _Reading:
 
 
 def _sender(scope: Scope, headers: Mapping[bytes, bytes]) -> object:
-    """Who sends a request: its credential, which was checked before its body is read, else its address."""
+    """Return what identifies a sender: its credential, which is checked before its body is read, else its address."""
     if scope["path"].startswith(_PLAY_PREFIX):
         return scope["path"]
     return headers.get(b"authorization") or headers.get(b"x-api-key") or (scope.get("client") or ("",))[0]
 
 
 def wire_of(path: str) -> str:
-    """The wire that serves `path`, for counting."""
+    """Return the name of the transport that serves `path`, for counting."""
     if path == CHANNEL_PATH:
         return "channel"
     if path == CONTROL_PATH or path == CONTROL_PATH + "/":
@@ -235,9 +236,9 @@ _PAGES: Final = frozenset({"/health", "/ready", "/metrics", "/docs", "/redoc", "
 
 
 def error_body(path: str, error: LudusError) -> bytes:
-    """`error` as the wire of `path` writes errors that answer no particular request.
+    """Return `error` as JSON in the form of the transport of `path`.
 
-    `detail` is where ORS clients look; JSON-RPC wants a null id.
+    JSON-RPC requires a null id, because the request's id is not known. ORS clients read `detail`.
     """
     thing = to_wire(error).model_dump(mode="json", by_alias=True)
     if wire_of(path) in ("mcp", "play", "channel"):

@@ -1,10 +1,10 @@
-"""Whole answers: head and body of an HTTP answer, written at once.
+"""Whole answers: the head and body of an HTTP answer, written together.
 
-uvicorn checks each field of a head by two regular expressions, writes the head, and then writes the body: two system
-calls, and two packets for the peer to wake up for. Most answers are known whole when their body is handed over: they
-have a `content-length` and a body in one piece, and leave the connection open. `WholeAnswers` holds the head of such an
-answer until its body comes, and writes both. All other answers (streams, `HEAD`, connections that close, a peer that
-does not read) are left to uvicorn, in the order in which they were sent.
+uvicorn checks each field of a head by two regular expressions, writes the head, and then writes the body. This takes
+two system calls, and two packets that each wake the peer. Most answers have a `content-length` and a body in one piece,
+and leave the connection open. `WholeAnswers` holds the head of such an answer until its body comes, and writes both
+together. All other answers (streams, `HEAD`, connections that close, a peer that does not read) go to uvicorn, in the
+order in which they were sent.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from starlette.types import Message
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 JOINED_BYTES: Final = 64 * 1024
-"""Bodies that are no larger are copied behind their head; larger ones are written by themselves."""
+"""The largest body that is copied behind its head; a larger one is written separately."""
 
 
 class WholeAnswers:
-    """The `send` of one request.
+    """The `send` function of one request.
 
     Args:
-        cycle: uvicorn's request, not answered yet.
+        cycle: uvicorn's request cycle, which has not been answered yet.
     """
 
     __slots__ = ("_cycle", "_length", "_send", "_start")
@@ -33,10 +33,10 @@ class WholeAnswers:
         self._start: Message | None = None
         """The head, while it is held."""
         self._length: int | None = None
-        """The length of the body that the head announces."""
+        """The length of the body according to the held head."""
 
     async def send(self, message: Message) -> None:
-        """Take the next part of the answer."""
+        """Hold or write the next part of the answer."""
         cycle: Any = self._cycle
         start, self._start = self._start, None
         if start is not None and message["type"] != "http.response.start":
@@ -63,7 +63,7 @@ class WholeAnswers:
         await self._send(message)  # type: ignore[arg-type]
 
     def _head_of(self, start: Message, length: int) -> bytes | None:
-        """Return the head of a whole answer; None for one that is left to uvicorn."""
+        """Return the head of a whole answer as bytes; None for an answer that goes to uvicorn."""
         cycle: Any = self._cycle
         if (
             length != self._length
@@ -77,14 +77,14 @@ class WholeAnswers:
             return None
         fields = [*cycle.default_headers, *start["headers"]]
         head = STATUS_LINE[start["status"]] + b"\r\n".join(map(b": ".join, fields)) + b"\r\n\r\n"
-        breaks = len(fields) + 2  # a break within a field is for uvicorn to refuse
+        breaks = len(fields) + 2  # uvicorn refuses a line break within a field
         if head.count(b"\n") != breaks or head.count(b"\r") != breaks or b"\0" in head:
             return None
         return head
 
 
 def _length_of(start: Message) -> int | None:
-    """Return the announced length of an answer; None where it has none, or where its connection closes."""
+    """Return the `content-length` of an answer; None if it has none, or if its connection closes."""
     length = None
     for name, value in start.get("headers", ()):
         if name == b"content-length":

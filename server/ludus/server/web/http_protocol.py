@@ -1,13 +1,13 @@
-"""uvicorn's HTTP protocol, with bounds on how long, how large and how many requests may arrive.
+"""uvicorn's HTTP protocol, with limits on the time, size and number of arriving requests.
 
-uvicorn over httptools waits without limit for a head or a body that trickles, and lets a head grow without end. Timers
-per request would tax every request for the sake of the bad ones; here each connection notes when it began to wait, and
-one sweep a second looks for those that waited too long. At the limit of connections, the one that has waited the
-longest is closed for the new one.
+uvicorn over httptools waits without limit for a head or a body that arrives slowly, and lets a head grow without limit.
+A timer per request would cost every request some time. Instead, each connection records when it began to wait, and one
+sweep every `SWEEP_SECONDS` looks for those that have waited too long. At the limit of connections, the one that has
+waited the longest is closed for the new one.
 
-Where uvicorn differs from RFC 9110 and 9112 it is corrected here too: blanks after a header's value are no part of
-it; an answer to HTTP/1.0 is never chunked; and a connection that is closed before its request has arrived whole is
-closed only after the rest was read and thrown away, within bounds, because the peer would lose the answer otherwise.
+This module also corrects uvicorn where it differs from RFC 9110 and 9112. Blanks after a header's value are removed. An
+answer to HTTP/1.0 is never chunked. A connection that closes before its request is complete first reads and discards
+the rest, up to `DISCARDED_BYTES`, because otherwise the peer would lose the answer.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from ludus.server.web.guard import error_body
 from ludus.server.web.http_answers import WholeAnswers
 
 HEAD_BYTES: Final = 64 * 1024
-"""The largest request line with headers."""
+"""The most bytes of a request line with its headers."""
 
 HEAD_FIELDS: Final = 200
 """The most header fields of a request; each takes several times its length in memory."""
 
 DISCARDED_BYTES: Final = 64 * 1024 * 1024
-"""How much of a request that was answered already is read and thrown away; then the connection is closed."""
+"""The most bytes of an already answered request that are read and discarded before the connection is closed."""
 
 SWEEP_SECONDS: Final = 0.5
-"""How often connections are looked at."""
+"""The longest time between two sweeps of the connections."""
 
 _BLANKS: Final = b" \t"
 
@@ -48,21 +48,21 @@ _STATUS_LINES: Final = {
 
 
 class BoundedHttpProtocol(WatchedHttpProtocol):
-    """An HTTP connection that remembers since when its peer owes it something."""
+    """An HTTP connection that records since when it has waited for its peer."""
 
     _waiting_since: float | None = None
-    """When the peer began to owe the rest of a head or body; None while it owes nothing."""
+    """When the wait for the rest of a head or body began; None while the connection does not wait for any."""
     _idle_since: float = 0.0
     """When the last answer was complete."""
     _head_bytes: int = 0
     _counted: int = 0
-    """Bytes of an incomplete head that `Arrivals` counts."""
+    """Bytes of an incomplete head that are counted in `Arrivals`."""
     _in_head: bool = False
     _discarded: int | None = None
-    """Bytes read after the last answer on this connection; None while it goes on."""
+    """Bytes discarded after the last answer on this connection; None while the connection stays in use."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A peer connected, and owes a head."""
+        """Start to wait for the first head of a new peer, and make room if there are too many connections."""
         self._waiting_since = self.loop.time()
         self._limits: ConnectionLimits = getattr(self.config.app, "connection_limits", _NO_LIMITS)
         super().connection_made(transport)
@@ -71,12 +71,12 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
             self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """Stop counting the head of a lost connection."""
         self._count_head(0)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser; a head without end is refused."""
+        """Pass data to the parser, and refuse a head that is too large."""
         if self._discarded is not None:
             self._discarded += len(data)
             if self._discarded > DISCARDED_BYTES:
@@ -95,24 +95,24 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
             self._count_head(0)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP, in the form of our other refusals."""
+        """Refuse data that is not HTTP, in the same form as other refusals of Ludus."""
         self._refuse(400, InvalidRequest("this is not an HTTP request, or one broken beyond reading"))
         self.transport.close()
 
     def on_message_begin(self) -> None:
-        """A request began."""
+        """Start to wait for the rest of a new request's head."""
         self._waiting_since = self.loop.time()
         self._head_bytes = 0
         self._in_head = True
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """The head is there; a body may follow."""
+        """Check a complete head, strip its values, and begin the request."""
         self._in_head = False
         if self._discarded is not None or self.transport.is_closing():
             return
         if len(self.headers) > HEAD_FIELDS:
-            self._in_head = True  # nothing has been asked: the refusal is the answer
+            self._in_head = True  # no request has begun, so the refusal may be sent as its answer
             self._refuse(431, PayloadTooLarge(f"the head of the request has more than {HEAD_FIELDS} fields"))
             return
         for _, value in self.headers:
@@ -129,12 +129,12 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
             self.on_header(name, value.rstrip(_BLANKS))
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body; what belongs to no request that is served is thrown away."""
+        """Pass on a part of the body, or discard it if no request is being served."""
         if self.cycle is not None:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The whole request is there."""
+        """Stop waiting for a request that is complete; close a connection that only discarded the rest."""
         self._waiting_since = None
         if self.cycle is not None:
             super().on_message_complete()
@@ -142,7 +142,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
             self.transport.close()
 
     def on_response_complete(self) -> None:
-        """The answer is complete; what the request still holds is thrown away."""
+        """Record when the answer was complete, and discard the unread body of its request."""
         self._idle_since = self.loop.time()
         cycle: Any = self.cycle
         if cycle is not None and cycle.body and cycle.response_complete:
@@ -157,7 +157,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         super()._start_asgi_task(cycle, app)
 
     def end(self) -> None:
-        """Close the connection, once the request that was answered has arrived whole."""
+        """Close the connection once the answered request has arrived completely."""
         if self._waiting_since is None or self._in_head:
             self.transport.close()
         elif self._discarded is None:
@@ -165,7 +165,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
             self._waiting_since = self.loop.time()
 
     def sweep(self, now: float, patience: float) -> None:
-        """End the connection if its peer has owed the rest of a request for longer than `patience` seconds."""
+        """End the connection if it has waited for the rest of a request for longer than `patience` seconds."""
         since = self._waiting_since
         if since is None or now - since < patience or self.flow.read_paused:
             return
@@ -177,7 +177,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         self._refuse(408, InvalidRequest(f"the request did not arrive within {patience:g} s"))
 
     def waits_since(self) -> float | None:
-        """Return since when the connection has waited for its peer; None while a request is served."""
+        """Return the time since which the connection has waited for its peer; None while a request is served."""
         if self._answering() or self.transport.is_closing():
             return None
         return self._waiting_since if self._waiting_since is not None else self._idle_since
@@ -228,10 +228,10 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """What all connections of a server share."""
+    """The limits that all connections of a server share."""
 
     most: int
-    """Connections at one time."""
+    """The most connections at one time."""
     arrivals: Arrivals
 
 
@@ -239,7 +239,7 @@ _NO_LIMITS: Final = ConnectionLimits(2**31, Arrivals(2**40, 1))
 
 
 class _Ending:
-    """A connection's transport as uvicorn's request cycles see it: closing it waits for the rest of the request."""
+    """The transport that uvicorn's request cycles see. Closing it waits for the rest of the request."""
 
     __slots__ = ("_protocol", "get_extra_info", "is_closing", "write")
 
@@ -254,7 +254,7 @@ class _Ending:
 
 
 class _Unchunked:
-    """An application for a client of HTTP/1.0: an answer without a length ends with its connection."""
+    """An application for an HTTP/1.0 client: closing the connection ends an answer without a length."""
 
     def __init__(self, app: Any, cycle: RequestResponseCycle) -> None:
         self._app = app

@@ -1,7 +1,7 @@
-"""Logs that may be kept: nothing in them opens a door.
+"""Logging that redacts credentials and secrets, so that logs may be stored.
 
-Records leave the event loop through a queue; a thread of their own formats, redacts and writes them. Redaction works on
-the finished line, traceback included, so no logger, ours or a library's, can go round it.
+Records leave the event loop through a queue, and a separate thread formats, redacts and writes them. Redaction works on
+the finished text, including the traceback, so it covers every logger, also those of libraries.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import logging
 import logging.handlers
 import queue
 import re
-import secrets
 import sys
 import threading
 import traceback
@@ -23,8 +22,8 @@ from typing import IO, Any, Final, Literal
 from ludus.protocol.text import replace_surrogates
 
 LogFormat = Literal["console", "json"]
+"""The format of log lines: for people, or one JSON object each."""
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
-"""How lines look: for a person, or one JSON object each."""
 
 _CREDENTIALS: Final = re.compile(
     r"(?P<path>/play/)[^/\s\"'?#{][^/\s\"'?#]*"
@@ -45,7 +44,7 @@ _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {
 class SecretRegistry:
     """Values that must not appear in logs: the secrets that episodes are started with.
 
-    The latest ones are remembered beyond their episodes, as a line about an episode's end is written after it.
+    The latest `size` values are kept after their episodes have ended, because later log lines may still hold them.
     """
 
     def __init__(self, size: int = 1024) -> None:
@@ -54,7 +53,7 @@ class SecretRegistry:
         self._lock = threading.Lock()
 
     def add(self, values: Iterable[str]) -> None:
-        """Hide `values` from now on; those shorter than six characters would hide half the log and are let be."""
+        """Hide `values` from now on, except those shorter than six characters, which would hide too much of the log."""
         with self._lock:
             for value in values:
                 if len(value) >= _LEAST_SECRET:
@@ -64,7 +63,7 @@ class SecretRegistry:
                 del self._values[next(iter(self._values))]
 
     def redact(self, text: str) -> str:
-        """`text` without any of the values, as they are or as JSON or `repr` write them."""
+        """Return `text` with every value masked, in its plain form and as JSON or `repr` write it."""
         if not self._values:
             return text
         with self._lock:
@@ -76,7 +75,7 @@ class SecretRegistry:
 
 
 episode_secrets: Final = SecretRegistry()
-"""The registry that every handler set up by `configure` obeys."""
+"""The registry that all handlers set up by `configure` use."""
 
 
 def redact(text: str) -> str:
@@ -88,19 +87,14 @@ def _stand_in(match: re.Match[str]) -> str:
     return (match["path"] or match["kind"] or match["header"]) + _HIDDEN
 
 
-def new_incident() -> str:
-    """An id that ties what a peer was told to what the log says: 80 random bits."""
-    return f"inc-{secrets.token_hex(10)}"
-
-
 class ConsoleFormatter(logging.Formatter):
-    """One line for a person, then the traceback."""
+    """A formatter of lines for people: one line for each record, then its traceback."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, redacted."""
+        """Return the line and the traceback, redacted."""
         extra = "".join(f" {name}={value}" for name, value in _extra(record).items())
         line = super().format(record)
         head, newline, rest = line.partition("\n")
@@ -108,10 +102,10 @@ class ConsoleFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: `time`, `level`, `logger`, `message`, extra fields, `exception`."""
+    """A formatter of JSON lines with `time`, `level`, `logger`, `message`, extra fields and `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The object; each text in it is redacted before it is written, so that the JSON stays whole."""
+        """Return the JSON object. Each text in it is redacted before serialization, so that the JSON stays valid."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -139,19 +133,25 @@ def _extra(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class _Handoff(logging.handlers.QueueHandler):
-    """Merges the arguments into the message, as they may change later, and leaves everything else to the thread."""
+    """A queue handler that merges the arguments, which may change later, into the message.
+
+    The listener's thread does the rest of the formatting.
+    """
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
         try:
             record.msg = record.getMessage()
-        except Exception as error:  # A log call with the wrong arguments must not break what it reports on.
+        except Exception as error:  # A log call with wrong arguments must not raise in its caller.
             record.msg = f"{record.msg} (unformattable: {error})"
         record.args = None
         return record
 
 
 class _Listener(logging.handlers.QueueListener):
-    """Lets go of a traceback once it is written: the thread holds its last record until the next one comes."""
+    """A queue listener that drops a traceback once it is written.
+
+    Its thread holds the last record until the next one comes, and would keep the traceback's frames alive.
+    """
 
     def handle(self, record: logging.LogRecord) -> None:
         super().handle(record)
@@ -166,9 +166,9 @@ def configure(style: LogFormat = "console", level: str = "INFO", stream: IO[str]
     """Send every log record of this process through the redacting queue. A second call replaces the first.
 
     Args:
-        style: for a person, or JSON lines.
-        level: the least level that is written; `uvicorn`'s own chatter is one level quieter.
-        stream: where lines go; standard error by default, as standard output belongs to `--stdio`.
+        style: `console` for people, or `json` for JSON lines.
+        level: the lowest level that is written. For `uvicorn` and some other libraries it is at least WARNING.
+        stream: where lines are written; standard error by default, because `--stdio` uses standard output.
     """
     global _active
     flush()
@@ -192,12 +192,12 @@ def configure(style: LogFormat = "console", level: str = "INFO", stream: IO[str]
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    # uvicorn's websockets-sansio takes a refused upgrade, answered in full, for one that was never answered.
+    # uvicorn's websockets-sansio logs this error for a refused upgrade too, although it was answered in full.
     return record.msg != "ASGI callable returned without completing handshake."
 
 
 def flush() -> None:
-    """Write what is queued, and stop: called at exit, and before a new configuration."""
+    """Write the queued records, and stop. It is called at exit and before a new configuration."""
     global _active
     with _lock:
         if _active is None:

@@ -1,4 +1,4 @@
-"""Prometheus metrics, gathered when somebody asks: the hot paths count in plain integers.
+"""Prometheus metrics, collected on request from plain integers that the hot paths count.
 
 `ludus_up` is left to Prometheus itself. Names follow its conventions: base units, `_total` for counters.
 """
@@ -17,7 +17,7 @@ from ludus.server.runtime.host import EpisodeHost
 from ludus.server.web.guard import Guard
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""What `/metrics` answers with."""
+"""The content type of `/metrics`."""
 
 BUCKETS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the step histogram, in seconds: from an inline tool to the default deadline."""
@@ -42,7 +42,7 @@ class StepTimes:
         self._sums[environment] += seconds
 
     def family(self) -> HistogramMetricFamily:
-        """The histogram as Prometheus wants it: cumulative."""
+        """Return the histogram with cumulative buckets, as Prometheus requires."""
         family = HistogramMetricFamily(
             "ludus_step_seconds", "Time in a step, queueing left out.", labels=["environment"]
         )
@@ -57,26 +57,26 @@ class StepTimes:
 
 
 class Metrics(Collector):
-    """Everything `/metrics` tells, read from the host and the guard at the moment of asking."""
+    """All metrics of `/metrics`, read from the host and the guard at each request."""
 
     def __init__(self, host: EpisodeHost) -> None:
         self._host = host
         self.guard: Guard | None = None
-        """Set once the application is complete."""
+        """The guard; set once the application is complete."""
         self.step_times = StepTimes()
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
     def render(self) -> bytes:
-        """The exposition text."""
+        """Return the exposition text."""
         return generate_latest(self._registry)
 
     def describe(self) -> list[Metric]:
-        """Nothing: registering must not ask a host that has not begun."""
+        """Return no metrics, because registering must not query a host that has not started."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """All metric families."""
+        """Yield all metric families."""
         stats = self._host.stats()
         for name, text, value in (
             ("ludus_episodes_running", "Episodes that hold a place: starting or running.", stats.running),

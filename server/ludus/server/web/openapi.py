@@ -1,4 +1,4 @@
-"""What `/docs` says about routes that are not FastAPI's own."""
+"""The OpenAPI documentation (`/docs`), including the routes that FastAPI does not serve itself."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _ORS: Final[tuple[tuple[str, str, str, bool], ...]] = (
 
 
 def add_documentation(api: FastAPI, context: WireContext) -> None:
-    """Serve `/docs` and `/openapi.json`. The names of environments are in the document only for holders of a token."""
+    """Serve `/docs` and `/openapi.json`. The document names environments only for requests with a valid token."""
     named, anonymous = (_document(api, names) for names in (list(context.host.catalog), []))
 
     @api.get(DOCUMENT_PATH, include_in_schema=False)
@@ -66,7 +66,7 @@ def add_documentation(api: FastAPI, context: WireContext) -> None:
 
 
 def _document(api: FastAPI, environments: list[str]) -> Callable[[], dict[str, Any]]:
-    """Return the application's OpenAPI document with the wires' HTTP routes, made when it is first asked for."""
+    """Return a function that makes the OpenAPI document, with the transports' HTTP routes, at its first call."""
 
     @cache
     def complete() -> dict[str, Any]:

@@ -1,15 +1,16 @@
-"""The server's address as its callers see it, behind proxies that end TLS, rewrite the host or add a path prefix.
+"""The server's address as clients see it, behind proxies that end TLS, rewrite the host or add a path prefix.
 
 How this works:
 
 1. `ServerSettings` says what is known in advance: the public URL, the prefix (root path), the proxies to trust.
 2. `ProxyMiddleware` is the outermost layer of the application. It removes the prefix from the path of a request that
    still has it, and for a request from a trusted proxy replaces client, scheme and `Host` by what that proxy forwarded.
-3. Everything that shows an address asks `public_address(scope)` or `address_seen(scope)`; nothing else reads `Host`.
+3. All code that shows an address calls `public_address(scope)` or `address_seen(scope)`; no other code uses `Host` for
+   that.
 
-A stranger can send any `Host` and any forwarded header. So a public URL, once set, is the only address ever shown, and
-forwarded headers count only if the connection comes from a listed proxy, and only the entries that listed proxies
-wrote: lists are read from their end, where each proxy appends.
+Anyone can send any `Host` and any forwarded header. So if a public URL is set, it is the only address that is shown.
+Forwarded headers count only if the connection comes from a listed proxy, and only the entries that listed proxies
+wrote. Lists are read from their end, because each proxy appends.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def parse_public_url(text: str) -> str:
     """Return a public URL in its canonical form, without a slash at its end.
 
     Raises:
-        ValueError: it is no http(s) address, or has a query, a fragment or credentials.
+        ValueError: the text is not an http(s) address, or has a query, a fragment or credentials.
     """
     try:
         parts = urlsplit(text.strip())
@@ -68,7 +69,7 @@ def parse_root_path(text: str) -> str:
     """Return a path prefix as `/part/part`, or an empty string for none.
 
     Raises:
-        ValueError: it has other characters than letters, digits, `.`, `_`, `~` and `-` between its slashes.
+        ValueError: the text has characters other than letters, digits, `.`, `_`, `~` and `-` between its slashes.
     """
     path = text.strip().rstrip("/")
     if path and (not _PREFIX.fullmatch(path) or ".." in path.split("/") or "." in path.split("/")):
@@ -80,7 +81,7 @@ def parse_network(text: str) -> Network:
     """Return the network of a proxy given as an address (`10.0.0.7`) or a network (`10.0.0.0/8`).
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is neither.
     """
     try:
         return ipaddress.ip_network(text.strip(), strict=False)
@@ -90,12 +91,12 @@ def parse_network(text: str) -> Network:
 
 @dataclass(frozen=True)
 class ProxyRules:
-    """What a server knows of its public address and of the proxies in front of it.
+    """The settings for the server's public address and the proxies in front of it.
 
     Attributes:
-        public_url: the one address to show, or empty where requests have to say it.
-        root_path: the prefix under which the server is reached, or empty.
-        trusted: whose forwarded headers count.
+        public_url: the only address to show, or empty if it depends on the request.
+        root_path: the path prefix under which clients reach the server, or empty.
+        trusted: the networks of proxies whose forwarded headers count.
         headers: the family of headers those proxies set; the other family is ignored, as proxies pass it through.
     """
 
@@ -110,7 +111,7 @@ class ProxyRules:
         return bool(self.public_url or self.root_path or self.trusted)
 
     def trusts(self, address: str) -> bool:
-        """Return whether `address` is a listed proxy. Verdicts are remembered."""
+        """Return whether `address` is a listed proxy. Results are cached."""
         verdict = self._verdicts.get(address)
         if verdict is None:
             verdict = self._judge(address)
@@ -128,7 +129,7 @@ class ProxyRules:
 
 
 class Hop(NamedTuple):
-    """What one proxy says about the request that it received; empty where it says nothing."""
+    """What one proxy forwarded about the request that it received. A part that it did not send is empty."""
 
     client: str = ""
     scheme: str = ""
@@ -144,7 +145,7 @@ class ProxyMiddleware:
         self._rules = rules
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request as its sender meant it."""
+        """Serve one request with the address that its sender used."""
         if scope["type"] != "lifespan":
             scope = self._applied(scope)
         await self._app(scope, receive, send)
@@ -180,27 +181,27 @@ class ProxyMiddleware:
 
 
 def public_address(scope: Scope) -> str | None:
-    """Return the address that callers reach this server by, where the server knows it; it has no slash at its end.
+    """Return the address by which clients reach this server, without a slash at its end, or None if it is not known.
 
-    It is known by a public URL, or by the host that a trusted proxy forwarded.
+    It is known from a public URL, or from the host that a trusted proxy forwarded.
     """
     address: str | None = scope.get(_ADDRESS)
     return address
 
 
 def address_seen(scope: Scope) -> str:
-    """Return the public address, or where that is not known, the address by which this request came."""
+    """Return the public address, or if that is not known, the address to which this request was sent."""
     return public_address(scope) or _origin(scope) + path_prefix(scope)
 
 
 def path_prefix(scope: Scope) -> str:
-    """Return the path under which callers reach this server: empty, or like `/rl`."""
+    """Return the path prefix under which clients reach this server, such as `/rl`, or an empty string."""
     prefix: str = scope.get(_ROOT, "")
     return prefix
 
 
 def with_urls(result: WireModel, scope: Scope | None) -> WireModel:
-    """Return a method's result with the full URL of each episode's play endpoint, where the public address is known."""
+    """Return a method's result with the URL of each episode's agent endpoint, if the public address is known."""
     address = public_address(scope) if scope is not None else None
     if address is None:
         return result
@@ -228,16 +229,17 @@ def _origin(scope: Scope) -> str:
 
 
 def forwarded(headers: Sequence[tuple[bytes, bytes]], rules: ProxyRules) -> Hop | None:
-    """Return what the listed proxies say about a request, or None where they say nothing that can be read.
+    """Return what the listed proxies forwarded about a request, or None if they sent nothing readable.
 
     Args:
-        headers: of a request that came from a listed proxy.
+        headers: the headers of a request that came from a listed proxy.
         rules: which proxies are listed, and which family of headers they set.
     """
     hops = _rfc7239(headers) if rules.headers == "forwarded" else _x_forwarded(headers, rules)
     found = None
     for hop in reversed(hops):
-        # The last hop is the proxy that connected to us; one before it counts if its proxy is a listed one too.
+        # The last hop was written by the proxy that connected to this server. An earlier hop counts only if the
+        # client that the later one names is a listed proxy too.
         found = hop if found is None else Hop(*(new or old for new, old in zip(hop, found, strict=True)))
         if not rules.trusts(hop.client):
             break
@@ -284,7 +286,7 @@ def _rfc7239(headers: Sequence[tuple[bytes, bytes]]) -> list[Hop]:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """Split at separators outside quotes."""
+    """Split a text at separators outside quotes."""
     parts = re.findall(rf'(?:"(?:[^"\\]|\\.)*"|[^"{separator}]|")+', text)
     return [part for part in parts if part.strip()]
 
@@ -294,7 +296,7 @@ def _unquoted(value: str) -> str:
 
 
 def _hop(client: str, scheme: str, host: str, prefix: str) -> Hop:
-    """Return a hop whose parts are well formed; what is not is left out."""
+    """Return a hop; parts that are not well formed are left empty."""
     bracketed = re.fullmatch(r"\[([0-9A-Fa-f:.]+)\](?::\d+)?", client)
     if bracketed:
         client = bracketed[1]

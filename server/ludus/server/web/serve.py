@@ -1,8 +1,8 @@
-"""Runs the application in a process: checks, sockets, signals, and an orderly end.
+"""The server process: checks before startup, sockets, signals and an orderly shutdown.
 
 SIGTERM or SIGINT → no new connections, no new episodes → running steps end, within `shutdown_seconds`
                   → connections close → every episode is torn down → exit code 0
-a second one      → the process exits at once
+a second signal   → the process exits at once
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ CAPABILITY_KEY_VARIABLE: Final = "LUDUS_CAPABILITY_KEY"
 """The environment variable that holds the capability key itself, in hexadecimal."""
 
 HEADERS: Final = [("x-content-type-options", "nosniff"), ("referrer-policy", "no-referrer")]
-"""On every answer: a play address is a credential, which `Referer` must not carry elsewhere."""
+"""The headers of every answer. A play URL is a credential, so `Referer` must not send it to other servers."""
 
 _FIRST_PARTS: Final = frozenset({"mcp", "play", "channel"})
-"""Paths of the server that a root path may not begin with."""
+"""The first parts of the server's own paths, with which a root path may not begin."""
 
 _CLOSING_SECONDS: Final = 3
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
@@ -50,7 +50,7 @@ _log = logging.getLogger("ludus.server")
 
 
 class ServeError(AuthoringError):
-    """The server cannot start as it was set up; the message says what to change."""
+    """The server cannot start with its settings; the message says what to change."""
 
 
 def build(
@@ -59,11 +59,12 @@ def build(
     variables: Mapping[str, str] = os.environ,
     journal: Journal | None = None,
 ) -> LudusApp:
-    """The application for `environments`, its credentials read from where `settings` and `variables` say.
+    """Return the application for `environments`, with credentials from `settings` and `variables`.
 
     Raises:
-        ServeError: an address that others can reach without tokens, or an unusable token file or key.
-        AuthoringError: an environment class has a mistake, or a difficulty file is none of what is served.
+        ServeError: other machines can reach the address and there are no tokens; the token file or the key is
+            unusable; or the settings contradict each other.
+        AuthoringError: an environment class has a mistake, or a difficulty file does not fit the served environments.
     """
     try:
         tokens = TokenStore.from_environment(settings.token_file, variables)
@@ -81,7 +82,7 @@ def build(
 
 
 def _check_root_path(settings: ServerSettings, names: Collection[str]) -> None:
-    """Refuse a prefix that is also the beginning of a path of the server: a request could mean either."""
+    """Refuse a path prefix that is also the beginning of one of the server's paths, because it would be ambiguous."""
     first = settings.proxies.root_path[1:].partition("/")[0]
     if first in names or first in _FIRST_PARTS:
         whose = f"the environment {first!r}" if first in names else "the server itself"
@@ -89,7 +90,7 @@ def _check_root_path(settings: ServerSettings, names: Collection[str]) -> None:
 
 
 def _reachable(settings: ServerSettings) -> str:
-    """Return by what other machines can reach the server, or nothing if they cannot."""
+    """Return a phrase for how other machines can reach the server, or an empty string if they cannot."""
     if not settings.on_loopback:
         return f"listen on {settings.host}: others can reach that address"
     if settings.public_url and not is_loopback(urlsplit(settings.public_url).hostname or ""):
@@ -119,10 +120,10 @@ def _signer(settings: ServerSettings, variables: Mapping[str, str]) -> Capabilit
 
 
 def uvicorn_config(app: LudusApp, settings: ServerSettings) -> uvicorn.Config:
-    """How uvicorn runs the application.
+    """Return uvicorn's configuration for the application.
 
-    `websockets-sansio` was measured against `websockets` and `wsproto`: 9, 14 and 16 µs of server CPU for a small echo.
-    Compression is off: it costs more than the wire saves on the networks trainers run on.
+    Measured server CPU for a small echo: 9 µs with `websockets-sansio`, 14 µs with `websockets`, 16 µs with `wsproto`.
+    Compression is off because on trainers' networks it costs more time than the smaller messages save.
     """
     return uvicorn.Config(
         app,
@@ -131,7 +132,7 @@ def uvicorn_config(app: LudusApp, settings: ServerSettings) -> uvicorn.Config:
         loop="auto",
         http=BoundedHttpProtocol,
         ws="websockets-sansio",
-        ws_max_size=2 * settings.limits.body_bytes,  # the channel itself refuses what is over the limit, in words
+        ws_max_size=2 * settings.limits.body_bytes,  # the channel refuses larger frames itself, with an error message
         ws_ping_interval=settings.ping_seconds,
         ws_ping_timeout=settings.pong_seconds,
         ws_per_message_deflate=False,
@@ -148,12 +149,12 @@ def uvicorn_config(app: LudusApp, settings: ServerSettings) -> uvicorn.Config:
 
 
 class LudusServer(uvicorn.Server):
-    """uvicorn's server with our order of ending, and with request arrival bounded.
+    """uvicorn's server, with Ludus's order of shutdown and with limits on arriving requests.
 
     Args:
-        app: what to serve.
-        settings: how.
-        signals: whether SIGTERM and SIGINT end it; for a server that has the process to itself.
+        app: the application to serve.
+        settings: the settings of the server.
+        signals: whether SIGTERM and SIGINT end the server; for a server that is alone in its process.
         on_start: called with the URL once requests are answered.
     """
 
@@ -172,14 +173,14 @@ class LudusServer(uvicorn.Server):
         self._on_start = on_start
         self.running = asyncio.Event()
         self.url = ""
-        """Where it listens, known once it does; the port is the real one."""
+        """The URL at which the server listens, with the actual port; empty before that."""
         self._sweeper: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Enter the application and listen."""
         try:
             await super().startup(sockets)
-        except SystemExit:  # all that uvicorn makes of an application that cannot start
+        except SystemExit:  # uvicorn's only sign of an application that cannot start
             if (refusal := self.app.context.host.sandboxes.refusal) is not None:
                 raise refusal from None
             raise
@@ -208,12 +209,12 @@ class LudusServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _steps_end(self, host: EpisodeHost) -> bool:
-        """Whether no step runs, waited for in ticks as long as uvicorn's own."""
+        """Wait until no step runs, and return whether that happened within `shutdown_seconds`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.settings.shutdown_seconds
         while True:
             idle = not host.busy()
-            # Idle must last a tick: the outcome that has just come is still on its way to its socket.
+            # The host must stay idle for one tick, because a new outcome may not have reached its socket yet.
             await asyncio.sleep(0.05)
             if idle and not host.busy():
                 return True
@@ -222,7 +223,7 @@ class LudusServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Handle signals if asked to. Unlike uvicorn, do not raise them again: a wished end is a success."""
+        """Handle signals if `signals` is set. Unlike uvicorn, do not raise them again: a requested end is a success."""
         if not self._signals:
             yield
             return
@@ -234,7 +235,7 @@ class LudusServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal ends the server in order, the second at once."""
+        """Start an orderly shutdown at the first signal, and exit at once at the second."""
         if self.should_exit:
             _log.warning("exiting at once: a second signal came before the end")
             logs.flush()
@@ -250,9 +251,9 @@ async def serving(
     variables: Mapping[str, str] | None = None,
     journal: Journal | None = None,
 ) -> AsyncIterator[LudusServer]:
-    """A real server in this event loop, on a free port unless `settings` say otherwise; for tests and notebooks.
+    """Run a real server in this event loop, for tests and notebooks. Without `settings`, it listens on a free port.
 
-    `variables` stands for the process's environment variables, none of which are looked at.
+    `variables` replaces the process's environment variables, which are not read.
     """
     settings = settings or ServerSettings(port=0)
     server = LudusServer(build(environments, settings, variables or {}, journal), settings)
@@ -268,16 +269,16 @@ async def serving(
         started.cancel()
         server.should_exit = True
         await asyncio.wait([task])
-        # uvicorn calls sys.exit when it cannot listen; here that is an exception like others.
+        # uvicorn calls sys.exit when it cannot listen. That was reported above, so it is not raised again.
         if not task.cancelled() and task.exception() is not None and not isinstance(task.exception(), SystemExit):
             await task
 
 
 def _settle_heap() -> None:
-    """Leave what start-up made out of garbage collections, and collect less often.
+    """Exclude the objects that exist after startup from garbage collection, and collect less often.
 
-    Episodes keep their outcomes, so objects that outlive a request are many, and each collection would look through all
-    that was imported too: a quarter of the server CPU of an MCP call, measured.
+    Episodes keep their outcomes, so many objects outlive a request, and each collection would also visit all imported
+    modules. This took a quarter of the server CPU of an MCP call when measured.
     """
     gc.collect()
     gc.freeze()
@@ -285,11 +286,11 @@ def _settle_heap() -> None:
 
 
 def run(environments: Sequence[type[Environment[Any]]], settings: ServerSettings) -> int:
-    """Serve until a signal ends it. Returns the exit code.
+    """Serve until a signal ends the server, and return the exit code.
 
     Raises:
-        ServeError: see `build`.
-        SandboxUnavailable, SandboxUnsupported: an environment wants a sandbox that this machine cannot give.
+        ServeError: see `build`; or the address cannot be listened on, or standard output cannot be written to.
+        SandboxUnavailable, SandboxUnsupported: an environment needs a sandbox that this machine cannot provide.
     """
     logs.configure(settings.log_format, settings.log_level)
     app = build(environments, settings)
@@ -324,7 +325,7 @@ def run(environments: Sequence[type[Environment[Any]]], settings: ServerSettings
 
 
 def _give_up_output() -> None:
-    """Point standard output at nothing: what it could not write would be tried again, with a traceback, at exit."""
+    """Redirect standard output to the null device, so that Python does not retry the failed write at exit."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())
     os.close(nothing)
@@ -334,7 +335,7 @@ def _check_address(host: str, port: int) -> None:
     """Refuse an address that cannot be listened on, before anything is started.
 
     Raises:
-        ServeError: the port is in use, or is not for this user, or there is no such address here.
+        ServeError: the port is in use or not permitted for this user, or the address is not one of this machine's.
     """
     place = f"port {port} of {host}"
     try:
@@ -356,7 +357,7 @@ def _check_address(host: str, port: int) -> None:
 
 
 def _raise_file_limit() -> None:
-    """Allow as many connections as the system lets this process have; the usual soft limit is 1,024."""
+    """Raise the limit on open files, and so on connections, to the hard limit; the usual soft limit is 1,024."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 

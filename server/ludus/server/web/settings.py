@@ -1,4 +1,4 @@
-"""How one server process is set up."""
+"""The settings of one server process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ludus.server.web.proxies import ProxyHeaders, ProxyRules, parse_network, pa
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a name or an address is this machine's own, which no other machine can reach."""
+    """Return whether a host name or address is loopback, which no other machine can reach."""
     if host == "localhost":
         return True
     try:
@@ -30,37 +30,37 @@ def _network(text: str) -> str:
 
 
 class ServerSettings(BaseModel):
-    """Where a server listens, whom it trusts, what it logs. Times are in seconds."""
+    """The settings of a server: where it listens, what it trusts, what it logs. Times are in seconds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     host: str = "127.0.0.1"
-    """The address to listen on; anything but loopback needs tokens."""
+    """The address to listen on; every address except loopback needs tokens."""
     port: int = Field(default=8000, ge=0, le=65535)
     """The port; 0 takes a free one."""
     token_file: Path | None = None
-    """Trainer tokens; `LUDUS_TOKEN_FILE` and `LUDUS_TOKENS` where this is None."""
+    """The file of trainer tokens; if None, `LUDUS_TOKEN_FILE` and `LUDUS_TOKENS` are used."""
     capability_key_file: Path | None = None
-    """The key play capabilities are signed with; `LUDUS_CAPABILITY_KEY` where this is None, else a random one."""
+    """The file of the key that signs play capabilities; if None, `LUDUS_CAPABILITY_KEY` is used, else a random key."""
     capability_seconds: float = Field(default=3600.0, gt=0)
-    """How long a play capability is good for."""
+    """How long a play capability is valid."""
     public_url: Annotated[str, AfterValidator(parse_public_url)] | None = None
     """The address that clients use, such as `https://lab.example.org/rl`, when a proxy forwards to the server.
-    Play URLs are then made of it and of nothing that a request says."""
+    Play URLs are then made from it, and not from the headers of requests."""
     root_path: Annotated[str, AfterValidator(parse_root_path)] = ""
-    """The path prefix under which the server is reached; the path of `public_url` where that has one."""
+    """The path prefix under which clients reach the server; by default the path of `public_url`."""
     trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = ()
-    """Addresses or networks of proxies whose forwarded headers count; those from other addresses are ignored."""
+    """Addresses or networks of proxies whose forwarded headers are used; those of other senders are ignored."""
     proxy_headers: ProxyHeaders = "x-forwarded"
-    """Which headers those proxies set: `X-Forwarded-For`, `-Proto`, `-Host`, `-Port` and `-Prefix`, or `Forwarded`."""
+    """The headers those proxies set: `X-Forwarded-For`, `-Proto`, `-Host`, `-Port` and `-Prefix`, or `Forwarded`."""
     allow_hosts: tuple[str, ...] = ()
-    """Further `Host` names to answer to, `*` for any; a server that is not on loopback answers to any by default."""
+    """Additional `Host` names to accept, `*` for any. A server that is not on loopback accepts any by default."""
     allow_origins: tuple[str, ...] = ()
-    """Origins of pages that may talk to this server; pages of this machine may talk to a server on loopback."""
+    """Origins of pages that may use this server. Pages of this machine may always use a server on loopback."""
     cors: bool = False
     """Whether pages of `allow_origins` may also read the answers."""
     difficulty: tuple[Path, ...] = ()
-    """Difficulty files (`ludus calibrate --difficulty`) that curricula begin with, one for each split at most."""
+    """Difficulty files (`ludus calibrate --difficulty`) that curricula begin with, at most one for each split."""
     metrics_open: bool = False
     """Whether `/metrics` needs no token."""
     limits: ServerLimits = ServerLimits()
@@ -69,11 +69,11 @@ class ServerSettings(BaseModel):
     keep_alive_seconds: int = Field(default=75, ge=1)
     """How long an idle connection is kept."""
     ping_seconds: float = Field(default=20.0, gt=0)
-    """How often a channel is pinged."""
+    """The interval between pings on a channel."""
     pong_seconds: float = Field(default=60.0, gt=0)
-    """How long a channel may leave a ping unanswered: trainers block their loops for long."""
+    """How long a ping on a channel may stay unanswered. It is long because trainers block their event loops."""
     shutdown_seconds: float = Field(default=10.0, ge=0)
-    """How long running steps may go on once the server was told to stop."""
+    """How long running steps may go on once the server stops."""
     log_format: LogFormat = "console"
     log_level: LogLevel = "INFO"
     access_log: bool = False
@@ -93,14 +93,14 @@ class ServerSettings(BaseModel):
 
     @property
     def proxies(self) -> ProxyRules:
-        """What the server knows of the proxies in front of it."""
+        """The rules for the public address and the proxies in front of the server."""
         path = urlsplit(self.public_url).path if self.public_url else ""
         trusted = tuple(map(parse_network, self.trusted_proxies))
         return ProxyRules(self.public_url or "", self.root_path or path, trusted, self.proxy_headers)
 
     @property
     def origins(self) -> Origins:
-        """Which `Host` and `Origin` headers are accepted."""
+        """The `Host` and `Origin` headers that are accepted."""
         hosts = self.allow_hosts
         if self.on_loopback:
             public = (urlsplit(self.public_url).hostname or "",) if self.public_url else ()

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans, where an exporter is configured. Where none is, nothing here runs after start-up."""
+"""OpenTelemetry spans, if an exporter is configured. Otherwise nothing here runs after startup."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
 ENDPOINT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-"""OpenTelemetry's own variables; one of them switches spans on."""
+"""OpenTelemetry's own variables. Setting one of them turns spans on."""
 
 _logger = logging.getLogger("ludus.telemetry")
 
 
 class Telemetry:
-    """A tracer and the way to shut its exporter down."""
+    """A tracer, and the function that shuts its exporter down."""
 
     def __init__(self, tracer: Tracer, close: Callable[[], None]) -> None:
         self._tracer = tracer
         self._close = close
 
     def wrap(self, app: ASGIApp) -> ASGIApp:
-        """`app` with one span per HTTP request and per WebSocket connection."""
+        """Return `app` with one span per HTTP request and per WebSocket connection."""
         return SpanMiddleware(app, self._tracer)
 
     def close(self) -> None:
@@ -35,7 +35,7 @@ class Telemetry:
 
 
 def from_environment(variables: Mapping[str, str] = os.environ) -> Telemetry | None:
-    """The telemetry that OpenTelemetry's variables ask for; None, with a warning, where its packages are missing."""
+    """Return the telemetry that OpenTelemetry's variables configure; None if they are unset or packages are missing."""
     if not any(variables.get(name) for name in ENDPOINT_VARIABLES):
         return None
     try:
@@ -53,7 +53,10 @@ def from_environment(variables: Mapping[str, str] = os.environ) -> Telemetry | N
 
 
 class SpanMiddleware:
-    """Spans named by method and wire. Paths, headers and query strings stay out: a play path is a credential."""
+    """Middleware that makes a span per request, named by method and route.
+
+    Spans hold no paths, headers or query strings, because a play path is a credential.
+    """
 
     def __init__(self, app: ASGIApp, tracer: Tracer) -> None:
         self._app = app
@@ -92,7 +95,7 @@ def _noting_status(send: Send, span: Span) -> Send:
 
 
 def route_of(path: str) -> str:
-    """The route a path belongs to, without anything that a caller chose."""
+    """Return the route of a path, without any part that a caller chose."""
     if path.startswith("/play/"):
         return "/play/{capability}/mcp"
     return path if path in _FIXED_PATHS else "/{ors}"

@@ -1,1 +1,1 @@
-"""Inference engines: what samples from the policy."""
+"""Inference engines, which sample from the policy."""

@@ -1,4 +1,23 @@
-"""The torch engine's sequences: which row each one has, what the next forward pass computes, and sampling."""
+"""The torch engine's batch: the rows of its cache, the tokens of each forward pass, and sampling.
+
+How this works:
+
+A sequence occupies one row, which holds its tokens, their log-probabilities and versions, and its keys and values in
+the cache. `length` counts the tokens of a row, `ready` those whose keys and values are cached.
+
+Each `step` is one forward pass. It first admits waiting requests while fewer than `slots` run (`_admit`). A request
+gets the row of its session, where only the new tokens must be computed, or the row unused for the longest time
+(`_row_for`). The pass then computes the tokens that are not ready. Rows that lack one token are decoding; rows that
+lack more compute a prompt, at most `PASS_TOKENS` prompt tokens in one pass (`_chunks`). A row without any cached token
+first copies the longest prefix that it shares with another row. If another row computes a longer shared prefix in the
+same pass, it waits for that one (`_borrow`). All tokens go through the model packed, without padding.
+
+If the pass contains a row's last token, `_sample` draws the next one. The random number depends only on the request's
+seed and the index of the token. A sequence that has ended keeps its cached tokens until its row is used for another.
+
+After a weight update, `invalidate` sets `ready` to 0, so sequences that run are computed again with the new weights.
+The same happens when `_allocate` makes more or wider rows.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +41,21 @@ from ludus.trainer.engines.decoder import forward_of
 from ludus.trainer.errors import EngineError
 
 PASS_TOKENS: Final = 4096
-"""The most prompt tokens of one pass; longer prompts take several, and sampling goes on between them."""
+"""The maximum number of prompt tokens of one pass. Longer prompts take several passes, which also decode."""
 _LEAST_WIDTH: Final = 256
 _LEAST_SHARED: Final = 8
-"""Fewer tokens than this are computed rather than copied from another row."""
+"""Shorter shared prefixes are computed, not copied from another row."""
 _FORGOTTEN: Final = 1 << 40
-"""How much older a row becomes when its episode is over."""
+"""How much older a row becomes when its episode has ended."""
 
 Ints = NDArray[np.int64]
 Answer = tuple["asyncio.Future[Any]", Any]
-"""What to tell whom: a result, or the exception to raise."""
+"""A future, and its result or the exception to raise."""
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """Somebody waits for a generation."""
+    """A request for a generation, waiting or running."""
 
     ids: Ints
     sampling: Sampling
@@ -47,20 +66,20 @@ class Request:
 
     @property
     def limit(self) -> int:
-        """The most tokens it may come to."""
+        """The maximum number of tokens, prompt and generation together."""
         return len(self.ids) + self.sampling.max_tokens
 
 
 class Batch:
-    """All sequences, and the passes over them. Used by the engine's thread alone.
+    """All sequences, and the passes over them. Only the engine's thread uses it.
 
-    A row holds `length` tokens, of which `ready` have cached keys and values. What is running and not ready is computed
-    by the next passes; a row that does not run keeps what it has for whoever needs it again.
+    A row holds `length` tokens, of which `ready` have cached keys and values. The next passes compute the tokens of
+    running rows that are not ready. A row that does not run keeps its tokens, so that a later request can use them.
     """
 
     def __init__(self, model: PreTrainedModel, config: TorchEngineConfig, context: int) -> None:
         self.forward = forward_of(model, context)
-        self.device = model.device  # The model looks for it among its parameters each time.
+        self.device = model.device  # Kept, because the model searches its parameters for it on each access.
         self.config = config
         self.context = context
         self.version = -1
@@ -79,8 +98,8 @@ class Batch:
         self._allocate(config.slots, min(context, _LEAST_WIDTH))
 
     def _allocate(self, rows: int, width: int) -> None:
-        """So many rows of `width` tokens, or what the budget allows. What runs goes on in the first of them and is
-        computed again, which is simpler than moving it, and rare."""
+        """Make `rows` rows of `width` tokens, or as many as the budget allows. Running sequences move to the first
+        rows and are computed again: this is rare, and simpler than moving the cache."""
         rows, order = min(rows, self.config.cache_tokens // width), list(self.running)
         for name in ("tokens", "logprobs", "versions"):
             wide = np.zeros((rows, width), getattr(self, name).dtype)
@@ -101,35 +120,35 @@ class Batch:
         self.sessions = {request.session: row for row, request in self.running.items()}
 
     def add(self, request: Request) -> None:
-        """Let it begin as soon as there is room."""
+        """Queue a request; it starts as soon as there is room."""
         self.waiting.append(request)
 
     def cancel(self, request: Request) -> None:
-        """Nobody waits for it any more."""
+        """Remove a request whose caller no longer waits for it."""
         if self.running.get(request.row) is request:
             self._release(request.row)
         elif request in self.waiting:
             self.waiting.remove(request)
 
     def forget(self, session: str) -> None:
-        """Its row is the first to be used for something else; until then, others may copy from it."""
+        """Make the session's row the first to be reused. Until then, other rows may copy from it."""
         row = self.sessions.pop(session, None)
         if row is not None and not self.active[row]:
             self.used[row] -= _FORGOTTEN
 
     def invalidate(self) -> None:
-        """The weights changed: nothing that was cached holds any more."""
+        """Mark all cached keys and values as invalid, after the weights have changed."""
         self.ready[:] = 0
 
     def drop(self) -> list[Request]:
-        """Give up everything that waits or runs, and the cache, which may hold NaN."""
+        """Remove and return all requests, waiting or running, and clear the cache, which may hold NaN."""
         requests = [*self.running.values(), *self.waiting]
         self.running.clear()
         self.waiting.clear()
         self._allocate(self.cache.rows, self.cache.width)
         return requests
 
-    # --- where a request goes
+    # --- assigning rows to requests
 
     def _admit(self) -> None:
         while self.waiting and len(self.running) < self.slots:
@@ -171,7 +190,7 @@ class Batch:
             self.used[row] -= _FORGOTTEN
 
     def _widen(self, needed: int) -> bool:
-        """Make rows longer, unless that leaves too few for what runs; then it waits for some to end."""
+        """Make rows wider and return True; return False if too few rows would be left for the running sequences."""
         width = min(self.context, 1 << (needed - 1).bit_length())
         if self.config.cache_tokens // width <= len(self.running):
             return False
@@ -179,8 +198,9 @@ class Batch:
         return True
 
     def _row_for(self, session: str) -> int:
-        """The session's own row, or the one not used for the longest time, with more rows before a session that goes
-        on loses its own. It is moved among the first `slots` rows, which are those that decode."""
+        """Return the session's own row, or the one not used for the longest time. If that row belongs to an open
+        session, first allocate more rows where the budget allows. The row is moved into the first `slots` rows, which
+        are the rows that decode."""
         row = self.sessions.get(session, -1)
         if row < 0 or self.active[row]:
             row = self._oldest(self.cache.rows)
@@ -209,7 +229,7 @@ class Batch:
     # --- one pass
 
     def step(self) -> list[Answer]:
-        """Admit, compute one pass, sample; the generations that ended with it."""
+        """Admit requests, compute one pass and sample. Return the generations that ended."""
         self._admit()
         pending = np.where(self.active, self.length - self.ready, 0)
         decoding = np.flatnonzero(pending == 1)
@@ -224,7 +244,7 @@ class Batch:
         self.ready[decoding] += 1
         for row, _, stop in chunks:
             self.ready[row] = stop
-        # The rows whose last token is among these; what follows it is sampled.
+        # These rows have their last token in this pass, so their next token can be sampled.
         last = np.flatnonzero(positions == self.length[rows] - 1)
         keep = self._tensor(last) if len(last) < len(rows) else None
         logits = self.forward(self._tensor(self.tokens[rows, positions].astype(np.int64)), work, keep)
@@ -234,7 +254,7 @@ class Batch:
         return torch.from_numpy(values).to(self.device, non_blocking=True)
 
     def _sample(self, rows: Ints, logits: Tensor) -> list[Answer]:
-        """One token for each of `rows`, by inverting the distribution function at the request's own random number."""
+        """Sample one token for each of `rows`: invert the distribution function at the request's random number."""
         if not len(rows):
             return []
         at, logits = self.length[rows], logits.float()
@@ -266,7 +286,7 @@ class Batch:
         return request.future, Generation(ids, logprobs, versions, "stop" if stopped else "length")
 
     def sequence_logprobs(self, ids: Ints) -> list[float]:
-        """Of each of the ids but the first, in one pass that leaves the cache alone."""
+        """Return the log-probabilities of `ids[1:]`, computed in one pass that does not use the cache."""
         positions = self._tensor(np.arange(len(ids)))
         group = Group(1, positions[None], positions[None], len(ids), None)
         logits = self.forward(self._tensor(ids), Pass([group], positions), None)[:-1]
@@ -274,7 +294,7 @@ class Batch:
         return values
 
     def _chunks(self, rows: Ints) -> list[tuple[int, int, int]]:
-        """Which tokens of which prompts to compute now: row, first, end. Those of like length are neighbors."""
+        """Return the prompt tokens to compute in this pass as (row, first, end), sorted by length."""
         stops, left = np.zeros_like(self.ready), PASS_TOKENS
         common: dict[bytes, Ints] = {}
         origins: dict[int, int] = {}
@@ -291,8 +311,8 @@ class Batch:
         return sorted(chunks, key=lambda chunk: chunk[2] - chunk[1])
 
     def _borrow(self, row: int, stops: Ints, common: dict[bytes, Ints], origins: dict[int, int]) -> bool:
-        """Have the longest beginning that another row has in common copied, of which `origins` takes note. False: one
-        that this pass computes is longer, so that it is better to wait for it."""
+        """Record in `origins` the row from which to copy the longest prefix that another row shares. Return False if
+        this pass computes a longer shared prefix in another row, so that this row should wait for it."""
         prompt = self.tokens[row, : int(self.length[row]) - 1]
         key = prompt.tobytes()
         if key not in common:
@@ -304,25 +324,25 @@ class Batch:
         if np.minimum(common[key], stops).max() >= shared + _LEAST_SHARED:
             return False
         if shared >= _LEAST_SHARED:
-            # What is itself still to be copied comes from where that does.
+            # If the source itself is still to be copied, copy from its origin.
             origins[row] = origins.get(source, source)
             self.ready[row] = shared
         return True
 
     def _decoding_group(self, rows: Ints) -> Group:
-        """All rows up to the last that decodes: looking at the gaps too is cheaper than moving the others together,
-        unless most are gaps."""
+        """Return the group of all rows up to the last one that decodes. Computing the rows in between too is cheaper
+        than gathering the others, unless they are the majority."""
         span, count, ready = int(rows[-1]) + 1, len(rows), self.ready[rows]
         length = int(ready.max()) + 1
         if span == count or 2 * count < span:
             seen = span if span == count else self._tensor(rows)
             return Group(seen, slice(0, count), self._tensor(ready)[:, None], length, None)
-        queries = np.searchsorted(rows, np.arange(span))  # A gap repeats the query of the next row.
+        queries = np.searchsorted(rows, np.arange(span))  # A row that does not decode repeats the next row's query.
         positions = self._tensor(ready[queries])[:, None]
         return Group(span, self._tensor(queries)[:, None], positions, length, self._tensor(rows))
 
     def _prompt_groups(self, chunks: Sequence[tuple[int, int, int]], place: int) -> list[Group]:
-        """Chunks side by side, padded to the longest, which is less than four times the shortest of its group."""
+        """Return groups of chunks, padded to the longest of a group, which is less than four times its shortest."""
         groups = []
         for _, members in groupby(chunks, lambda chunk: (chunk[2] - chunk[1]).bit_length() // 2):
             rows, starts, stops = np.array(list(members), np.int64).T
@@ -341,13 +361,13 @@ class Batch:
 
 
 def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's finalizer (Steele, Lea and Flood, 2014): each bit of the result depends on all bits."""
+    """Apply SplitMix64's finalizer (Steele, Lea and Flood, 2014): each bit of the result depends on all bits."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
 
 
 def _uniform(seeds: NDArray[np.uint64], counters: Ints) -> NDArray[np.float64]:
-    """The number in [0, 1) that each request uses for its token of that index: SplitMix64 of its seed."""
+    """Return each request's random number in [0, 1) for its token of that index: SplitMix64 of its seed."""
     mixed = _mix(seeds + (counters.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15))
     return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53

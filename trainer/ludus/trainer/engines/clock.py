@@ -1,4 +1,4 @@
-"""The clock of play, which stands still while an engine takes new weights: no policy is slow for that."""
+"""The clock for time limits on episodes. It is paused during weight updates, which must not count as the policy's time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 
 class PlayClock:
-    """Time limits on the time during which an engine samples. Each engine has one; for one event loop only.
+    """A clock that counts only the time during which an engine samples. Each engine has one, for one event loop.
 
     async with engine.clock.limit(300.0) as limit:    # raises TimeoutError, as asyncio.timeout does
         ...
@@ -20,9 +20,9 @@ class PlayClock:
         self._pauses = 0
         self._stopped_at = 0.0
         self._lost = 0.0
-        """Seconds of all pauses that have ended."""
+        """The total of all pauses that have ended, in seconds."""
         self._deadlines: dict[asyncio.Timeout, float] = {}
-        """Of the limits in force, on this clock."""
+        """The deadlines of the active limits, in this clock's seconds."""
 
     def seconds(self) -> float:
         """Return this clock's time, from an arbitrary beginning."""
@@ -49,7 +49,7 @@ class PlayClock:
 
     @asynccontextmanager
     async def limit(self, seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
-        """Raise TimeoutError when the body takes longer; no limit when None. `expired()` of the yielded
+        """Raise TimeoutError if the body takes longer than `seconds`; None sets no limit. `expired()` of the yielded
         timeout distinguishes this limit's error from another's; `end_now` ends it early.
         """
         async with asyncio.timeout(None) as limit:
@@ -63,11 +63,11 @@ class PlayClock:
                 self._deadlines.pop(limit, None)
 
     def end_now(self, limit: asyncio.Timeout) -> None:
-        """Let a limit that is in force expire at once, paused or not."""
+        """Let an active limit expire at once, whether the clock is paused or not."""
         if self._deadlines.pop(limit, None) is not None:
             _reschedule(limit, asyncio.get_running_loop().time())
 
 
 def _reschedule(limit: asyncio.Timeout, when: float | None) -> None:
-    if not limit.expired():  # one that has expired is in force until its body has been left
+    if not limit.expired():  # an expired limit stays active until its body has ended
         limit.reschedule(when)

@@ -1,12 +1,12 @@
 """Sampling inside this process: continuous batching over cached keys and values, on a CPU or one GPU.
 
-Every iteration is one forward pass over all that is to be done: one token of each sequence that is being sampled, and
-the new tokens of prompts that came in. They are packed end to end, so that no layer computes padding; attention alone
-sees single sequences (`ludus.trainer.engines.attention`).
+Every iteration is one forward pass over all pending tokens: one token of each sequence that is being sampled, and the
+new tokens of prompts. They are packed end to end, so that no layer computes padding; only attention works on separate
+sequences (`ludus.trainer.engines.attention`).
 
-A sequence lives in a row of the cache (`ludus.trainer.engines.batch`). An episode keeps its row between turns, so that
-a turn costs only the tokens that are new; what begins like another row's tokens, as the prompts of a group do, is
-copied and not computed.
+A sequence occupies a row of the cache (`ludus.trainer.engines.batch`). An episode keeps its row between turns, so that
+a turn costs only its new tokens. A prefix that another row already has, such as the prompt of a group, is copied and
+not computed.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _CLOSING_SECONDS: Final = 30.0
 
 
 class TorchEngine:
-    """Samples in this process, in a thread of its own.
+    """An engine that samples in a separate thread of this process.
 
     Args:
-        model: whose weights to begin with; the engine keeps a copy.
-        config: how many sequences at once, and how large a cache.
-        context: the most tokens of a request.
-        device: where to compute; the model's when left out.
-        dtype: what to compute in; the model's when left out.
+        model: the model with the initial weights; the engine keeps a copy.
+        config: the number of sequences decoded at once, and the size of the cache.
+        context: the maximum number of tokens of a request.
+        device: where to compute; the model's device when left out.
+        dtype: the dtype to compute in; the model's when left out.
 
     Raises:
         ConfigError: the cache cannot hold one request of `context` tokens.
-        ModelError: the model's attention is not of the kind that can be cached here.
+        ModelError: the engine does not support the model's kind of attention.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class TorchEngine:
         self._model = _own_copy(model, torch.device(device or model.device), dtype or model.dtype)
         self._vocabulary: int = self._model.config.get_text_config().vocab_size
         self._batch = Batch(self._model, config, context)
-        self._weights: dict[str, Tensor] = self._model.state_dict()  # Where the decoder has moved them.
+        self._weights: dict[str, Tensor] = self._model.state_dict()  # After Batch, whose decoder replaces tensors.
         self._context = context
         self.clock = PlayClock()
         """See `Engine`."""
@@ -120,7 +120,7 @@ class TorchEngine:
         self._post(lambda: self._batch.forget(session))
 
     async def aclose(self) -> None:
-        """Stop the thread; what still waits gets an `EngineError`."""
+        """Stop the thread; open requests fail with an `EngineError`."""
         self._closing = True
         self._wake.set()
         await asyncio.to_thread(self._thread.join, _CLOSING_SECONDS)
@@ -144,7 +144,7 @@ class TorchEngine:
         self._wake.set()
 
     async def _call(self, action: Callable[[], Any]) -> Any:
-        """Do something in the thread, between two passes."""
+        """Run an action in the thread between two passes and return its result."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._post(lambda: [(future, action())], future)
         return await future
@@ -163,7 +163,7 @@ class TorchEngine:
         _deliver([(future, EngineError("the torch engine was closed")) for future in left])
 
     def _take(self) -> list[Answer]:
-        """Do what was posted."""
+        """Run the posted actions and return their answers."""
         answers: list[Answer] = []
         while self._inbox and not self._closing:
             action, future = self._inbox.popleft()
@@ -174,7 +174,7 @@ class TorchEngine:
         return answers
 
     def _step(self) -> list[Answer]:
-        """One pass; when it fails, everybody who waits is told, and the next one begins afresh."""
+        """Compute one pass. If it fails, fail all requests and start again with an empty cache."""
         try:
             self._refuse_mixture()
             return self._batch.step()
@@ -207,7 +207,7 @@ class TorchEngine:
 
 
 def _outside_inference(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """The tensors, each made in ordinary mode: gathering sharded ones (DTensor) is not possible in inference mode."""
+    """Yield the tensors, each computed outside inference mode, in which sharded ones (DTensor) cannot be gathered."""
     source = iter(tensors)
     while True:
         with torch.inference_mode(False), torch.no_grad():
@@ -218,12 +218,12 @@ def _outside_inference(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[
 
 
 def _own_copy(model: PreTrainedModel, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
-    """The same weights in a model of its own, whose attention is `slot_attention`."""
+    """Return a copy of the model with the same weights, which uses `slot_attention`."""
     kinds = set(getattr(model.config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
     if kinds or not model._supports_attention_backend:
         what = f"layers of {', '.join(sorted(kinds))}" if kinds else "an attention that cannot be exchanged"
         raise ModelError(f"{type(model).__name__} has {what}; the torch engine cannot run it: set engine.kind to vllm")
-    # Not a deep copy in another dtype: that would round the rotary frequencies too.
+    # Not a deep copy converted to another dtype, because that would round the rotary frequencies too.
     with torch.random.fork_rng(devices=[]), no_init_weights(), device:
         own: PreTrainedModel = AutoModelForCausalLM.from_config(
             copy.deepcopy(model.config), dtype=dtype, attn_implementation=NAME
@@ -233,7 +233,7 @@ def _own_copy(model: PreTrainedModel, device: torch.device, dtype: torch.dtype) 
 
 
 def _failure(error: Exception) -> EngineError:
-    """An error of its own for each who waits, since raising one adds to its traceback."""
+    """Return a new EngineError for one caller, because raising a shared error would add to its traceback each time."""
     if isinstance(error, EngineError):
         return EngineError(str(error))
     advice = "; lower engine.torch.cache_tokens or slots" if isinstance(error, torch.OutOfMemoryError) else ""
@@ -243,9 +243,9 @@ def _failure(error: Exception) -> EngineError:
 
 
 def _deliver(answers: list[Answer]) -> None:
-    """Wake the event loop once for all."""
+    """Deliver all answers with one wake-up of the event loop."""
     if answers:
-        with suppress(RuntimeError):  # The loop is closed, so nobody waits.
+        with suppress(RuntimeError):  # The loop is closed, so there are no callers left.
             answers[0][0].get_loop().call_soon_threadsafe(_settle, answers)
 
 

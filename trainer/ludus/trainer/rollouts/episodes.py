@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ludus.client.agent_loop import Harness, failure_of, play
 from ludus.client.policies.base import Conversation, Turn
 from ludus.protocol import errors as e
+from ludus.protocol.backoff import Backoff
 from ludus.protocol.lifecycle import is_truncated
 from ludus.protocol.trajectory import Trajectory
 from ludus.trainer.config import RolloutConfig
@@ -88,15 +88,14 @@ class Player:
     async def _attempts(self, draw: GroupSpec, sample: int, stragglers: Stragglers) -> list[Rollout]:
         """An episode, and another one in its place for each that failed."""
         played: list[Rollout] = []
-        pause = FIRST_PAUSE
+        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             last = len(played) == self._config.retries
             async with self._places, stragglers.episode() as end:
                 played.append(await self._episode(draw, sample, len(played), end, last=last))
             if last or stragglers.over or played[-1].status is not RolloutStatus.FAILED:
                 return played
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, LONGEST_PAUSE)
+            await asyncio.sleep(backoff.next())
 
     async def _episode(self, draw: GroupSpec, sample: int, attempt: int, end: EpisodeEnd, *, last: bool) -> Rollout:
         policy = TokenPolicy(

@@ -17,6 +17,7 @@ from ludus.client.agent_loop import EPISODE_LOST_ERRORS
 from ludus.client.summary import SUCCESS_TOLERANCE
 from ludus.evaluation.calibration.difficulty import read_difficulty
 from ludus.protocol import errors as e
+from ludus.protocol.backoff import Backoff
 from ludus.protocol.difficulty import DifficultyFile
 from ludus.protocol.episodes import EnvironmentInfo, Outcome, TaskRow
 from ludus.trainer.config import EnvironmentConfig, TrainConfig
@@ -93,7 +94,7 @@ class ConnectedEnvironment:
             LudusError: of another kind.
         """
         clock = asyncio.get_running_loop().time
-        began, pause = clock(), FIRST_PAUSE
+        began, backoff = clock(), Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             try:
                 return await request()
@@ -104,9 +105,8 @@ class ConnectedEnvironment:
                 patience = self.full_seconds if isinstance(error, e.CapacityError) else self.outage_seconds
                 if clock() - began > patience:
                     raise RolloutError(f"{self.where} is of no use since {patience:g} s: {error.message}") from error
-                wait = error.retry_after or pause * random.uniform(0.5, 1.0)
-            await asyncio.sleep(min(wait, LONGEST_PAUSE))
-            pause *= 2
+                wait = min(error.retry_after, LONGEST_PAUSE) if error.retry_after else backoff.next()
+            await asyncio.sleep(wait)
 
     def check(self, error: e.LudusError) -> None:
         """Tell an error that would meet every episode from one that says nothing of the next.

@@ -1,4 +1,4 @@
-"""LLM judges: endpoints, opinions and how they are put together."""
+"""LLM judges: endpoints, verdicts, and the panels that combine them."""
 
 from __future__ import annotations
 

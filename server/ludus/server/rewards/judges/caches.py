@@ -1,4 +1,4 @@
-"""Where completions are kept so that the same question is paid for once."""
+"""Caches of verdicts, so that the same question costs only one request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator, MutableMapping
 
 
 class MemoryCache(MutableMapping[str, str]):
-    """Of bounded size; what was used longest ago goes first."""
+    """A cache in memory, of bounded size; the least recently used entry is evicted first."""
 
     def __init__(self, size: int = 10_000) -> None:
         self._size = size
@@ -36,7 +36,7 @@ class MemoryCache(MutableMapping[str, str]):
 
 
 class FileCache(MutableMapping[str, str]):
-    """An SQLite file, which several processes may share and `ludus rescore` finds again.
+    """A cache in an SQLite file, which several processes may share and `ludus rescore` can reuse.
 
     It holds the judges' reasons, which may quote answers: keep it as private as the tasks.
     """

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint as judges use it: retried within a budget, counted, cached, its model pinned."""
+"""An OpenAI-compatible endpoint for judges, with retries, a budget, usage counts, a cache and a pinned model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 RETRIED_STATUSES: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 REPLY_BYTES: Final = 1_000_000
-"""A longer reply is a failure."""
+"""The limit for one reply; a longer one is a failure."""
 _LONGEST_PAUSE: Final = 20.0
 _TOO_LONG: Final = re.compile(
     r"context.?(length|window|size)|too (long|large|many tokens)|maximum (number|allowed)", re.I
@@ -32,12 +32,12 @@ _FILTERED: Final = re.compile(
 
 
 class JudgeFailed(Exception):
-    """No verdict could be had; the message says why. What was to be judged is unscored."""
+    """There is no verdict; the message says why. The item that was to be judged is unscored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What tokens cost, in US dollars per million."""
+    """The price of tokens, in US dollars per million."""
 
     input: float
     output: float
@@ -45,7 +45,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What an endpoint may be asked in its life. None is no limit; when one is reached, judges give no verdict."""
+    """Limits on an endpoint's use over its lifetime. None is no limit; once one is reached, judges give no verdict."""
 
     requests: int | None = None
     tokens: int | None = None
@@ -55,10 +55,10 @@ class Budget:
 
 @dataclass(slots=True)
 class Ledger:
-    """What an endpoint has been asked."""
+    """An endpoint's use so far."""
 
     requests: int = 0
-    """Attempts that failed included."""
+    """All requests, including failed attempts."""
     failures: int = 0
     cached: int = 0
     """Verdicts that needed no request."""
@@ -69,45 +69,45 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What the model said."""
+    """The model's reply."""
 
     text: str
     model: str
-    """As the endpoint reports it."""
+    """The model's name as the endpoint reports it."""
 
 
 @dataclass(eq=False)
 class Endpoint:
     """A model behind `POST {base_url}/chat/completions`.
 
-    The model is pinned: a reply that reports another one than `reports` (by default, than the first reply did) is a
-    failure, since yesterday's verdicts and today's could not be compared.
+    The model is pinned: a reply that reports another model than `reports` (by default, the one that the first reply
+    reported) is a failure, since verdicts of different models cannot be compared.
     """
 
     model: str
-    """Its name at the endpoint. Name a dated one where there is one."""
+    """The model's name at the endpoint. Use a dated name if there is one."""
     base_url: str = "https://api.openai.com/v1"
-    """Up to and with `/v1`."""
+    """The URL up to and including `/v1`."""
     api_key: str | None = field(default=None, repr=False)
-    """Sent as a bearer token; `LUDUS_JUDGE_API_KEY` when None. The policy's `OPENAI_API_KEY` is not used."""
+    """The bearer token; the variable `LUDUS_JUDGE_API_KEY` if None. The policy's `OPENAI_API_KEY` is not used."""
     options: Mapping[str, Any] = field(default_factory=lambda: {"temperature": 0.0})
     """Further fields of each request."""
     seconds: float = 30.0
-    """For one request."""
+    """The time limit for one request."""
     attempts: int = 3
-    """Requests for one verdict, replies that cannot be read included."""
+    """The most requests for one verdict, including those whose replies cannot be read."""
     first_pause: float = 0.5
     """Seconds before the second attempt; doubled for each further one, with jitter."""
     concurrency: int = 16
-    """Requests at one time."""
+    """The most concurrent requests."""
     structured: bool = True
-    """Whether to ask for replies by JSON Schema; given up when the endpoint refuses it and answers without."""
+    """Whether to request replies by JSON Schema; turned off if the endpoint refuses it and answers without it."""
     reports: str | None = None
-    """The model that replies have to report."""
+    """The model name that replies must report."""
     price: Price | None = None
     budget: Budget = Budget()
     cache: MutableMapping[str, str] | None = field(default_factory=MemoryCache, repr=False)
-    """Verdicts by a hash of what was asked, such as a `FileCache`; None for no cache."""
+    """Verdicts by a hash of the question, such as a `FileCache`; None for no cache."""
     ledger: Ledger = field(default_factory=Ledger)
 
     def __post_init__(self) -> None:
@@ -119,20 +119,20 @@ class Endpoint:
         self._locks: weakref.WeakValueDictionary[tuple[int, str], asyncio.Lock] = weakref.WeakValueDictionary()
 
     def key(self, *parts: object) -> str:
-        """The cache's key for a question put to this model in this way."""
+        """Return the cache key of a question to this model with these options."""
         asked = [self.base_url, self.model, sorted(self.options.items()), *parts]
         return hashlib.sha256(json.dumps(asked, default=str).encode("utf-8", "replace")).hexdigest()
 
     def asking(self, key: str) -> asyncio.Lock:
-        """Held by whoever asks a question, so that others who have the same one find the verdict in the cache."""
+        """Return the lock to hold while asking, so that others with the same question find the verdict in the cache."""
         return self._locks.setdefault((id(asyncio.get_running_loop()), key), asyncio.Lock())
 
     async def complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any]) -> Completion:
-        """One completion by one request; by two, where the endpoint turns out to know no structured replies.
+        """Return one completion, from one request, or from two if structured replies turn out to be unsupported.
 
         Raises:
-            JudgeFailed: there was none. It is `Retriable` where another attempt may succeed: `TooLong` or `CutOff`
-                with shorter texts, `Refused` without what is refused.
+            JudgeFailed: there was none. It is `Retriable` if another attempt may succeed: `TooLong` or `CutOff` with
+                shorter texts, `Refused` without the refused text.
         """
         body: dict[str, Any] = {"model": self.model, "messages": list(messages), **self.options}
         if not self.structured:
@@ -141,7 +141,7 @@ class Endpoint:
         try:
             return await self._counted({**body, "response_format": {"type": "json_schema", "json_schema": form}})
         except _Unstructured:
-            # The error may only quote what was sent. That the same works without it is what tells.
+            # The error may merely quote the request. Only a success without the schema shows that it was the cause.
             completion = await self._counted(body)
             self.structured = False
             return completion
@@ -182,7 +182,7 @@ class Endpoint:
         import httpx
 
         try:
-            # httpx's own timeout is per read; a server that trickles would never meet it.
+            # httpx's own timeout is per read; a server that sends slowly would never reach it.
             async with asyncio.timeout(self.seconds):
                 response = await client.post(f"{self.base_url.rstrip('/')}/chat/completions", json=body)
         except TimeoutError:
@@ -268,16 +268,16 @@ class Endpoint:
 
 
 class Retriable(JudgeFailed):
-    """Another attempt may succeed."""
+    """A failure after which another attempt may succeed."""
 
     def __init__(self, message: str, after: float | None = None) -> None:
         super().__init__(message)
         self.after = after
-        """Seconds to wait, where that is known."""
+        """Seconds to wait, if known."""
 
 
 class NoVerdict(Retriable):
-    """The endpoint works and answered, but not with a verdict: what the question holds may be the cause."""
+    """The endpoint works and answered, but without a verdict: the content of the question may be the cause."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, after=0.0)
@@ -288,7 +288,7 @@ class TooLong(NoVerdict):
 
 
 class CutOff(NoVerdict):
-    """The reply was longer than it may be: than the model's limit of tokens, or its context, or `REPLY_BYTES`."""
+    """The reply exceeded a limit: the model's limit of tokens, its context, or `REPLY_BYTES`."""
 
     def __init__(self, message: str, said: str) -> None:
         super().__init__(message)
@@ -296,15 +296,15 @@ class CutOff(NoVerdict):
 
 
 class Refused(NoVerdict):
-    """A content filter, or the model itself, would not deal with the question because of what is in it."""
+    """A content filter, or the model itself, refused the question because of its content."""
 
 
 class _Unstructured(JudgeFailed):
-    """Perhaps the endpoint knows no structured replies."""
+    """The endpoint may not support structured replies."""
 
 
 def _complaint(text: str) -> str:
-    """What an error says, of bounded length: in the fields that APIs know, where there are any."""
+    """Return an error's text, of bounded length, from the usual API fields if there are any."""
     try:
         body = json.loads(text)
     except (ValueError, RecursionError):

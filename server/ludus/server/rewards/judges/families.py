@@ -1,4 +1,4 @@
-"""Model families by name: a judge that shares one with the policy prefers what sounds like itself."""
+"""Model families by name: a judge of the policy's own family prefers text that sounds like itself."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _OF_WORD: Final = {word: family for family, words in _FAMILIES.items() for word 
 
 
 def families_of(model: str) -> frozenset[str]:
-    """The families that a model's name tells of; a distilled model has several.
+    """Return the families that a model's name indicates; a distilled model has several.
 
-    `meta-llama/Llama-3.1-8B` → llama; `DeepSeek-R1-Distill-Qwen-7B` → deepseek, qwen. A name with no family known here
-    is one of its own, told by its first word.
+    `meta-llama/Llama-3.1-8B` → llama; `DeepSeek-R1-Distill-Qwen-7B` → deepseek, qwen. A name without a
+    known family is a family of its own, named by its first word.
     """
     name = model.casefold().rpartition(":")[2] if model.startswith("openai:") else model.casefold()
     words = _WORD.findall(name)
@@ -47,7 +47,7 @@ def families_of(model: str) -> frozenset[str]:
 
 
 def shared_families(one: str, other: str) -> frozenset[str]:
-    """The families that two models have in common."""
+    """Return the families that two models have in common."""
     return families_of(one) & families_of(other)
 
 

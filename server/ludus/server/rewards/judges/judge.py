@@ -1,4 +1,4 @@
-"""LLM judges as checks: one question, one or several models, an opinion or none, and no 0 for a failure of theirs."""
+"""LLM judges as checks: one question to one or several models. A judge's own failure leaves the item unscored."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ from ludus.server.rewards.nodes import Check
 from ludus.server.rewards.verdict import Verdict
 
 _STEP_BYTES: Final = 20_000
-"""Of a step's longer arguments or text, the middle is left out of what judges see."""
+"""The limit for a step's arguments or text; judges do not see the middle of a longer one."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One or several judges, how their opinions are put together, and whose work they may not judge."""
+    """One or several judges, how their verdicts are combined, and which policies they may judge."""
 
     endpoints: Sequence[Endpoint]
     samples: int = 1
-    """Opinions of each endpoint. More than one needs a temperature above 0."""
+    """Verdicts from each endpoint. More than one needs a temperature above 0."""
     combine: Literal["mean", "median", "majority"] = "mean"
-    """`majority` takes the score that most gave; without one there is no verdict."""
+    """`majority` takes the most frequent score; if several are equally frequent, there is no verdict."""
     quorum: int | None = None
-    """Opinions needed for a verdict; more than half by default."""
+    """Judges' verdicts needed for a verdict of the panel; more than half by default."""
     least_agreement: float = 0.0
-    """Below this agreement (1: all the same; 0: as far apart as can be) there is no verdict."""
+    """Below this agreement (1: all scores equal; 0: as far apart as possible) there is no verdict."""
     allow: Collection[str] = ()
     """Families, or names of judges, that may judge a policy of their own family."""
     policy: str | None = None
-    """The policy's model, where it is known beforehand; else `Attempt.policy` says it."""
+    """The policy's model, if it is known beforehand; used where `Attempt.policy` is not set."""
     seconds: float = 50.0
-    """For the whole verdict, all attempts included."""
+    """The time limit for the whole verdict, all attempts included."""
     refused_loses: bool = True
-    """Whether a text earns 0 that the judges refuse to read, though they read the question without it. Otherwise it is
-    unscored: for tasks whose best answers may trip a content filter. A text that makes a judge answer with something
-    else than a verdict, such as prose, earns 0 in any case."""
+    """Whether a text that the judges refuse to read earns 0, if they read the question without it. Set it to False for
+    tasks whose best answers may trigger a content filter: such a text is then unscored. A text that makes a judge
+    answer with anything other than a verdict, such as prose, always earns 0."""
 
     def __post_init__(self) -> None:
         if not self.endpoints or self.samples < 1:
@@ -67,7 +67,7 @@ class Panel:
             raise AuthoringError(why)
 
     def refusal(self, policy: str | None) -> str | None:
-        """Why the panel may not judge that policy; None when it may."""
+        """Return why the panel may not judge that policy; None if it may."""
         for endpoint in self.endpoints if policy is not None else ():
             assert policy is not None
             shared = shared_families(endpoint.model, policy) - set(self.allow)
@@ -80,11 +80,11 @@ class Panel:
         return None
 
     async def decide(self, policies: Sequence[str | None], question: Question) -> Verdict:
-        """Ask all, at the same time, and put their opinions together.
+        """Ask all judges concurrently, and combine their verdicts.
 
         Args:
-            policies: the models of those who are judged, where they are known.
-            question: what is asked.
+            policies: the models of the judged policies, None where unknown.
+            question: the question for all judges.
         """
         for policy in policies:
             why = self.refusal(policy or self.policy)
@@ -106,7 +106,7 @@ class Panel:
         opinions = [opinion for opinion in given if not (opinion.refused or opinion.silenced)]
         quorum = self.quorum or len(outcomes) // 2 + 1
         failures = [outcome for outcome in outcomes if isinstance(outcome, str)]
-        if len(opinions) < quorum:  # those that the text kept from a verdict count where too few others gave one
+        if len(opinions) < quorum:  # too few verdicts: count also those that the text prevented
             opinions = [opinion for opinion in given if self.refused_loses or not opinion.refused]
         failures += [opinion.reason for opinion in given if opinion not in opinions]
         if len(opinions) < quorum:
@@ -128,10 +128,10 @@ class Panel:
 
 @dataclass(frozen=True)
 class Judge(Check):
-    """What an LLM answers to a question about the attempt, from 0 to 1.
+    """The answer of an LLM to a question about the attempt, from 0 to 1.
 
     No verdict (the endpoint fails, the reply cannot be read, the budget is used up, the judge is of the policy's own
-    family) leaves the item unscored. What the judge refuses to read for what the policy wrote earns 0; see
+    family) leaves the item unscored. If the judge refuses to read what the policy wrote, the item earns 0; see
     `Panel.refused_loses`.
     """
 
@@ -139,7 +139,7 @@ class Judge(Check):
     panel: Panel | Endpoint
     scale: Scale = Scale()
     show: Sequence[Literal["prompt", "answer", "steps"]] = ("prompt", "answer")
-    """What of the attempt the judge is shown."""
+    """The parts of the attempt that the judge is shown."""
     of: Of[str] = answer_of
     """The answer that is shown."""
     reference: Of[str] | None = None
@@ -153,7 +153,7 @@ class Judge(Check):
             object.__setattr__(self, "panel", Panel((self.panel,)))
 
     async def check(self, attempt: Attempt) -> Verdict:
-        """Ask."""
+        """Ask the panel."""
         assert isinstance(self.panel, Panel)
         shown = self._shown(attempt)
         texts = [(one.title, one.text) for one in shown]
@@ -179,7 +179,7 @@ class Judge(Check):
 
 @dataclass(frozen=True)
 class ReferenceJudge(Judge):
-    """Whether the answer agrees with a reference, in the eyes of an LLM."""
+    """A check of whether the answer agrees with a reference, decided by an LLM."""
 
     question: str = (
         "Does the candidate say the same in substance as the reference? Other words are fine; a missing or added "
@@ -195,7 +195,7 @@ class ReferenceJudge(Judge):
 
 @dataclass(frozen=True)
 class PairwiseJudge:
-    """Compares two attempts at one task, in both orders: a preference that turns with the order is a tie."""
+    """Compares two attempts at one task, in both orders: a preference that changes with the order is a tie."""
 
     question: str
     panel: Panel | Endpoint
@@ -207,7 +207,7 @@ class PairwiseJudge:
             object.__setattr__(self, "panel", Panel((self.panel,)))
 
     async def compare(self, first: Attempt, second: Attempt) -> Verdict:
-        """1 when the first is better, 0 when the second is, between for a tie; unscored without a verdict."""
+        """Return 1 if the first is better, 0 if the second is, between for a tie; unscored without a verdict."""
         forth, back = await asyncio.gather(
             self._once(first, second), self._once(second, first) if self.both_orders else _nothing()
         )
@@ -237,19 +237,19 @@ class PairwiseJudge:
 
 
 def judged_by(panel: Panel | Endpoint, **options: Any) -> Callable[[str, str], Judge]:
-    """Makes the checks of a checklist's judged items; `options` are those of `Judge`."""
+    """Return a function that makes the checks of a checklist's judged items; `options` are those of `Judge`."""
     shared = Panel((panel,)) if isinstance(panel, Endpoint) else panel
     return lambda id, prompt: Judge(prompt, shared, name=id, **options)
 
 
 def agreement(scores: Sequence[float]) -> float:
-    """How near opinions are to each other: 1 less the mean distance of all pairs; 1 for a single one."""
+    """Return how close scores are to each other: 1 minus the mean distance of all pairs; 1 for a single score."""
     pairs = list(combinations(scores, 2))
     return 1.0 - statistics.fmean(abs(a - b) for a, b in pairs) if pairs else 1.0
 
 
 def transcript(attempt: Attempt) -> str:
-    """The tool calls and their outcomes, each on one line as JSON: what they hold can look like no other step."""
+    """Return the tool calls and their outcomes, each as one line of JSON: no content can look like another step."""
     return "\n".join(map(_line, attempt.steps)) or "(no steps)"
 
 
@@ -264,7 +264,7 @@ def _line(step: TakenStep) -> str:
         "step": step.number, "tool": cut(step.tool, _STEP_BYTES), "arguments": arguments,
         "outcome": step.error or "ok", "text": cut(step.text, _STEP_BYTES),
     }  # fmt: skip
-    # JSON lets two further line breaks stand as they are.
+    # JSON does not escape these two line separators.
     return json.dumps(fields, ensure_ascii=False, default=str).translate({0x2028: "\\u2028", 0x2029: "\\u2029"})
 
 

@@ -1,10 +1,10 @@
-"""Ask one judge one question until the reply is a verdict, and find out why where there is none.
+"""Ask one judge one question until its reply is a verdict, and find the cause if there is none.
 
-Where the endpoint cannot be reached, refuses the client or does not answer in time, nothing is known about the policy:
-unscored. Where its answer is no verdict (prose, a refusal, nothing, too much), the policy's text may have asked
-for that. Then the same question is put with that text withheld. A judge that gives a verdict then is sound, and
-the text is at fault, if it kept the judge from a verdict twice at least: it earns 0. A judge that gives none then
-either is at fault itself: unscored.
+If the endpoint cannot be reached, rejects the client or does not answer in time, nothing is known about the policy, and
+the item is unscored. If the answer is not a verdict (prose, a refusal, nothing, too much), the policy's text may have
+asked for that. The same question is then asked with that text withheld. If the judge now gives a verdict, the text is
+the cause, and it earns 0 if it has prevented a verdict at least twice. If the judge still gives none, the judge is the
+cause, and the item is unscored.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from ludus.server.rewards.judges.endpoint import CutOff, Endpoint, JudgeFailed, 
 from ludus.server.rewards.judges.verdict import SHOWN_BYTES, Fences, JudgeVerdict, Unreadable, visible
 
 _SHORTER: Final = 4
-"""By what texts are shortened that do not fit: by the third attempt, they fit into the smallest contexts there are."""
+"""The factor by which texts that do not fit are shortened; by the third attempt they fit into the smallest contexts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What all judges of a panel are asked."""
+    """The question that all judges of a panel are asked."""
 
     key: Sequence[object]
-    """What caches know it by."""
+    """The question's part of the cache key."""
     messages: Callable[[Fences], list[dict[str, str]]]
-    """What is asked, given fences."""
+    """Makes the messages of the request, given fences."""
     read: Callable[[str, str], JudgeVerdict]
-    """The opinion in a reply, given the case."""
+    """Reads the verdict in a reply, given the case number."""
     schema: Mapping[str, Any]
     """The reply's JSON Schema."""
     written: Sequence[Collection[str]]
-    """The titles of what is shown of each policy: of one that is judged, or of two that are compared."""
+    """The titles of the texts that each policy wrote: of one policy that is judged, or of two that are compared."""
 
 
 async def query_judge(endpoint: Endpoint, question: Question, sample: int) -> JudgeVerdict:
-    """A judge's opinion, from the cache where it is known.
+    """Return a judge's verdict, from the cache if it is there.
 
     Raises:
-        JudgeFailed: there is none, and it says nothing about the policy.
+        JudgeFailed: there is no verdict, for a reason that says nothing about the policy.
     """
     cache = endpoint.cache
     key = endpoint.key(*question.key, sample)
-    # Whoever has the same question waits for the first one's verdict; a failure is nobody's, so the next one asks.
+    # Callers with the same question wait for the first one's verdict. A failure is not shared: the next one asks.
     async with endpoint.asking(key) if cache is not None else nullcontext():
         held = cache.get(key) if cache is not None else None
         if held is not None:
@@ -84,7 +84,7 @@ async def _query_until_parsed(
             correction = f"That is no verdict: {error}. Reply with the JSON object alone."
             asked = _corrected(asked, said, correction)
         except (TooLong, CutOff) as error:
-            # A policy that could bring this about by writing much would have its failures left out of the training.
+            # If this left the item unscored, a policy could keep its failures out of the training by writing a lot.
             failure = error
             fences.limit //= _SHORTER
             asked = question.messages(fences)
@@ -118,12 +118,12 @@ async def _attribute(
     Args:
         endpoint: the judge.
         question: what it was asked.
-        failure: what it did the last time.
+        failure: its last failure.
         limit: bytes shown of each text.
-        certain: whether that happened more than once. Otherwise it is asked once more, and its verdict counts.
+        certain: whether it failed more than once. If not, it is asked once more, and a verdict then counts.
 
     Raises:
-        JudgeFailed: it says nothing about any policy: the judge gives no verdict without the texts either.
+        JudgeFailed: the judge gives no verdict without the texts either, so no policy is the cause.
     """
     if not certain:
         shortest = min(limit, SHOWN_BYTES // _SHORTER**2) if isinstance(failure, TooLong | CutOff) else limit
@@ -156,7 +156,7 @@ async def _attribute(
 
 
 async def _once(endpoint: Endpoint, question: Question, fences: Fences) -> JudgeVerdict | NoVerdict:
-    """One request: its verdict, or why its answer is none.
+    """Send one request and return its verdict, or why its answer is not one.
 
     Raises:
         JudgeFailed: there was no answer, which says nothing about any text.

@@ -1,4 +1,4 @@
-"""The MCP wires: the control plane at `/mcp`, a play plane for each episode, and stdio."""
+"""The MCP transports: the control endpoint at `/mcp`, an agent endpoint for each episode, and stdio."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ __all__ = ["McpWire", "lifespan", "routes", "serve_stdio"]
 
 
 class McpWire:
-    """Both planes over HTTP.
+    """The control endpoint and the agent endpoints over HTTP.
 
     Args:
-        context: what the app gives to every wire.
-        extend: adds further handlers to the MCP servers of both planes before they serve.
-        back_channel: whether those handlers may talk to the client while they run; see `Endpoint`.
+        context: what the application passes to every transport.
+        extend: adds further handlers to the MCP servers of both kinds of endpoint before they serve.
+        back_channel: whether those handlers may send messages to the client while they run; see `Endpoint`.
     """
 
     def __init__(self, context: WireContext, *, extend: Extend | None = None, back_channel: bool = False) -> None:
         self.control = ControlPlane(context, extend, back_channel=back_channel)
         self.play = PlayPlane(context, extend, back_channel=back_channel)
-        # Without sessions there is nothing that a GET or a DELETE could be about.
+        # GET and DELETE act on a session, so they are not served without sessions.
         self._methods = ["POST", "GET", "DELETE"] if back_channel else ["POST"]
 
     def routes(self) -> list[BaseRoute]:
-        """The routes of both planes, with and without a slash at the end: clients and proxies add one."""
+        """Return the routes of all endpoints, with and without a slash at the end: clients and proxies add one."""
         return [
             Route(path + slash, plane, methods=self._methods)
             for path, plane in ((CONTROL_PATH, self.control), (PLAY_PATH, self.play))
@@ -52,18 +52,21 @@ class McpWire:
 
 
 def routes(context: WireContext) -> list[BaseRoute]:
-    """The routes of both planes."""
+    """Return the routes of all endpoints."""
     return _wire_of(context).routes()
 
 
 @asynccontextmanager
 async def lifespan(context: WireContext) -> AsyncIterator[None]:
-    """Both planes serve while this is entered."""
+    """Serve all endpoints while entered."""
     async with _wire_of(context).run():
         yield
 
 
 @lru_cache(maxsize=16)
 def _wire_of(context: WireContext) -> McpWire:
-    """The wire that an app's routes and its lifespan share; few apps of one process begin at one time."""
+    """Return the transport that an application's routes and lifespan share.
+
+    The cache is small because few applications of one process start at the same time.
+    """
     return McpWire(context)

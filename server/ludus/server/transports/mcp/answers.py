@@ -1,4 +1,4 @@
-"""What Ludus says, in MCP's own forms: content blocks, tool errors and JSON-RPC errors."""
+"""Conversion of Ludus's results and errors into MCP's forms: content blocks, tool errors and JSON-RPC errors."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ UNKNOWN_EPISODE: Final = (
 """The answer to a call on an episode that the server does not know."""
 
 DISCARDED_EPISODE: Final = "This episode has ended, and the server has discarded it."
-"""The answer to a call on an episode that this server once ran and does not hold any more."""
+"""The answer to a call on an episode that this server once ran and no longer holds."""
 
 
 def unknown_episode(ran_here: bool) -> str:
-    """Return what to say about an episode that the server does not hold.
+    """Return the message about an episode that the server does not hold.
 
     Args:
         ran_here: whether it is certain that this server started it.
@@ -32,13 +32,13 @@ def unknown_episode(ran_here: bool) -> str:
 
 
 def mcp_error(error: LudusError) -> MCPError:
-    """The JSON-RPC error for an error of ours, with its own code and data."""
+    """Return the JSON-RPC error for a Ludus error, with its own code and data."""
     wire = to_wire(error)
     return MCPError(wire.code, wire.message, wire.data)
 
 
 def blocks(content: Sequence[Content]) -> list[dict[str, Any]]:
-    """Content blocks as MCP writes them."""
+    """Return content blocks in MCP's form."""
     return [
         {"type": "text", "text": block.text}
         if isinstance(block, TextBlock)
@@ -48,19 +48,19 @@ def blocks(content: Sequence[Content]) -> list[dict[str, Any]]:
 
 
 def tool_result(content: list[dict[str, Any]], *, is_error: bool = False) -> dict[str, Any]:
-    """A tool result of either era: the handshake era's schema has no `resultType`, and the SDK drops it there."""
+    """Return a tool result for either era: the SDK drops `resultType` in the handshake era, whose schema lacks it."""
     return {"content": content, "isError": is_error, "resultType": "complete"}
 
 
 def text_result(text: str, *, is_error: bool = False) -> dict[str, Any]:
-    """A tool result that is one text."""
+    """Return a tool result that consists of one text."""
     return tool_result([{"type": "text", "text": text}], is_error=is_error)
 
 
 def observation(result: StepResult, tool: str) -> dict[str, Any]:
-    """A step's outcome as its player may see it: the observation, and whether the episode is over.
+    """Return a step's outcome as the agent may see it: the observation, and whether the episode has ended.
 
-    Rewards, components, metadata and step numbers are left behind.
+    Rewards, components, metadata and step numbers are left out.
 
     Raises:
         MCPError: -32602, there is no such tool (MCP's own form for that).
@@ -77,16 +77,16 @@ def observation(result: StepResult, tool: str) -> dict[str, Any]:
 
 
 def refused(error: LudusError, *, ran_here: bool = False) -> dict[str, Any]:
-    """Return a tool result that says why a call did not happen, or could not be finished.
+    """Return a tool result that says why a call was not made, or could not be finished.
 
-    The text is chosen here: the messages of the runtime are written for trainers.
+    The text is chosen here because the messages of the runtime are written for trainers.
 
     Args:
-        error: why.
+        error: the error of the runtime.
         ran_here: whether it is certain that this server started the episode in question.
 
     Raises:
-        MCPError: everything that is no matter of the episode's own state.
+        MCPError: the error does not concern the state of the episode.
     """
     if isinstance(error, EpisodeEnded):
         reason = error.data.get("endReason")
@@ -102,12 +102,12 @@ def refused(error: LudusError, *, ran_here: bool = False) -> dict[str, Any]:
 
 
 def tool_list(tools: Sequence[ToolSpec]) -> list[types.Tool]:
-    """Tools as MCP lists them."""
+    """Return tools as MCP lists them."""
     return [types.Tool(name=tool.name, description=tool.description, input_schema=tool.input_schema) for tool in tools]
 
 
 def prompt_messages(prompt: Sequence[Message]) -> list[types.PromptMessage]:
-    """A prompt as MCP gives it: one message per block; MCP has no system role, so `system` becomes `user`."""
+    """Return a prompt in MCP's form: one message per block; MCP has no system role, so `system` becomes `user`."""
     return [
         types.PromptMessage.model_validate(
             {"role": "assistant" if message.role == "assistant" else "user", "content": block}, by_name=False
@@ -118,7 +118,7 @@ def prompt_messages(prompt: Sequence[Message]) -> list[types.PromptMessage]:
 
 
 def prompt_text(prompt: Sequence[Message]) -> str:
-    """A prompt as plain text."""
+    """Return a prompt as plain text."""
     return "\n\n".join(
         block.text if isinstance(block, TextBlock) else f"[image: {block.mime_type}]"
         for message in prompt

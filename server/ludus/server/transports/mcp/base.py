@@ -1,4 +1,4 @@
-"""What all our MCP servers have in common."""
+"""The base of Ludus's MCP servers."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pydantic import ValidationError
 
 from ludus.protocol.errors import InternalError
 from ludus.protocol.identifiers import EXTENSION_ID, EXTENSION_VERSION
+from ludus.protocol.incidents import new_incident
 from ludus.server.transports.mcp.answers import mcp_error
-from ludus.server.web.logs import new_incident
 from ludus.server.web.proxies import path_prefix
 
 _logger = logging.getLogger("ludus.server.transports.mcp")
 
 Context = ServerRequestContext[Any, Any]
-"""One request, as the SDK gives it to handlers."""
+"""One request, as the SDK passes it to handlers."""
 
 _CACHE: Final = CacheHint(ttl_ms=60_000, scope="private")
-"""Lists never change while a server runs; a minute lets clients notice another server, or a forgotten episode."""
+"""Lists do not change while a server runs. The minute lets clients notice a new server or a discarded episode."""
 
 _CACHED: Final[dict[CacheableMethod, CacheHint]] = {
     "server/discover": _CACHE,
@@ -34,7 +34,7 @@ _CACHED: Final[dict[CacheableMethod, CacheHint]] = {
 
 
 PATH_SETTINGS: Final = ("channel", "play")
-"""The settings of the extension that are paths; behind a prefix they are announced with it."""
+"""The settings of the extension that are paths. Behind a path prefix, the server announces them with the prefix."""
 
 _OPENINGS: Final = frozenset({"initialize", "server/discover"})
 
@@ -42,7 +42,8 @@ _OPENINGS: Final = frozenset({"initialize", "server/discover"})
 class LudusServer(Server[Any]):
     """An MCP server that announces its extensions in the handshake era too.
 
-    `InitializeResult` has no `extensions` before 2026-07-28, and the SDK leaves them out; `experimental` survives.
+    `InitializeResult` has no `extensions` before 2026-07-28, and the SDK leaves them out. It keeps `experimental`, so
+    the extensions are repeated there.
     """
 
     def __init__(self, instructions: str | None = None) -> None:
@@ -53,15 +54,15 @@ class LudusServer(Server[Any]):
             cache_hints=_CACHED,
             get_tool_input_schema=_no_header_parameters,
         )
-        # The SDK's span for each message would be a second one inside the app's own, which knows the route.
+        # This removes the SDK's span for each message: the application's own span, which knows the route, is enough.
         self.middleware[:] = [self._serve]
 
     async def instructions_for(self, ctx: Context) -> str | None:
-        """What the answers to `initialize` and `server/discover` tell a model to do."""
+        """Return the instructions for the model in the answers to `initialize` and `server/discover`."""
         return self.instructions
 
     async def _serve(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Middleware around every message: our faults are told by incident, where the SDK would tell their text."""
+        """Handle one message. An unexpected error is reported by its incident; the SDK would show its text."""
         try:
             result = await call_next(ctx)
             if ctx.method in _OPENINGS and isinstance(result, dict):
@@ -84,13 +85,13 @@ class LudusServer(Server[Any]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        """The SDK's own, with the extensions repeated as experimental capabilities."""
+        """Return the SDK's options, with the extensions repeated as experimental capabilities."""
         experimental = {**self.extensions, **(experimental_capabilities or {})}
         return super().create_initialization_options(notification_options, experimental or None, extensions)
 
 
 def _with_prefix(result: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """Return an answer to an opening request with the prefix in every path that the extension's settings name."""
+    """Return an answer to an opening request with the prefix added to every path in the extension's settings."""
     capabilities = dict(result.get("capabilities") or {})
     for era in ("extensions", "experimental"):
         settings = (capabilities.get(era) or {}).get(EXTENSION_ID)
@@ -101,4 +102,4 @@ def _with_prefix(result: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def _no_header_parameters(name: str) -> None:
-    """No tool of ours uses `x-mcp-header`; saying so spares the SDK a `tools/list` before each call."""
+    """Return None: no Ludus tool uses `x-mcp-header`. This spares the SDK a `tools/list` before each call."""

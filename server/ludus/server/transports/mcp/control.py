@@ -1,4 +1,4 @@
-"""The control plane over MCP: the extension's methods for trainers, a few plain tools for stock hosts."""
+"""The MCP control endpoint: the extension's methods for trainers, and a few plain tools for stock hosts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ludus.server.transports import WireContext
 
 _PRINCIPAL: Final = "ludus.principal"
-"""Where the ASGI scope holds who asks."""
+"""The key of the ASGI scope under which the request's principal is stored."""
 
 _INSTRUCTIONS: Final = (
     "A server of environments for reinforcement learning. `list_environments` tells what there is; `start_episode` "
@@ -33,7 +33,7 @@ _INSTRUCTIONS: Final = (
 
 
 class ControlPlane:
-    """`POST /mcp`. The arguments are those of `McpWire`."""
+    """The ASGI application of `POST /mcp`. The arguments are those of `McpWire`."""
 
     def __init__(self, context: WireContext, extend: Extend | None = None, *, back_channel: bool = False) -> None:
         self._authenticate = context.authenticate
@@ -53,7 +53,7 @@ class ControlPlane:
 
 
 def catalog_server(host: EpisodeHost, principal_of: Callable[[Context], Principal]) -> LudusServer:
-    """An MCP server with the catalog's tools."""
+    """Return an MCP server with the catalog's tools."""
     server = LudusServer(_INSTRUCTIONS)
     catalog = ControlTools(host, principal_of, declares_extension)
     server.add_request_handler("tools/list", types.PaginatedRequestParams, catalog.list_tools)

@@ -1,8 +1,8 @@
-"""The control plane's plain tools: how a host that knows only MCP finds an environment, begins an episode and plays it.
+"""The control endpoint's plain tools, with which a host that knows only MCP finds, starts and plays episodes.
 
-None of them shows a reward, a task's fields or anything else that the play plane hides: their results end up in front
-of a model. A caller that declares the extension and may read rewards gets them in `_meta`. Hosts are free to show
-`_meta` to a model too, so nobody else does.
+None of them shows a reward, a task's fields or anything else that the agent endpoint hides, because a model reads their
+results. A caller that declares the extension and may read rewards gets them in `_meta`. No other caller does, because a
+host may show `_meta` to a model too.
 """
 
 from __future__ import annotations
@@ -78,16 +78,16 @@ TOOLS: Final = (
         annotations=types.ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False),
     ),
 )
-"""The tools, the same for everyone."""
+"""The tools, which are the same for all callers."""
 
 
 class ControlTools:
-    """The handlers of `tools/list` and `tools/call` on the control plane.
+    """The handlers of `tools/list` and `tools/call` on the control endpoint.
 
     Args:
-        host: whose environments.
-        principal_of: who asks.
-        declares_extension: whether a request's client knows the extension.
+        host: the runtime that has the environments.
+        principal_of: returns the principal of a request.
+        declares_extension: returns whether a request's client knows the extension.
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class ControlTools:
         }
 
     async def list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        """`tools/list`."""
+        """Handle `tools/list`."""
         return types.ListToolsResult(tools=list(TOOLS))
 
     async def call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
-        """`tools/call`."""
+        """Handle `tools/call`."""
         tool = self._tools.get(params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
@@ -134,7 +134,7 @@ class ControlTools:
         result = await dispatch(self._host, START.name, params, self._principal_of(ctx))
         assert isinstance(result, StartResult)
         (episode,) = result.episodes
-        # Some clients keep only the first block of a result, so that one holds everything; images follow it.
+        # Some clients keep only the first block of a result, so it holds all the text. Images follow it.
         parts = [
             f"Episode {episode.episode} of {arguments['environment']} has begun.",
             f"The task:\n{prompt_text(episode.prompt)}",
@@ -152,7 +152,7 @@ class ControlTools:
                 "call_tool needs `episode` and `tool` as text, and `arguments` as an object", is_error=True
             )
         principal = self._principal_of(ctx)
-        # Asking where the episode stands refuses episodes of other principals, and tokens that may not run any.
+        # This request fails for episodes of other principals, and for tokens that may not run episodes.
         await dispatch(self._host, GET_EPISODE.name, {"episode": episode}, principal)
         try:
             result = await self._host.play(episode, tool, given)
@@ -177,7 +177,7 @@ def _only(arguments: Mapping[str, Any], name: str) -> None:
 
 
 def default_split(host: EpisodeHost, environment: object) -> str:
-    """The split that is meant when none is named: the first training split, else the first."""
+    """Return the split to use when none is named: the first training split, else the first split."""
     published = host.catalog.get(environment) if isinstance(environment, str) else None
     splits = published.info.splits if published else ()
     return next((split.name for split in splits if split.type == "train"), splits[0].name if splits else "train")

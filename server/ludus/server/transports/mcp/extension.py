@@ -27,10 +27,10 @@ HTTP_SETTINGS: Final[Mapping[str, Any]] = {
     "channelSubprotocol": CHANNEL_SUBPROTOCOL,
     "play": PLAY_PATH,
 }
-"""The extension's settings over HTTP: its version and where the other wires are."""
+"""The extension's settings over HTTP: its version and the paths of the other transports."""
 
 STDIO_SETTINGS: Final[Mapping[str, Any]] = {"version": EXTENSION_VERSION}
-"""The extension's settings over stdio, where there are no other wires."""
+"""The extension's settings over stdio, where there are no other transports."""
 
 
 def add_extension(
@@ -43,7 +43,7 @@ def add_extension(
 
 
 def declares_extension(ctx: Context) -> bool:
-    """Whether the client said, in this request or its handshake, that it knows the extension."""
+    """Return whether the client declared the extension, in this request or its handshake."""
     capabilities = ctx.session.client_capabilities
     if capabilities is None:
         return False
@@ -54,7 +54,7 @@ def _method(
     name: str, host: EpisodeHost, principal_of: Callable[[Context], Principal]
 ) -> Callable[[Context, types.RequestParams], Awaitable[dict[str, Any]]]:
     async def handle(ctx: Context, params: types.RequestParams) -> dict[str, Any]:
-        # A stateless handshake-era request says nothing of its client, so there the credential decides alone.
+        # A stateless handshake-era request does not declare capabilities, so only the credential is checked there.
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS and not declares_extension(ctx):
             raise MCPError(
                 types.MISSING_REQUIRED_CLIENT_CAPABILITY,

@@ -1,4 +1,4 @@
-"""Streamable HTTP for one MCP server, both eras on one route, nothing remembered between requests."""
+"""Streamable HTTP for one MCP server: both eras on one route, without state between requests by default."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ludus.server.transports.mcp.base import LudusServer
 from ludus.server.transports.mcp.streaming import send_with_keepalive
 
 _CHECKED_ALREADY: Final = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-"""The app's own guard has checked Host and Origin before any wire is reached."""
+"""The SDK's check of Host and Origin is off, because the application's `Guard` has checked them before."""
 
 Extend = Callable[[LudusServer], None]
 """Adds handlers to an MCP server."""
@@ -24,12 +24,12 @@ class Endpoint:
     """The ASGI application of one MCP server.
 
     Args:
-        server: what is served.
+        server: the MCP server.
         body_bytes: the largest request body.
-        extend: adds further handlers first.
-        back_channel: let handlers send progress, log messages and requests of their own to the client while they
-            run. Ludus's own tools do none of that, and it costs a session per handshake-era client and an event
-            stream per request.
+        extend: adds further handlers to `server` first.
+        back_channel: whether handlers may send progress, log messages and their own requests to the client while they
+            run. Ludus's own tools do not, and it costs a session per handshake-era client and an event stream per
+            request.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Endpoint:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Serve while entered; may be entered again after it was left."""
+        """Serve while entered. It may be entered again after exit."""
         async with self._manager.run():
             yield
         self._manager = self._new_manager()

@@ -1,7 +1,7 @@
-"""The lines of stdio: what is no JSON-RPC message is answered, and no line fills the memory.
+"""The lines of stdio, with bounded length, and with an error reply to each line that is not a JSON-RPC message.
 
-The SDK's transport drops a line that it cannot read, and its sender waits in vain; JSON-RPC 2.0 (section 5.1) has an
-error with a null id for that. It also reads lines of any length.
+The SDK's transport reads lines of any length. It drops a line that it cannot parse, so that the sender waits in vain;
+JSON-RPC 2.0 (section 5.1) defines an error with a null id for such a line.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Incoming = ObjectReceiveStream[SessionMessage | Exception]
 Outgoing = ObjectSendStream[SessionMessage]
 
 _REFUSED: Final = "refused: "
-"""Begins what stands for a line that was not passed on; it is no JSON."""
+"""The beginning of the text that replaces a refused line. It is not JSON, so it takes the path of unreadable lines."""
 
 _PIECE: Final = 64 * 1024
 
 
 @asynccontextmanager
 async def bounded_stdio(line_bytes: int) -> AsyncIterator[tuple[Incoming, Outgoing]]:
-    """Serve stdin and stdout: streams of messages, with a reply to each line that is none.
+    """Yield streams of messages on stdin and stdout, and reply to each line that is not a message.
 
     Args:
         line_bytes: the longest line.
@@ -83,7 +83,7 @@ class _Lines(TextIOBase):
         self._line_bytes = line_bytes
 
     def readline(self, size: int = -1, /) -> str:  # type: ignore[override]
-        """Return the next line that is not blank; for one that is too long or holds too many values, what says so."""
+        """Return the next line that is not blank, or a `_REFUSED` text if it is too long or holds too many values."""
         while (line := self._stream.readline(self._line_bytes + 1)).isspace():
             pass
         if len(line) > self._line_bytes and not line.endswith(b"\n"):
@@ -99,7 +99,7 @@ class _Lines(TextIOBase):
 
 @contextmanager
 def _stdin() -> Iterator[BinaryIO]:
-    """Hold the process's stdin: while entered, environment code and its children read nothing from descriptor 0."""
+    """Yield the process's stdin. While entered, environment code and its children read nothing from descriptor 0."""
     try:
         private = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
     except OSError:  # no descriptor 0: use this process's replacement for stdin
@@ -109,7 +109,7 @@ def _stdin() -> Iterator[BinaryIO]:
     os.dup2(nothing, 0)
     os.close(nothing)
     try:
-        # A thread may still read from this descriptor at the end, so it is never closed.
+        # A thread may still read from this descriptor at exit, so it is never closed.
         yield os.fdopen(private, "rb", closefd=False)
     finally:
         os.dup2(private, 0)

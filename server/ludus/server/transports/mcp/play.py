@@ -1,12 +1,12 @@
-"""The play plane: one episode as an ordinary MCP server, at a URL of its own.
+"""The agent endpoint: one episode as an ordinary MCP server, at its own URL.
 
-Any MCP client of either era plays here unchanged: the episode's tools, its prompt (as MCP prompt and as
-`instructions`) and nothing else. Rewards, tasks and lifecycle have no methods here, so they are "method not found".
+Any MCP client of either era works here unchanged. It finds the episode's tools and its prompt (as an MCP prompt and as
+`instructions`). Methods for rewards, tasks and lifecycle do not exist here and are answered with "method not found".
 
-The URL is the credential. One that is forged or expired is answered 404, not 401: it names nothing that exists, and
-401 would send hosts off to look for an OAuth server. An episode that has ended, or that the server has forgotten,
-still lists its tools (none, once forgotten) and answers calls with a tool error, because a 404 makes handshake-era
-clients begin again and dual-era clients change eras.
+The URL is the credential. A forged or expired URL is answered with 404, not 401: it names nothing that exists, and 401
+would make hosts look for an OAuth server. An episode that has ended still lists its tools, and one that the server has
+discarded lists none. Calls on either are answered with a tool error, because a 404 makes handshake-era clients start
+again and dual-era clients change eras.
 """
 
 from __future__ import annotations
@@ -54,25 +54,25 @@ _CLAIMS: Final = "ludus.claims"
 
 _PROCESS: Final = secrets.token_hex(8)
 _calls = itertools.count()
-"""Calls without a key of their own are told apart by process and number."""
+"""The number of the next call without a key. Process and number together make the key that the server gives it."""
 
 _REMEMBERED: Final = 4096
-"""Capabilities whose signatures are not checked again."""
+"""The most verified capabilities that are cached, so that their signatures are not checked again."""
 
 PROMPT_NAME: Final = "task"
-"""The name of the play plane's one prompt."""
+"""The name of the agent endpoint's only prompt."""
 
 
 class StepMark(WireModel):
-    """What an extension-aware client puts into a call's `_meta`, so that a repeated call is not a second step."""
+    """The mark that an extension-aware client sets in a call's `_meta`, so that a repeat is not a second step."""
 
     step: int | None = None
-    """The number of this step, as in `episodes/step`; null leaves the numbering to the server."""
+    """The number of this step, as in `episodes/step`; with null, the server numbers the step."""
     key: Key
 
 
 class PlayPlane:
-    """Every episode's play plane: one MCP server that reads from the URL which episode is meant.
+    """The agent endpoint of every episode: one MCP server that takes the episode from the URL.
 
     The arguments are those of `McpWire`.
     """
@@ -99,7 +99,7 @@ class PlayPlane:
         claims = self._known.get(capability)
         if claims is None or claims.expires_at <= time.time():
             claims = self._signer.verify(capability)
-            # An episode that is forgotten says so itself, in a tool result.
+            # An episode that was discarded is reported later, in a tool result.
             with suppress(EpisodeNotFound):
                 claims.require(tools=[tool.name for tool in self._host.view(claims.episode).tools])
             if len(self._known) >= _REMEMBERED:
@@ -109,7 +109,7 @@ class PlayPlane:
         return claims
 
     def _require_token(self, claims: Claims) -> None:
-        """Refuse a capability whose episode was started with a token that is no longer good for starting episodes."""
+        """Refuse a capability if the token that started its episode may no longer start episodes."""
         tokens = self._tokens
         if tokens is not None and not tokens.still_may(claims.credential, TokenScope.EPISODES_RUN):
             raise CapabilityRefused(
@@ -122,8 +122,8 @@ class EpisodeServer(LudusServer):
 
     Args:
         host: the runtime.
-        episode_of: finds the id of a request's episode.
-        ran_here: whether it is certain that this process started a request's episode.
+        episode_of: returns the id of a request's episode.
+        ran_here: returns whether it is certain that this process started a request's episode.
     """
 
     def __init__(
@@ -142,14 +142,14 @@ class EpisodeServer(LudusServer):
         self.add_request_handler("prompts/get", types.GetPromptRequestParams, self._get_prompt)
 
     async def instructions_for(self, ctx: Context) -> str | None:
-        """The prompt, for hosts that know no prompts."""
+        """Return the episode's prompt, for hosts that do not support MCP prompts."""
         try:
             return prompt_text(self._host.view(self._episode_of(ctx)).prompt)
         except EpisodeNotFound:
             return unknown_episode(self._ran_here(ctx))
 
     async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
-        """`tools/call`: one step."""
+        """Handle `tools/call`: one step."""
         mark = _step_mark(ctx)
         try:
             result = await self._host.play(
@@ -164,7 +164,7 @@ class EpisodeServer(LudusServer):
         return observation(result, params.name)
 
     async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        """`tools/list`: this episode's tools."""
+        """Handle `tools/list`: this episode's tools."""
         try:
             view = self._host.view(self._episode_of(ctx))
         except EpisodeNotFound:
@@ -172,12 +172,12 @@ class EpisodeServer(LudusServer):
         return types.ListToolsResult(tools=tool_list(view.tools))
 
     async def _list_prompts(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
-        """`prompts/list`: the one prompt."""
+        """Handle `prompts/list`: the only prompt."""
         description = "What this episode asks of you."
         return types.ListPromptsResult(prompts=[types.Prompt(name=PROMPT_NAME, title="Task", description=description)])
 
     async def _get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        """`prompts/get`: what the policy is told at the beginning."""
+        """Handle `prompts/get`: the prompt that the agent gets at the beginning."""
         if params.name != PROMPT_NAME:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}; there is only {PROMPT_NAME!r}")
         try:

@@ -1,9 +1,9 @@
 """MCP over stdin and stdout: one process, one client, either era.
 
-With a task, the process is one episode and its tools are that episode's own, as on the play plane. Without one it is
-the catalog: `list_environments`, `start_episode`, and `call_tool` to play, because a tool list may not change as a
-side effect of a call. Whoever started the process owns it, so there is no credential; the extension's methods are
-there too unless `play_only`.
+With an environment, the process serves one episode with that episode's tools, like the agent endpoint. Without one, it
+serves the catalog: `list_environments`, `start_episode`, and `call_tool` for the episode's tools, because a tool list
+may not change as a side effect of a call. The user who started the process owns it, so there is no credential. The
+extension's methods are served too, unless `play_only` is set.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ async def serve_stdio(
     """Serve until stdin ends. `host` must have been entered.
 
     Args:
-        host: whose environments.
-        environment: start one episode of it and serve that; None serves the catalog, unless one of the arguments
-            after it says that an episode is meant and `host` has one environment only.
-        split: where the task is drawn from; the first training split by default.
+        host: the runtime that has the environments.
+        environment: the environment of the one episode to start and serve. If this and the next four arguments are
+            None, the catalog is served; if only this one is None, it is the only environment of `host`.
+        split: the split of the task; the first training split by default.
         task: the task's id.
-        index: the task's place in the split.
+        index: the task's index in the split.
         seed: the episode's seed.
-        play_only: leave out the extension's methods and with them rewards, and open no tasks of test splits except
+        play_only: leave out the extension's methods and with them rewards, and give no access to test splits except
             the one that `split` names here.
 
     Raises:
-        InvalidParams: an episode is meant, and it is not clear of which environment.
+        InvalidParams: an episode is requested without its environment, and `host` has several environments.
         LudusError: the episode could not be started.
     """
     if environment is None and any(given is not None for given in (split, task, index, seed)):
@@ -83,7 +83,7 @@ async def _serve(server: LudusServer, host: EpisodeHost, play_only: bool) -> Non
 
 
 def _only(host: EpisodeHost) -> str:
-    """The one environment of a host; its variants do not count."""
+    """Return the only environment of a host; variants of it do not count as others."""
     first, *others = map(str, host.catalog)
     if any(not other.startswith(f"{first}-") for other in others):
         names = ", ".join([first, *others])
@@ -96,5 +96,5 @@ def _owner(ctx: Context) -> Principal:
 
 
 def _agent(ctx: Context) -> Principal:
-    """Return who asks where only playing is allowed: no rewards, and no tasks of test splits."""
+    """Return the principal of `play_only`, which may read no rewards and no tasks of test splits."""
     return _AGENT

@@ -1,9 +1,9 @@
-"""Answers as JSON, and as an event stream when the answer takes long.
+"""Answers as JSON, or as an event stream when the answer takes long.
 
-The SDK's event-stream mode costs half as much CPU again for each call, and cancels the handler when the connection
-drops; its JSON mode has no way to keep a proxy from closing a quiet connection. So the SDK runs in JSON mode, and
-what it sends passes through here: an answer that is ready in time goes out untouched, and one that is not is announced
-as `text/event-stream`, kept alive by comments, and sent as that stream's only event.
+The SDK's event-stream mode costs 50 % more CPU for each call, and cancels the handler when the connection drops. Its
+JSON mode has no way to keep a proxy from closing a quiet connection. So the SDK runs in JSON mode, and this module
+forwards its output: an answer that is ready in time is sent unchanged. A slower one becomes a `text/event-stream` that
+comments keep alive, and is sent as the only event of that stream.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 PATIENCE_SECONDS: Final = 10.0
-"""After so long a quiet answer becomes an event stream, and so often a comment is sent on it. Below the least common
-idle timeout of a proxy (15 s), and the interval of the SDK's own event-stream mode."""
+"""The time after which an answer becomes an event stream, and the interval between the comments on it. It is shorter
+than the shortest common idle timeout of proxies (15 s) and than the interval of the SDK's own event-stream mode."""
 
 _STREAM_START: Final[Message] = {
     "type": "http.response.start",
@@ -33,7 +33,7 @@ _COMMENT: Final[Message] = {"type": "http.response.body", "body": b": working\r\
 async def send_with_keepalive(
     app: ASGIApp, scope: Scope, receive: Receive, send: Send, patience: float = PATIENCE_SECONDS
 ) -> None:
-    """Run `app`, which answers with JSON, and keep the connection alive where it takes longer than `patience`."""
+    """Run `app`, which answers with JSON, and keep the connection alive if it takes longer than `patience` seconds."""
     reply = _Reply(scope, send, patience)
     try:
         await app(scope, receive, reply.send)
@@ -56,7 +56,7 @@ class _Reply:
         self._timer = asyncio.get_running_loop().call_later(patience, self._start_keepalive)
 
     async def send(self, message: Message) -> None:
-        """Pass a part of the JSON answer on, in whichever form was begun."""
+        """Send a part of the JSON answer, as an event if the event stream has begun."""
         if message["type"] == "http.response.start":
             await self.stop()
         if not self._streaming:
@@ -69,7 +69,7 @@ class _Reply:
             )
 
     async def stop(self) -> None:
-        """No stream begins, and no comment is sent, from now on."""
+        """Stop the keepalive: from now on no stream begins and no comment is sent."""
         self._timer.cancel()
         if self._pings is not None and self._over is not None:
             self._over.set()
@@ -81,7 +81,7 @@ class _Reply:
             self._pings = asyncio.get_running_loop().create_task(self._stream(self._over))
 
     async def _stream(self, over: asyncio.Event) -> None:
-        # Told to stop rather than cancelled: a cancelled `send` may or may not have sent the head.
+        # An event stops this task, not a cancellation: after a canceled `send`, the head may or may not have been sent.
         if over.is_set():
             return
         self._streaming = True

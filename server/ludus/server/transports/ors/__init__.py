@@ -1,10 +1,10 @@
 """The Open Reward Standard over HTTP and server-sent events, as `ors-sdk` and `openreward` speak it.
 
-Where the published text and the two SDKs disagree, every kind of client is served: both spellings of task routes, bare
-paths, secrets in body and header, events or JSON from `/create_session`. Extensions are optional and at the roots:
-`X-Seed` (or `seed` in the body) of `/create` seeds the episode.
+Where the published text and the two SDKs disagree, the server accepts all forms: both spellings of task routes, bare
+paths, secrets in body and header, events or JSON from `/create_session`. Extensions are optional and at the root of
+messages: `X-Seed` (or `seed` in the body) of `/create` seeds the episode.
 
-Rewards are part of every reply by this standard, so a token needs `episodes:run` and `rewards:read` to play here.
+In this standard every reply holds rewards, so a token needs the scopes `episodes:run` and `rewards:read`.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ async def _refuse_environment(ors: Ors, x: OrsRequest, environment: str) -> None
     """Answer a request about an environment that is not served.
 
     Raises:
-        Unauthenticated: the request has no valid token, and is answered as for an environment that is served.
-        Refusal: 404, as the published servers say it.
+        Unauthenticated: the request has no valid token; the answer is the same for an environment that is served.
+        HttpError: 404, with the text of the published servers.
     """
     ors.principal(x)
     raise HttpError(404, "Not Found")
@@ -70,13 +70,13 @@ class OrsRoute(BaseRoute):
     """All of ORS as one route: two dictionary look-ups instead of a regular expression for each path."""
 
     answers_faults = True
-    """Nothing raised in a handler leaves it, so the application may skip FastAPI's middleware."""
+    """Handlers answer all their errors themselves, so the application may skip FastAPI's middleware."""
 
     def __init__(self, ors: Ors) -> None:
         self.ors = ors
 
     def matches(self, scope: Any) -> tuple[Match, Any]:
-        """Match ORS's paths, whatever the method, as an unknown method is answered here."""
+        """Match ORS's paths with any method; `handle` answers a wrong method with 405."""
         if scope["type"] != "http":
             return Match.NONE, {}
         path: str = scope["path"]
@@ -88,7 +88,7 @@ class OrsRoute(BaseRoute):
             found = ENVIRONMENT_ROUTES.get(second)
             if found is None:
                 return Match.NONE, {}
-            # An unknown name is refused by the handler, after the token: who has none must not learn which names exist.
+            # The handler refuses an unknown name after it checks the token, so that names are not revealed without one.
             environment = self.ors.environment(first)
             return Match.FULL, {"ors": (*found, environment) if environment else ("", _refuse_environment, first)}
         found = ENVIRONMENT_ROUTES.get(first) or ROOT_ROUTES.get(first)
@@ -104,7 +104,7 @@ class OrsRoute(BaseRoute):
         await self.ors.serve(handler, x, environment)
 
     def url_path_for(self, name: str, /, **path_params: Any) -> NoReturn:
-        """ORS's paths have no names.
+        """Raise `NoMatchFound`, because ORS's paths have no names.
 
         Raises:
             NoMatchFound: always.
@@ -113,5 +113,5 @@ class OrsRoute(BaseRoute):
 
 
 def routes(context: WireContext) -> list[BaseRoute]:
-    """ORS's routes, as one."""
+    """Return ORS's routes, which are one `OrsRoute`."""
     return [OrsRoute(Ors(context))]

@@ -1,4 +1,4 @@
-"""Our values in ORS's JSON."""
+"""Conversion of Ludus's values to and from ORS's JSON."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ MESSAGE_BLOCK_TYPES: Final = ("text", "image", "reasoning", "tool_call", "tool_r
 """The blocks that `/score_group` reads. Prompts hold text and images."""
 
 VALIDATION_PREFIX: Final = "Tool input validation error: "
-"""Old clients recognize bad input by it."""
+"""The prefix by which old clients recognize invalid input."""
 
 _quote = json.encoder.encode_basestring
 
 
 def task_json(row: TaskRow) -> dict[str, Any]:
-    """A task as `task_spec`: its public fields, and the id and split by which `/create` finds it again."""
+    """Return a task as `task_spec`: its public fields, and the id and split by which `/create` finds it again."""
     return {**row.fields, "id": row.id, "split": row.split}
 
 
 def tools_json(specs: Iterable[ToolSpec], *, gradable: bool, group_scoring: bool) -> bytes:
-    """The answer of `/tools` and `/task_tools`. Specs hold exactly the three keys that clients allow."""
+    """Return the answer of `/tools` and `/task_tools`. Specs hold exactly the three keys that clients allow."""
     tools = list(specs)
     submit = next((spec for spec in tools if spec.name == SUBMIT_TOOL), None) if gradable else None
     return to_json(
@@ -47,12 +47,12 @@ def tools_json(specs: Iterable[ToolSpec], *, gradable: bool, group_scoring: bool
 
 
 def prompt_json(prompt: Sequence[Message]) -> bytes:
-    """`/prompt`: the blocks of all messages, one after the other."""
+    """Return the answer of `/prompt`: the blocks of all messages in order."""
     return f"[{_blocks([block for message in prompt for block in message.content])}]".encode()
 
 
 def messages_json(prompt: Sequence[Message]) -> bytes:
-    """`/messages`."""
+    """Return the answer of `/messages`."""
     messages = (
         f'{{"role":"{message.role}","blocks":[{_blocks(message.content)}],"detail":null}}' for message in prompt
     )
@@ -60,16 +60,16 @@ def messages_json(prompt: Sequence[Message]) -> bytes:
 
 
 def extend(answer: bytes, extension: str) -> bytes:
-    """A JSON object with what only our own client asks for, under `ludus` at its root."""
+    """Return a JSON object with the extension's JSON added under `ludus` at its root."""
     return b'%b,"ludus":%b}' % (answer[:-1], extension.encode())
 
 
 def step_json(tool: str, result: StepResult, *, extended: bool = False) -> str:
-    """The result of a call.
+    """Return the result of a call as JSON.
 
-    A step that was worth something has the value in `reward`, as ORS has it. What ORS has no word for (components,
-    why a reward is unscored, why an episode was cut short, a tool's refusal, noise) stands in `metadata`, or for
-    clients that know our extension, at the root.
+    `reward` holds the value of the step's reward, as ORS defines it. Facts that ORS has no field for (reward
+    components, why a reward is unscored, why an episode was truncated, a tool's error, noise) appear in `metadata`, or
+    under `ludus` at the root for clients that know the extension.
     """
     if extended:
         return _extended_json(tool, result)
@@ -102,17 +102,17 @@ def _step(tool: str, result: StepResult, metadata: Mapping[str, Any]) -> str:
 
 
 def finished_json(tool: str) -> str:
-    """The refusal of a call after the end."""
+    """Return the refusal of a call after the episode has ended."""
     return _failed(
         f"{tool!r} was not run: the episode has finished, so no further tool calls are accepted.", "episode_finished"
     )
 
 
 def candidate(body: CandidateBody) -> Candidate:
-    """A candidate of `/score_group`; blocks that we have no type for become text.
+    """Return a candidate of `/score_group`. Blocks that Ludus has no type for become text.
 
     Raises:
-        ValueError: an image that is not base64.
+        ValueError: an image is not base64.
     """
     messages = tuple(
         Message(role=message.role, content=tuple(_content(block) for block in message.blocks))

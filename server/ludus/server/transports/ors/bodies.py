@@ -1,4 +1,4 @@
-"""Request bodies of ORS, and FastAPI's form of saying what is wrong with one: both published servers speak it."""
+"""Request bodies of ORS, and their validation errors in FastAPI's form, which both published servers use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ludus.server.authoring.bounds import TooComplex, first_errors, footprint, s
 from ludus.server.transports.ors.request import HttpError
 
 _SHOWN_VALUES: Final = 1024
-"""An input of more values is shown by its first ones."""
+"""The most values of an input that an error repeats whole; a larger input is shortened."""
 
 BodyT = TypeVar("BodyT", bound=BaseModel)
 
@@ -25,27 +25,27 @@ class _Body(BaseModel):
 
 
 class SplitBody(_Body):
-    """`/tasks` and `/num_tasks`."""
+    """The body of `/tasks` and `/num_tasks`."""
 
     split: str
 
 
 class TaskBody(_Body):
-    """`/task`: a negative index counts from the end."""
+    """The body of `/task`. A negative index counts from the end."""
 
     split: str
     index: int
 
 
 class NamedTaskBody(_Body):
-    """`/task` of our extension: a task by its id, for which ORS has no question."""
+    """The body of `/task` in the Ludus extension: a task by its id, which ORS itself cannot request."""
 
     split: str
     task: str = Field(min_length=1, max_length=200)
 
 
 class TaskRangeBody(_Body):
-    """`/task_range`: a Python slice of a split."""
+    """The body of `/task_range`: a Python slice of a split."""
 
     split: str
     start: int | None = None
@@ -53,7 +53,7 @@ class TaskRangeBody(_Body):
 
 
 class CreateBody(_Body):
-    """`/create`. `seed` is ours; the published servers know the rest."""
+    """The body of `/create`. `seed` is Ludus's extension; the published servers know the other fields."""
 
     env_name: str | None = None
     task_spec: dict[str, Any] | None = None
@@ -72,7 +72,7 @@ class CreateBody(_Body):
 
 
 class CallBody(_Body):
-    """`/call`."""
+    """The body of `/call`."""
 
     name: str
     input: dict[str, Any]
@@ -80,7 +80,7 @@ class CallBody(_Body):
 
 
 class BlockBody(BaseModel):
-    """One block of a candidate's message; which fields count depends on `type`."""
+    """One block of a candidate's message. `type` decides which fields are used."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -111,17 +111,17 @@ class CandidateBody(_Body):
 
 
 class ScoreGroupBody(_Body):
-    """`/score_group`."""
+    """The body of `/score_group`."""
 
     candidates: list[CandidateBody]
     task_id: str | None = None
 
 
 def read(model: type[BodyT], body: bytes) -> BodyT:
-    """Understand a body.
+    """Return a body as an instance of `model`.
 
     Raises:
-        Refusal: 422 with FastAPI's list of errors, or 400 for what is not UTF-8.
+        HttpError: 422 with FastAPI's list of errors, or 400 for a body that is not UTF-8.
     """
     value = parse(body)
     try:
@@ -131,7 +131,7 @@ def read(model: type[BodyT], body: bytes) -> BodyT:
 
 
 def read_create(body: bytes) -> CreateBody:
-    """A `/create`. The commonest one, of a task by its index, is looked at without pydantic."""
+    """Return the body of `/create`. The most common form, a task by its index, is checked without pydantic."""
     try:
         value = from_json(body, allow_inf_nan=False)
     except ValueError:
@@ -144,7 +144,7 @@ def read_create(body: bytes) -> CreateBody:
 
 
 def read_call(body: bytes) -> tuple[str, dict[str, Any], str | None]:
-    """`name`, `input` and `task_id` of a `/call`; the way without pydantic, because it is the hot one."""
+    """Return `name`, `input` and `task_id` of a `/call`. Valid bodies skip pydantic, because this is the hot path."""
     try:
         value = from_json(body, allow_inf_nan=False)
     except ValueError:
@@ -165,10 +165,10 @@ def read_call(body: bytes) -> tuple[str, dict[str, Any], str | None]:
 
 
 def parse(body: bytes) -> Any:
-    """The JSON value in a body.
+    """Return the JSON value of a body.
 
     Raises:
-        Refusal: as FastAPI says it.
+        HttpError: 400 or 422 in FastAPI's form, the body is missing or is not JSON.
     """
     if not body:
         raise HttpError(422, [{"type": "missing", "loc": ["body"], "msg": "Field required", "input": None}])
@@ -187,10 +187,10 @@ def parse(body: bytes) -> Any:
 
 
 def read_secrets_header(value: str) -> dict[str, str]:
-    """Secrets from `X-Secrets`: base64 of a JSON object, each value a string or `{"value": string, …}`.
+    """Return the secrets in `X-Secrets`: base64 of a JSON object, each value a string or `{"value": string, …}`.
 
     Raises:
-        Refusal: 400, without repeating the value.
+        HttpError: 400, the header has another form. The message does not repeat its value.
     """
     if not value:
         return {}
@@ -247,7 +247,7 @@ def _at(value: Any, location: tuple[int | str, ...]) -> Any:
 
 
 def _shown(value: Any) -> Any:
-    """The input as it was, but for secrets and for what is too long to send back."""
+    """Return the input with secrets masked, and shortened if it is too long to send back."""
     if isinstance(value, dict) and "secrets" in value:
         value = {**value, "secrets": "**********"}
     try:

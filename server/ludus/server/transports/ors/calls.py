@@ -1,10 +1,13 @@
-"""`/call` and `/score_group`: work that answers with events.
+"""`/call` and `/score_group`: work that is answered with events.
 
-The way of a call: body → which call it is → the host, which runs each task id once → result events. Most tools answer
-at once, and then the whole reply leaves in one piece. When one does not within `EARLY_SECONDS`, the task id is sent
-ahead, so that a client whose connection breaks can take the call up again, and comments follow until the result is
-there. Which call it is: the one of its `task_id`, the one of its `Idempotency-Key`, an earlier equal one whose reply
-was lost (`repeats`), or a new one.
+How this works:
+
+1. `_which` decides which call a request means: the call of its `task_id`, the call of its `Idempotency-Key`, an earlier
+   equal call whose reply was lost (`repeats`), or a new one.
+2. `_play` lets the host run the call, once per task id, and makes events of its outcome.
+3. `Stream` sends the events. Most tools answer within `EARLY_SECONDS`, and the whole reply is sent in one piece.
+   Otherwise the task id is sent first, so that a client whose connection breaks can resume the call, and comments
+   follow until the result is ready.
 """
 
 from __future__ import annotations
@@ -28,22 +31,22 @@ from ludus.server.transports.ors.wire import SESSION_SCOPES, Ors, refusal_of
 from ludus.server.web.delivery import Delivery, watch
 
 EARLY_SECONDS: Final = 0.02
-"""After which the head and the task id are sent ahead of the result."""
+"""The time after which the head and the task id are sent ahead of the result."""
 
 PING_SECONDS: Final = 8.0
-"""Between comments. Clients give up after 30 s of silence; the published servers send one every 10 s."""
+"""The time between comments. Clients give up after 30 s of silence; the published servers send one every 10 s."""
 
 SCORES_KEPT: Final = 8
-"""The latest group scorings of a session that can be taken up again."""
+"""The number of latest group scorings of a session that can be resumed."""
 
 SMALL_BODY: Final = 64
-"""Bodies that are no longer stand for themselves; of longer ones a digest is kept."""
+"""The longest body that is kept whole for comparison; of longer ones a digest is kept."""
 
 UNKNOWN_TASK_ID: Final = "unknown task_id"
 
 
 async def call(ors: Ors, x: OrsRequest, environment: str) -> None:
-    """`POST /{env}/call`: run a tool, or take up a call."""
+    """Answer `POST /{env}/call`: run a tool, or resume a call."""
     principal = ors.principal(x, *SESSION_SCOPES)
     session = ors.sessions.find(principal, x.header(b"x-session-id"))
     body = await x.body(ors.limits.body_bytes)
@@ -68,7 +71,7 @@ async def call(ors: Ors, x: OrsRequest, environment: str) -> None:
 async def _which(
     session: Session, x: OrsRequest, stream: Stream, request: tuple[str, dict[str, Any], str | None], content: bytes
 ) -> Call | None:
-    """The call that a request means; None for a task id that this session does not know."""
+    """Return the call that a request means; None for a task id that this session does not know."""
     name, arguments, task_id = request
     key = x.header(b"idempotency-key")
     if task_id is not None:
@@ -94,7 +97,7 @@ async def _which(
 
 
 async def score_group(ors: Ors, x: OrsRequest, environment: str) -> None:
-    """`POST /{env}/score_group`: compare several candidates for the session's task."""
+    """Answer `POST /{env}/score_group`: score several candidates for the session's task."""
     session, view = await view_of(ors, x, environment)
     raw = await x.body(ors.limits.body_bytes)
     body = bodies.read(bodies.ScoreGroupBody, raw)
@@ -139,14 +142,14 @@ def _unhurried(x: OrsRequest) -> bool:
 
 
 def _content(route: bytes, body: bytes) -> bytes:
-    """What stands for a request when requests are compared. Clients that ask again send the same bytes again."""
+    """Return the value by which requests are compared. A client that repeats a request sends the same bytes."""
     if len(body) <= SMALL_BODY:
         return route + b" " + body
     return route + b"#" + blake2b(body, digest_size=32).digest()
 
 
 class Stream:
-    """The events of one reply, whole or begun early. Leave it (`async with`) and nothing of it goes on."""
+    """The events of one reply, sent whole or begun early. Leaving it (`async with`) ends all its background work."""
 
     __slots__ = ("_ahead", "_gone", "_task", "_task_id", "_task_id_sent", "_timer", "_x", "delivery")
 
@@ -163,7 +166,7 @@ class Stream:
         """The delivery of the reply, where the session follows it."""
 
     async def __aenter__(self) -> Self:
-        """Send ahead what is known, unless the reply is finished within `EARLY_SECONDS`."""
+        """Start the timer that begins the reply early, unless it is finished within `EARLY_SECONDS`."""
         self._timer = asyncio.get_running_loop().call_later(EARLY_SECONDS, self._open)
         return self
 
@@ -174,14 +177,14 @@ class Stream:
             self.delivery.settle(delivered=False)
 
     async def send_task_id(self, task_id: str) -> None:
-        """Send the task id ahead of the result."""
+        """Set the task id, and send it now if the reply has begun early."""
         self._task_id = task_id
         if self._ahead is not None:
             await self._ahead
             await self._more(self._news())
 
     async def finish(self, events: bytes) -> None:
-        """Send the last events, if anybody is there."""
+        """Send the last events, unless the client has disconnected."""
         if self._timer is not None and self._task is None:
             self._timer.cancel()
             self._timer = None
@@ -216,7 +219,7 @@ class Stream:
         self._task = loop.create_task(self._keep_open(self._ahead))
 
     def _news(self) -> bytes:
-        """The task id, once it is known and not sent yet; else a comment, which keeps the client waiting."""
+        """Return the task id event if it is known and not sent yet, else a comment that keeps the connection alive."""
         if self._task_id_sent or not self._task_id:
             return ping_comment()
         self._task_id_sent = True
@@ -237,13 +240,13 @@ class Stream:
 
 
 async def _play(ors: Ors, x: OrsRequest, session: Session, episode: str, call: Call) -> bytes:
-    """Run the tool, once per task id, and put what came of it into events."""
+    """Run the tool, once per task id, and return its outcome as events."""
     outcome = call.outcome
     if outcome is None:
         try:
             outcome = await ors.host.play(episode, call.name, call.arguments, key=call.task_id)
         except CapacityError as error:
-            session.forget(call)  # nothing ran; the clients retry by themselves after a 429
+            session.forget(call)  # Nothing ran, and clients retry by themselves after a 429.
             raise refusal_of(error) from None
         except LudusError as error:
             outcome = error
@@ -262,7 +265,7 @@ async def _play(ors: Ors, x: OrsRequest, session: Session, episode: str, call: C
 
 
 def _failure(x: OrsRequest, error: LudusError) -> bytes:
-    """The `error` event; for our own clients, the typed error in an event before it."""
+    """Return the `error` event; for clients that know the extension, preceded by an event with the typed error."""
     typed = ludus_event(to_wire(error).model_dump_json()) if x.extended else b""
     return typed + error_event(_told(error))
 

@@ -1,4 +1,4 @@
-"""Routes that need no session: what there is to play."""
+"""Routes that need no session: the version, environments, tools, splits and tasks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ludus.server.transports.ors.wire import Ors
 
 PAGE = 1000
 MOST_LISTED = 100_000
-"""Larger splits answer `/tasks` as the published servers' large environments do: by telling to use indices."""
+"""The largest split that `/tasks` lists. For a larger one it says to use indices, like the published servers."""
 
 EXTENSION = to_json({"extension": EXTENSION_VERSION}).decode()
 
@@ -29,7 +29,7 @@ NOT_LISTED = "list_tasks is not supported for this environment. Use the index-ba
 
 
 async def show_version(ors: Ors, x: OrsRequest, environment: str) -> None:
-    """`GET /version`."""
+    """Answer `GET /version`."""
     await x.json(extend(_version(), EXTENSION) if x.extended else _version())
 
 
@@ -39,13 +39,13 @@ def _version() -> bytes:
 
 
 async def list_environments(ors: Ors, x: OrsRequest, environment: str) -> None:
-    """`GET /list_environments`."""
+    """Answer `GET /list_environments`."""
     ors.principal(x, Scope.TASKS_READ)
     await x.json(to_json(list(ors.host.catalog)))
 
 
 async def list_tools(ors: Ors, x: OrsRequest, environment: str) -> None:
-    """`GET /{env}/tools`: the tools every task has."""
+    """Answer `GET /{env}/tools`: the tools that every task has."""
     ors.principal(x, Scope.TASKS_READ)
     environment = ors.meant(x, environment)
     info = ors.info(environment)
@@ -58,7 +58,7 @@ async def list_tools(ors: Ors, x: OrsRequest, environment: str) -> None:
 
 
 async def list_splits(ors: Ors, x: OrsRequest, environment: str) -> None:
-    """`GET /{env}/splits`."""
+    """Answer `GET /{env}/splits`."""
     principal = ors.principal(x, Scope.TASKS_READ)
     environment = ors.meant(x, environment)
     result = await ors.host.list_splits(ListSplitsParams(environment=environment), principal)
@@ -66,7 +66,7 @@ async def list_splits(ors: Ors, x: OrsRequest, environment: str) -> None:
 
 
 async def list_tasks(ors: Ors, x: OrsRequest, environment: str) -> None:
-    """`POST /{env}/tasks`."""
+    """Answer `POST /{env}/tasks`."""
     principal = ors.principal(x, Scope.TASKS_READ)
     environment = ors.meant(x, environment)
     body = bodies.read(bodies.SplitBody, await x.body(ors.limits.body_bytes))
@@ -78,7 +78,7 @@ async def list_tasks(ors: Ors, x: OrsRequest, environment: str) -> None:
 
 
 async def num_tasks(ors: Ors, x: OrsRequest, environment: str) -> None:
-    """`POST /{env}/num_tasks`. A split without end has as many as its indices reach."""
+    """Answer `POST /{env}/num_tasks`. For an endless split, this is the number of possible indices."""
     principal = ors.principal(x, Scope.TASKS_READ)
     environment = ors.meant(x, environment)
     body = bodies.read(bodies.SplitBody, await x.body(ors.limits.body_bytes))
@@ -87,7 +87,7 @@ async def num_tasks(ors: Ors, x: OrsRequest, environment: str) -> None:
 
 
 async def get_task(ors: Ors, x: OrsRequest, environment: str) -> None:
-    """`POST /{env}/task` and `/{env}/get_task`."""
+    """Answer `POST /{env}/task` and `/{env}/get_task`."""
     principal = ors.principal(x, Scope.TASKS_READ)
     environment = ors.meant(x, environment)
     raw = await x.body(ors.limits.body_bytes)
@@ -104,7 +104,7 @@ async def get_task(ors: Ors, x: OrsRequest, environment: str) -> None:
 
 
 async def get_task_range(ors: Ors, x: OrsRequest, environment: str) -> None:
-    """`POST /{env}/task_range` and `/{env}/get_task_range`."""
+    """Answer `POST /{env}/task_range` and `/{env}/get_task_range`."""
     principal = ors.principal(x, Scope.TASKS_READ)
     environment = ors.meant(x, environment)
     body = bodies.read(bodies.TaskRangeBody, await x.body(ors.limits.body_bytes))
@@ -117,10 +117,10 @@ async def get_task_range(ors: Ors, x: OrsRequest, environment: str) -> None:
 
 
 async def position(ors: Ors, environment: str, split: str, index: int, principal: Principal) -> int:
-    """An index as the wire has it (negative ones count from the end) as ours.
+    """Return the position in the split of an ORS index, which counts from the end if it is negative.
 
     Raises:
-        Refusal: 400, it is before the first task or beyond what an index may be.
+        HttpError: 400, the index is before the first task or beyond the largest index.
     """
     if index < 0:
         count = await _count(ors, environment, split, principal)

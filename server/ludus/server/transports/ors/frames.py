@@ -1,9 +1,9 @@
-"""Server-sent events as ORS frames them, written by hand: the wire's hot path.
+"""Server-sent events in ORS's framing, written by hand because this is the transport's hot path.
 
-A result is cut into pieces of at most `CHUNK_CHARS` characters; all but the last travel as `chunk` events, the last as
-`end`. Both published clients strip whitespace from the beginning of every `data` value, Unicode whitespace included,
-and so lose text wherever a cut falls before a space. Results are compact JSON, in which a raw space can only stand
-inside a string, so a space at a cut is written as its JSON escape instead: the same text, and nothing to strip.
+A result is cut into pieces of at most `CHUNK_CHARS` characters. The last piece is sent as an `end` event, the others as
+`chunk` events. Both published clients strip whitespace, including Unicode whitespace, from the beginning of every
+`data` value, and so lose text if a cut falls before a space. Results are compact JSON, in which a raw space appears
+only inside a string, so a space at a cut is written as its JSON escape: the text is the same, and nothing is stripped.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _LINE_BREAKS: Final = ("\r\n", "\r", "\n")
 
 
 def task_id_event(task_id: str) -> bytes:
-    """The first event of a call: the id under which the call can be taken up again."""
+    """Return the first event of a call, which holds the id under which the call can be resumed."""
     return b"event: task_id\r\ndata: %b\r\n\r\n" % task_id.encode("ascii")
 
 
 def result_events(json_text: str) -> bytes:
-    """A finished result: `chunk` events as needed, then `end`.
+    """Return the events of a finished result: `chunk` events as needed, then `end`.
 
     Args:
         json_text: compact JSON.
@@ -38,7 +38,7 @@ def result_events(json_text: str) -> bytes:
 
 
 def error_event(message: str) -> bytes:
-    """The last event of a call that has no result. Each line of the message becomes a `data` line."""
+    """Return the last event of a call without a result. Each line of the message becomes a `data` line."""
     for line_break in _LINE_BREAKS:
         message = message.replace(line_break, "\n")
     lines = "".join(f"data: {line}\r\n" for line in message.split("\n"))
@@ -46,12 +46,12 @@ def error_event(message: str) -> bytes:
 
 
 def ludus_event(json_text: str) -> bytes:
-    """An event of our extension. Clients that do not know it pass over it, as SSE has them do."""
+    """Return an event of the Ludus extension. Clients that do not know it ignore it, as SSE requires."""
     return b"event: ludus\r\ndata: %b\r\n\r\n" % json_text.encode()
 
 
 def ping_comment() -> bytes:
-    """A comment that keeps the client's read timeout from passing."""
+    """Return a comment that keeps the client from reaching its read timeout."""
     return f": ping - {datetime.now(UTC)}\r\n\r\n".encode()
 
 

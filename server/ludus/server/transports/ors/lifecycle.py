@@ -1,4 +1,4 @@
-"""Routes of a session but for its calls: from `/create_session` to `/delete_session`."""
+"""Routes of a session except its calls: from `/create_session` to `/delete_session`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ludus.server.transports.ors.sessions import Session
 from ludus.server.transports.ors.wire import SESSION_SCOPES, Ors
 
 STARTING_SECONDS: Final = 25.0
-"""How long `openreward`'s clients are let wait before they are told that the environment is still starting."""
+"""How long a request of `openreward`'s clients waits for setup before it is answered with 503."""
 
 SEED_LIMIT: Final = 2**63
 
 
 async def create_session(ors: Ors, x: OrsRequest, environment: str) -> None:
-    """`POST /create_session`: a fresh session id. Events, unless JSON is explicitly asked for."""
+    """Answer `POST /create_session` with a new session id, as events unless the client explicitly accepts JSON."""
     ors.principal(x, *SESSION_SCOPES)
     body = await x.body(ors.limits.body_bytes)
     if body:
@@ -38,10 +38,10 @@ async def create_session(ors: Ors, x: OrsRequest, environment: str) -> None:
 
 
 async def create(ors: Ors, x: OrsRequest, environment: str) -> None:
-    """`POST /create`: begin an episode under a session id. Its setup goes on after the answer.
+    """Answer `POST /create`: begin an episode under a session id. Its setup goes on after the answer.
 
-    `ors-sdk` does not say for which environment it creates a session by split and index; the paths of its later
-    requests do. Where a server has several, such a session begins with the first of them.
+    `ors-sdk` names no environment when it creates a session by split and index; the paths of its later requests do. If
+    the server has several environments, such a session starts its episode at the first of those requests.
     """
     principal = ors.principal(x, *SESSION_SCOPES)
     sid = x.header(b"x-session-id")
@@ -78,19 +78,19 @@ async def create(ors: Ors, x: OrsRequest, environment: str) -> None:
 
 
 async def prompt(ors: Ors, x: OrsRequest, environment: str) -> None:
-    """`GET /{env}/prompt`."""
+    """Answer `GET /{env}/prompt`."""
     _, view = await view_of(ors, x, environment)
     await x.json(prompt_json(view.prompt))
 
 
 async def messages(ors: Ors, x: OrsRequest, environment: str) -> None:
-    """`GET /{env}/messages`: the prompt with its roles."""
+    """Answer `GET /{env}/messages`: the prompt with its roles."""
     _, view = await view_of(ors, x, environment)
     await x.json(messages_json(view.prompt))
 
 
 async def task_tools(ors: Ors, x: OrsRequest, environment: str) -> None:
-    """`GET /{env}/task_tools`: the tools of this session's task."""
+    """Answer `GET /{env}/task_tools`: the tools of this session's task."""
     _, view = await view_of(ors, x, environment)
     published = ors.published(view.environment)
     answer = tools_json(view.tools, gradable=published.gradable, group_scoring=published.group_scoring)
@@ -105,7 +105,7 @@ async def task_tools(ors: Ors, x: OrsRequest, environment: str) -> None:
 
 
 async def ping(ors: Ors, x: OrsRequest, environment: str) -> None:
-    """`POST /ping`: keep a session alive. Does not wait for its setup."""
+    """Answer `POST /ping`: keep a session alive, without waiting for its setup."""
     principal = ors.principal(x, *SESSION_SCOPES)
     sid = x.header(b"x-session-id")
     session = ors.sessions.find(principal, sid)
@@ -115,7 +115,7 @@ async def ping(ors: Ors, x: OrsRequest, environment: str) -> None:
 
 
 async def delete(ors: Ors, x: OrsRequest, environment: str) -> None:
-    """`POST /delete`: end a session. Unknown ones are no error."""
+    """Answer `POST /delete`: end a session. An unknown session is not an error."""
     principal = ors.principal(x, *SESSION_SCOPES)
     sid = x.header(b"x-session-id")
     if not sid:
@@ -125,13 +125,13 @@ async def delete(ors: Ors, x: OrsRequest, environment: str) -> None:
 
 
 async def ready(ors: Ors, x: OrsRequest, session: Session, principal: Principal, environment: str) -> str:
-    """The episode of a session, once its setup is done.
+    """Return the id of a session's episode once its setup is done.
 
-    `openreward` gives up on an answer that takes long but rides out a 503; `ors-sdk` is the other way round.
+    `openreward` gives up on an answer that takes long but retries after a 503; `ors-sdk` does the opposite.
 
     Raises:
-        Refusal: 400, the path is another environment's; 410, the session was deleted; 503, for `openreward` when setup
-            takes long.
+        HttpError: 400, the path is another environment's; 410, the session was deleted; 503, for `openreward` when
+            setup takes long.
         LudusError: setup failed.
     """
     if session.environment is None:
@@ -153,7 +153,7 @@ async def ready(ors: Ors, x: OrsRequest, session: Session, principal: Principal,
 
 
 async def view_of(ors: Ors, x: OrsRequest, environment: str) -> tuple[Session, EpisodeView]:
-    """The session that is asked about, and what its episode shows."""
+    """Return the session of a request and the view of its episode."""
     principal = ors.principal(x, *SESSION_SCOPES)
     sid = x.header(b"x-session-id")
     session = ors.sessions.find(principal, sid)
@@ -162,10 +162,10 @@ async def view_of(ors: Ors, x: OrsRequest, environment: str) -> tuple[Session, E
 
 
 async def _locate(ors: Ors, environment: str, body: bodies.CreateBody, principal: Principal) -> tuple[str, int]:
-    """The split and index of the task that is meant: it is looked up, so that private fields need not travel.
+    """Return the split and index of the requested task. It is looked up, so clients need not send private fields.
 
     Raises:
-        Refusal: 400, `task_spec` is not one that this server gave.
+        HttpError: 400, `task_spec` is not one that this server sent.
         LudusError: there is no such split or task, or the principal may not use it.
     """
     task: dict[str, Any]

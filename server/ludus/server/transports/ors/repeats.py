@@ -1,11 +1,12 @@
-"""Requests that are asked for again without a key: which of them are the same request.
+"""Detection of repeated requests that have no idempotency key.
 
-Clients of ORS have no key for a call. When they lose a connection before they have read a task id, they post the same
-bytes once more, and those bytes look like a new call with the same arguments. Which of the two it is follows from what
-became of the earlier reply (`ludus.server.web.delivery`): a lost one makes the later request a repeat, which is
-answered with the work of the earlier one; a delivered one makes it new. As long as that is open, the later request
-waits.
-A client that asks for something else has moved on: what it had lost by then is not taken up any more.
+ORS clients have no key for a call. When they lose a connection before they have read a task id, they post the same
+bytes again, which look like a new call with the same arguments. The delivery of the earlier reply
+(`ludus.server.web.delivery`) decides which it is. If that reply was lost, the later request is a repeat, and is
+answered with the work of the earlier one. If it was delivered, the later request is new. Until this is known, the later
+request waits.
+
+When a client sends a different request, lost requests from before are no longer resumed.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from typing import Final
 from ludus.server.web.delivery import Delivery
 
 UNHURRIED_SECONDS: Final = 0.2
-"""`ors-sdk` and `openreward` ask again 0.5 s after they lost a connection. What they ask sooner after a whole reply was
-reset is no repeat: they had read the reply."""
+"""The shortest pause before a repeat. `ors-sdk` and `openreward` send again 0.5 s after they lost a connection, so a
+request that comes sooner after a complete reply was reset is not a repeat: the client had read the reply."""
 
 
 class Asked:
-    """One request, and the work that answers it."""
+    """One request, and the task id of the work that answers it."""
 
     __slots__ = ("before", "delivery", "task_id")
 
@@ -30,11 +31,11 @@ class Asked:
         self.before = before
         """The request that this one may repeat; None once that is known."""
         self.task_id: str | None = None
-        """Of the work; None until it is begun or found."""
+        """The id of the work; None until it is begun or found."""
 
 
 class Repeats:
-    """The requests of a session whose replies may be lost, by what they ask."""
+    """The requests of a session whose replies may be lost, by their content."""
 
     __slots__ = ("_latest",)
 
@@ -45,11 +46,11 @@ class Repeats:
         return len(self._latest)
 
     def ask(self, content: bytes, delivery: Delivery) -> Asked:
-        """Note a request.
+        """Record a request, and return its entry.
 
         Args:
-            content: what it asks; equal contents are equal requests.
-            delivery: what becomes of its reply.
+            content: the content of the request; requests with equal contents are equal.
+            delivery: the delivery of its reply.
         """
         before = self._latest.get(content)
         if before is None or before.delivery.verdict:
@@ -60,11 +61,11 @@ class Repeats:
         return asked
 
     async def repeated(self, asked: Asked, *, unhurried: bool) -> str | None:
-        """The task id of the lost request that this one repeats; None for a new request.
+        """Return the task id of the lost request that this one repeats; None for a new request.
 
         Args:
             asked: the request.
-            unhurried: whether its client is known to pause before it asks again.
+            unhurried: whether its client is known to pause before it sends a request again.
         """
         before = asked.before
         too_soon = asyncio.get_running_loop().time() - UNHURRIED_SECONDS
@@ -75,13 +76,13 @@ class Repeats:
             elif before.task_id is not None:
                 asked.task_id = before.task_id
                 before = None
-            else:  # it was lost before its work began
+            else:  # its reply was lost before its work began
                 before = before.before
         asked.before = None
         return asked.task_id
 
     def resumed(self, task_id: str, delivery: Delivery) -> None:
-        """Note that work was requested again by its id: now this reply decides whether the client has it."""
+        """Record that work was requested again by its id: the delivery of this reply now decides for it."""
         for asked in self._latest.values():
             if asked.task_id == task_id:
                 asked.delivery = delivery

@@ -1,4 +1,4 @@
-"""One HTTP request of ORS and the ways to answer it: plain ASGI, because these routes are the hot ones."""
+"""One HTTP request of ORS and its answers, in plain ASGI because these routes are the hot path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SSE_HEADERS: Final = (
     (b"x-accel-buffering", b"no"),
     (b"content-type", b"text/event-stream; charset=utf-8"),
 )
-"""What both published servers send before events."""
+"""The headers that both published servers send with events."""
 
 _KEEP_ALIVE: Final = (b"connection", b"keep-alive")
 
@@ -29,7 +29,7 @@ _JSON: Final = (b"content-type", b"application/json")
 
 
 class HttpError(Exception):
-    """An answer that is not 2xx, in ORS's form: `{"detail": …}`."""
+    """An error answer with its HTTP status, in ORS's form: `{"detail": …}`."""
 
     def __init__(
         self,
@@ -40,14 +40,14 @@ class HttpError(Exception):
     ) -> None:
         super().__init__(f"{status}: {detail}")
         self.error = error
-        """What it was before it was put in ORS's words."""
+        """The runtime's error that this answer reports, if there is one."""
         self.status = status
         self.detail = detail
         self.headers = headers or {}
 
 
 class Disconnected(Exception):
-    """The client is gone before its request was complete."""
+    """The client disconnected before its request was complete."""
 
 
 class OrsRequest:
@@ -64,29 +64,29 @@ class OrsRequest:
         self._headers: dict[bytes, bytes] | None = None
 
     def header(self, name: bytes) -> str:
-        """The value of a header by its lower-case name, stripped; empty when it is absent."""
+        """Return the stripped value of a header by its lower-case name; empty when it is absent."""
         if self._headers is None:
             self._headers = dict(self.scope["headers"])
         value = self._headers.get(name)
         return value.decode("latin-1").strip() if value else ""
 
     def credentials(self) -> frozenset[str]:
-        """What the request's headers hold that is, or may be, a credential."""
+        """Return the parts of the request's headers that are, or may be, credentials."""
         authorization = self.header(b"authorization")
         parts = (authorization, authorization.partition(" ")[2].strip(), self.header(b"x-api-key"))
         return frozenset(part for part in parts if part)
 
     @property
     def extended(self) -> bool:
-        """Whether the client knows our extension of ORS."""
+        """Whether the client knows the Ludus extension of ORS."""
         return bool(self.header(_EXTENSION))
 
     async def body(self, limit: int) -> bytes:
-        """The request's body.
+        """Return the request's body.
 
         Raises:
-            Refusal: 413, it is longer than `limit` bytes.
-            Disconnected: it will never be complete.
+            HttpError: 413, the body is longer than `limit` bytes.
+            Disconnected: the client disconnected before the body was complete.
         """
         message = await self._receive()
         if message["type"] != "http.request":
@@ -112,7 +112,7 @@ class OrsRequest:
         return b"".join(parts)
 
     async def disconnected(self) -> None:
-        """Return when the client is gone. To be used after the body has been read."""
+        """Wait until the client disconnects. Call this only after the body has been read."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
@@ -126,7 +126,7 @@ class OrsRequest:
         await self.send({"type": "http.response.body", "body": body})
 
     async def events(self, events: bytes) -> None:
-        """Answer with server-sent events that are complete already."""
+        """Answer with a complete series of server-sent events."""
         self.started = True
         head = self._events_head()
         head.append((b"content-length", b"%d" % len(events)))
@@ -134,13 +134,13 @@ class OrsRequest:
         await self.send({"type": "http.response.body", "body": events})
 
     async def begin_events(self, events: bytes) -> None:
-        """Answer with server-sent events of which more will follow by `send`."""
+        """Begin an answer of server-sent events; the caller sends further ones with `send`."""
         self.started = True
         await self.send({"type": "http.response.start", "status": 200, "headers": self._events_head()})
         await self.send({"type": "http.response.body", "body": events, "more_body": True})
 
     def _events_head(self) -> RawHeaders:
-        """The headers of events. Where the connection closes after them, the HTTP server says so itself."""
+        """Return the headers of events. The HTTP server itself adds `Connection: close` if it applies."""
         connection = self.header(b"connection")
         if self.scope.get("http_version") == "1.0" or (connection and "close" in connection.lower()):
             return list(SSE_HEADERS)
@@ -152,7 +152,7 @@ class OrsRequest:
             return
         headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in refusal.headers.items()]
         if refusal.status == 413:
-            # the rest of the body is still on its way; the connection cannot carry another request
+            # The rest of the body is still arriving, so the connection cannot be used for another request.
             headers.append((b"connection", b"close"))
         answer: dict[str, Any] = {"detail": refusal.detail}
         if refusal.error is not None and self.extended:

@@ -1,4 +1,4 @@
-"""ORS sessions: ids that clients choose, each standing for one episode from its setup on."""
+"""ORS sessions: each is an id that the client chooses, and one episode from its setup on."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ EXISTS: Final = "Session already exists"
 SWEEP_SECONDS: Final = 30.0
 
 CALLS_KEPT: Final = 1024
-"""The latest calls of a session, by task id, that can be taken up again."""
+"""The number of latest calls of a session that can be resumed."""
 
 Plan = Callable[[str], Awaitable[StartParams]]
-"""What to start in an environment. Raises `HttpError` or `LudusError` when that environment has no such thing."""
+"""Returns what to start in an environment. Raises `HttpError` or `LudusError` if the environment does not have it."""
 
 _GONE: Final = (EndReason.EXPIRED, EndReason.CLOSED, EndReason.SERVER_STOPPED)
 
@@ -42,9 +42,9 @@ class Call:
         self.task_id = task_id
         self.name = name
         self.arguments = arguments
-        """Until the outcome is there."""
+        """The arguments; empty once there is an outcome."""
         self.content = content
-        """What stands for name and arguments when they are compared with another call's."""
+        """The value that is compared with another call's to find out whether name and arguments are the same."""
         self.outcome: StepResult | LudusError | None = None
 
     def settle(self, outcome: StepResult | LudusError) -> None:
@@ -54,7 +54,7 @@ class Call:
 
 
 class Session:
-    """One session. `environment` is None until it is known, `episode` until its setup is done."""
+    """One session. `environment` is None until it is known, and `episode` until setup is done."""
 
     __slots__ = (
         "_calls", "_count", "_keys", "_salt", "deleted", "environment", "episode", "failure", "key", "params", "plan",
@@ -63,17 +63,17 @@ class Session:
 
     def __init__(self, start: StartParams | Plan, key: str) -> None:
         self.key = key
-        """The idempotency key of its `/create`; empty for clients that know none."""
+        """The idempotency key of its `/create`; empty if the client sent none."""
         self.params: StartParams | None = start if isinstance(start, StartParams) else None
-        """What to start; dropped, with its secrets, once the episode is there."""
+        """What to start; dropped, with its secrets, once the episode has started."""
         self.plan: Plan | None = None if isinstance(start, StartParams) else start
-        """Gives `params`, once the environment is known."""
+        """Returns `params` once the environment is known."""
         self.environment: str | None = self.params.environment if self.params is not None else None
         self.episode: str | None = None
         self.failure: LudusError | HttpError | None = None
         self.deleted = False
         self.settled: asyncio.Future[None] | None = None
-        """Done when setup is over, one way or the other."""
+        """Done when setup has succeeded or failed."""
         self.used = 0.0
         self.scores: dict[str, asyncio.Task[bytes]] | None = None
         """Group scorings by task id."""
@@ -85,17 +85,17 @@ class Session:
         self._keys: dict[str, str] | None = None
 
     def new_task_id(self) -> str:
-        """32 hexadecimal digits, unguessable, known in this session only."""
+        """Return an unguessable id of 32 hexadecimal digits, which is valid in this session only."""
         if self._salt is None:
             self._salt = secrets.token_hex(12)
         self._count += 1
         return f"{self._salt}{self._count:08x}"
 
     def keyed_call(self, key: str, name: str, arguments: dict[str, Any], content: bytes) -> Call:
-        """The call of an idempotency key: the earlier one if the key has one, else a new one.
+        """Return the call of an idempotency key: the earlier one if the key has one, else a new one.
 
         Raises:
-            Refusal: 409, the key was used for another call.
+            HttpError: 409, the key was used for another call.
         """
         earlier = self.call(self._keys.get(key, "")) if self._keys is not None else None
         if earlier is not None:
@@ -111,7 +111,7 @@ class Session:
         return call
 
     def new_call(self, name: str, arguments: dict[str, Any], content: bytes) -> Call:
-        """Begin a call."""
+        """Add and return a new call."""
         call = Call(self.new_task_id(), name, arguments, content)
         if self._calls is None:
             self._calls = {}
@@ -121,7 +121,7 @@ class Session:
         return call
 
     def call(self, task_id: str) -> Call | None:
-        """The call of a task id of this session."""
+        """Return the call of a task id, or None if this session does not have it."""
         return self._calls.get(task_id) if self._calls is not None else None
 
     def forget(self, call: Call) -> None:
@@ -131,7 +131,7 @@ class Session:
 
 
 class Sessions:
-    """All sessions, by their owner and id: two tokens may use the same id and never meet."""
+    """All sessions, by owner and id: two tokens may use the same id for different sessions."""
 
     def __init__(self, host: EpisodeHost, idle_seconds: float) -> None:
         self._host = host
@@ -145,10 +145,10 @@ class Sessions:
         return len(self._sessions)
 
     def find(self, principal: Principal, sid: str) -> Session:
-        """The session of an id.
+        """Return the session of an id.
 
         Raises:
-            Refusal: 400 without an id, 404 for an unknown one.
+            HttpError: 400 without an id, 404 for an unknown one.
         """
         if not sid:
             raise HttpError(400, "X-Session-ID header is required")
@@ -159,10 +159,10 @@ class Sessions:
         return session
 
     def view(self, principal: Principal, sid: str, session: Session) -> EpisodeView:
-        """What a session's episode shows; this counts as use.
+        """Return the view of a session's episode; this counts as use.
 
         Raises:
-            Refusal: 404, it has expired.
+            HttpError: 404, the episode has expired or was closed.
         """
         assert session.episode is not None
         try:
@@ -175,20 +175,20 @@ class Sessions:
         return view
 
     def open(self, principal: Principal, sid: str, params: StartParams, key: str) -> None:
-        """Begin a session; its setup runs on in the background. A repeat under the same key changes nothing.
+        """Begin a session and its setup in the background. A repeat under the same key changes nothing.
 
         Raises:
-            Refusal: 400, the id is in use.
+            HttpError: 400, the id is in use.
         """
         session = self._add(principal, sid, params, key)
         if session is not None:
             self._start(session, principal)
 
     def open_undecided(self, principal: Principal, sid: str, plan: Plan, key: str) -> None:
-        """Begin a session whose environment is not known yet; it starts with `decide`.
+        """Begin a session whose environment is not known yet; `decide` starts its setup.
 
         Raises:
-            Refusal: 400, the id is in use; 429, too many sessions wait for their first request.
+            HttpError: 400, the id is in use; 429, too many sessions wait for their first request.
         """
         waiting = sum(session.environment is None for session in self._sessions.values())
         if waiting >= self._most_undecided:
@@ -201,7 +201,7 @@ class Sessions:
         self._add(principal, sid, plan, key)
 
     def decide(self, session: Session, principal: Principal, environment: str) -> None:
-        """Let an undecided session play in an environment."""
+        """Set the environment of an undecided session, and start its setup."""
         session.environment = environment
         self._start(session, principal)
 
@@ -226,7 +226,7 @@ class Sessions:
         return session
 
     async def delete(self, principal: Principal, sid: str) -> None:
-        """End a session: its episode is torn down, those who wait for its setup are told, unknown ids are let be."""
+        """End a session: discard its episode and wake the requests that wait for its setup. Ignore unknown ids."""
         session = self._sessions.pop((principal.name, sid), None)
         if session is None:
             return
@@ -237,22 +237,22 @@ class Sessions:
             await self._host.discard(session.episode)
 
     async def ready(self, session: Session, principal: Principal, wait_seconds: float | None) -> str:
-        """The session's episode, when its setup is done.
+        """Return the id of the session's episode when its setup is done.
 
         Args:
-            session: which.
-            principal: whose.
-            wait_seconds: how long to wait for it; None for as long as it takes.
+            session: the session.
+            principal: its owner.
+            wait_seconds: how long to wait for setup; None for no limit.
 
         Raises:
-            TimeoutError: it is not done yet.
-            Refusal: 410, the session was deleted meanwhile.
+            TimeoutError: setup is not done yet.
+            HttpError: 410, the session was deleted meanwhile.
             LudusError: setup failed.
         """
         if session.episode is not None:
             return session.episode
         if isinstance(session.failure, CapacityError | ShuttingDown) and session.params is not None:
-            # The clients were told when to come back; now they are here, so the start is tried again.
+            # The earlier answer asked the client to retry later, so this request tries the start again.
             self._start(session, principal)
         settled = session.settled
         if settled is not None and not settled.done():
@@ -270,7 +270,7 @@ class Sessions:
         return session.episode
 
     def sweep(self) -> None:
-        """Drop sessions that nobody used for longer than the idle limit, unless a call of theirs still runs."""
+        """Drop sessions that were unused for longer than the idle limit, unless their episodes still run."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         for key, session in list(self._sessions.items()):

@@ -1,10 +1,9 @@
-"""What all ORS routes share: who asks, which environment is meant, and errors in ORS's own form."""
+"""The common parts of all ORS routes: the principal, the environment of a request, and errors in ORS's form."""
 
 from __future__ import annotations
 
 import logging
 import math
-import secrets
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +21,7 @@ from ludus.protocol.errors import (
     Unauthenticated,
     Unsupported,
 )
+from ludus.protocol.incidents import new_incident
 from ludus.protocol.methods import Scope
 from ludus.server.auth.principal import Principal
 from ludus.server.transports.ors.request import Disconnected, HttpError, OrsRequest
@@ -34,36 +34,37 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ludus.server.transports.ors")
 
 SESSION_SCOPES: Final = (Scope.EPISODES_RUN, Scope.REWARDS_READ)
-"""What a session needs: rewards are part of every reply by this standard."""
+"""The scopes that a session needs: in this standard every reply holds rewards."""
 
 Handler = Callable[["Ors", OrsRequest, str], Awaitable[None]]
-"""Serves one request; the last argument is the published name of the environment in its path, empty for bare paths."""
+"""Serves one request. The last argument is the published name of the environment in its path, or empty if none is."""
 
 
 class Ors:
-    """The state of the wire."""
+    """The state of the ORS transport."""
 
     def __init__(self, context: WireContext) -> None:
         self.host = context.host
         self.limits = context.limits
         self.sessions = Sessions(context.host, context.limits.idle_seconds)
         self.tools: dict[str, bytes] = {}
-        """The answers of `/tools`, made at first use."""
+        """The answers of `/tools` by environment, made at first use."""
         self._authenticate = context.authenticate
         self._names = {name.lower(): name for name in context.host.catalog}
         self._first = next(iter(context.host.catalog))
 
     def environment(self, name: str) -> str | None:
-        """The published name that is meant, whatever its case; None when there is none."""
+        """Return the published name of an environment that is given in any case; None if there is none."""
         return self._names.get(name) or self._names.get(name.lower())
 
     def named(self, x: OrsRequest, path: str) -> str:
-        """The environment that a request names: in its path, or as the client's deployment; empty where in neither.
+        """Return the environment that a request names, in its path or as the client's deployment; empty if in neither.
 
-        `openreward` sends `X-Deployment: owner/name` with its requests; the published servers have no use for it.
+        A server with one environment always returns that one for bare paths. `openreward` sends `X-Deployment:
+        owner/name` with its requests; the published servers do not use it.
 
         Raises:
-            Refusal: 404, the deployment is none of several environments: which one is meant cannot be known.
+            HttpError: 404, the server has several environments, and the deployment is none of them.
         """
         if path:
             return path
@@ -74,10 +75,10 @@ class Ors:
         return found or ("" if len(self._names) > 1 else self._first)
 
     def meant(self, x: OrsRequest, path: str) -> str:
-        """The environment that a request is about: the one it names, or as in the published servers the first.
+        """Return the environment of a request: the one it names, or else the first one, as in the published servers.
 
         Raises:
-            Refusal: see `named`.
+            HttpError: see `named`.
         """
         return self.named(x, path) or self._first
 
@@ -86,18 +87,18 @@ class Ors:
         return HttpError(404, f"unknown environment {name[:80]!r}; this server has {', '.join(self.host.catalog)}")
 
     def published(self, name: str) -> Published:
-        """An environment by its published name."""
+        """Return an environment by its published name."""
         return self.host.catalog[name]
 
     def info(self, name: str) -> EnvironmentInfo:
-        """What an environment publishes of itself."""
+        """Return the published description of an environment."""
         return self.host.catalog[name].info
 
     def principal(self, x: OrsRequest, *scopes: str) -> Principal:
-        """Who asks: `Authorization: Bearer`, or `X-API-Key` as ORS's clients have it.
+        """Return the sender of a request: by `Authorization: Bearer`, or by `X-API-Key`, which ORS clients send.
 
         Raises:
-            Unauthenticated: nobody this server knows.
+            Unauthenticated: the request has no valid token.
             Forbidden: a scope is missing.
         """
         authorization = x.header(b"authorization")
@@ -110,7 +111,7 @@ class Ors:
         return principal
 
     async def serve(self, handler: Handler, x: OrsRequest, environment: str) -> None:
-        """Run a handler; whatever goes wrong is answered in ORS's form."""
+        """Run a handler, and answer every error in ORS's form."""
         try:
             await handler(self, x, environment)
         except HttpError as refusal:
@@ -120,13 +121,13 @@ class Ors:
         except Disconnected:
             pass
         except Exception:
-            incident = secrets.token_hex(6)
+            incident = new_incident()
             logger.exception("%s %s failed (incident %s)", x.scope["method"], x.scope["path"], incident)
             await x.refuse(HttpError(500, f"InternalError: the server's log has the cause under incident {incident}"))
 
 
 def refusal_of(error: LudusError) -> HttpError:
-    """An error of the runtime, as ORS says it."""
+    """Return an error of the runtime in ORS's form."""
     status, detail, headers = _in_ors_words(error)
     if error.retry_after is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after)))

@@ -1,0 +1,26 @@
+"""Pauses between tries of one request: exponential backoff with jitter, for every client of a network service."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Backoff:
+    """The pauses of one request. Each is twice as long as the one before, up to `longest`; jitter spreads the clients.
+
+    Args:
+        first: the first pause before jitter, in seconds.
+        longest: the longest pause before jitter, in seconds.
+    """
+
+    first: float
+    longest: float = math.inf
+
+    def next(self) -> float:
+        """Return the next pause in seconds: between half of its full length and all of it."""
+        pause = min(self.first, self.longest)
+        self.first = min(2 * self.first, self.longest)
+        return pause * random.uniform(0.5, 1.0)
