@@ -25,7 +25,6 @@ WORDS: Final = {
     r"but for": "except",
     r"for ever": "forever, or say until when",
     r"whoever": "the agent, the trainer, the caller",
-    r"whatever": "anything that, or name it",
     r"nobody|no one": "nothing, no client",
     r"somebody|someone": "a client, a user",
     r"told": "shown, reported, known",

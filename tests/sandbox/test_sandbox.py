@@ -163,6 +163,13 @@ async def test_a_missing_directory_and_an_oversized_file_are_named(any_backend: 
     assert (await box.run(["true"])).ok
 
 
+async def test_a_program_cannot_pass_its_own_failure_off_as_a_missing_directory(any_backend: Backend) -> None:
+    box = await box_of(any_backend)
+    script = "import sys; sys.stderr.buffer.write(b'\\0ludus: no such directory\\0'); sys.exit(125)"
+    result = await box.run(["python3", "-c", script])
+    assert (result.exit_code, result.stderr) == (125, b"\0ludus: no such directory\0")
+
+
 async def test_a_fork_has_the_files_and_goes_its_own_way(any_backend: Backend) -> None:
     box = await box_of(any_backend)
     await box.write("state/one", b"1")

@@ -4,9 +4,9 @@ Commands are found through the entry-point group `ludus.commands`, the built-in 
 An entry point's value is a function `register(app: typer.Typer) -> None` that adds one or more commands to `app`:
 
     [project.entry-points."ludus.commands"]
-    server = "ludus.server.web.commands:register"        # the entry point's own name means nothing
+    server = "ludus.server.web.commands:register"        # the entry point's own name has no meaning
 
-    # ludus/server/commands.py
+    # ludus/server/web/commands.py
     COMMANDS: Final = {"serve": "Serve environments.", "token": "Make and list tokens."}
 
     def register(app: typer.Typer) -> None:

@@ -222,7 +222,7 @@ def writer_of(path: Path, resume: bool, overwrite: bool) -> TrajectoryWriter:
 async def collect(
     stream: AsyncGenerator[Trajectory], writer: TrajectoryWriter | None
 ) -> tuple[list[Trajectory], e.EveryAttemptFailed | None]:
-    """Write each trajectory; return all without their conversations, and the error that stopped the run early, if any."""
+    """Write each trajectory; return them without their conversations, and the error of an early stop, if any."""
     kept: list[Trajectory] = []
     async with aclosing(stream):
         try:

@@ -179,7 +179,7 @@ async def _found(options: Mapping[str, Any]) -> tuple[Calibration, InvalidParams
 
 
 def _check(options: Mapping[str, Any]) -> None:
-    """Find out before the first episode what would be a pity to find out after the last."""
+    """Check the options before the first episode, so that an error in them does not waste the episodes."""
     if options["url"] is None and not options["stored"]:
         raise typer.BadParameter("name the server and the environment, or --from a file of trajectories")
     if options["report"] and options["url"] is None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ludus.client.episode import Episode
 
 PINGS_PER_IDLE: Final = 4
-"""How often per idle limit the task checks an episode; one unused for that fraction of the limit gets a request."""
+"""The number of checks per idle limit; an episode that was unused for one such interval gets a request."""
 
 
 class KeepAlive:

@@ -35,7 +35,7 @@ Z95: Final = 1.959963985
 class ComponentMean(BaseModel):
     """Statistics of a reward component over the scored trajectories.
 
-    If `count` is less than their number, the other trajectories do not have the component, and its mean is over fewer
+    If `count` is less than their number, the other trajectories do not have the component, and its mean includes fewer
     episodes than the mean reward.
     """
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 import socket
 import struct
@@ -53,7 +54,6 @@ _ENVIRONMENT: Final = {
 _READY: Final = b"\1\0\0\0\0\0\0\1\n"
 _DISK_FULL: Final = b"\0ludus: disk full\0"
 _LARGE_FILE: Final = b"\0ludus: large file\0"
-_NO_DIRECTORY: Final = b"\0ludus: no such directory\0"
 _RENDEZVOUS_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.1
 _END_SECONDS: Final = 5.0
@@ -221,9 +221,11 @@ class ContainerBox(ContainerFiles):
         if any("\0" in word for word in command.argv):
             return RunResult(b"", b"embedded null byte\n", 126, None, None, 0.0, 0.0, 0)
         words = [*(f"{name}={value}" for name, value in command.env.items()), *command.argv]
+        # Not a fixed mark: a program that writes it would turn its own failure into an error of the caller.
+        no_directory = f"\0ludus: no such directory {secrets.token_hex(8)}\0".encode()
         line = (
             f"chmod 700 {scripts.HOME}; cd -P -- {scripts.quoted(command.cwd)} 2>/dev/null && "
-            f"case $PWD/ in {scripts.HOME}/*) ;; *) false;; esac || {{ {scripts.say(_NO_DIRECTORY)}; exit 125; }}; "
+            f"case $PWD/ in {scripts.HOME}/*) ;; *) false;; esac || {{ {scripts.say(no_directory)}; exit 125; }}; "
             f"full=; {scripts.IS_FULL} && full=1; "
             f"({scripts.limits(command.limits)}; {scripts.FIRST_TO_GO}; "
             f"exec env -i {' '.join(map(scripts.quoted, words))}); code=$?; "
@@ -233,7 +235,7 @@ class ContainerBox(ContainerFiles):
             f"{scripts.END_ALL} 2>/dev/null; exit $code"
         )
         result = await self._line(line, command.stdin, command.limits)
-        if result.exit_code == 125 and result.stderr == _NO_DIRECTORY:
+        if result.exit_code == 125 and result.stderr == no_directory:
             raise SandboxFileError(f"there is no directory {command.cwd!r} below the work directory")
         if result.stderr.endswith(_DISK_FULL):
             limit = result.limit or "disk"

@@ -92,7 +92,7 @@ class WarmUp:
         )
 
     async def _own_episodes(self, host: Host, sft: SftConfig) -> list[EpisodeSamples]:
-        """Return the policy's own good episodes. A resumed warm-up reads them from a file, as its policy has changed."""
+        """Return the policy's own good episodes. A resumed warm-up reads them from a file: its policy has changed."""
         path = host.config.output / "warm_up_episodes.json"
         try:
             if self.imitated:

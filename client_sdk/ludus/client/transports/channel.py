@@ -48,7 +48,7 @@ BATCH_BYTES: Final = 1024 * 1024
 """The largest batch of requests in one frame; further requests go into another frame."""
 
 MAX_RESENDS: Final = 20
-"""How many short-lived connections a request may be sent on again; one that exceeds it probably breaks them."""
+"""The most resends of a request after short-lived connections; a request that exceeds it probably breaks them."""
 
 SHORT_LIFE_SECONDS: Final = 1.0
 """A connection lost within this time counts as short-lived for the requests that were on it."""

@@ -300,7 +300,7 @@ def _busy(what: str, limit: str) -> CapacityError:
 
 
 async def run_timeout_sweeper(connections: set[Any], patience: float) -> None:
-    """Sweep a server's connections until cancelled."""
+    """Sweep a server's connections until canceled."""
     loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(min(SWEEP_SECONDS, patience / 2))

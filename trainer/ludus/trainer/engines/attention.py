@@ -1,7 +1,7 @@
 """Attention over the torch engine's cache: packed tokens of many sequences, each over its own row.
 
-Any Hugging Face model whose attention can be exchanged calls `slot_attention` in every layer, and the engine's own
-decoder `attend`; all other layers see the packed tokens only, without padding.
+Any Hugging Face model with exchangeable attention calls `slot_attention` in every layer; the engine's own decoder calls
+`attend`. All other layers see only the packed tokens, without padding.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from transformers import AttentionInterface
 from ludus.trainer.errors import ModelError
 
 NAME = "ludus_slots"
-"""What transformers knows `slot_attention` by."""
+"""The name of `slot_attention` in transformers."""
 
 
 @dataclass(slots=True, eq=False)
@@ -26,20 +26,20 @@ class Group:
     """Sequences that attend together: B rows of the cache, with T queries each."""
 
     rows: int | Tensor
-    """Which rows; a number: the first so many."""
+    """The indices of the rows; a number n means the first n rows."""
     queries: slice | Tensor
-    """[B, T]: where in the pass each query is; padding repeats some other one. A slice of B: T is 1."""
+    """[B, T]: the index of each query in the pass; padding repeats another query. A slice of B means that T is 1."""
     positions: Tensor
-    """[B, T]: a query sees the keys up to its own position."""
+    """[B, T]: the position of each query; a query sees the keys up to its own position."""
     length: int
-    """Keys looked at: one more than the greatest position."""
+    """The number of keys to read: one more than the greatest position."""
     kept: Tensor | None
-    """Which of the B × T are no padding; None: all."""
+    """The indices of the B × T queries that are not padding; None means all."""
     _biases: dict[int | None, Tensor] = field(default_factory=dict)
 
     def bias(self, window: int | None, dtype: torch.dtype, down: int, across: int) -> Tensor:
-        """Added to the scores, [B × down, across × T, length]: -inf where a query may not look, of the sliding window
-        if any. All layers repeat it alike."""
+        """Return the bias of the scores, [B × down, across × T, length]: -inf where a query may not see a key, with the
+        sliding window if any. It is the same in all layers, so it is kept."""
         bias = self._biases.get(window)
         if bias is None:
             positions = self.positions[:, None, None].expand(-1, down, across, -1).reshape(-1, across * self.count)
@@ -50,13 +50,13 @@ class Group:
 
     @property
     def count(self) -> int:
-        """T."""
+        """The number of queries per row (T)."""
         return self.positions.shape[1]
 
 
 @lru_cache(maxsize=32)
 def _steps(width: int, window: int | None, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """What the query at position p adds to its scores begins at width - 1 - p: 0 up to itself, then -inf."""
+    """Return a vector in which the bias of the query at position p starts at width - 1 - p: 0 up to p, then -inf."""
     steps = torch.zeros(2 * width - 1, dtype=dtype, device=device)
     steps[width:] = -torch.inf
     if window is not None:
@@ -66,19 +66,19 @@ def _steps(width: int, window: int | None, dtype: torch.dtype, device: torch.dev
 
 @dataclass(slots=True, eq=False)
 class Pass:
-    """What attention must know of one forward pass: who is who among the packed tokens, in order of the groups."""
+    """The layout of one forward pass for attention: its packed tokens, in order of the groups."""
 
     groups: list[Group]
     positions: Tensor
-    """[tokens]: each one's place in its sequence."""
+    """[tokens]: the position of each token in its sequence."""
     rows: Tensor | None = None
-    """[tokens]: the row of the cache that each belongs to; set when there is a cache."""
+    """[tokens]: the cache row of each token; set when there is a cache."""
     cache: Cache | None = None
-    """None: the pass is one sequence, which is its own cache."""
+    """The cache; None if the pass is one whole sequence, which needs none."""
 
 
 class Cache:
-    """Keys and values of each layer, [2, rows × heads, width, dim], made when the layer is first called."""
+    """The keys and values of each layer, [2, rows × heads, width, dim], allocated at the layer's first call."""
 
     def __init__(self, rows: int, width: int) -> None:
         self.rows = rows
@@ -88,7 +88,7 @@ class Cache:
         self._index: tuple[Pass, int, Tensor] | None = None
 
     def store(self, layer: int, new: Tensor, work: Pass) -> None:
-        """Write the keys and then the values of the tokens of a pass, [tokens, 2 × heads, dim]."""
+        """Write `new` into the cache: the keys and then the values of a pass, [tokens, 2 × heads, dim]."""
         heads, dim = new.shape[1] // 2, new.shape[2]
         if layer not in self.layers:
             # Zeros, because a masked value is multiplied by 0, which does not remove a NaN.
@@ -105,7 +105,7 @@ class Cache:
         return self._index[2]
 
     def read(self, layer: int, group: Group) -> tuple[Tensor, Tensor]:
-        """Keys and values that the group looks at, [B × heads, length, dim] each."""
+        """Return the keys and values that the group reads, [B × heads, length, dim] each."""
         cached = self.layers[layer]
         heads = cached.shape[1] // self.rows
         if isinstance(group.rows, int):
@@ -118,12 +118,12 @@ class Cache:
         return cached.view(2, self.rows, -1, *cached.shape[2:])
 
     def copy(self, source: int, targets: list[int], tokens: int) -> None:
-        """Copy the beginning of a row to others."""
+        """Copy the first `tokens` tokens of a row to other rows."""
         for cached in map(self._by_row, self.layers.values()):
             cached[:, targets, :, :tokens] = cached[:, source, None, :, :tokens]
 
     def swap(self, one: int, other: int, tokens: int) -> None:
-        """Exchange the beginnings of two rows."""
+        """Exchange the first `tokens` tokens of two rows."""
         for cached in map(self._by_row, self.layers.values()):
             cached[:, [one, other], :, :tokens] = cached[:, [other, one], :, :tokens]
 
@@ -140,8 +140,12 @@ def slot_attention(
     slots: Pass | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """`attend` as transformers' attention interface with a batch of one: `query`, `key` and `value` are
-    [1, heads, tokens, dim], and the result [1, tokens, heads, dim]."""
+    """Call `attend` through transformers' attention interface with a batch of one. `query`, `key` and `value` are
+    [1, heads, tokens, dim]; the result is [1, tokens, heads, dim].
+
+    Raises:
+        ModelError: the model needs a kind of attention that the torch engine does not support.
+    """
     if slots is None or others.get("softcap") is not None or others.get("s_aux") is not None:
         raise ModelError(f"{type(module).__name__} needs a kind of attention that the torch engine has not; use vllm")
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
@@ -153,8 +157,8 @@ def slot_attention(
 
 
 def attend(layer: int, query: Tensor, both: Tensor, work: Pass, scale: float, window: int | None) -> Tensor:
-    """Attention of packed tokens, each over its own row of the cache: [tokens, heads, dim] like `query`. `both` are
-    the keys and then the values, [tokens, 2 × kv heads, dim]."""
+    """Return the attention of packed tokens, each over its own row of the cache: [tokens, heads, dim] like `query`.
+    `both` holds the keys and then the values, [tokens, 2 × kv heads, dim]."""
     kept = both.shape[1] // 2
     if work.cache is not None:
         work.cache.store(layer, both, work)
@@ -169,12 +173,12 @@ def attend(layer: int, query: Tensor, both: Tensor, work: Pass, scale: float, wi
 def _attend(
     query: Tensor, keys: Tensor, values: Tensor, group: Group, kept: int, scale: float, window: int | None
 ) -> Tensor:
-    """[B, T, heads, dim] queries over [B × kept, length, dim] keys, of which heads share one: [B × T, heads, dim]."""
+    """Return [B × T, heads, dim] from queries [B, T, heads, dim] and keys [B × kept, length, dim]; heads share keys."""
     *_, heads, dim = query.shape
     batch, count, shared = len(group.positions), group.count, heads // kept
-    # The heads that share keys become further queries, so that keys are read once.
+    # The heads that share keys become additional queries, so that keys are read once.
     if count == 1 and query.device.type == "cpu":
-        # Two batched products are faster than the fused kernel, which is made for many queries.
+        # Two batched products are faster than the fused kernel, which is designed for many queries.
         query = query.reshape(-1, shared, dim)
         bias = group.bias(window, query.dtype, kept, 1)
         scores = torch.baddbmm(bias, query, keys.transpose(1, 2), alpha=scale)

@@ -61,7 +61,7 @@ class Engine(Protocol):
 
     @property
     def clock(self) -> PlayClock:
-        """The clock for time limits on sampling. It is paused during `update_weights`, which therefore does not count."""
+        """The clock for time limits on sampling. It is paused during `update_weights`."""
         ...
 
     @property
@@ -98,7 +98,7 @@ class Engine(Protocol):
         After it returns, every token is sampled with the new version, cached prefixes included.
 
         Raises:
-            EngineError: as for `generate`. The engine may then hold a mixture of weights and must not be used to sample.
+            EngineError: as for `generate`. The engine may then hold a mixture of weights and must not be sampled from.
         """
         ...
 

@@ -1,11 +1,12 @@
-"""The canary: after every weight update, do engine and learner give the same tokens the same probabilities?
+"""The canary: a check after every weight update that engine and learner give the same tokens the same probabilities.
 
-Weights that did not arrive (a tied head left stale, an adapter not reloaded, a cache kept) show in no other way: the
-run goes on, and learns from the wrong ratios.
+Weights that did not arrive (a tied head left stale, an adapter not reloaded, a cache kept) cause no other symptom: the
+run continues and learns from wrong ratios.
 
-How much two right ones differ depends on model, kernels and dtype, so it is measured: the first check of a run, where
-engine and learner hold the same loaded weights, must pass a generous limit, and the later ones a multiple of what it
-found. The tokens are ordinary text: on random ones every probability is tiny, and rounding hides what is looked for.
+Even with equal weights, engine and learner differ by an amount that depends on model, kernels and dtype. So the first
+check of a run, where both hold the same loaded weights, has a generous limit, and later checks may differ by a multiple
+of what the first one found. The tokens are ordinary text: with random tokens every probability is tiny, and rounding
+would hide the differences.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ left at once, and nobody asked first how much gas there was. The number 42 is 2 
 loudly before anything else does, is called a canary as well.
 """
 FACTOR: Final = 4.0
-"""How many times the difference of the first check later ones may be."""
+"""Later checks may differ by this many times the difference of the first check."""
 
 
 class Limits(NamedTuple):
-    """Mean differences of log-probabilities, in nats."""
+    """Limits of the mean difference of log-probabilities, in nats."""
 
     first: float
-    """Allowed at the first check."""
+    """The limit of the first check."""
     least: float
-    """Allowed at every check, even if the first one found less."""
+    """The smallest limit of later checks, whatever the first one found."""
 
 
 LIMITS: Final[Mapping[str, Limits]] = {"float32": Limits(1e-3, 1e-4), "bfloat16": Limits(0.1, 1e-2)}
@@ -44,10 +45,10 @@ LIMITS: Final[Mapping[str, Limits]] = {"float32": Limits(1e-3, 1e-4), "bfloat16"
 
 @runtime_checkable
 class ReplicatedEngine(Protocol):
-    """An engine with several copies of the weights, each of which may be the wrong one."""
+    """An engine with several copies of the weights, each of which must be checked."""
 
     async def replica_logprobs(self, ids: Sequence[int]) -> Mapping[str, list[float]]:
-        """What `Engine.logprobs` returns, from each replica, under its name."""
+        """Return the result of `Engine.logprobs` from each replica, by the replica's name."""
         ...
 
 
@@ -55,11 +56,11 @@ class Canary:
     """The checks of a run.
 
     Args:
-        engine: asked for all its replicas, if it has several.
-        config: how many tokens, and the tolerance where it is not to be measured.
-        dtype: what the engine computes in.
+        engine: the engine to check; all its replicas, if it has several.
+        config: the number of tokens, and the tolerance if it is not measured.
+        dtype: the dtype in which the engine computes.
         ids: tokens of ordinary text (`TEXT`), at least two; repeated or cut to the configured number.
-        measured: the difference that the first check of the run found; None for a new run.
+        measured: the difference in the first check of the run; None for a new run.
     """
 
     def __init__(
@@ -74,22 +75,22 @@ class Canary:
 
     @property
     def tolerance(self) -> float:
-        """The greatest mean difference that the next check allows."""
+        """The maximum mean difference in the next check."""
         if self._config.tolerance is not None:
             return self._config.tolerance
         return self._limits.first if self.measured is None else max(self._limits.least, FACTOR * self.measured)
 
     async def check(self, expected: Callable[[Sequence[int]], Awaitable[list[float]]]) -> float:
-        """Compare the log-probabilities that engine and learner give the text.
+        """Compare the log-probabilities that engine and learner give the tokens.
 
         Args:
-            expected: the learner's own log-probabilities of `ids[1:]`.
+            expected: called with the ids; returns the learner's log-probabilities of `ids[1:]`.
 
         Returns:
-            The mean absolute difference in nats, of the replica that is furthest off.
+            The mean absolute difference in nats, of the replica with the greatest difference.
 
         Raises:
-            CanaryError: the difference is greater than the tolerance, or not a number.
+            CanaryError: the difference is greater than the tolerance, or not finite.
             EngineError: the engine did not answer.
         """
         engine, wanted = self._engine, await expected(self._ids)

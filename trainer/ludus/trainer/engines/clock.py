@@ -1,4 +1,4 @@
-"""The clock for time limits on episodes. It is paused during weight updates, which must not count as the policy's time."""
+"""The clock for time limits on episodes. It is paused during weight updates, which are not the policy's time."""
 
 from __future__ import annotations
 

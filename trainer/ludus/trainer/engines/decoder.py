@@ -1,7 +1,8 @@
 """One forward pass of the torch engine's model.
 
-A pass over a few dozen tokens costs less in arithmetic than in the operations around it, so models of the Llama family
-are computed here in few of them, from weights that are parts of their modules' own; others through their modules.
+In a pass over a few dozen tokens, the arithmetic costs less than the overhead of each operation. So this module
+computes models of the Llama family with few operations, on weights that are shared with the model's modules. Other
+models run through their modules.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from transformers.models.mistral.modeling_mistral import MistralAttention
 from ludus.trainer.engines.attention import Pass, attend
 
 Forward = Callable[[Tensor, Pass, Tensor | None], Tensor]
-"""Token ids, how they attend, and which of them to give logits for (None: all): logits [kept, vocabulary]."""
+"""(token ids, how they attend, which of them get logits; None: all) → logits [kept, vocabulary]."""
 
 _FAMILY: Final = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 _CHANGING: Final = ("dynamic", "longrope")
-"""Rotary embeddings whose frequencies depend on how long the longest sequence is."""
+"""Rotary embeddings whose frequencies depend on the length of the longest sequence."""
 
 _constant = lru_cache(torch.tensor)
 
 
 def forward_of(model: PreTrainedModel, context: int) -> Forward:
-    """The cheapest way to run `model` on up to `context` positions. Its linear layers may become views."""
+    """Return the fastest forward pass of `model` on up to `context` positions. Its weights may become views."""
     if type(model) in _FAMILY and model.model.rotary_emb.rope_type not in _CHANGING:
         return Decoder(model, context)
     return partial(_through_modules, model)
@@ -53,7 +54,7 @@ def _through_modules(model: PreTrainedModel, ids: Tensor, work: Pass, keep: Tens
 
 
 class Decoder:
-    """A model of the Llama family: `Forward`."""
+    """The forward pass of a model of the Llama family; see `Forward`."""
 
     def __init__(self, model: Any, context: int) -> None:
         self._epsilon: float = model.config.rms_norm_eps
@@ -63,7 +64,7 @@ class Decoder:
         self._norm: Tensor = model.model.norm.weight
         self._head: Tensor = model.lm_head.weight
         cos, sin = model.model.rotary_emb(self._embedding, torch.arange(context, device=model.device)[None])
-        # The sign of the half that is turned back is in the table.
+        # The table includes the negative sign of the half that is rotated backwards.
         lower, upper = sin[0].chunk(2, dim=-1)
         self._turns = torch.stack([cos[0], torch.cat([-lower, upper], dim=-1)], dim=1)
 
@@ -88,7 +89,7 @@ class _Layer:
         self._number: int = attention.layer_idx
         self._dim: int = attention.head_dim
         self._scale: float = attention.scaling
-        # Mistral's window is in the configuration alone; elsewhere the layers know whether it is theirs.
+        # In Mistral the window is set only in the configuration; in other models each layer has its own.
         mistral = isinstance(attention, MistralAttention)
         self._window: int | None = getattr(attention.config if mistral else attention, "sliding_window", None)
         self._norms: tuple[Tensor, Tensor] = (layer.input_layernorm.weight, layer.post_attention_layernorm.weight)
@@ -100,7 +101,7 @@ class _Layer:
         self._heads = len(attention.q_proj.weight) // self._dim
 
     def attention(self, hidden: Tensor, cos: Tensor, sin: Tensor, norm: Tensor | None, work: Pass) -> Tensor:
-        """[tokens, heads × dim]. `norm` is the weight for queries and keys, of those models that have one."""
+        """Return the attention, [tokens, heads × dim]. `norm` is the weight of the queries' and keys' norms, if any."""
         packed = functional.linear(_normal(hidden, self._norms[0], self._epsilon), *self._qkv)
         packed = packed.view(len(hidden), -1, self._dim)
         query, key_value = packed[:, : self._heads], packed[:, self._heads :]
@@ -111,14 +112,15 @@ class _Layer:
         return attend(self._number, query, key_value, work, self._scale, self._window).flatten(1)
 
     def rest(self, hidden: Tensor, attended: Tensor) -> None:
-        """What follows attention, added to `hidden`."""
+        """Add the attention's output layer and the MLP to `hidden`, in place."""
         _add(hidden, attended, *self._out)
         gate, up = functional.linear(_normal(hidden, self._norms[1], self._epsilon), *self._gate_up).chunk(2, dim=-1)
         _add(hidden, self._activation(gate).mul_(up), *self._down)
 
 
 def _fused(*linears: nn.Linear) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias of one linear layer in place of several, whose own become parts of it: an update reaches both."""
+    """Return weight and bias of several linear layers as one. The layers' own become views of it, so an update of
+    their weights changes both."""
     biases = [linear.bias for linear in linears if linear.bias is not None]
     return _joined([linear.weight for linear in linears]), _joined(biases) if biases else None
 
@@ -131,8 +133,8 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
 
 
 def _head_norms(attentions: list[Any]) -> tuple[Tensor, Tensor] | None:
-    """Of models that have them, the weights of the norms of each layer's queries and keys, and an index of them,
-    [layers, heads]."""
+    """Return the weights of the norms of all layers' queries and keys, and an index of them, [layers, heads]. Return
+    None for models without such norms."""
     if not hasattr(attentions[0], "q_norm"):
         return None
     first, dim = attentions[0], attentions[0].head_dim
@@ -143,17 +145,17 @@ def _head_norms(attentions: list[Any]) -> tuple[Tensor, Tensor] | None:
 
 
 def _normal(values: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """RMSNorm over the last dimension."""
+    """Return RMSNorm over the last dimension."""
     if values.device.type != "cpu" or values.dtype != torch.float32:
         return functional.rms_norm(values, values.shape[-1:], None, epsilon).mul_(weight)
-    # PyTorch has no kernel of its own for this on a CPU, and its composition takes half as long again as this one.
+    # PyTorch has no fused kernel for this on a CPU, and its composite version takes 1.5 times as long as this one.
     norm = torch.linalg.vector_norm(values, dim=-1, keepdim=True)
     inverse = torch.addcmul(_constant(epsilon), norm, norm, value=1 / values.shape[-1]).rsqrt_()
     return (values * inverse).mul_(weight)
 
 
 def _add(hidden: Tensor, values: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-    """A linear layer's result, weight transposed, added to `hidden`."""
+    """Add a linear layer's result to `hidden`, in place; `weight` is transposed."""
     hidden.addmm_(values, weight)
     if bias is not None:
         hidden.add_(bias)

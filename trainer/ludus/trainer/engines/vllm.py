@@ -1,4 +1,4 @@
-"""The vLLM engine: token ids both ways over HTTP, on one or several servers."""
+"""The vLLM engine: sends and receives token ids over HTTP, with one or several servers."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from ludus.trainer.errors import ConfigError, EngineError
 
 WORKER: Final = "ludus.trainer.engines.vllm_worker"
 BACKENDS: Final = {"nccl": "nccl", "file": "ludus_file"}
-"""What vLLM calls them."""
-_LORA_RANKS: Final = (8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM takes
-_MINUS_INFINITY: Final = -9999.0  # what vLLM writes for it
+"""Ways to send weights → vLLM's names for them."""
+_LORA_RANKS: Final = (8, 16, 32, 64, 128, 256, 320, 512)  # the ranks that vLLM accepts
+_MINUS_INFINITY: Final = -9999.0  # what vLLM writes for -inf
 T = TypeVar("T")
 Weights = FileTransfer | NcclTransfer | LoraAdapters
 
@@ -47,20 +47,20 @@ class Replica:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What brings a request to this rank."""
+        """The HTTP headers that send a request to this rank."""
         return {} if self.rank is None else {"X-data-parallel-rank": str(self.rank)}
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The replica's name in messages."""
         return self.server.url if self.rank is None else f"{self.server.url} (rank {self.rank})"
 
 
 class VllmEngine:
-    """Samples on vLLM servers; see `ludus.trainer.engines.base.Engine`.
+    """An engine that samples on vLLM servers; see `ludus.trainer.engines.base.Engine`.
 
     An episode stays on one replica, whose prefix cache then holds its history. Cached prefixes are salted with the
-    version of the weights, so that none outlives an update. After a failed update nothing can be sampled any more.
+    version of the weights, so that none is used after an update. After a failed update the engine cannot be used.
     """
 
     def __init__(
@@ -98,19 +98,19 @@ class VllmEngine:
         device: torch.device | None = None,
         lora: LoraConfig | None = None,
     ) -> Self:
-        """Find or launch the servers, see that they are fit for training, and connect the weight transfer.
+        """Find or launch the servers, check that they can be used for training, and connect the weight transfer.
 
         Args:
             config: the table `engine.vllm`.
-            model: what to serve when launching; running servers must serve the same one.
+            model: the model for a launched server; running servers must serve the same one.
             dtype: `float32` or `bfloat16`; running servers must compute in it.
-            context: the most tokens of a request.
-            folder: of the run: for the log of a launched server, and for weights when `config.folder` is not set.
-            device: where the learner is, for NCCL.
+            context: the maximum number of tokens of a request.
+            folder: the folder for the log of a launched server, and for weights when `config.folder` is not set.
+            device: the learner's device, for NCCL.
             lora: the adapter, for `sync = "lora"`.
 
         Raises:
-            ConfigError: a server is not fit; the message names each flag and variable it lacks.
+            ConfigError: a server cannot be used; the message names each flag and variable that it lacks.
             EngineError: a server cannot be reached, or died while starting.
         """
         if bool(config.urls) == config.launch:
@@ -119,7 +119,7 @@ class VllmEngine:
             raise ConfigError("engine.vllm.sync = 'lora' sends adapters, but model.lora is not set")
         lora, device = lora or LoraConfig(), device or torch.device("cpu")
         http = aiohttp.ClientSession(
-            # Idle connections are given up before vLLM does so (5 s), which would break a request just being sent.
+            # Close idle connections before vLLM does (after 5 s), because that would break a request being sent.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=2),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
         )
@@ -151,7 +151,7 @@ class VllmEngine:
     async def generate(self, ids: Sequence[int], sampling: Sampling, *, seed: int, session: str) -> Generation:
         """See `Engine.generate`."""
         parameters = {
-            # All that a model's own generation_config could change is said explicitly.
+            # Every parameter that a model's own generation_config could change is set explicitly.
             **{"temperature": sampling.temperature, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "n": 1},
             **{"presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0, "min_tokens": 0},
             **{"max_tokens": sampling.max_tokens, "stop_token_ids": list(sampling.stop), "ignore_eos": True},
@@ -176,13 +176,13 @@ class VllmEngine:
             return await self._logprobs(self.replicas[0], ids, adapter)
 
     async def replica_logprobs(self, ids: Sequence[int]) -> Mapping[str, list[float]]:
-        """What `logprobs` returns, from each copy of the weights, under its address."""
+        """Return the result of `logprobs` from each copy of the weights, by the replica's name."""
         async with self._adapter() as adapter:
             answers = await together(self._logprobs(replica, ids, adapter) for replica in self.replicas)
         return {replica.name: answer for replica, answer in zip(self.replicas, answers, strict=True)}
 
     async def update_weights(self, update: WeightUpdate) -> None:
-        """See `Engine.update_weights`. With LoRA adapters, requests under way finish with the old one."""
+        """See `Engine.update_weights`. With LoRA adapters, open requests finish with the old adapter."""
         async with self._updating:
             self._check()
             try:
@@ -199,12 +199,12 @@ class VllmEngine:
             self._version = update.version
 
     async def forget(self, session: str) -> None:
-        """See `Engine.forget`: vLLM drops what is least used by itself."""
+        """See `Engine.forget`. vLLM itself evicts the least recently used cache."""
         if home := self._homes.pop(session, None):
             home.sessions -= 1
 
     async def aclose(self) -> None:
-        """End all requests, let go of the servers, and stop the one that was launched here."""
+        """End all requests, disconnect from the servers, and stop the server that was launched here."""
         if self._http.closed:
             return
         self._fail(self._failure or "the engine was closed")
@@ -250,7 +250,7 @@ class VllmEngine:
 
     @asynccontextmanager
     async def _adapter(self) -> AsyncIterator[str | None]:
-        """The name of the adapter to sample with, which stays loaded meanwhile."""
+        """Yield the name of the adapter to sample with, and keep it loaded during the body; None for no adapter."""
         adapters = self._weights if isinstance(self._weights, LoraAdapters) else None
         name = adapters.current if adapters else None
         if adapters is None or name is None:
@@ -269,7 +269,7 @@ class VllmEngine:
         return self._homes[session]
 
     async def _until_failure(self, awaitable: Awaitable[T]) -> T:
-        """The result, unless the engine fails first: servers that are left paused never answer."""
+        """Return the result, or raise EngineError as soon as the engine fails: servers left paused never answer."""
         call = asyncio.ensure_future(awaitable)
         self._calls.add(call)
         try:
@@ -302,18 +302,18 @@ async def launch(
     lora: LoraConfig,
     device: torch.device,
 ) -> VllmServer:
-    """Start `vllm serve` as training needs it; `config.arguments` come last and win.
+    """Start `vllm serve` with the flags that training needs. `config.arguments` come last and take precedence.
 
     Raises:
-        ConfigError: there is no such program.
+        ConfigError: the program `config.command` does not exist.
     """
     port = config.port or free_port()
     arguments = ["--host=127.0.0.1", f"--port={port}", f"--dtype={dtype}", f"--max-model-len={context}"]
     arguments += ["--enable-scale-out", "--logprobs-mode=processed_logprobs", "--generation-config=vllm"]
     variables = {"VLLM_SERVER_DEV_MODE": "1"}
     if device.type == "cpu":
-        # A prompt that is read in parts ends the engine there, when its request has a seed: "CPU Generator does not use
-        # offset" (vLLM 0.32, gpu_model_runner._bookkeeping_sync).
+        # On a CPU, a chunked prompt of a request with a seed crashes the engine: "CPU Generator does not use offset"
+        # (vLLM 0.32, gpu_model_runner._bookkeeping_sync).
         arguments.append("--no-enable-chunked-prefill")
     if config.sync == "lora":
         rank = next((rank for rank in _LORA_RANKS if rank >= lora.rank), _LORA_RANKS[-1])
@@ -331,9 +331,9 @@ async def launch(
 
 
 def lay_out_worker(root: Path) -> Path:
-    """Put the worker's module alone under `root`, for the PYTHONPATH of a vLLM whose environment lacks Ludus.
+    """Copy only the worker's module to `root`, for the PYTHONPATH of a vLLM whose environment lacks Ludus.
 
-    It is not our own installation that goes there: that would bring its torch along.
+    The folder of our own installation would not do, because it would also bring its torch.
     """
     target = root / Path(*WORKER.split(".")).with_suffix(".py")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -344,11 +344,11 @@ def lay_out_worker(root: Path) -> Path:
 async def inspect(
     server: VllmServer, config: VllmEngineConfig, dtype: str, context: int, lora: LoraConfig
 ) -> list[Replica]:
-    """The server's replicas.
+    """Check that a server can be used for training, and return its replicas.
 
     Raises:
-        ConfigError: training with it would fail, or go wrong silently.
-        EngineError: it does not answer.
+        ConfigError: training with the server would fail, or would give wrong results without an error.
+        EngineError: the server does not answer.
     """
     seconds = config.start_seconds
     lacks = []
@@ -398,7 +398,7 @@ def _weights_of(config: VllmEngineConfig, servers: Sequence[VllmServer], folder:
 
 
 async def _close(weights: Weights | None, servers: Sequence[VllmServer], http: aiohttp.ClientSession) -> None:
-    """Whatever is left: adapters, connections, and processes of ours."""
+    """Unload adapters, close connections, and stop the processes that this run started."""
     try:
         if weights is not None:
             with suppress(EngineError):

@@ -1,4 +1,4 @@
-"""A vLLM server: HTTP with bounded waits and, if it was launched here, its process and its last words."""
+"""A vLLM server: HTTP requests with time limits and, if it was launched here, its process and the end of its log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import aiohttp
 
 from ludus.trainer.errors import ConfigError, EngineError
 
-# Ends the whole process group when the trainer is gone, however it went: its end of the pipe on stdin closes then.
+# Kills the whole process group when the trainer has ended for any reason: its end of the pipe on stdin closes then.
 _SUPERVISE: Final = """
 exec 3<&0 </dev/null
 "$@" 3<&- & child=$!
@@ -36,7 +36,7 @@ _TORCHRUN: Final = re.compile(r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE|NAME)|MAS
 
 
 class VllmProcess:
-    """`vllm serve`, started here. It ends with this process, even if this one is killed."""
+    """A `vllm serve` process started here. It ends when this process ends, even if this process is killed."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path, begin: int) -> None:
         self._process = process
@@ -45,10 +45,10 @@ class VllmProcess:
 
     @classmethod
     async def start(cls, command: Sequence[str], variables: Mapping[str, str], log: Path) -> Self:
-        """Run `command`; what it says goes to the end of `log`.
+        """Run `command` and append its output to `log`.
 
         Raises:
-            ConfigError: there is no such program.
+            ConfigError: the program does not exist.
         """
         program = shutil.which(command[0]) or shutil.which(command[0], path=str(Path(sys.executable).parent))
         if program is None:
@@ -72,30 +72,30 @@ class VllmProcess:
 
     @property
     def pid(self) -> int:
-        """Of the shell that runs it, which leads its process group."""
+        """The process id of the shell that runs the server, which is also the id of the process group."""
         return self._process.pid
 
     @property
     def ended(self) -> bool:
-        """Whether it is over."""
+        """Whether the process has ended."""
         return self._process.returncode is not None
 
     async def exit_report(self) -> str:
-        """What became of it, and its last words; waits a moment for a process that is just about to end."""
+        """Return how the process ended and the end of its log. Wait up to 5 s for a process that is about to end."""
         with suppress(TimeoutError):
             async with asyncio.timeout(5):
                 await self._process.wait()
         code = self._process.returncode
         if code is None:
             fate = "its process still runs"
-        else:  # a shell adds 128 to the number of the signal that ended its child, asyncio takes the minus of it
+        else:  # for a signal, a shell returns 128 plus its number, and asyncio returns the negative number
             number = code - 128 if code > 128 else -code
             killed = number in signal.valid_signals()
             fate = f"its process was killed by {signal.Signals(number).name}" if killed else f"it exited with {code}"
         return f"{fate}; its last words:\n{self.log_tail()}"
 
     def log_tail(self) -> str:
-        """The first error of the log's last part, which is mostly the cause of the others, and the last lines."""
+        """Return the last lines of the log, and the first error in its last part, which usually caused the others."""
         with suppress(OSError), self._log.open("rb") as file:
             file.seek(max(self._begin, file.seek(0, os.SEEK_END) - _LAST_WORDS))
             lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
@@ -106,7 +106,7 @@ class VllmProcess:
         return f"  (nothing can be read from {self._log})"
 
     async def stop(self) -> None:
-        """End it and everything it started."""
+        """Stop the process and everything that it started."""
         try:
             self._signal(signal.SIGTERM)
             with suppress(TimeoutError):
@@ -124,7 +124,8 @@ class VllmProcess:
 
 
 class VllmServer:
-    """One address; every call is bounded and every failure is an `EngineError` that names the address and the cause."""
+    """A server at one address. Every call has a time limit; every failure is an `EngineError` that names the address
+    and the cause."""
 
     def __init__(self, url: str, http: aiohttp.ClientSession, process: VllmProcess | None = None) -> None:
         self.url = url.rstrip("/")
@@ -132,7 +133,7 @@ class VllmServer:
         self._http = http
 
     async def get(self, path: str, *, seconds: float) -> Any:
-        """The answer, decoded; raises as `post` does."""
+        """Return the decoded answer. Raise the errors of `post`."""
         return await self._decoded(path, await self._send("GET", path, seconds, attempts=2))
 
     async def post(
@@ -145,24 +146,24 @@ class VllmServer:
         attempts: int = 1,
         limit: Limit = asyncio.timeout,
     ) -> Any:
-        """The answer, decoded. With two `attempts` it is sent again when its connection was lost; `limit` makes the
-        time limit.
+        """Return the decoded answer. With two `attempts`, send the request again if the connection was lost. `limit`
+        creates the time limit.
 
         Raises:
-            EngineError: refused, gone, or not in time.
+            EngineError: the server refused, is unreachable, or did not answer in time.
         """
         return await self._decoded(path, await self._send("POST", path, seconds, body, headers, attempts, limit))
 
     async def has(self, path: str, *, seconds: float) -> bool:
-        """Whether the POST route exists."""
+        """Return whether the POST route exists."""
         status, _ = await self._send("GET", path, seconds, attempts=2)
         return status != 404
 
     async def wait_ready(self, seconds: float) -> None:
-        """Wait until it answers.
+        """Wait until the server answers.
 
         Raises:
-            EngineError: it ended, or was not ready in time.
+            EngineError: its process ended, or it was not ready in time.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -207,7 +208,7 @@ class VllmServer:
                         async with self._http.request(method, self.url + path, json=body, headers=headers) as response:
                             return response.status, await response.text()
                     except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-                        if attempts < 1:  # else perhaps an idle connection that the server closed just then
+                        if attempts < 1:  # otherwise try again: the server may just have closed an idle connection
                             raise
         except TimeoutError:
             raise EngineError(f"vLLM at {self.url} did not answer {path} within {seconds:g} s") from None
@@ -217,7 +218,7 @@ class VllmServer:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """Return a free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         port: int = probe.getsockname()[1]

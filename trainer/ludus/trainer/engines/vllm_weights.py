@@ -1,4 +1,4 @@
-"""How new weights reach vLLM servers: over NCCL, as files, or as LoRA adapters."""
+"""Weight transfer to vLLM servers: over NCCL, as files, or as LoRA adapters."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from ludus.trainer.engines.vllm_server import VllmServer, free_port
 from ludus.trainer.errors import ConfigError, EngineError
 
 BUCKET_BYTES: Final = 1 << 30
-"""Weights gathered, sent and loaded at once."""
+"""The size of the weights that are gathered, sent and loaded at once."""
 
 Bucket = list[tuple[str, torch.Tensor]]
 T = TypeVar("T")
 
 
 class NcclSender:
-    """The trainer's end: vLLM's own packed broadcast (vLLM ≥ 0.28), so that both ends cut the stream alike.
+    """The trainer's end of the broadcast. It uses vLLM's own packed broadcast (vLLM ≥ 0.28), so that both ends split
+    the stream in the same way.
 
-    `open` and `broadcast` block, without a timeout, until the servers join in.
+    `open` and `broadcast` block, without a timeout, until the servers take part.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -55,16 +56,16 @@ class NcclSender:
         self._group: Any = None
 
     def open(self, address: str, port: int, world: int) -> None:
-        """Become rank 0 of `world`."""
-        torch.cuda.set_device(self._device)  # of this thread
+        """Join the process group of `world` ranks as rank 0."""
+        torch.cuda.set_device(self._device)  # the device is set per thread
         self._group = self._nccl.trainer_init({"master_address": address, "master_port": port, "world_size": world})
 
     def prepare(self, tensor: torch.Tensor) -> torch.Tensor:
-        """On the GPU, without gradient and without gaps."""
+        """Return the tensor on the GPU, without gradient and contiguous."""
         return tensor.detach().to(self._device, non_blocking=True).contiguous()
 
     def broadcast(self, bucket: Bucket) -> None:
-        """Send the tensors once whatever computes them is done: the sender has CUDA streams of its own."""
+        """Send the tensors. Wait first until they are computed, because the sender uses other CUDA streams."""
         torch.cuda.synchronize(self._device)
         self._packed.packed_nccl_broadcast_producer(
             iterator=iter(bucket), group=self._group, src=0, post_iter_func=lambda item: item[1]
@@ -72,10 +73,10 @@ class NcclSender:
 
 
 class DaemonThread:
-    """Calls functions in turn, in one thread that a process does not wait for when it ends.
+    """A thread that calls functions one after the other, and that does not keep the process from ending.
 
-    NCCL can neither time out nor be interrupted: a call that never returns is left behind, and the process can still
-    report why and exit.
+    An NCCL call can neither time out nor be interrupted. One that never returns stays in this thread, and the process
+    can still report the error and exit.
     """
 
     def __init__(self, name: str) -> None:
@@ -83,7 +84,7 @@ class DaemonThread:
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        """Call `function` after those given before."""
+        """Call `function` in the thread, after all earlier calls."""
         result: Future[T] = Future()
 
         def work() -> None:
@@ -91,14 +92,14 @@ class DaemonThread:
                 return
             try:
                 result.set_result(function())
-            except BaseException as error:  # it belongs to whoever awaits the result
+            except BaseException as error:  # raised where the result is awaited
                 result.set_exception(error)
 
         self._queue.put(work)
         return asyncio.wrap_future(result)
 
     def close(self) -> None:
-        """End it after what it has to do."""
+        """End the thread after the calls that are queued."""
         self._queue.put(None)
 
     def _run(self) -> None:
@@ -107,7 +108,7 @@ class DaemonThread:
 
 
 class FileTransfer:
-    """Safetensors files in a folder that trainer and servers see; see `ludus.trainer.engines.vllm_worker`."""
+    """A transfer of safetensors files in a shared folder; see `ludus.trainer.engines.vllm_worker`."""
 
     def __init__(self, servers: Sequence[VllmServer], folder: Path, seconds: float) -> None:
         self._servers = servers
@@ -116,11 +117,11 @@ class FileTransfer:
         self._thread = DaemonThread("ludus-weights")
 
     async def open(self) -> None:
-        """Make the folder."""
+        """Create the folder."""
         self._folder.mkdir(parents=True, exist_ok=True)
 
     async def send(self, update: WeightUpdate) -> None:
-        """Write a file, have it loaded, remove it, and so on."""
+        """Send the weights file by file: write one, let the servers load it, and remove it."""
         await start_update(self._servers, self._seconds)
         buckets = buckets_of(update.tensors, lambda tensor: tensor.detach().cpu().contiguous())
         paths = (self._folder / f"v{update.version}-{number}.safetensors" for number in count())
@@ -142,18 +143,19 @@ class FileTransfer:
             return None
         try:
             save_file(dict(bucket), path)
-        except Exception as error:  # safetensors has its own class for what the disk says
+        except Exception as error:  # safetensors raises its own class for errors of the disk
             path.unlink(missing_ok=True)
             raise EngineError(f"weights for vLLM cannot be written to {path}: {error}") from error
         return path
 
 
 class NcclTransfer:
-    """Broadcasts from this process to all workers of all servers, in one process group.
+    """A transfer by broadcast from this process to all workers of all servers, in one process group.
 
-    HTTP stays on the event loop, with timeouts, and NCCL on a daemon thread: when a server fails after it accepted a
-    request, its answer says so while the broadcast would wait for ever. A bucket is gathered in full before its
-    broadcast begins, so that a collective among the learner's ranks never waits for one between learner and servers.
+    HTTP runs on the event loop, with timeouts, and NCCL on a daemon thread. So if a server fails after it accepted a
+    request, its answer reports the failure although the broadcast never returns. A bucket is gathered completely
+    before its broadcast begins, so that a collective among the learner's ranks never waits for one between learner and
+    servers.
     """
 
     def __init__(self, servers: Sequence[VllmServer], sender: NcclSender, address: str, seconds: float) -> None:
@@ -164,7 +166,7 @@ class NcclTransfer:
         self._thread = DaemonThread("ludus-nccl")
 
     async def open(self) -> None:
-        """Meet the workers: the trainer is rank 0, and each server's workers follow those of the servers before it."""
+        """Create the process group: the trainer is rank 0, and the workers of the servers follow in order."""
         answers = await together(
             server.get("/get_world_size?include_dp=true", seconds=self._seconds) for server in self._servers
         )
@@ -182,7 +184,7 @@ class NcclTransfer:
         await self._meet(joining, lambda: self._sender.open(self._address, port, world), "the rendezvous")
 
     async def send(self, update: WeightUpdate) -> None:
-        """Gather a bucket, broadcast it, and so on."""
+        """Send the weights bucket by bucket: gather one and broadcast it."""
         await start_update(self._servers, self._seconds)
         buckets = buckets_of(update.tensors, self._sender.prepare)
         while bucket := await self._thread.call(lambda: next(buckets, None)):
@@ -190,7 +192,7 @@ class NcclTransfer:
         await finish_update(self._servers, update.version, self._seconds)
 
     async def aclose(self) -> None:
-        """Have the servers leave the group; a thread that is stuck in it is left behind."""
+        """Make the servers leave the group. A thread that is blocked in it stays behind."""
         self._thread.close()
         with suppress(EngineError):
             await everywhere(self._servers, "/shutdown_weight_transfer_engine", None, 10)
@@ -213,14 +215,15 @@ class NcclTransfer:
                 f"NCCL: {what} did not end within {self._seconds:g} s (engine.vllm.sync_seconds). Can every server "
                 f"reach this machine as {self._address} (engine.vllm.master_address)?"
             ) from None
-        except RuntimeError as error:  # NCCL's and the rendezvous' own
+        except RuntimeError as error:  # raised by NCCL and by the rendezvous
             raise EngineError(f"NCCL: {what} failed: {error}") from error
 
 
 class LoraAdapters:
-    """Adapters under a new name for each version: loading over a name leaves caches of the old one (vLLM #41482).
+    """A transfer of LoRA adapters, with a new name for each version: loading a new adapter under an existing name would
+    leave caches of the old one (vLLM #41482).
 
-    Requests under way finish with the adapter they began with; it is unloaded when no request needs it any more.
+    Open requests finish with the adapter with which they began. An adapter is unloaded when no request uses it.
     """
 
     def __init__(self, servers: Sequence[VllmServer], seconds: float) -> None:
@@ -229,15 +232,15 @@ class LoraAdapters:
         self._prefix = f"ludus-{secrets.token_hex(4)}"  # a server may have served another run
         self._loaded: list[str] = []
         self.running: Counter[str] = Counter()
-        """Requests under way, by the adapter's name."""
+        """The number of open requests, by the adapter's name."""
 
     @property
     def current(self) -> str | None:
-        """The newest adapter's name; None while the base model is all there is."""
+        """The newest adapter's name; None if no adapter is loaded."""
         return self._loaded[-1] if self._loaded else None
 
     async def send(self, update: WeightUpdate) -> None:
-        """Load the adapter everywhere, then unload those that nobody uses.
+        """Load the adapter on all servers, then unload older adapters that no request uses.
 
         Raises:
             EngineError: a server refused it, or there is no adapter in `update`.
@@ -251,7 +254,7 @@ class LoraAdapters:
         await self._unload([old for old in self._loaded[:-1] if not self.running[old]])
 
     async def aclose(self) -> None:
-        """Unload all."""
+        """Unload all adapters."""
         with suppress(EngineError):
             await self._unload(list(self._loaded))
 
@@ -263,7 +266,7 @@ class LoraAdapters:
 
 
 async def together(awaitables: Iterable[Awaitable[T]]) -> list[T]:
-    """All results; the first failure ends the others."""
+    """Return all results. The first failure cancels the others."""
     tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     try:
         return await asyncio.gather(*tasks)
@@ -274,16 +277,16 @@ async def together(awaitables: Iterable[Awaitable[T]]) -> list[T]:
 
 
 async def everywhere(servers: Sequence[VllmServer], path: str, body: Any, seconds: float) -> list[Any]:
-    """POST to all servers at once.
+    """Send a POST request to all servers at once.
 
     Raises:
-        EngineError: a server refused, is gone, or did not answer in time.
+        EngineError: a server refused, is unreachable, or did not answer in time.
     """
     return await together(server.post(path, body, seconds=seconds) for server in servers)
 
 
 async def start_update(servers: Sequence[VllmServer], seconds: float) -> None:
-    """Begin an update everywhere; one that a killed trainer left open is ended first."""
+    """Begin an update on all servers. First end an update that a killed trainer left open."""
 
     async def start(server: VllmServer) -> None:
         try:
@@ -298,14 +301,14 @@ async def start_update(servers: Sequence[VllmServer], seconds: float) -> None:
 
 
 async def finish_update(servers: Sequence[VllmServer], version: int, seconds: float) -> None:
-    """End the update everywhere; tokens sampled from here on are reported as of `version`."""
+    """End the update on all servers. Tokens sampled from now on are reported with `version`."""
     await everywhere(servers, "/finish_weight_update", {"weight_version": str(version)}, seconds)
 
 
 def buckets_of(
     tensors: Iterable[tuple[str, torch.Tensor]], prepare: Callable[[torch.Tensor], torch.Tensor]
 ) -> Iterator[Bucket]:
-    """Cut the weights into parts of at most `BUCKET_BYTES` (a larger tensor is alone), each whole when it is given."""
+    """Yield the weights in buckets of at most `BUCKET_BYTES`; a larger tensor gets its own bucket."""
     bucket: Bucket = []
     size = 0
     for name, tensor in tensors:

@@ -1,10 +1,10 @@
-"""Runs inside vLLM: takes new weights from files in a folder that trainer and server both see.
+"""The part of the file transfer that runs inside vLLM: it loads new weights from files in a shared folder.
 
     vllm serve … --worker-extension-cls ludus.trainer.engines.vllm_worker.WorkerExtension \\
                  --weight-transfer-config '{"backend": "ludus_file"}'
 
-vLLM imports this module in its own environment, where nothing else of Ludus need be installed; so it imports nothing
-of Ludus, and importing it is what registers the backend.
+vLLM imports this module in its own environment, where Ludus need not be installed, so the module imports nothing else
+of Ludus. The import registers the backend.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BACKEND = "ludus_file"
 
 @dataclass
 class FileInit(WeightTransferInitInfo):  # type: ignore[misc]  # vLLM is untyped here
-    """Nothing has to be agreed on beforehand."""
+    """The parameters of the initialization: none."""
 
 
 @dataclass
@@ -45,16 +45,16 @@ class FileUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]
 
 
 class FileWeightTransfer(WeightTransferEngine):  # type: ignore[misc]
-    """Loads checkpoint files into the running model, as vLLM's own backends load what they receive."""
+    """A backend that loads checkpoint files into the running model, in the way of vLLM's own backends."""
 
     init_info_cls = FileInit
     update_info_cls = FileUpdate
 
     def init_transfer_engine(self, init_info: FileInit) -> None:
-        """Nothing to connect to."""
+        """Do nothing: there is no connection to open."""
 
     def start_weight_update(self) -> None:
-        """Make the model ready to be loaded into again, layer by layer."""
+        """Prepare the model for loading new weights layer by layer."""
         if current_platform.is_cpu():
             _pack_experts_again(self.model)
         initialize_layerwise_reload(self.model)
@@ -64,21 +64,21 @@ class FileWeightTransfer(WeightTransferEngine):  # type: ignore[misc]
         self.model.load_weights(_tensors(update_info.path))
 
     def finish_weight_update(self) -> None:
-        """Turn what was loaded into the form that the kernels want."""
+        """Convert the loaded weights to the form that the kernels need."""
         finalize_layerwise_reload(self.model, self.model_config)
 
     def shutdown(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is no connection to close."""
 
 
 class WorkerExtension:
-    """Named on vLLM's command line so that each of its workers imports this module."""
+    """An empty class, named on vLLM's command line so that each of its workers imports this module."""
 
 
 def _pack_experts_again(model: torch.nn.Module) -> None:
     """Make every mixture-of-experts layer build its kernel again when its weights are loaded.
 
-    On the CPU the kernel wants packed weights, and vLLM 0.32 packs them only when it builds the kernel
+    On the CPU the kernel needs packed weights, and vLLM 0.32 packs them only when it builds the kernel
     (`UnquantizedFusedMoEMethod._setup_kernel`): after an update it would read unpacked weights as packed ones.
     """
     for layer in model.modules():

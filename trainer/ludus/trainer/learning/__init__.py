@@ -1,1 +1,1 @@
-"""From scored token sequences to new weights: advantages, losses, packing, the learner."""
+"""Learning from scored token sequences: advantages, losses, packing, and the learner."""

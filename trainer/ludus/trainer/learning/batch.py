@@ -1,4 +1,4 @@
-"""From groups of episodes to one batch of weighted tokens: who is compared with whom, what counts, and by how much."""
+"""Conversion of groups of episodes to one batch of samples with advantages and weights per token."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ludus.trainer.learning.losses import aggregation_weights
 from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus, Sample, TrainBatch, TrainSample, scored_rewards
 
 ROUNDING: Final = 1e-9
-"""Differences of returns, relative to the greatest reward, below which they are taken for equal."""
+"""Returns whose difference, relative to the greatest reward, is at most this count as equal."""
 
 
 @dataclass(slots=True)
@@ -25,21 +25,21 @@ class _Episode:
     credit: list[float]
     """The advantage of each turn."""
     counts: Counter[int]
-    """How many tokens of each turn count in the loss."""
+    """The number of tokens of each turn that count in the loss."""
 
 
 def make_batch(groups: Sequence[RolloutGroup], config: TrainConfig) -> TrainBatch:
-    """Advantages and weights of the tokens of some groups, for one optimizer step.
+    """Compute advantages and weights of the tokens of some groups, for one optimizer step.
 
-    * A failed episode has no part in mean, deviation, G, or loss.
-    * An episode whose group has no other scored one was compared with nobody: it is left out.
+    * A failed episode does not count in mean, deviation, G, or loss.
+    * An episode whose group has no other scored episode has no comparison and is left out.
     * A token whose log-probability is not finite is left out.
-    * `loss.truncated = "mask"` leaves the tokens of truncated episodes out; they vote in the baseline still.
-    * The weights' denominator counts what is then left, over the whole step. Samples of which nothing is left are not
-      in the batch; it may be empty.
+    * `loss.truncated = "mask"` leaves out the tokens of truncated episodes, which still count in the baseline.
+    * The weights' denominator counts the remaining tokens of the whole step. Samples without any are not in the batch,
+      which may be empty.
 
     Raises:
-        LearningError: rewards that the configured advantages are not made for.
+        LearningError: the configured advantages do not support these rewards.
     """
     episodes = [episode for group in groups for episode in _compare(group, config)]
     if config.advantages.scale == "batch":
@@ -56,8 +56,8 @@ def make_batch(groups: Sequence[RolloutGroup], config: TrainConfig) -> TrainBatc
 
 
 def split_minibatches(batch: TrainBatch, config: TrainConfig) -> list[TrainBatch]:
-    """The batch cut into `optimizer.minibatches` of whole groups, one for each optimizer step, the weights' denominator
-    counted anew for each. Fewer when there are fewer groups; a batch without groups stays whole.
+    """Split the batch into `optimizer.minibatches` parts of whole groups, one for each optimizer step, and recompute
+    the weights' denominator for each. There are fewer if there are fewer groups; a batch without groups is not split.
     """
     parts = min(config.optimizer.minibatches, len(batch.groups))
     if parts <= 1:
@@ -83,11 +83,11 @@ def split_minibatches(batch: TrainBatch, config: TrainConfig) -> list[TrainBatch
 
 
 def informative(group: RolloutGroup, config: TrainConfig) -> bool:
-    """Return whether comparing the group's episodes moves the policy: a token that counts in the loss belongs to an
-    episode, or with `advantages.credit = "step"` to a turn, whose return differs from those it is compared with.
+    """Return whether the policy can learn from comparing the group's episodes: a token that counts in the loss belongs
+    to an episode, or with `advantages.credit = "step"` to a turn, whose return differs from those it is compared with.
 
-    Returns are compared, not records of rewards: episodes of different length that earned the same, or the same from
-    each turn on, have advantages of 0. So does a difference that is only rounding.
+    Returns are compared, not lists of rewards: episodes of different length with the same total, or the same returns
+    from each turn on, have advantages of 0. Differences that are only rounding do not count.
     """
     plain = config.advantages.model_copy(update={"baseline": "mean", "scale": "none"})
     episodes = _compare(group, config.model_copy(update={"advantages": plain}))
@@ -97,7 +97,7 @@ def informative(group: RolloutGroup, config: TrainConfig) -> bool:
 
 
 def _compare(group: RolloutGroup, config: TrainConfig) -> list[_Episode]:
-    """The scored episodes of a group with the advantage of each turn."""
+    """Return the scored episodes of a group with the advantage of each turn."""
     rollouts = group.scored
     limit, window = config.rollouts.context, config.loss.overlong
     penalties = [overlong_penalty(max((len(s.ids) for s in r.samples), default=0), limit, window) for r in rollouts]
@@ -130,7 +130,7 @@ def _counts(rollout: Rollout, config: TrainConfig) -> Counter[int]:
 
 
 def counted(sample: Sample) -> list[bool]:
-    """Which tokens can be learned from: those sampled with a finite log-probability."""
+    """Return for each token whether it can be learned from: it was sampled, with a finite log-probability."""
     return [own and math.isfinite(logprob) for own, logprob in zip(sample.mask, sample.logprobs, strict=True)]
 
 

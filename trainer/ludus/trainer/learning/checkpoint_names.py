@@ -1,7 +1,7 @@
-"""Weights under the names of their checkpoint, where transformers keeps them under others in memory.
+"""Conversion of weights to the names in their checkpoint, which can differ from transformers' names in memory.
 
-A mixture of experts, for instance, is one tensor per projection in memory (`experts.gate_up_proj`) and one per expert
-in the checkpoint (`experts.0.w1.weight`). Servers know the checkpoint's names only.
+For example, a mixture of experts has one tensor per projection in memory (`experts.gate_up_proj`) and one per expert in
+the checkpoint (`experts.0.w1.weight`). Servers know only the checkpoint's names.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def checkpoint_tensors(model: PreTrainedModel, tensors: Iterable[tuple[str, Tens
     """Yield the tensors under their checkpoint's names, as `save_pretrained` would write them.
 
     Args:
-        model: whose they are, as `from_pretrained` made it.
-        tensors: under the names of its parameters. Those of one layer must follow one another; they are converted
-            together.
+        model: the tensors' model, as `from_pretrained` returned it.
+        tensors: the tensors by the names of the model's parameters. Those of one layer must be consecutive; they are
+            converted together.
     """
     for _, some in groupby(tensors, key=lambda item: _layer(item[0])):
         yield from revert_weight_conversion(model, dict(some)).items()

@@ -1,9 +1,9 @@
 """Direct preference optimization (Rafailov et al., 2305.18290) on pairs of recorded episodes of one task.
 
 For a preferred episode y and a rejected one y', with h = β (log π(y)/π_ref(y) − log π(y')/π_ref(y')), the loss is
-−log σ(h). Its gradient is −β σ(−h) (∇ log π(y) − ∇ log π(y')): once h is known, the policy's tokens enter linearly. So
-each step first computes h without gradient, then takes the gradient of a linear objective whose weights hold σ(−h).
-That is exact, and a pair need not fit into one micro-batch.
+−log σ(h). Its gradient is −β σ(−h) (∇ log π(y) − ∇ log π(y')), which is linear in the tokens' log-probabilities once h
+is known. So each step first computes h without gradient, and then the gradient of a linear objective whose advantages
+contain σ(−h). This is exact, and a pair need not fit into one micro-batch.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from ludus.trainer.tokens.renderer import Renderer
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two episodes that began with the same prompt."""
+    """Two episodes that begin with the same prompt."""
 
     preferred: Sample
     rejected: Sample
 
 
 def preference_pairs(config: DpoConfig, renderer: Renderer, *, context: int) -> list[Pair]:
-    """All pairs of episodes of one task and one prompt (tokens before the first turn) whose rewards differ, by at least
-    `margin`. Episodes that failed, have no reward, or are longer than `context` tokens are in none.
+    """Return all pairs of episodes of one task and one prompt (tokens before the first turn) whose rewards differ by at
+    least `margin`. Episodes that failed, have no reward, or are longer than `context` tokens are left out.
 
     Raises:
-        ConfigError: a file that cannot be read, or no pair in all of them.
+        ConfigError: a file cannot be read, or there is no pair in all files.
     """
     by_prompt: dict[object, list[tuple[float, Sample]]] = defaultdict(list)
     for path in config.trajectories:
@@ -62,7 +62,7 @@ def preference_pairs(config: DpoConfig, renderer: Renderer, *, context: int) -> 
 
 
 def reference_sums(learner: Learner, pairs: Sequence[Pair]) -> list[float]:
-    """[2 B] log-probabilities of each pair's preferred and rejected episode under the policy as it is now."""
+    """Return [2 B] log-probabilities of each pair's preferred and rejected episode under the current policy."""
     samples = [sample for pair in pairs for sample in (pair.preferred, pair.rejected)]
     return [float(logprobs.double().sum()) for logprobs in learner.logprobs(samples)]
 
@@ -76,15 +76,15 @@ def train_dpo(
     before: Sequence[float] | None = None,
     done: int = 0,
 ) -> Iterator[dict[str, float]]:
-    """`steps` updates; yields the metrics of each: those of the learner, and `dpo/…`.
+    """Make `steps` updates and yield the metrics of each: those of the learner, and `dpo/…`.
 
     Args:
-        learner: learns.
-        pairs: B of them.
+        learner: the learner.
+        pairs: B pairs.
         config: β, batches and learning rate.
-        seed: of the order.
-        before: [2 B], `reference_sums` before the first update: π_ref. Computed now when left out.
-        done: updates that were made already.
+        seed: the seed of the order of pairs.
+        before: [2 B], `reference_sums` before the first update, which are log π_ref. Computed now when left out.
+        done: the number of updates already made.
     """
     before = reference_sums(learner, pairs) if before is None else before
     for chosen in islice(shuffled(len(pairs), config.batch, seed), done, config.steps):
@@ -98,11 +98,11 @@ def train_dpo(
 def preference_batch(
     pairs: Sequence[Pair], policy: Sequence[float], reference: Sequence[float], *, beta: float
 ) -> tuple[TrainBatch, dict[str, float]]:
-    """A batch for `linear_objective`, with exactly the gradient of the mean of −log σ(h) over the pairs.
+    """Return a batch for `linear_objective` that has the exact gradient of the mean of −log σ(h) over the pairs.
 
     Args:
-        pairs: B of them.
-        policy: [2 B], log π of each pair's preferred and rejected episode, in turn.
+        pairs: B pairs.
+        policy: [2 B], log π of each pair's preferred and rejected episode, alternating.
         reference: [2 B], the same of π_ref.
         beta: β.
 
@@ -129,5 +129,5 @@ def _sigmoid(x: float) -> float:
 
 
 def _softplus(x: float) -> float:
-    """log(1 + eˣ), without overflow."""
+    """Return log(1 + eˣ) without overflow."""
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))

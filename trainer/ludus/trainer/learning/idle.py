@@ -1,4 +1,4 @@
-"""Steps that learn nothing: how often, and why."""
+"""Idle steps, which learn nothing from rewards: their number and their causes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ludus.trainer.samples import TrainBatch
 
 
 class IdleSteps:
-    """Counts the steps of this process whose gradient was exactly 0, or came from no reward, and explains each."""
+    """The number of this process's steps whose gradient was exactly 0 or came from no reward, with explanations."""
 
     def __init__(self, config: TrainConfig) -> None:
         self._config = config
@@ -19,12 +19,12 @@ class IdleSteps:
         self._last = ""
 
     def check(self, step: int, batch: TrainBatch, metrics: Mapping[str, float]) -> str | None:
-        """Return what to say of a step that learned nothing from rewards; None for one that did.
+        """Return a message about a step that learned nothing from rewards; None for any other step.
 
         Args:
-            step: its number, counted from 1.
-            batch: what it learned from.
-            metrics: what the learner returned for it.
+            step: the step's number, counted from 1.
+            batch: the batch of the step.
+            metrics: the metrics that the learner returned for it.
         """
         self._steps += 1
         counted = (pair for item in batch.samples for pair in zip(item.advantages, item.weights, strict=True))
@@ -54,7 +54,7 @@ class IdleSteps:
         )
 
     def summary(self) -> str | None:
-        """Return what to say at the end of a run; None when every step learned something."""
+        """Return a message for the end of a run; None if every step learned something."""
         if not self._idle:
             return None
         return f"{self._idle} of {self._steps} steps learned nothing from their rewards. {self._last}"

@@ -1,7 +1,24 @@
-"""The learner: a batch in, new weights out.
+"""The learner, which turns a batch of samples into new weights.
 
-The loss of an optimizer step is a plain sum over its tokens, whose weights already hold the step's denominator. So the
-batch may be cut into micro-batches and spread over ranks in any way: gradients are added up, and nothing changes.
+How this works:
+
+`Learner.step` learns from one batch, which is the same on every rank. It splits the batch into mini-batches of whole
+groups (`split_minibatches`). Each mini-batch is one optimizer step, and all of them are repeated for `epochs` passes.
+
+For each mini-batch, `_prepare` packs the samples into micro-batches and takes this rank's share (`_share`). All ranks
+get the same number of micro-batches, if necessary with one that does not count, so that their collectives match.
+`_prepare` also computes the log-probabilities that stay constant during the step: those of the policy before it
+(`old_policy = "proximal"`) and those of the reference (KL term).
+
+`_update` makes one optimizer step. `_gradient` runs `Policy` forward and backward on each micro-batch. The loss of an
+optimizer step is a plain sum over its tokens, whose weights already contain the step's denominator. So the batch may
+be split into micro-batches and over ranks in any way: gradients are added, and the result is the same.
+
+If the loss or the gradient is not finite, no rank changes its weights, and the error names the samples that cause it
+(`_culprits`). Otherwise the gradient is clipped and AdamW updates the float32 master weights.
+
+`weights` gathers the parameters of all ranks, for the engine and the export. `state` and `load_state` are for
+checkpoints.
 """
 
 from __future__ import annotations
@@ -47,19 +64,22 @@ from ludus.trainer.learning.parallel import (
 from ludus.trainer.samples import Sample, TrainBatch, TrainSample
 
 BUCKET_BYTES = 512 * 2**20
-"""Weights gathered before the receiver gets the first of them, so that its own collectives never meet ours."""
+"""Size of the weights that are gathered before the receiver gets the first of them, so that the receiver's collectives
+never run during the learner's."""
 CULPRITS = 8
-"""How many samples an error names at most."""
+"""The maximum number of samples that an error names."""
 
 
 class Policy(nn.Module):
-    """Micro-batch → log-probabilities and entropies of the tokens that count, as one module for FSDP to wrap: the
-    output layer's weight is used without calling the layer, so that logits exist for a chunk of tokens only.
+    """A module that computes log-probabilities and entropies of the counted tokens of a micro-batch.
+
+    FSDP wraps it as a whole, because it uses the output layer's weight without calling the layer: so logits exist only
+    for a chunk of tokens at a time.
 
     Args:
         model: a causal language model whose logits are hidden × head.
-        attention: what attends.
-        chunk: tokens whose logits exist at once.
+        attention: the implementation of attention.
+        chunk: the number of tokens whose logits exist at once.
     """
 
     def __init__(self, model: PreTrainedModel, attention: Kind, chunk: int) -> None:
@@ -68,7 +88,7 @@ class Policy(nn.Module):
         self.attention: Kind = attention
 
     def forward(self, micro: MicroBatch, entropy: bool) -> tuple[Tensor, Tensor | None]:
-        """[N] log-probabilities of `micro.targets`, and [N] entropies in nats if asked for; both float32."""
+        """Return [N] log-probabilities of `micro.targets`, and [N] entropies in nats if requested; both float32."""
         layout = Layout(micro.lengths, self.attention, micro.ids.device, micro.spread, micro.kept)
         decoder: Any = self.model.get_decoder()
         head: Any = self.model.get_output_embeddings()
@@ -81,11 +101,11 @@ class Policy(nn.Module):
 
 @dataclass(slots=True)
 class _Work:
-    """A micro-batch of this rank, with what does not change during the step."""
+    """A micro-batch of this rank, with the values that do not change during the step."""
 
     micro: MicroBatch
     counts: bool
-    """False for one that is only there because other ranks have one more."""
+    """False for a micro-batch that exists only because other ranks have one more."""
     proximal: Tensor | None = None
     reference: Tensor | None = None
 
@@ -105,12 +125,12 @@ class _Work:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """Of one optimizer step, the same on all ranks."""
+    """The result of one optimizer step, the same on all ranks."""
 
     sums: dict[str, float]
     """The loss and the objective's metrics."""
     norm: float
-    """Of the gradient before clipping."""
+    """The norm of the gradient before clipping."""
 
     @property
     def finite(self) -> bool:
@@ -121,9 +141,9 @@ class Learner:
     """The policy, its optimizer, and its reference. Every rank has one and makes the same calls in the same order.
 
     Args:
-        config: the run's.
-        model: as `load_model` gives it, on the CPU or on the rank's device; it is changed in place. Each rank's part of
-            it goes to its device.
+        config: the run's configuration.
+        model: the result of `load_model`, on the CPU or on the rank's device. It is changed in place; each rank's part
+            of it moves to the rank's device.
         parallel: this process among the ranks.
     """
 
@@ -131,10 +151,10 @@ class Learner:
         self.config, self.parallel, self.model = config, parallel, model
         self.dtype: torch.dtype = getattr(torch, config.model.dtype)
         self.batches = 0
-        """How many batches it has learned from on the schedule of learning rates."""
+        """The number of batches learned from with the schedule of learning rates."""
         self.whole = True
-        """Whether the weights are those after a whole number of batches; False for good once a batch failed after it
-        had begun to change them."""
+        """Whether the weights result from complete batches. Stays False once a batch failed after it had begun to
+        change the weights."""
         copied = config.model.lora is None and config.loss.kl != "none"
         reference = copy.deepcopy(model).requires_grad_(False) if copied else None
         self.policy = self._wrap(model)
@@ -150,20 +170,20 @@ class Learner:
         return policy
 
     def step(self, batch: TrainBatch, objective: Objective, *, learning_rate: float | None = None) -> dict[str, float]:
-        """Learn from one batch, the same on every rank. An empty one changes nothing.
+        """Learn from one batch, which is the same on every rank. An empty batch changes nothing.
 
         Args:
             batch: samples with their weights in the loss.
-            objective: what is minimized.
-            learning_rate: makes this one plain optimizer step at this rate, as the warm-up does. When left out, epochs,
-                mini-batches and the schedule are the configuration's.
+            objective: the loss to minimize.
+            learning_rate: if given, make a single optimizer step at this rate, as the warm-up does. If left out,
+                epochs, mini-batches and the schedule are those of the configuration.
 
         Returns:
             Metrics by name, `loss/…`: the objective's as means over tokens, `loss/total` and `loss/gradient_norm` as
             means over optimizer steps, `loss/learning_rate`, and `loss/tokens`, which is a count.
 
         Raises:
-            LearningError: a loss or gradient is not finite. That optimizer step was not made, on any rank.
+            LearningError: a loss or gradient is not finite. No rank made that optimizer step.
         """
         settings, planned = self.config.optimizer, learning_rate is None
         rate = scheduled_rate(settings, self.batches, self.config.steps) if learning_rate is None else learning_rate
@@ -181,7 +201,7 @@ class Learner:
         return {**_summary(outcomes), "loss/learning_rate": rate}
 
     def _prepare(self, samples: Sequence[TrainSample], objective: Objective) -> list[_Work]:
-        """This rank's micro-batches, with the log-probabilities that the configured loss needs beside the policy's."""
+        """Return this rank's micro-batches, with the proximal and reference log-probabilities that the loss needs."""
         works = self._share(samples)
         if objective is not linear_objective:
             for work in works:
@@ -192,7 +212,7 @@ class Learner:
         return works
 
     def _share(self, samples: Sequence[TrainSample]) -> list[_Work]:
-        """This rank's micro-batches: as many as every other rank has, so that collectives meet."""
+        """Return this rank's micro-batches: the same number as on every other rank, so that collectives match."""
         parts, device = self.parallel.parts, self.parallel.device
         micros = pack(samples, self.config.optimizer.tokens, multiple=parts)
         own = [_Work(micro.to(device), True) for micro in micros[self.parallel.part :: parts]]
@@ -227,12 +247,12 @@ class Learner:
         return outcome
 
     def _gradient(self, works: Sequence[_Work], objective: Objective) -> _Outcome:
-        """The gradient of the whole loss in place, and the sums over all ranks."""
+        """Compute the gradient of the whole loss in place, and return the sums over all ranks."""
         self.optimizer.zero_grad()
         found: list[dict[str, Tensor]] = []
         for work in works:
             logprobs, entropy = self.policy(work.micro, objective is not linear_objective)
-            if not work.counts:  # a part in the collectives, none in the sums
+            if not work.counts:  # it takes part in the collectives, but not in the sums
                 torch.autograd.backward(logprobs.sum() * 0.0)
                 continue
             loss, metrics = objective(work.tokens(logprobs, entropy))
@@ -243,7 +263,7 @@ class Learner:
         return _Outcome(_merge(self.parallel.gather(own)[:: self.parallel.tensor]), float(norm))
 
     def _culprits(self, batch: TrainBatch, objective: Objective) -> list[int]:
-        """The samples whose loss or gradient is not finite, each tried alone."""
+        """Return the indices of samples whose loss or gradient is not finite when each is tried alone."""
         bad: list[int] = []
         for number, sample in enumerate(batch.samples):
             if len(bad) < CULPRITS and not self._gradient(self._prepare([sample], objective), objective).finite:
@@ -251,11 +271,11 @@ class Learner:
         return bad
 
     def logprobs(self, samples: Sequence[Sample], *, reference: bool = False) -> list[Tensor]:
-        """Log-probabilities of the sampled tokens, without gradient.
+        """Return the log-probabilities of the sampled tokens, without gradient.
 
         Args:
             samples: the same on all ranks.
-            reference: of the model as it was loaded, which is there with LoRA, a KL term in the loss, or DPO.
+            reference: use the model as it was loaded, which is available only with LoRA or a KL term in the loss.
 
         Returns:
             For each sample [sampled] float32 on the CPU, the same on all ranks.
@@ -271,18 +291,18 @@ class Learner:
         return [found.get(i, torch.empty(0)) for i in range(len(samples))]
 
     def sequence_logprobs(self, ids: Sequence[int]) -> list[float]:
-        """Log-probability of each of ids[1:] given those before it."""
+        """Return the log-probability of each of `ids[1:]` given the ids before it."""
         n = len(ids)
         sample = Sample(tuple(ids), (False,) + (True,) * (n - 1), (0.0,) * n, (0,) * n, (0,) * n)
         values: list[float] = self.logprobs([sample])[0].tolist()
         return values
 
     def weights(self, dtype: torch.dtype, *, as_checkpoint: bool = False) -> Iterator[tuple[str, Tensor]]:
-        """Whole tensors, adapters merged, tied ones once: under the names that transformers' model has, or with
-        `as_checkpoint` as its checkpoint has them, which differ for a mixture of experts.
+        """Yield whole tensors with their names, with adapters merged and tied tensors once. Names are those of
+        transformers' model, or with `as_checkpoint` those of its checkpoint, which differ for a mixture of experts.
 
-        Collective: every rank iterates to the end, in the same order. Some tensors are the parameters themselves: copy
-        what is to outlive the next step.
+        Collective: every rank iterates to the end, in the same order. Some tensors are the parameters themselves, so
+        copy those that must stay unchanged after the next step.
         """
         bucket: list[tuple[str, Tensor]] = []
         named = self._named_weights(dtype)
@@ -312,14 +332,14 @@ class Learner:
                 yield name.replace(".base_layer.", "."), whole(parameter.detach().to(dtype))
 
     def save_adapter(self, folder: Path) -> None:
-        """Write the LoRA adapter in PEFT's format. Collective; the first rank writes."""
+        """Write the LoRA adapter in PEFT's format. Collective; only the first rank writes."""
         named = self.model.named_parameters()
         tensors = {name: whole(parameter.detach()) for name, parameter in named if ".lora_" in name}
         if self.parallel.first:
             save_adapter(self.model, tensors, folder)
 
     def export(self, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-        """Write the policy in Hugging Face format, in the dtype it computes in. Collective; the first rank writes."""
+        """Write the policy in Hugging Face format, in the configured dtype. Collective; only the first rank writes."""
         tensors: dict[str, Tensor] = {}
         for name, tensor in self.weights(self.dtype):
             if self.parallel.first:
@@ -328,8 +348,8 @@ class Learner:
             export(self.model, tokenizer, folder, tensors)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint holds, for torch.distributed.checkpoint: trained parameters, optimizer, schedule. Nothing
-        in the learner is random."""
+        """Return the state for torch.distributed.checkpoint: trained parameters, optimizer and schedule. The learner
+        has no random state."""
         options = StateDictOptions(ignore_frozen_params=True)
         return {
             "model": get_model_state_dict(self.policy, options=options),
@@ -338,7 +358,7 @@ class Learner:
         }
 
     def require_finite(self) -> None:
-        """Raise LearningError if a trained weight is not finite, on every rank alike."""
+        """Raise LearningError on every rank if a trained weight is not finite on any rank."""
         own = [bool(part.detach().isfinite().all()) for part in map(local, self.parameters)]
         if not all(map(all, self.parallel.gather(own))):
             raise LearningError(
@@ -347,7 +367,7 @@ class Learner:
             )
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`, in the form that `state()` gives."""
+        """Continue from `state`, in the form that `state()` returns."""
         options = StateDictOptions(ignore_frozen_params=True, strict=False)
         set_model_state_dict(self.policy, state["model"], options=options)
         set_optimizer_state_dict(self.policy, self.optimizer, state["optimizer"], options=options)
@@ -355,8 +375,8 @@ class Learner:
 
 
 def scheduled_rate(config: OptimizerConfig, batch: int, batches: int) -> float:
-    """The learning rate of a batch, counted from 0, of so many: linear increase over `warmup`, then the schedule, which
-    comes to 0 where the batches end."""
+    """Return the learning rate of batch `batch`, counted from 0, of `batches`: a linear increase over `warmup`, then
+    the schedule, which (unless constant) reaches 0 after the last batch."""
     if batch < config.warmup:
         return config.learning_rate * (batch + 1) / config.warmup
     left = 1 - min(1.0, (batch - config.warmup) / max(1, batches - config.warmup))
@@ -383,7 +403,7 @@ def _floats(metrics: Mapping[str, Tensor]) -> dict[str, float]:
 
 
 def _merge(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Sums, but maxima of what is called one."""
+    """Add up metrics by name; take the maximum of those whose name ends in `/max`."""
     merged: dict[str, float] = {}
     for part in parts:
         for name, value in part.items():
@@ -393,7 +413,7 @@ def _merge(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _summary(outcomes: Sequence[_Outcome]) -> dict[str, float]:
-    """Means over tokens, and over optimizer steps where a metric is of the step."""
+    """Return means over tokens, or over optimizer steps for metrics of a step."""
     if not outcomes:
         return {}
     sums = _merge(outcome.sums for outcome in outcomes)
@@ -408,7 +428,7 @@ def _summary(outcomes: Sequence[_Outcome]) -> dict[str, float]:
 
 
 def _blame(step: int, batch: TrainBatch, culprits: Sequence[int], outcome: _Outcome) -> str:
-    """What to say of a loss or gradient that is not finite."""
+    """Return the message for a loss or gradient that is not finite."""
     what = "loss" if not math.isfinite(outcome.sums["loss"]) else "gradient"
     value = outcome.sums["loss"] if what == "loss" else outcome.norm
     named = [f"sample {number} ({_origin(batch, batch.samples[number])})" for number in culprits]

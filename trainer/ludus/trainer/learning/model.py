@@ -1,4 +1,4 @@
-"""The policy's network: loading it in Hugging Face format, checking that it can be used, and writing it again."""
+"""The policy's network: loading it in Hugging Face format, checking that it can be used, and exporting it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ludus.trainer.errors import ModelError
 from ludus.trainer.learning.attention import NAME, register, require_packable
 
 HUB_SECONDS = 10.0
-"""Longest wait for the Hugging Face hub to say whether it has a model."""
+"""The maximum time for the Hugging Face hub to answer whether it has a model."""
 _TOKENIZER_FILES = ("tokenizer.*", "vocab.*", "*.model", "*.tiktoken")
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", *_TOKENIZER_FILES]
 _LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 
 
 def model_folder(path: str) -> Path:
-    """The local folder of a model: `path` itself, or the hub's files of that name, downloaded when needed.
+    """Return the local folder of a model: `path` itself, or the hub's model of that name, downloaded if needed.
 
     Raises:
         ModelError: there is no such folder, it has no configuration or weights, or the hub does not answer or has no
@@ -54,21 +54,21 @@ def _from_hub(name: str) -> Path:
             return cached
     except LocalEntryNotFoundError:
         pass
-    try:  # one question first: the download itself tries again for most of a minute before it gives up
+    try:  # ask first whether the model exists, because the download retries for most of a minute before it fails
         HfApi().model_info(name, timeout=HUB_SECONDS)
         return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
     except HfHubHTTPError as error:
         reason = f"the Hugging Face hub refuses it ({error.response.status_code}); check the name, or set HF_TOKEN"
-    except Exception as error:  # the hub's client lets through whatever its HTTP library raises
+    except Exception as error:  # the hub's client passes on all errors of its HTTP library
         reason = f"the Hugging Face hub cannot be reached ({error}); download it first and give the folder"
     raise ModelError(f"model.path = {name!r}: no such folder, not in the cache, and {reason}")
 
 
 def load_model(config: ModelConfig, device: torch.device | str = "cpu") -> PreTrainedModel:
-    """The policy with float32 master weights on `device`, in evaluation mode: nothing is random in forward.
+    """Load the policy with float32 master weights on `device`, in evaluation mode, so that forward is deterministic.
 
-    With `config.lora`, adapters are in place and only they require gradients; the base keeps its names except that
-    adapted layers are at `….base_layer`. Compiling and the like is the learner's.
+    With `config.lora`, adapters are added and only they require gradients; the base weights keep their names, except
+    that adapted layers are at `….base_layer`. The learner compiles the model.
 
     Raises:
         ModelError: the path is wrong, weights are missing or broken, or the model's logits are not hidden × head.
@@ -79,7 +79,7 @@ def load_model(config: ModelConfig, device: torch.device | str = "cpu") -> PreTr
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation=NAME, output_loading_info=True
         )
-    except Exception as error:  # a broken file surfaces as any of a dozen types
+    except Exception as error:  # a broken file can raise any of a dozen types
         raise ModelError(f"model.path = {config.path!r}: {folder} cannot be loaded: {error}") from error
     model: PreTrainedModel = loaded[0]
     info: dict[str, Any] = loaded[1]
@@ -105,7 +105,7 @@ def _add_adapters(model: PreTrainedModel, config: LoraConfig) -> None:
         from peft import inject_adapter_in_model
     except ImportError as error:
         raise ModelError("model.lora needs peft: pip install 'ludus-rl[lora]'") from error
-    alpha: Any = config.alpha  # peft says int, and multiplies by what it gets
+    alpha: Any = config.alpha  # peft declares an int, but accepts a float
     settings = PeftConfig(r=config.rank, lora_alpha=alpha, target_modules=list(config.targets), task_type="CAUSAL_LM")
     try:
         inject_adapter_in_model(settings, model)
@@ -115,7 +115,7 @@ def _add_adapters(model: PreTrainedModel, config: LoraConfig) -> None:
 
 @contextmanager
 def without_adapters(model: PreTrainedModel) -> Iterator[None]:
-    """The model as it was loaded, for a while: every adapter's scale is 0."""
+    """Run the body with the model as it was loaded: every adapter's scale is 0."""
     layers: list[Any] = [module for module in model.modules() if hasattr(module, "lora_A")]
     kept = [dict(layer.scaling) for layer in layers]
     try:
@@ -131,9 +131,9 @@ def save_adapter(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], fo
     """Write an adapter in PEFT's format, which vLLM reads.
 
     Args:
-        model: with adapters in place.
-        tensors: their weights under the names that parameters have there.
-        folder: made, or written over.
+        model: the model with its adapters.
+        tensors: the adapters' weights, by the names of their parameters in the model.
+        folder: created, or overwritten.
 
     Raises:
         ModelError: the folder cannot be written.
@@ -151,13 +151,13 @@ def save_adapter(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], fo
 
 
 def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
-    """The model's tokenizer, with `config.chat_template` in place of its own template if that is set.
+    """Load the model's tokenizer, with `config.chat_template` instead of its own template if that is set.
 
     Raises:
         ModelError: there is no tokenizer or no chat template.
     """
     folder = model_folder(config.path)
-    if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES):  # transformers would make an empty one up
+    if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES):  # transformers would create an empty one
         raise ModelError(
             f"model.path = {config.path!r}: {folder} has no tokenizer; save tokenizer.json and "
             "tokenizer_config.json there"
@@ -185,13 +185,13 @@ def export(
     folder: Path,
     tensors: Mapping[str, torch.Tensor] | None = None,
 ) -> None:
-    """Write a model and its tokenizer in Hugging Face format; `folder` holds either what it held before, or all of it.
+    """Write a model and its tokenizer in Hugging Face format. Replace `folder` only after everything is written.
 
     Args:
         model: its configuration is written, and its weights unless `tensors` is given.
-        tokenizer: written beside it, with the template in use.
+        tokenizer: written to the same folder, with the template in use.
         folder: replaced if it exists.
-        tensors: the weights, as `Learner.weights` gives them (gathered, adapters merged).
+        tensors: the weights from `Learner.weights` (gathered, adapters merged).
 
     Raises:
         ModelError: the disk is full, or the folder cannot be written.

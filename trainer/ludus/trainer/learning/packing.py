@@ -1,7 +1,19 @@
-"""Many samples in one row of tokens: nothing is padded, memory is bounded, and the rows take equally long.
+"""Packing: distributes samples over micro-batches, each of which is one row of tokens without padding.
 
-What samples of a micro-batch have in common from their first token on, as the prompt of a group, is in the row once:
-every layer but attention computes it once, which changes no number but by rounding.
+How this works:
+
+A token counts if its weight in the loss is not 0. Samples without a counted token are left out. Of the others, the row
+contains the tokens before the last counted one, which is only predicted.
+
+`pack` starts with the smallest number of micro-batches that the token limit allows, rounded up to a multiple of the
+ranks that share them. `_distribute` puts the samples, the costliest first, into the micro-batch with the lowest cost
+that has room. The cost of a sample is length × (length + `LINEAR`), an estimate of the time for attention and for the
+matrices, so all micro-batches take about equally long. If a sample finds no room, `pack` tries again with more
+micro-batches. A sample that exceeds the limit gets its own micro-batch and is never split.
+
+`_join` builds one micro-batch. Samples that begin with the same tokens, such as the prompt of a group, share them: the
+row contains the shared prefix once (`_layout`), so every layer except attention computes it once. This changes results
+only by rounding. Attention uses `spread` to assemble each whole sample from the row, and `kept` for the inverse.
 """
 
 from __future__ import annotations
@@ -20,58 +32,58 @@ from ludus.trainer.samples import TrainSample
 LINEAR: Final = 12_288
 """Tokens of context at which attention costs as much as the matrices of a layer: 12 × width, for a width of 1,024."""
 SHARED: Final = 16
-"""Fewer tokens in common than this are not shared."""
+"""Shorter common prefixes are not shared."""
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Samples one after the other in a row of R tokens, of which N others are predicted and count in the loss.
+    """Samples one after the other in a row of R tokens, with N predicted tokens that count in the loss.
 
-    A sample goes in only as far as its last counted token, which is predicted and needs no place of its own.
+    The row contains the tokens of each sample before its last counted token, which is only predicted.
     """
 
     ids: Tensor
-    """Tokens that the model reads. [R], int64 like all whole numbers here"""
+    """[R]: the tokens that the model reads. int64 like all integers here."""
     positions: Tensor
-    """Of each within its sample. [R]"""
+    """[R]: the position of each token in its sample."""
     lengths: tuple[int, ...]
-    """Tokens of each sample, shared ones included; their sum is T."""
+    """The number of tokens of each sample, shared ones included; their sum is T."""
     spread: Tensor | None
-    """Where in the row each token of the samples is, one sample after the other. [T]; None: nothing is shared"""
+    """[T]: the index in the row of each token of the samples, one sample after the other; None if nothing is shared."""
     kept: Tensor | None
-    """The inverse: which of the T tokens each one of the row is, the first of those that share it. [R]"""
+    """[R]: the inverse, the index among the T tokens of each token of the row; of shared tokens, the first sample's."""
     samples: tuple[int, ...]
-    """Which of the samples given to `pack` these are."""
+    """The indices of these samples in the argument of `pack`."""
     index: Tensor
-    """Where in the row the hidden states are that predict the counted tokens. [N]"""
+    """[N]: the indices in the row of the hidden states that predict the counted tokens."""
     targets: Tensor
-    """The counted tokens. [N]"""
+    """[N]: the counted tokens."""
     sample: Tensor
-    """Which sample of this micro-batch each is of, from 0. [N]"""
+    """[N]: the index of each counted token's sample in this micro-batch, from 0."""
     behavior: Tensor
-    """Their log-probabilities under the policy that sampled them. [N], float32 like the next two"""
+    """[N]: their log-probabilities under the policy that sampled them. float32 like the next two fields."""
     advantages: Tensor
     weights: Tensor
 
     def to(self, device: torch.device | str) -> MicroBatch:
-        """The same on another device."""
+        """Return a copy on another device."""
         parts: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         parts.update({k: v.to(device, non_blocking=True) for k, v in parts.items() if isinstance(v, Tensor)})
         return MicroBatch(**parts)
 
 
 def pack(samples: Sequence[TrainSample], tokens: int, *, multiple: int = 1) -> list[MicroBatch]:
-    """Distribute samples over as few micro-batches as hold them, with equal work in each.
+    """Distribute samples over as few micro-batches as possible, with about equal work in each.
 
-    A token counts when its weight is not 0. Samples without one are left out.
+    A token counts if its weight is not 0. Samples without a counted token are left out.
 
     Args:
-        samples: in any order; the same samples always give the same micro-batches.
-        tokens: the most that a micro-batch may hold. A longer sample is alone in one, and never split.
-        multiple: the number of micro-batches is a multiple of this (of the ranks that share them), unless there are
-            fewer samples than that.
+        samples: the samples in any order; the same samples always give the same micro-batches.
+        tokens: the maximum number of tokens in a micro-batch. A longer sample gets its own and is never split.
+        multiple: the number of micro-batches is a multiple of this (the number of ranks that share them), unless there
+            are too few samples.
 
     Raises:
         ValueError: the first token of a sample counts, so nothing predicts it.
@@ -88,7 +100,8 @@ def pack(samples: Sequence[TrainSample], tokens: int, *, multiple: int = 1) -> l
 
 
 def _distribute(lengths: dict[int, int], count: int, tokens: int) -> list[list[int]] | None:
-    """The costliest sample first, each into the bin of least cost that has room; None when there is none."""
+    """Put each sample, the costliest first, into the bin with the lowest cost that has room. Return None if a sample
+    finds no room."""
     bins: list[list[int]] = [[] for _ in range(count)]
     cost, room = [0] * count, [tokens] * count
     for i, length in sorted(lengths.items(), key=lambda item: (-item[1], item[0])):
@@ -103,7 +116,7 @@ def _distribute(lengths: dict[int, int], count: int, tokens: int) -> list[list[i
 
 
 def _join(samples: Sequence[TrainSample], counted: Sequence[Any], members: list[int]) -> MicroBatch:
-    """One micro-batch."""
+    """Build one micro-batch of the samples with the indices `members`."""
     where = [counted[i] for i in members]
     lengths = [int(places[-1]) for places in where]
     chosen = [samples[i] for i in members]
@@ -133,9 +146,10 @@ def _join(samples: Sequence[TrainSample], counted: Sequence[Any], members: list[
 
 
 def _layout(texts: Sequence[Ints]) -> tuple[list[Ints], Ints]:
-    """Where in the row each token of each sample is, and which token of all samples each one of the row is.
+    """Return the index in the row of each sample's tokens, and for each token of the row its index among all samples'
+    tokens.
 
-    A sample shares what it has in common with the first one that begins as it does.
+    A sample shares its common prefix with the first sample that begins with the same `SHARED` tokens.
     """
     first: dict[bytes, int] = {}
     places: list[Ints] = []

@@ -22,11 +22,11 @@ EpisodeSamples = tuple[Sample, ...]
 
 
 def demonstrations(config: SftConfig, renderer: Renderer, *, context: int) -> list[EpisodeSamples]:
-    """The recorded episodes that are worth learning from: none that failed, none whose reward is below `reward`, none
-    longer than `context` tokens.
+    """Return the recorded episodes that did not fail, have at least the reward `reward`, and are not longer than
+    `context` tokens.
 
     Raises:
-        ConfigError: a file that cannot be read, or none of its episodes is such.
+        ConfigError: a file cannot be read, or has no such episode.
     """
     chosen: list[EpisodeSamples] = []
     for path in config.demonstrations:
@@ -44,7 +44,7 @@ def demonstrations(config: SftConfig, renderer: Renderer, *, context: int) -> li
 
 
 def own_episodes(groups: Iterable[RolloutGroup], reward: float | None) -> list[EpisodeSamples]:
-    """The policy's own episodes of at least that reward, token by token as they were sampled (rejection sampling)."""
+    """Return the policy's own episodes of at least that reward, with the sampled token ids (rejection sampling)."""
     return [
         rollout.samples
         for group in groups
@@ -56,11 +56,11 @@ def own_episodes(groups: Iterable[RolloutGroup], reward: float | None) -> list[E
 def sft_batches(
     episodes: Sequence[EpisodeSamples], config: SftConfig, *, seed: int, done: int = 0
 ) -> Iterator[TrainBatch]:
-    """`steps` batches for `linear_objective`, which is then the mean negative log-likelihood of a batch's tokens; those
-    after the first `done` of them.
+    """Yield `steps` batches, without the first `done`, for `linear_objective`, which then is the mean negative
+    log-likelihood of a batch's tokens.
 
     Raises:
-        ConfigError: no episodes.
+        ConfigError: there are no episodes.
     """
     if not episodes:
         raise ConfigError(
@@ -75,10 +75,10 @@ def sft_batches(
 
 
 def read_episodes(path: Path) -> list[Trajectory]:
-    """The last trajectory of each key in a file.
+    """Return the last trajectory of each key in a file.
 
     Raises:
-        ConfigError: it is not there, or no file of trajectories.
+        ConfigError: the file does not exist, or is not a file of trajectories.
     """
     try:
         return latest(read_trajectories(path))
@@ -87,9 +87,9 @@ def read_episodes(path: Path) -> list[Trajectory]:
 
 
 def render(trajectory: Trajectory, renderer: Renderer) -> Sample | None:
-    """A recorded conversation as tokens, those of the policy's turns marked as sampled; None when it has none.
+    """Return a recorded conversation as tokens, with the policy's turns marked as sampled; None if it has no such turn.
 
-    Nothing is known of the probabilities they were sampled with: `logprobs` are 0 and `versions` -1.
+    The probabilities with which they were sampled are unknown: `logprobs` are 0 and `versions` -1.
     """
     tools = [
         ToolSpec(name=tool["name"], description=tool.get("description") or "", input_schema=tool["parameters"])
@@ -105,7 +105,7 @@ def render(trajectory: Trajectory, renderer: Renderer) -> Sample | None:
 
 
 def uniform(sample: Sample, advantage: float, weight: float, sequence: int) -> TrainSample:
-    """A sample whose sampled tokens all have one advantage and one weight."""
+    """Return a sample in which all sampled tokens have the same advantage and weight."""
     return TrainSample(
         sample,
         tuple(advantage if own else 0.0 for own in sample.mask),
@@ -115,8 +115,9 @@ def uniform(sample: Sample, advantage: float, weight: float, sequence: int) -> T
 
 
 def shuffled(count: int, size: int, seed: int) -> Iterator[list[int]]:
-    """Endless batches of indices below `count`: pass after pass over all of them, each in its own order. A batch is
-    never larger than `count`, and holds no index twice."""
+    """Yield batches of indices below `count` without end, in passes over all indices, each in a new random order. A
+    batch is never larger than `count` and contains no index twice. An incomplete batch at the end of a pass is left
+    out."""
     generator, size = random.Random(seed), min(size, count)
     while True:
         order = generator.sample(range(count), count)

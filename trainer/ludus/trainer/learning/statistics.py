@@ -1,4 +1,4 @@
-"""Figures of an evaluation: how sure one can be of a mean over tasks."""
+"""Statistics of an evaluation: the confidence interval of a mean over tasks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ RESAMPLES = 2_000
 
 
 def interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
-    """A 95 % interval of the mean of one value per task; tasks are what is drawn, not episodes.
+    """Return a 95 % confidence interval of the mean of one value per task. Tasks are resampled, not episodes.
 
-    Wilson's where every value is 0 or 1, which stays sensible when all are the same; else the percentile bootstrap of
-    2,000 resamples (Efron 1979), the same for the same seed.
+    If every value is 0 or 1, it is Wilson's interval, which is meaningful even when all values are equal. Otherwise it
+    is the percentile bootstrap of 2,000 resamples (Efron 1979), the same for the same seed.
 
     Raises:
-        ValueError: no values.
+        ValueError: there are no values.
     """
     if not values:
         raise ValueError("an interval needs at least one value")

@@ -1,1 +1,1 @@
-"""From tasks to groups of episodes that can be learned from."""
+"""Rollouts: choosing tasks, running groups of episodes, and collecting them into batches."""

@@ -1,4 +1,4 @@
-"""Plays groups in the background, as far ahead of learning as staleness allows, and hands them out in batches."""
+"""The collector: runs groups in the background, as far ahead of learning as staleness allows, and returns batches."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 
 class Collector:
-    """The rollouts of a run. Use it as an async context manager; leaving it closes every episode.
+    """The rollouts of a run. Use it as an async context manager, which closes every episode at the end.
 
         async with Collector(config, engine, renderer, source) as collector:
-            collector.on_weights_updated(0)                           # the engine holds the weights to begin with
+            collector.on_weights_updated(0)               # the engine holds the initial weights
             for step in range(config.steps):
                 groups, metrics = await collector.batch()
                 ...                                       # learn, and give the engine the new weights
-                collector.synced(step + 1)
+                collector.on_weights_updated(step + 1)
 
-    With staleness 0 nothing is played between `batch` and `on_weights_updated`; with more, groups are played meanwhile.
+    With staleness 0 no episode runs between `batch` and `on_weights_updated`; otherwise groups run during that time.
 
     Args:
-        config: the run.
-        engine: samples.
-        renderer: conversations as tokens.
-        source: environments and tasks.
+        config: the run's configuration.
+        engine: samples the tokens.
+        renderer: turns conversations into tokens and back.
+        source: chooses environments and tasks.
     """
 
     def __init__(self, config: TrainConfig, engine: Engine, renderer: Renderer, source: TaskSampler) -> None:
@@ -49,21 +49,21 @@ class Collector:
         self._window = StalenessWindow(config.rollouts.groups, config.rollouts.staleness)
         self._next = 0
         self._again: deque[tuple[int, GroupSpec | None]] = deque()
-        """Groups to be played again after a resume."""
+        """Groups to run again after a resume."""
         self._draws: dict[int, GroupSpec | None] = {}
-        """What the groups play that were neither handed out nor dropped; None while the task is being drawn."""
+        """The groups that were neither returned nor dropped; None while the task is being chosen."""
         self._handed_out: dict[int, GroupSpec | None] = {}
-        """What the groups of the last batch play."""
+        """The groups of the last batch."""
         self._dropped: list[RolloutGroup] = []
-        """Since the last batch."""
+        """The groups dropped since the last batch."""
         self._in_a_row: list[RolloutGroup] = []
-        """Dropped since the last group that was not."""
+        """The groups dropped since the last group that was kept."""
         self._failures: dict[str, list[RolloutGroup]] = {}
-        """Of each environment, the groups that failed since the last one that did not."""
+        """By environment, the groups that failed since the last one that did not."""
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.sampled = 0
-        """Tokens sampled in all groups that ended."""
+        """The number of tokens sampled in all groups that have ended."""
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="ludus-collector")
@@ -78,20 +78,20 @@ class Collector:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def on_weights_updated(self, version: int) -> None:
-        """The engine holds the weights that `version` batches made; groups that waited for them may start."""
+        """Record that the engine holds the weights of `version`; groups that waited for them may start."""
         self._window.on_weights_updated(version)
         self._notify()
 
     async def batch(self) -> tuple[list[RolloutGroup], dict[str, float]]:
-        """The next groups to learn from, in order of their numbers, and `rollout_metrics`.
+        """Return the next groups to learn from, in order of their numbers, and `rollout_metrics`.
 
-        What is handed out counts as learned from, for `state`.
+        For `state`, the returned groups count as learned from.
 
         Raises:
-            RolloutError: groups cannot be had: a server is gone or refuses, every episode failed, every group was
-                constant.
+            RolloutError: no groups are available: a server is unreachable or refuses, every episode failed, or every
+                group was constant.
             TaskSolved: every group was constant at the greatest reward.
-            EngineError: the engine failed, again and again.
+            EngineError: the engine failed repeatedly.
         """
         if self._task is None or self._window.version < 0:
             raise RuntimeError("enter the collector, update the engine and call synced() before the first batch()")
@@ -102,7 +102,7 @@ class Collector:
             if groups is not None:
                 break
             await self._changed.wait()
-        # No wait from here on: whoever cancels this gets the groups, or they are still there.
+        # No await from here on, so a cancellation cannot lose groups that have been taken.
         self._handed_out = {group.number: self._draws.pop(group.number) for group in groups}
         for group in groups:
             self._source.report(group)
@@ -110,11 +110,11 @@ class Collector:
         return groups, rollout_metrics(groups, dropped, self._window.batches - 1, self._minimum)
 
     def state(self, learned: int | None = None) -> dict[str, Any]:
-        """What `load_state` needs to go on, JSON-ready. Groups not learned from will be played again then, on the same
-        tasks, with the same numbers and seeds.
+        """Return the state for `load_state`, JSON-ready. Groups not learned from will run again after the resume, with
+        the same tasks, numbers and seeds.
 
         Args:
-            learned: batches learned from: all that were handed out when left out, or one fewer.
+            learned: the number of batches learned from: all that were returned (the default), or one fewer.
         """
         pending = {**dict(self._again), **self._draws}
         batches = self._window.batches
@@ -128,10 +128,10 @@ class Collector:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from `state()`; to be called before the first `on_weights_updated`.
+        """Continue from `state()`. Call it before the first `on_weights_updated`.
 
         Raises:
-            RolloutError: a group is to be played again in an environment that the configuration no longer has.
+            RolloutError: a group must run again in an environment that the configuration no longer has.
         """
         self._source.load_state(state["source"])
         self._next = state["next"]
@@ -177,11 +177,11 @@ class Collector:
         self._notify()
 
     def _judge(self, failures: list[RolloutGroup]) -> None:
-        """Stop when too many groups were dropped in a row: successfully where they earned all there is to earn.
+        """Stop the run if too many groups were dropped in a row.
 
         Raises:
             RolloutError: there is nothing to learn from.
-            TaskSolved: there is nothing left to learn.
+            TaskSolved: all these groups earned the greatest reward, so there is nothing left to learn.
         """
         patience = self._config.rollouts.patience
         if len(failures) >= patience:
@@ -193,10 +193,10 @@ class Collector:
             raise RolloutError(no_signal_message(self._in_a_row, self._minimum))
         if all(self._source.at_last_stage(group.environment) for group in constant):
             raise TaskSolved(nothing_left(constant))
-        self._in_a_row.clear()  # a later stage comes
+        self._in_a_row.clear()  # a later stage follows
 
     def _notify(self) -> None:
-        """Wake whoever waits for a change; each then waits for the next one."""
+        """Wake all tasks that wait for a change, and make a new event for the next change."""
         self._changed.set()
         self._changed = asyncio.Event()
 

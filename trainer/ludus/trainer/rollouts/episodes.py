@@ -1,4 +1,4 @@
-"""One episode, and the group of episodes it is compared with."""
+"""Running one group: the episodes of one task with one seed, which are compared with each other."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 
 class Player:
-    """Plays groups with the policy that an engine holds.
+    """A runner of groups, with the policy that an engine holds.
 
     Args:
         engine: samples the tokens.
         renderer: turns conversations into tokens and back.
         config: limits and retries.
-        places: one for each episode that may be open at one time.
-        temperature: of sampling.
-        wait_for_all: whether a group waits for its last episodes however long they take, as an evaluation should.
-        persistence: how often a turn without a tool call is sampled again.
+        places: limits the number of open episodes.
+        temperature: the sampling temperature.
+        wait_for_all: whether a group waits for its last episodes without a limit, as an evaluation should.
+        persistence: how many times a turn without a tool call is sampled again, at most.
     """
 
     def __init__(
@@ -62,13 +62,14 @@ class Player:
         self._persistence = persistence
 
     async def group(self, draw: GroupSpec, count: int) -> tuple[Rollout, ...]:
-        """Play `count` episodes of one task and seed at once, and end those that keep the others waiting.
+        """Run `count` episodes of one task and seed at once, and end those that keep the others waiting too long.
 
         Returns:
-            The episodes in order, each after the failed attempts at it, which are data, too.
+            The episodes in order, each after its failed attempts, which are included as data.
 
         Raises:
-            TrainerError: what would meet every episode: the server refuses or is gone, the engine fails.
+            TrainerError: an error that would affect every episode: the server refuses or is unreachable, or the engine
+                fails.
         """
         began = time.time()
         stragglers = Stragglers(self._engine.clock, self._straggler_seconds)
@@ -86,7 +87,7 @@ class Player:
         return tuple(played)
 
     async def _attempts(self, draw: GroupSpec, sample: int, stragglers: Stragglers) -> list[Rollout]:
-        """An episode, and another one in its place for each that failed."""
+        """Run an episode, and again after each failure up to `retries` times. Return all attempts."""
         played: list[Rollout] = []
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
@@ -126,14 +127,14 @@ class Player:
             trajectory = await play(episode, policy, harness=harness, gradable=environment.info.gradable, sample=sample)
             return trajectory.model_copy(update={"environment_version": environment.info.version})
         except e.LudusError as error:
-            # An answer that the wire does not take is the policy's doing; other refusals would meet every episode.
+            # The policy's own output can be invalid or too large to send; other refusals would affect every episode.
             if not isinstance(error, e.InvalidParams | e.PayloadTooLarge):
                 environment.check(error)
             return _unplayed(draw, sample, began, error)
 
 
 class ErrorRecordingPolicy:
-    """A policy whose own error is kept: a trajectory holds only its text."""
+    """A policy that keeps the exception it raised, because a trajectory holds only the exception's text."""
 
     name = "ludus.trainer"
 
@@ -142,7 +143,7 @@ class ErrorRecordingPolicy:
         self.error: Exception | None = None
 
     async def __call__(self, conversation: Conversation) -> Turn:
-        """Return the policy's turn, and keep the error that it raises."""
+        """Return the policy's turn. Keep an exception before raising it."""
         try:
             return await self._policy(conversation)
         except Exception as error:
@@ -151,7 +152,7 @@ class ErrorRecordingPolicy:
 
 
 def _unplayed(draw: GroupSpec, sample: int, began: float, error: e.LudusError) -> Trajectory:
-    """The record of an episode that did not come about, or was left."""
+    """Return the trajectory of an episode that could not start or was abandoned."""
     info = draw.environment.info
     return Trajectory(
         environment=info.name,
@@ -183,12 +184,12 @@ def _rollout(trajectory: Trajectory, samples: tuple[Sample, ...], parse_errors: 
 
 
 def turn_rewards(trajectory: Trajectory, samples: tuple[Sample, ...], total: float) -> tuple[float, ...]:
-    """What each turn earned: its calls' rewards; all that no call earned counts for the last turn.
+    """Return the reward of each turn: that of its calls. Reward that no call earned counts for the last turn.
 
     Args:
-        trajectory: the record.
-        samples: may hold a turn that the time limit cut short, which the record does not have.
-        total: what the values sum to.
+        trajectory: the record of the episode.
+        samples: its samples, which may hold a turn that the time limit cut short and that the record does not have.
+        total: the sum of the values.
     """
     turn_of: dict[str, int] = {}
     before = 0
@@ -208,7 +209,7 @@ def turn_rewards(trajectory: Trajectory, samples: tuple[Sample, ...], total: flo
 
 @contextmanager
 def unwrap_exception_group() -> Iterator[None]:
-    """Raise the first error of a task group instead of all."""
+    """Raise only the first error of a task group."""
     try:
         yield
     except BaseExceptionGroup as group:

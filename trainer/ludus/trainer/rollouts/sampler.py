@@ -1,4 +1,4 @@
-"""Where groups come from: the environments of a run, and which task is played next."""
+"""The environments of a run, and the choice of the task for each group."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from ludus.trainer.samples import RolloutGroup, scored_rewards
 T = TypeVar("T")
 
 OUTAGE_SECONDS: Final = 60.0
-"""How long a server that was there before may be away until the run stops."""
+"""How long a server may be unreachable during a run before the run stops."""
 
 PROBE_SECONDS: Final = 5.0
-"""How long a server is tried at the beginning of a run."""
+"""How long to try to reach a server at the beginning of a run."""
 
 FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 8.0
 EXPLORED: Final = 16
-"""Tasks drawn to find one of unknown pass rate."""
+"""How many tasks to draw in order to find one of unknown pass rate."""
 CHECKED: Final = 64
-"""Tasks of a difficulty file that are looked up at one time."""
+"""How many tasks of a difficulty file to look up at once."""
 REPORTED: Final = 1000
-"""Outcomes that one report may hold."""
+"""The maximum number of outcomes in one report."""
 
 
 def derive_seed(*parts: object) -> int:
-    """A seed below 2**48 for what `parts` name; different parts give independent ones."""
+    """Return a seed below 2**48 derived from `parts`; different parts give independent seeds."""
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:6], "big")
 
@@ -59,13 +59,13 @@ class ConnectedEnvironment:
     secrets: dict[str, str] = field(repr=False)
     outage_seconds: float
     full_seconds: float
-    """How long a full server is asked again for an episode."""
+    """How long to retry when the server has no room for an episode."""
     difficulty: DifficultyFile | None = None
-    """What the curriculum begins with."""
+    """The pass rates with which the curriculum begins."""
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """The environment's label and address, for messages."""
         return f"environment {self.label!r} at {self.entry.url}"
 
     @property
@@ -74,7 +74,7 @@ class ConnectedEnvironment:
         return tuple(stage.split for stage in self.entry.stages) or (self.entry.split,)
 
     async def start(self, task: TaskRow, seed: int) -> Episode:
-        """Start an episode; a server that is full or stopping is asked again.
+        """Start an episode. Try again if the server is full or shutting down.
 
         Raises:
             RolloutError: the server refuses the request itself, cannot be reached any more, or stays full.
@@ -87,11 +87,11 @@ class ConnectedEnvironment:
         )
 
     async def ask(self, request: Callable[[], Awaitable[T]], again: tuple[type[e.LudusError], ...]) -> T:
-        """The answer to a request, which is made again, with pauses, while it meets errors of the kinds `again`.
+        """Make a request and return the answer. Repeat it, with pauses, after errors of the kinds `again`.
 
         Raises:
-            RolloutError: as for `check`, or it went on meeting them.
-            LudusError: of another kind.
+            RolloutError: as for `check`, or these errors continued for too long.
+            LudusError: an error of another kind.
         """
         clock = asyncio.get_running_loop().time
         began, backoff = clock(), Backoff(FIRST_PAUSE, LONGEST_PAUSE)
@@ -109,7 +109,7 @@ class ConnectedEnvironment:
             await asyncio.sleep(wait)
 
     def check(self, error: e.LudusError) -> None:
-        """Tell an error that would meet every episode from one that says nothing of the next.
+        """Check whether an error would affect every episode.
 
         Raises:
             RolloutError: it would.
@@ -124,7 +124,7 @@ class ConnectedEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """What a group plays."""
+    """The environment, task and seed of a group."""
 
     name: str
     """Unique within the run."""
@@ -134,15 +134,15 @@ class GroupSpec:
 
 
 class TaskSampler:
-    """The environments of a run, and the choice of each group's task. Made by `open_source`.
+    """The environments of a run, and the choice of each group's task. Created by `open_source`.
 
-    The choice depends on the run's seed and the group's number only; with a curriculum, also on the outcomes reported.
+    The choice depends only on the run's seed and the group's number; with a curriculum, also on the reported outcomes.
     """
 
     def __init__(self, config: TrainConfig, environments: Sequence[ConnectedEnvironment]) -> None:
         self.environments = tuple(environments)
         self.places = asyncio.Semaphore(config.rollouts.concurrency)
-        """One for each episode that may be open, whoever plays it."""
+        """The limit of open episodes, shared by training and evaluation."""
         self._seed = config.seed
         self._success = config.evaluation.threshold - SUCCESS_TOLERANCE
         self._weights = [environment.entry.weight for environment in environments]
@@ -151,7 +151,7 @@ class TaskSampler:
         self._outcomes: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
         """By label and split: tries and passes of each task, for environments with a curriculum."""
         self._unreported: dict[tuple[str, str], dict[str, list[bool]]] = {}
-        """What of it the servers have not been told."""
+        """The outcomes that have not been reported to the servers yet."""
         self._report_lock = asyncio.Lock()
         for environment in environments:
             if (file := environment.difficulty) is not None:
@@ -160,7 +160,7 @@ class TaskSampler:
                 self._unreported[key] = {task: _outcomes_of(*both) for task, both in counts.items()}
 
     def find(self, label: str) -> ConnectedEnvironment:
-        """The environment of that label.
+        """Return the environment with that label.
 
         Raises:
             RolloutError: there is none.
@@ -171,17 +171,17 @@ class TaskSampler:
         raise RolloutError(f"there is no environment {label!r}; give the entry its label, or begin a new run")
 
     def split(self, environment: ConnectedEnvironment) -> str:
-        """The split that is learned from now."""
+        """Return the split of the environment's current stage."""
         return environment.splits[self._stages[environment.label]]
 
     def solved(self, group: RolloutGroup) -> bool:
-        """Return whether every scored episode of the group earned the greatest reward that the environment declares, or
-        what counts as success (`evaluation.threshold`) where it declares none."""
+        """Return whether every scored episode of the group earned the greatest reward that the environment declares. If
+        it declares none, `evaluation.threshold` counts instead."""
         greatest = self._greatest(group.environment)
         return all(reward >= greatest for reward in scored_rewards(group.rollouts))
 
     def at_last_stage(self, label: str) -> bool:
-        """Return whether no later stage of the environment comes, even if this one is won every time."""
+        """Return whether no later stage can follow, even if all episodes of this one earn the greatest reward."""
         stages, stage = self.find(label).entry.stages, self._stages[label]
         return stage + 1 >= len(stages) or stages[stage].until > self._greatest(label)
 
@@ -190,10 +190,10 @@ class TaskSampler:
         return self._success if declared is None else declared[1] - SUCCESS_TOLERANCE
 
     async def draw(self, number: int) -> GroupSpec:
-        """What group `number` plays.
+        """Choose environment, task and seed of group `number`.
 
         Raises:
-            RolloutError: the server refuses, cannot be reached any more, or gives no task.
+            RolloutError: the server refuses, cannot be reached any more, or returns no task.
         """
         rng = random.Random(derive_seed(self._seed, "group", number))
         environment = rng.choices(self.environments, self._weights)[0]
@@ -201,7 +201,7 @@ class TaskSampler:
         return self.drawn(number, environment, task)
 
     def drawn(self, number: int, environment: ConnectedEnvironment, task: TaskRow) -> GroupSpec:
-        """Group `number` on a task that is known already."""
+        """Return group `number` with a given task."""
         return GroupSpec(str(number), environment, task, derive_seed(self._seed, "episode", number))
 
     async def _choose(self, environment: ConnectedEnvironment, rng: random.Random) -> TaskRow:
@@ -219,7 +219,7 @@ class TaskSampler:
         return (await remote.sample(split, seed=seed, strategy="band", band=(curriculum.low, curriculum.high)))[0]
 
     def report(self, group: RolloutGroup) -> None:
-        """Take note of what came of a group, for stages and curriculum; servers are told before they choose again."""
+        """Record a group's task outcomes for stages and curriculum. They are sent to the server before its next choice."""
         environment = self.find(group.environment)
         split = group.rollouts[0].trajectory.split
         rewards = scored_rewards(group.rollouts)
@@ -234,7 +234,7 @@ class TaskSampler:
             known[group.task] = (tries + len(passed), passes + sum(passed))
 
     async def _tell(self, environment: ConnectedEnvironment, key: tuple[str, str]) -> None:
-        """Report the news; and all else when the server has forgotten it, as one that was restarted has."""
+        """Report new outcomes to the server, and all earlier ones if it has lost them, for example by a restart."""
         news, known = self._unreported.pop(key), dict(self._outcomes[key])
         recorded = await self._send(environment, key[1], news)
         if recorded < sum(tries for tries, _ in known.values()):
@@ -244,7 +244,7 @@ class TaskSampler:
             await self._send(environment, key[1], earlier)
 
     async def _send(self, environment: ConnectedEnvironment, split: str, passed: dict[str, list[bool]]) -> int:
-        """How many outcomes the server has now."""
+        """Send outcomes and return how many the server has now."""
         outcomes = [Outcome(task=task, reward=one, passed=one) for task, many in passed.items() for one in many]
         recorded = 0
         for start in range(0, max(1, len(outcomes)), REPORTED):
@@ -264,7 +264,7 @@ class TaskSampler:
             recent.clear()
 
     def state(self) -> dict[str, Any]:
-        """What `load_state` needs to go on: stages and reported outcomes, JSON-ready."""
+        """Return the state for `load_state`, JSON-ready: stages and outcomes."""
         return {
             "stages": dict(self._stages),
             "recent": {label: list(recent) for label, recent in self._recent.items()},
@@ -275,7 +275,7 @@ class TaskSampler:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from `state()`. What it says of environments that are no longer there is left out."""
+        """Continue from `state()`. Ignore environments that are no longer in the configuration."""
         labels = {environment.label: environment for environment in self.environments}
         for label in labels.keys() & state["stages"].keys():
             self._stages[label] = min(state["stages"][label], len(labels[label].splits) - 1)
@@ -291,11 +291,11 @@ class TaskSampler:
 
 @asynccontextmanager
 async def open_source(config: TrainConfig, *, outage_seconds: float = OUTAGE_SECONDS) -> AsyncIterator[TaskSampler]:
-    """Connect to the environments of a run and check that they can be learned from; leaving it disconnects.
+    """Connect to the environments of a run and check that they can be learned from. Disconnect at the end.
 
     Args:
-        config: the run.
-        outage_seconds: how long a server may be away, later on, before the run stops.
+        config: the run's configuration.
+        outage_seconds: how long a server may be unreachable during the run before the run stops.
 
     Raises:
         ConfigError: a server cannot be reached or refuses, or an environment, split, tool, token or secret is missing.
@@ -325,7 +325,7 @@ async def open_source(config: TrainConfig, *, outage_seconds: float = OUTAGE_SEC
 async def _connect(
     entry: EnvironmentConfig, outage_seconds: float, stack: AsyncExitStack
 ) -> tuple[Client, tuple[EnvironmentInfo, ...]]:
-    """A client of an entry's server, over the first wire that works there."""
+    """Connect to an entry's server over the first transport that works. Return the client and the environments."""
     token = _variable(entry.token_variable, f"the token of {entry.url}") if entry.token_variable else None
     wires: tuple[Literal["channel", "mcp", "ors"], ...] = (
         ("channel", "mcp", "ors") if entry.wire == "auto" else (entry.wire,)
@@ -368,7 +368,11 @@ def _variable(name: str, what: str) -> str:
 
 
 async def _check(environment: ConnectedEnvironment, held_out: str) -> None:
-    """Find at once what would otherwise fail every episode."""
+    """Check the environment for errors that would otherwise fail every episode.
+
+    Raises:
+        ConfigError: the environment cannot be learned from.
+    """
     info, remote, where, splits = environment.info, environment.remote, environment.where, environment.splits
     known = [split.name for split in info.splits]
     for split, key in [*((split, "split") for split in splits), (held_out, "evaluation.split")]:
@@ -387,11 +391,15 @@ async def _check(environment: ConnectedEnvironment, held_out: str) -> None:
     except e.TransportError as error:
         raise ConfigError(f"{where} does not answer: {error.message}") from error
     except e.LudusError:
-        return  # this one episode could not be had; the run will see whether that is so for all
+        return  # this one episode failed; the run will show whether all of them do
 
 
 async def _difficulty(environment: ConnectedEnvironment) -> DifficultyFile | None:
-    """What the entry's difficulty file says, which must be of the tasks that are learned from."""
+    """Read the entry's difficulty file and check that it belongs to the environment; None if there is none.
+
+    Raises:
+        ConfigError: the file cannot be read, or belongs to other tasks.
+    """
     curriculum, info = environment.entry.curriculum, environment.info
     if curriculum is None or curriculum.difficulty is None:
         return None

@@ -1,4 +1,4 @@
-"""The last episodes of a group: how long the others wait for them, and how they end."""
+"""Stragglers, the last episodes of a group: how long the group waits for them, and how they end."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, Final
 from ludus.trainer.engines.clock import PlayClock
 
 SETTLE_SECONDS: Final = 30.0
-"""How long a straggler has for closing its episode and reading what it earned."""
+"""How long a straggler may take to close its episode and read its reward."""
 
 
 class EpisodeEnd:
-    """Makes the time limits of one episode, and can end it early in the same way.
+    """The time limits of one episode, with a way to end the episode early.
 
     Args:
-        clock: of the engine.
+        clock: the engine's clock.
     """
 
     def __init__(self, clock: PlayClock) -> None:
@@ -26,26 +26,26 @@ class EpisodeEnd:
 
     @asynccontextmanager
     async def limit(self, seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
-        """Limit the time of the body; the first body is the whole episode, and those inside it are its turns."""
+        """Limit the time of the body. The first body is the whole episode; bodies inside it are its turns."""
         async with self._clock.limit(seconds) as limit:
             self._whole = self._whole or limit
             yield limit
 
     def now(self) -> None:
-        """Let the episode's time be up."""
+        """Let the time limit of the whole episode expire now."""
         if self._whole is not None:
             self._clock.end_now(self._whole)
 
 
 class Stragglers:
-    """Ends the last episodes of one group when they keep the others waiting.
+    """A watcher that ends the last episodes of one group when they keep the others waiting.
 
-    Once half of the episodes are over, the rest may take `seconds` more, or twice as
-    long as that half took if that is more. An episode that is still being played then is truncated with what it has
-    earned; one that cannot even be closed, or has not begun, is left out.
+    Once half of the episodes have ended, the rest may take `seconds` more, or twice as long as that half took if that
+    is longer. Episodes that still run then are truncated with the reward that they have earned. Episodes that cannot
+    be closed, or have not begun, are left out.
 
     Args:
-        clock: of the engine.
+        clock: the engine's clock.
         seconds: see above.
     """
 
@@ -54,11 +54,11 @@ class Stragglers:
         self._seconds = seconds
         self._playing: dict[asyncio.Task[Any] | None, EpisodeEnd] = {}
         self.over = False
-        """Whether no further episode may begin."""
+        """Whether the time has ended, so that no further episode may begin."""
 
     @asynccontextmanager
     async def episode(self) -> AsyncIterator[EpisodeEnd]:
-        """Surround an episode; its time limits must come from what is given."""
+        """Register the current task's episode. Its time limits must come from the yielded object."""
         task, end = asyncio.current_task(), EpisodeEnd(self._clock)
         self._playing[task] = end
         try:
@@ -67,7 +67,7 @@ class Stragglers:
             del self._playing[task]
 
     async def wait(self, seats: Sequence[asyncio.Task[Any]]) -> None:
-        """Return when all tasks are done or have been cancelled here."""
+        """Wait until all tasks have ended, and cancel those that take too long."""
         began, left = self._clock.seconds(), set(seats)
         while 2 * len(left) > len(seats):
             _, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""What groups amount to: metrics of a batch, and the reasons when there is nothing to learn from."""
+"""Summaries of groups: the metrics of a batch, and the messages when there is nothing to learn from."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus, scored_r
 def rollout_metrics(
     groups: Sequence[RolloutGroup], dropped: Sequence[RolloutGroup], batch: int, minimum: int
 ) -> dict[str, float]:
-    """Figures of a batch and of the groups dropped since the one before.
+    """Return the metrics of a batch and of the groups dropped since the previous batch.
 
-    Rewards, lengths and ends are means or shares over the scored episodes of all these groups: those of the batch alone
+    Rewards, lengths and ends are means or shares over the scored episodes of all these groups, because the batch alone
     would hide what the policy always or never achieves. `rollout/failed` is the share of attempts that failed,
-    `rollout/parse_errors` turns per episode, `rollout/noise` the share of steps that environments disturbed on purpose
-    (which are no failures), `rollout/dropped_*` groups. Staleness is that of the batch's episodes: how
-    many batches older the weights of an episode's oldest token were than those that it trains.
+    `rollout/parse_errors` the number of turns per episode, `rollout/noise` the share of steps that environments
+    disturbed on purpose (which are not failures), `rollout/dropped_*` the number of groups. Staleness is computed from
+    the batch's episodes: how many batches older the weights of an episode's oldest token are than those that it trains.
 
     Args:
         groups: the batch.
         dropped: the groups that were not used.
-        batch: its number, which is the version of the weights that it trains.
-        minimum: scored episodes of a usable group.
+        batch: the batch's number, which is the version of the weights that it trains.
+        minimum: the minimum number of scored episodes in a usable group.
     """
     everything = (*groups, *dropped)
     rollouts = [rollout for group in everything for rollout in group.rollouts]
@@ -53,7 +53,7 @@ def rollout_metrics(
 
 
 class TaskSolved(Exception):
-    """Every episode of the last groups earned all there is to earn. This ends a run well; the message says so."""
+    """Every episode of the last groups earned the greatest reward. The run ends successfully with this message."""
 
 
 def nothing_left(constant: Sequence[RolloutGroup]) -> str:
@@ -67,7 +67,7 @@ def nothing_left(constant: Sequence[RolloutGroup]) -> str:
 
 
 def no_signal_message(dropped: Sequence[RolloutGroup], minimum: int) -> str:
-    """Why groups were dropped and what to do about it: the message of a `RolloutError`."""
+    """Return the message of a `RolloutError`: why groups were dropped, and what to do about it."""
     lines = [f"the last {len(dropped)} groups were all dropped, so there is nothing to learn from."]
     constant = [group for group in dropped if len(group.scored) >= minimum]
     failed = [group for group in dropped if len(group.scored) < minimum]
@@ -98,7 +98,7 @@ def no_signal_message(dropped: Sequence[RolloutGroup], minimum: int) -> str:
 
 
 def earned_by(group: RolloutGroup) -> str:
-    """Return what the episodes of a group without differences earned, for messages."""
+    """Return a text for messages: the rewards of a group whose episodes do not differ."""
     rewards = scored_rewards(group.rollouts)
     low, high = min(rewards), max(rewards)
     if high - low <= ROUNDING * max(1.0, abs(high)):
@@ -111,7 +111,7 @@ def _failure(rollout: Rollout) -> str:
     if failure is None:
         reward = rollout.trajectory.reward
         return f"no reward: {reward.reason if reward is not None else 'none was told'}"
-    # Incidents differ where the cause is the same.
+    # Incident ids are removed, because failures with the same cause have different ones.
     cause = failure.message.replace(failure.incident, "…") if failure.incident else failure.message
     return f"{failure.kind} failure, {failure.error}: {cause}"
 

@@ -1,1 +1,1 @@
-"""Conversations as tokens: rendered once, sampled from, never encoded again."""
+"""Conversations as tokens. Text is encoded once, and sampled tokens are never encoded again."""

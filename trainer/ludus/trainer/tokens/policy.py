@@ -1,4 +1,4 @@
-"""A policy that plays by tokens: each turn's prompt is the ids the engine has seen, and what came since."""
+"""A policy on tokens: the prompt of each turn is the ids that the engine has seen, plus the ids of new messages."""
 
 from __future__ import annotations
 
@@ -30,36 +30,36 @@ class _Prompt:
     text: str
     ids: list[int]
     exact: bool
-    """Whether sampled turns in it have the ids they were sampled with, at the `start` of each exchange."""
+    """Whether sampled turns in it have the ids with which they were sampled, at the `start` of each exchange."""
 
 
 @dataclass(slots=True)
 class _Exchange:
-    """A turn of the policy and what came after it."""
+    """A turn of the policy and the messages that answered it."""
 
     turn: ParsedTurn
     messages: list[ChatMessage]
     start: int | None
-    """Where the turn's ids begin in the newest prompt; None when they were rendered anew since."""
+    """The index of the turn's first id in the newest prompt; None if the turn was rendered again since."""
 
 
 class TokenPolicy:
-    """One episode of a policy, for `ludus.client.play`. Afterwards, `samples` holds what the engine saw.
+    """The policy in one episode, for `ludus.client.play`. Afterwards, `samples` holds what the engine saw.
 
-    When the prompt of a turn leaves less than a whole turn's room in the context, `config.context_overflow` decides:
+    If the prompt of a turn leaves less room in the context than a whole turn needs, `config.context_overflow` decides:
 
-    * `stop`: the turn may use what is left; when there is nothing, or it was not enough, the episode is stopped.
-    * `truncate_oldest`: the older half of the turns is dropped, as often as needed. The ids of the others stay.
-    * `summarize`: the policy is asked for a summary first, which then stands below the task. The newest turn stays.
+    * `stop`: the turn may use the remaining room. If there is none, or it was not enough, the episode is stopped.
+    * `truncate_oldest`: drop the older half of the turns, as often as needed. The ids of the others stay the same.
+    * `summarize`: let the policy write a summary, which is then placed below the task. Only the newest turn is kept.
 
     Args:
-        engine: samples.
-        renderer: of the engine's model.
+        engine: samples the tokens.
+        renderer: the renderer of the engine's model.
         config: `max_tokens`, `context` and `context_overflow` are used.
         session: the episode's name at the engine.
-        seed: each request has a seed of its own, derived from this one.
-        temperature: of sampling; other values than 1 are for evaluation.
-        persistence: how often a turn without a tool call is sampled again; for evaluation.
+        seed: the seed from which the seed of each request is derived.
+        temperature: the sampling temperature; values other than 1 are for evaluation.
+        persistence: how many times a turn without a tool call is sampled again, at most; for evaluation.
     """
 
     def __init__(
@@ -74,10 +74,9 @@ class TokenPolicy:
         persistence: int = 0,
     ) -> None:
         self.parse_errors = 0
-        """Turns in which a tool call could not be read."""
+        """The number of turns in which a tool call could not be parsed."""
         self.cut = False
-        """Whether the last turn reached `max_tokens` and has no end. One without a call is the final message all the
-        same."""
+        """Whether the last turn was cut off at `max_tokens`. Such a turn without a call is still the final message."""
         self._engine = engine
         self._renderer = renderer
         self._config = config
@@ -98,7 +97,8 @@ class TokenPolicy:
 
     @property
     def samples(self) -> tuple[Sample, ...]:
-        """What the engine saw, in order. A new sample begins where a prompt did not extend the one before."""
+        """The tokens that the engine saw, in order. A new sample begins where a prompt does not extend the previous
+        one."""
         return self._record.samples
 
     async def __call__(self, conversation: Conversation) -> Turn:
@@ -131,11 +131,11 @@ class TokenPolicy:
         return Turn(turn.items, usage=self._usage)
 
     async def aclose(self) -> None:
-        """Let the engine forget the episode."""
+        """Release the episode's cache in the engine."""
         await self._engine.forget(self._session)
 
     def _observe(self, conversation: Conversation) -> None:
-        """Take over what the conversation has more than last time: own items as recorded, then what answered them."""
+        """Take over the new items of the conversation: the policy's items as recorded, then the answers to them."""
         new = conversation.items[self._seen :]
         self._seen = len(conversation.items)
         if not self._past:
@@ -146,7 +146,7 @@ class TokenPolicy:
         last.messages = self._renderer.messages([replace(last.turn, items=tuple(new[:count])), *new[count:]])
 
     async def _fitted(self, tools: Sequence[ToolSpec]) -> _Prompt:
-        """The prompt of the next turn, after making room where there is too little."""
+        """Return the prompt of the next turn, shortened if it leaves too little room."""
         prompt = self._next(tools)
         full, needed = self._config.context_overflow, self._config.max_tokens
         if full == "summarize":
@@ -160,7 +160,7 @@ class TokenPolicy:
         return prompt
 
     async def _summarized(self, prompt: _Prompt, tools: Sequence[ToolSpec]) -> _Prompt:
-        """A prompt of the task, the policy's own summary and the newest exchange."""
+        """Return a prompt of the task, the policy's own summary and the newest exchange."""
         request, past = self._renderer.messages([_REQUEST]), self._past
         asked = self._next(tools, request)
         while len(asked.ids) + self._config.max_tokens > self._context and len(self._past) > 1:
@@ -173,7 +173,7 @@ class TokenPolicy:
         return self._newest(1, prompt, tools)
 
     def _newest(self, count: int, prompt: _Prompt, tools: Sequence[ToolSpec]) -> _Prompt:
-        """The prompt with only the newest exchanges, whose ids stay as they were sampled where they still are."""
+        """Return the prompt with only the newest exchanges, which keep their sampled ids if the prompt is exact."""
         self._past = self._past[-count:]
         shortened = self._next(tools)
         first = self._past[0].start
@@ -185,7 +185,7 @@ class TokenPolicy:
         return _Prompt(shortened.text, head + prompt.ids[first:], exact=True)
 
     def _next(self, tools: Sequence[ToolSpec], request: Sequence[ChatMessage] = ()) -> _Prompt:
-        """What the engine has seen and what follows; rendered anew where the template does not go on from there."""
+        """Return the ids that the engine has seen plus the new ones; encode all again if the template rewrote text."""
         past = [message for exchange in self._past for message in exchange.messages]
         text = self._renderer.text([*self._task_messages(), *past, *request], tools)
         if self._past:
@@ -196,7 +196,8 @@ class TokenPolicy:
         return _Prompt(text, self._renderer.encode(text), exact=False)
 
     def _task_messages(self) -> list[ChatMessage]:
-        """The task and the summary: within the last message if that is the user's, since roles should alternate."""
+        """Return the task and the summary, joined into the task's last message if that is the user's, because roles
+        should alternate."""
         if self._summary and self._task and self._task[-1]["role"] == "user":
             text = f"{self._task[-1]['content']}\n\n{self._summary[0]['content']}"
             return [*self._task[:-1], {"role": "user", "content": text}]
@@ -214,7 +215,7 @@ class TokenPolicy:
 
 
 class _Recorder:
-    """What the engine saw: prompts that extend each other are one sample."""
+    """The record of what the engine saw. Prompts that extend each other are one sample."""
 
     def __init__(self) -> None:
         self.ids: list[int] = []
@@ -248,4 +249,4 @@ _REQUEST: Final = text_message("user", SUMMARY_REQUEST)
 
 def _seed(seed: int, request: int) -> int:
     digest = hashlib.blake2b(f"{seed}/{request}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1  # engines take signed 64-bit seeds
+    return int.from_bytes(digest, "big") >> 1  # engines use signed 64-bit seeds

@@ -1,19 +1,19 @@
-"""From conversations to token ids by the model's own chat template, and from sampled ids to what they say.
+r"""Conversion of conversations to token ids, with the model's own chat template, and parsing of sampled ids.
 
-A rollout is one growing list of ids. The template is rendered as text each turn, but only what is new is encoded:
+A rollout is one growing list of ids. The template is rendered as text each turn, but only the new part is encoded:
 
     prompt      <|im_start|>user\n…<|im_end|>\n<|im_start|>assistant\n       encoded once
-    turn        <tool_call>…</tool_call><|im_end|>                           sampled; stays as it is
-    what came   \n<|im_start|>user\n…<|im_end|>\n<|im_start|>assistant\n     what the template puts after the turn
+    turn        <tool_call>…</tool_call><|im_end|>                           sampled, kept unchanged
+    new part    \n<|im_start|>user\n…<|im_end|>\n<|im_start|>assistant\n     what the template puts after the turn
 
-`Renderer.extend` gives the longer prompt only if the template still writes everything before it as it did: the earlier
-prompt word for word, then the turn in the policy's own words, up to white space. Where it writes earlier turns
-differently later on (Qwen3 and DeepSeek-R1 drop thoughts), the next prompt begins a new training sample.
+`Renderer.extend` returns the longer prompt only if the template has not changed any of the earlier text: it must begin
+with the earlier prompt, followed by the turn in the policy's own words (white space may differ). If the template
+rewrites earlier turns (Qwen3 and DeepSeek-R1 drop thoughts), the next prompt begins a new training sample.
 
-A turn ends with a token of its own, and tokenizers merge nothing across it. So what came after has the ids it would
-have in the whole text.
+A turn ends with a special token, across which tokenizers never merge. So the new part, encoded alone, has the same ids
+as in the whole text.
 
-Text from outside (prompts, observations, tool descriptions) cannot hold control tokens: where it spells one, such as
+Text from outside (prompts, observations, tool descriptions) cannot contain control tokens: if it spells one, such as
 `<|im_end|>`, it is encoded as ordinary characters.
 """
 
@@ -36,36 +36,36 @@ from ludus.trainer.errors import ModelError
 from ludus.trainer.tokens.tool_calls import FORMATS, MARKS, AnyCall, FormatName, tell_format
 
 ChatMessage = dict[str, Any]
-"""A message as chat templates take it: `role`, `content`, and of a tool `tool_call_id` and `name`."""
+"""A message for chat templates: `role`, `content`, and in a tool's message `tool_call_id` and `name`."""
 
 _OPEN, _CLOSE = "<think>", "</think>"
 _BREAK: Final = "\ufdd0"
-"""A noncharacter, put into the spelling of a control token in text from outside: text is encoded in parts there."""
+"""A noncharacter inserted into control tokens that occur in text from outside. Text is split there before encoding."""
 _CACHED: Final = 1_000
 _PROBE: Final[ChatMessage] = {"role": "user", "content": "probe"}
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedTurn:
-    """What the policy said in one turn."""
+    """One turn of the policy, as text and parsed."""
 
     text: str
-    """Its own words: thoughts and calls as they were written, without the token that ended the turn."""
+    """The text as it was sampled, with thoughts and calls, without the token that ended the turn."""
     items: tuple[Item, ...]
-    """What they mean: a message without thoughts, calls, or both. Call ids are unique within the turn."""
+    """The parsed turn: a message without thoughts, calls, or both. Call ids are unique within the turn."""
     error: str | None = None
-    """Why a tool call could not be read."""
+    """Why a tool call could not be parsed."""
     cut: bool = False
-    """Whether the turn has no end, because it was as long as it may be."""
+    """Whether the turn was cut off at its maximum length."""
 
     @property
     def calls(self) -> tuple[AnyCall, ...]:
-        """The calls, readable or not."""
+        """The calls, well-formed or not."""
         return tuple(item.call for item in self.items if isinstance(item, CallItem))
 
     @property
     def message(self) -> str:
-        """What was said beside calls and thoughts."""
+        """The text of the turn without calls and thoughts."""
         return _message(self.items)
 
 
@@ -73,9 +73,9 @@ class Renderer:
     """A tokenizer and its chat template.
 
     Args:
-        tokenizer: of the model.
-        chat_template: Jinja text in place of the tokenizer's own.
-        tool_calls: how the model writes calls; `auto` tells it from the template.
+        tokenizer: the model's tokenizer.
+        chat_template: Jinja text to use instead of the tokenizer's own template.
+        tool_calls: the format in which the model writes calls; `auto` detects it from the template.
 
     Raises:
         ModelError: there is no template, or it does not end an assistant's turn with a token.
@@ -98,7 +98,7 @@ class Renderer:
         self._format = FORMATS[name] if name else None
         added = tokenizer.added_tokens_decoder.values()
         own = {*MARKS, _OPEN, _CLOSE}
-        # Other added tokens control nothing: some tokenizers have them for line breaks or HTML.
+        # Other added tokens are not control tokens: some tokenizers have them for line breaks or HTML.
         used = {
             t.content for t in added if t.special or t.content in own or (t.content in template and t.content.strip())
         }
@@ -114,7 +114,7 @@ class Renderer:
         """Token ids that end an assistant's turn; the first is the template's own."""
 
     def prompt(self, items: Sequence[Item], tools: Sequence[ToolSpec]) -> list[int]:
-        """The ids of a conversation up to where the assistant's next turn begins.
+        """Return the ids of a conversation up to the beginning of the assistant's next turn.
 
         Raises:
             ModelError: see `text`.
@@ -122,13 +122,13 @@ class Renderer:
         return self.encode(self.text(self.messages(items), tools))
 
     def conversation(self, items: Sequence[Item], tools: Sequence[ToolSpec]) -> tuple[list[int], list[bool]]:
-        """A recorded conversation as a rollout would have it, and which of its ids are the assistant's.
+        """Return the ids of a recorded conversation, as in a rollout, and which of them are the assistant's.
 
-        It ends with the last turn. Turns with a call that cannot be read do not count as the assistant's.
+        The ids end with the last turn. Turns with a call that cannot be parsed do not count as the assistant's.
 
         Raises:
-            ModelError: see `text`; or the template writes earlier turns differently later on, so that no one sequence
-                of tokens is what the model sees turn by turn.
+            ModelError: see `text`; or the template rewrites earlier turns, so that no single sequence of tokens is what
+                the model sees turn by turn.
         """
         ids: list[int] = []
         mask: list[bool] = []
@@ -156,7 +156,7 @@ class Renderer:
         return ids, mask
 
     def parse(self, ids: Sequence[int]) -> ParsedTurn:
-        """What a sampled turn says. Calls within thoughts are none."""
+        """Parse a sampled turn. Calls within thoughts do not count."""
         cut = not ids or ids[-1] not in self.stop
         kept = list(ids if cut else ids[:-1])
         return self._parsed(
@@ -164,10 +164,10 @@ class Renderer:
         )
 
     def messages(self, entries: Sequence[Item | ParsedTurn]) -> list[ChatMessage]:
-        """Entries of a conversation as the template takes them; a turn is one message, in the policy's own words.
+        """Return a conversation as messages for the template. A turn is one message, in the policy's own words.
 
-        Tool calls stand in the message's text, not in `tool_calls`: those would be written in the template's words, and
-        some templates take only one at once, or none.
+        Tool calls are part of the message's text, not in `tool_calls`: the template would write those in its own words,
+        and some templates accept only one at once, or none.
         """
         messages: list[ChatMessage] = []
         names: dict[str, str] = {}
@@ -187,15 +187,15 @@ class Renderer:
         return messages
 
     def text(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> str:
-        """What the template makes of a conversation, up to where the assistant's next turn begins.
+        """Render a conversation with the template, up to the beginning of the assistant's next turn.
 
         Raises:
-            ModelError: the template refuses the conversation, leaves out a tool, or the model cannot call one.
+            ModelError: the template refuses the conversation or leaves out a tool, or the model cannot call a tool.
         """
         definitions = self._defined(tools)
         if any(message["role"] == "assistant" for message in messages):
             return self._render(messages, definitions)
-        # The episodes of a group begin with one prompt, and rendering takes longer than all else in a turn.
+        # The episodes of a group begin with the same prompt, and rendering is the slowest part of a turn.
         key = (tuple(tuple(message.items()) for message in messages), id(definitions))
         if key not in self._rendered:
             if len(self._rendered) >= _CACHED:
@@ -204,22 +204,22 @@ class Renderer:
         return self._rendered[key]
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text from `text`, or of a part of it that begins with a token of its own."""
-        # The episodes of a group have one prompt, and many observations are alike.
+        """Return the ids of a text from `text`, or of a part of it that begins with a special token."""
+        # Cached, because the episodes of a group share a prompt and many observations are equal.
         return list(self._encoded(text) if len(text) < 10_000 else self._encode(text))
 
     def extend(self, earlier: str, turn: ChatMessage, text: str, ids: Sequence[int]) -> list[int] | None:
-        """The ids of a prompt that goes on after the policy's last turn.
+        """Return the ids of a prompt that continues after the policy's last turn.
 
         Args:
             earlier: the text of the prompt that the turn answered.
-            turn: the message that stands for it.
+            turn: the message of the turn.
             text: the text of the next prompt.
-            ids: of `earlier` and the turn as it was sampled, with or without its end.
+            ids: the ids of `earlier` and the turn as it was sampled, with or without its end token.
 
         Returns:
-            `ids`, the end of the turn where it lacks one, and what `text` has after it. A turn that ended with another
-            token of `stop` keeps that one. None when `text` does not begin with `earlier` and the turn.
+            `ids`, the end token of the turn if it is missing, and the ids of the rest of `text`. A turn that ended with
+            another token of `stop` keeps that token. None if `text` does not begin with `earlier` and the turn.
         """
         end = text.find(self._end, len(earlier))
         if end < 0 or not text.startswith(earlier) or not _same(text[len(earlier) : end], turn["content"]):
@@ -228,7 +228,7 @@ class Renderer:
         return [*ids, *(new[1:] if ids[-1] in self.stop else new)]
 
     def _turn(self, group: Sequence[Item | ParsedTurn]) -> ParsedTurn:
-        """One turn of the assistant; a recorded one in the words that the template has for it."""
+        """Return one turn of the assistant. A recorded turn gets the text that the template writes for it."""
         if isinstance(group[0], ParsedTurn):
             return group[0]
         items = tuple(item for item in group if not isinstance(item, ParsedTurn))
@@ -240,7 +240,7 @@ class Renderer:
         return ParsedTurn(words or own, items, problems[0] if problems else None)
 
     def _template_words(self, message: str, calls: Sequence[AnyCall]) -> str | None:
-        """A turn with calls as the template writes it, if that can be read as the same turn."""
+        """Return a turn with calls as the template writes it; None if that text does not parse as the same turn."""
         functions = [{"name": call.tool, "arguments": call.arguments} for call in calls if isinstance(call, Call)]
         tool_calls = [{"type": "function", "id": "probe0000", "function": function} for function in functions]
         turn = {"role": "assistant", "content": message, "tool_calls": tool_calls}
@@ -287,7 +287,7 @@ class Renderer:
             ) from error
 
     def _defined(self, tools: Sequence[ToolSpec]) -> list[ChatMessage]:
-        """The tools as the template takes them, checked when they are new. The same tools give the same object."""
+        """Return the tools in the form for the template, checked at first use. Equal tools give the same object."""
         key = repr([(spec.name, spec.description, spec.input_schema) for spec in tools])
         if key not in self._definitions:
             definitions = [_definition(spec, self._escaped) for spec in tools]
@@ -321,11 +321,11 @@ class Renderer:
         return tuple(ids)
 
     def _escaped(self, text: str, *, own: bool = False) -> str:
-        """Text from outside with its control tokens broken; in the policy's own, marks of calls and thoughts stay."""
+        """Return text with its control tokens broken. In the policy's own text, marks of calls and thoughts stay."""
         return self._controls[own].sub(lambda found: found[0][0] + _BREAK + found[0][1:], text)
 
     def _frame(self, tokens: Iterable[str]) -> tuple[str, str]:
-        """`<think>` if every turn begins inside of a thought, and the token that ends a turn."""
+        """Return `<think>` if every turn begins inside a thought (otherwise ""), and the token that ends a turn."""
         text = self._render([_PROBE, {"role": "assistant", "content": "answer"}], [], prompt=False)
         tail = text[text.rfind("answer") + len("answer") :].lstrip()
         end = max((token for token in tokens if tail.startswith(token)), key=len, default=None)
@@ -339,7 +339,7 @@ class Renderer:
 
 
 def _turns(entries: Sequence[Item | ParsedTurn]) -> Iterator[tuple[bool, list[Item | ParsedTurn]]]:
-    """A conversation in parts: the assistant's turns (True), and what stands between them."""
+    """Yield the parts of a conversation: the assistant's turns (True), and the entries between them (False)."""
     group: list[Item | ParsedTurn] = []
     before = False
     for entry in entries:
@@ -358,7 +358,7 @@ def _message(items: Iterable[Item]) -> str:
 
 
 def _same(written: str, said: str) -> bool:
-    """Whether texts differ in white space only, which templates strip and add around messages and thoughts."""
+    """Return whether two texts are equal except for white space, which templates strip and add."""
     return written == said or "".join(written.split()) == "".join(said.split())
 
 

@@ -1,11 +1,11 @@
-"""How models write tool calls as text: reading what they wrote, and writing it for them.
+"""Parsing and writing tool calls in the text formats of models.
 
     hermes     <tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>     Hermes, Qwen2.5, Qwen3
     llama      {"name": "add", "parameters": {"a": 1}}; {"name": …}              Llama 3.1, 3.2, 3.3
     pythonic   [add(a=1), add(a=2)]                                              Llama 3.2 (small), Llama 4
 
-A call that cannot be read is a `MalformedCall`, whose problem the harness answers with: it is never dropped, never
-guessed at, and never taken for a final message.
+A call that cannot be parsed becomes a `MalformedCall`, and the harness answers it with its problem. It is never
+dropped, repaired, or treated as a final message.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AnyCall = Call | MalformedCall
 FormatName = Literal["hermes", "llama", "pythonic"]
 
 MARKS: Final = ("<tool_call>", "</tool_call>", "<|python_tag|>", "<|python_start|>", "<|python_end|>")
-"""Tokens that belong to the assistant's own turns, though some tokenizers call them special."""
+"""Tokens that are part of the assistant's turns, although some tokenizers mark them as special."""
 
 _OPEN, _CLOSE = MARKS[:2]
 _TAG: Final = "<|python_tag|>"
@@ -40,16 +40,16 @@ _JSON: Final = json.JSONDecoder()
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One way of writing calls."""
+    """One format of calls."""
 
     read: Callable[[str], tuple[str, list[AnyCall]]]
-    """What a turn says without its thoughts → the text beside the calls, and the calls."""
+    """The text of a turn without thoughts → the text outside the calls, and the calls."""
     write: Callable[[Sequence[AnyCall]], str]
-    """Calls → text that `read` reads as the same calls."""
+    """Calls → text that `read` parses as the same calls."""
 
 
 def tell_format(chat_template: str) -> FormatName | None:
-    """The format that a chat template asks the model for; None when it is none of these."""
+    """Return the format that a chat template requires of the model; None if it is none of these."""
     if "<function=" in chat_template:  # Qwen3-Coder writes XML inside of <tool_call>
         return None
     if _OPEN in chat_template:
@@ -77,11 +77,11 @@ def _read_hermes(text: str) -> tuple[str, list[AnyCall]]:
 
 
 def _hermes_call(text: str, start: int) -> tuple[AnyCall, int]:
-    """The call that begins at `start`, after its mark, and where it ends."""
+    """Return the call that begins at `start`, after its mark, and the position of its end."""
     problem = f"a call must be one JSON object and then {_CLOSE}"
     end = start
     try:
-        # Not up to the next mark: an argument may hold one.
+        # Decode the JSON, not the text up to the next mark, because an argument may contain a mark.
         value, end = _decode(text, start)
         if (closing := _CLOSING.match(text, end)) is not None:
             return _call(value, text[start:end]), closing.end()
@@ -127,7 +127,7 @@ def _read_pythonic(text: str) -> tuple[str, list[AnyCall]]:
         return text.strip(), []
     said, source = text[: start.start()].strip(), text[start.end() :].strip().removesuffix("<|python_end|>")
     try:
-        with warnings.catch_warnings(action="ignore"):  # an invalid escape in a string is no business of ours
+        with warnings.catch_warnings(action="ignore"):  # Python warns of invalid escapes in the model's strings
             tree = ast.parse(source, mode="eval").body
         if not isinstance(tree, ast.List):
             raise ValueError("not a list")
