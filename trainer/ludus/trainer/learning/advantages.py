@@ -1,8 +1,8 @@
-"""Advantages: how much better an episode, or a turn of it, went than others of its group. Pure functions on tensors.
+"""Advantages: how much better an episode, or one of its turns, was than others of its group. Pure functions on tensors.
 
-A group has G episodes with rewards R. Failed episodes are no part of it: they have no reward, and count neither in the
-mean, nor in the deviation, nor in G. An episode that has nobody to be compared with has the advantage 0, and so have
-those of a group whose rewards are all the same where these are to be divided by something.
+A group has G episodes with rewards R. Failed episodes are not part of it: they have no reward, and do not count in the
+mean, in the deviation, or in G. The advantage of an episode without another one in its group is 0. If `scale` divides
+by a statistic and all rewards of the group are equal, their advantages are also 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ludus.trainer.errors import LearningError
 
 
 def group_advantages(rewards: Tensor, config: AdvantageConfig) -> Tensor:
-    """Advantages [G] of a group's rewards [G], as configured; `scale = "batch"` is left to `whiten`.
+    """Return the configured advantages [G] of a group's rewards [G]. `whiten` does the rest of `scale = "batch"`.
 
     * GRPO (2402.03300): baseline mean, scale group
     * Dr.GRPO (2503.20783): mean, none
@@ -24,7 +24,7 @@ def group_advantages(rewards: Tensor, config: AdvantageConfig) -> Tensor:
     * MaxRL (2602.02710): mean, mean
 
     Raises:
-        LearningError: a negative mean, where the mean is the divisor.
+        LearningError: the mean is the divisor, and it is negative.
     """
     if len(rewards) < 2:
         return torch.zeros_like(rewards)
@@ -51,16 +51,17 @@ def group_advantages(rewards: Tensor, config: AdvantageConfig) -> Tensor:
 
 
 def leave_one_out(rewards: Tensor) -> Tensor:
-    """The mean of the others, (Σ R − Rᵢ)/(G − 1), for each of at least two episodes."""
+    """Return the mean of the other rewards, (Σ R − Rᵢ)/(G − 1), for each of at least two episodes."""
     return (rewards.sum() - rewards) / (len(rewards) - 1)
 
 
 def whiten(advantages: Tensor, tokens: Tensor, config: AdvantageConfig) -> Tensor:
-    """(A − mean)/(std + ε), both over all tokens of the step: REINFORCE++ (2501.03262).
+    """Return (A − mean)/(std + ε), with mean and std over all tokens of the step: REINFORCE++ (2501.03262).
 
     Args:
         advantages: [E], one for each episode or turn of the step.
-        tokens: [E], how many tokens have it.
+        tokens: [E], the number of tokens with that advantage.
+        config: `ddof` and `epsilon` are used.
     """
     total = tokens.sum()
     if total <= config.ddof or advantages.min() == advantages.max():
@@ -71,7 +72,7 @@ def whiten(advantages: Tensor, tokens: Tensor, config: AdvantageConfig) -> Tenso
 
 
 def returns_to_go(rewards: Tensor, discount: float) -> Tensor:
-    """What each turn and those after it earned, Σ_{v ≥ u} γ^(v − u) r_v, from rewards [G, turns]."""
+    """Return the discounted reward from each turn on, Σ_{v ≥ u} γ^(v − u) r_v, of rewards [G, turns]."""
     returns, following = torch.empty_like(rewards), torch.zeros_like(rewards[:, :1]).squeeze(1)
     for turn in reversed(range(rewards.shape[1])):
         following = returns[:, turn] = rewards[:, turn] + discount * following
@@ -79,14 +80,15 @@ def returns_to_go(rewards: Tensor, discount: float) -> Tensor:
 
 
 def step_advantages(rewards: Tensor, taken: Tensor, config: AdvantageConfig) -> Tensor:
-    """Advantages of single turns: their discounted returns-to-go, compared within the group turn by turn.
+    """Return advantages of single turns: their discounted returns-to-go, compared within the group turn by turn.
 
     Args:
-        rewards: [G, turns], what each turn earned; 0 where an episode did not get that far.
-        taken: [G, turns], whether the episode took the turn.
+        rewards: [G, turns], the reward of each turn; 0 where an episode has no such turn.
+        taken: [G, turns], whether the episode has the turn.
+        config: how returns become advantages.
 
     Returns:
-        [G, turns]; 0 where the turn was not taken, or by nobody else.
+        [G, turns]; 0 where the episode does not have the turn, or no other episode has it.
 
     Raises:
         LearningError: as for `group_advantages`.
@@ -100,8 +102,8 @@ def step_advantages(rewards: Tensor, taken: Tensor, config: AdvantageConfig) -> 
 
 
 def overlong_penalty(length: int, limit: int, window: int) -> float:
-    """DAPO's soft overlong punishment (2503.14476, equation 13), added to the reward: 0 until `window` tokens before
-    the limit, from there falling linearly to −1 at it; 0 when the window is 0.
+    """Return DAPO's soft overlong punishment (2503.14476, equation 13), which is added to the reward: 0 until `window`
+    tokens before the limit, then falling linearly to −1 at the limit. It is always 0 if `window` is 0.
     """
     if window == 0:
         return 0.0

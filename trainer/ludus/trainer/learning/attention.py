@@ -1,13 +1,13 @@
-"""Attention among packed samples: each token sees its own sample up to itself, and nothing of its neighbors. A
-beginning that samples share is in the row once.
+"""Attention over packed samples: each token sees its own sample up to itself, and no other samples. A prefix that
+samples share is in the row once.
 
-`register()` makes it known to transformers as `ludus_varlen`; a model takes it with
-`model.set_attn_implementation(NAME)`, and every call of its decoder is given the row's `Layout`:
+`register()` adds it to transformers as `ludus_varlen`. A model uses it after `model.set_attn_implementation(NAME)`, and
+every call of its decoder gets the row's `Layout`:
 
     model.get_decoder()(input_ids=ids[None], position_ids=positions[None], layout=layout, use_cache=False)
 
-A keyword goes down to each layer and through activation checkpointing as it is; without one, the whole row is one
-sample.
+Transformers passes the keyword unchanged to each layer, also through activation checkpointing. Without it, the whole
+row is one sample.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from ludus.trainer.errors import ModelError
 
 NAME: Final = "ludus_varlen"
 BLOCK: Final = 128
-"""Tokens of a side of flex attention's blocks."""
+"""The number of tokens along one side of flex attention's blocks."""
 LIKE: Final = 0.8
-"""A sample at least this long, of the longest beside it, is padded to its length."""
+"""Samples of at least this share of the longest sample's length are padded to that length."""
 TORCH_VARLEN: Final = "torch.nn.attention.varlen"
 Kind = Literal["sdpa", "flex", "flash"]
 
 
 def register() -> None:
-    """Tell transformers of it. To call it twice does no harm."""
+    """Register `attend` with transformers. A second call has no effect."""
     AttentionInterface.register(NAME, attend)
 
 
 def choose(kind: Literal["auto", "sdpa", "flex", "flash"], device: torch.device, dtype: torch.dtype) -> Kind:
-    """What `auto` means here: flash where it can run, flex on another GPU, sdpa on a CPU.
+    """Return the implementation to use. `auto` means flash where it can run, flex on another GPU, sdpa on a CPU.
 
     Raises:
-        ModelError: flash or flex was asked for and cannot run.
+        ModelError: flash or flex was requested and cannot run.
     """
     flash = device.type == "cuda" and dtype != torch.float32 and _flash() is not None
     if kind == "auto":
@@ -60,7 +60,7 @@ def choose(kind: Literal["auto", "sdpa", "flex", "flash"], device: torch.device,
 
 
 def require_packable(config: PreTrainedConfig) -> None:
-    """Raises ModelError for a model in which packed samples would not be apart, such as one with recurrent layers."""
+    """Raise ModelError for a model that would mix packed samples, such as one with recurrent layers."""
     other = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
     if other:
         raise ModelError(
@@ -69,14 +69,14 @@ def require_packable(config: PreTrainedConfig) -> None:
 
 
 class Layout:
-    """Where the samples of a row are, in the form that its attention needs.
+    """The places of the samples in a row, in the form that attention needs.
 
     Args:
-        lengths: of the samples, in order.
-        kind: which implementation attends.
-        device: of the row.
-        spread: where in the row each token of the samples is, when some share a beginning.
-        kept: which of these tokens each one of the row is.
+        lengths: the lengths of the samples, in order.
+        kind: the implementation of attention.
+        device: the row's device.
+        spread: the index in the row of each token of the samples, if some share a prefix.
+        kept: for each token of the row, its index among the samples' tokens.
     """
 
     def __init__(
@@ -94,18 +94,18 @@ class Layout:
 
     @functools.cached_property
     def offsets(self) -> Tensor:
-        """Where each sample begins, and the row ends. [samples + 1], int32"""
+        """The index at which each sample begins, and the end of the row. [samples + 1], int32."""
         return F.pad(torch.tensor(self.lengths).cumsum(0), (1, 0)).to(self.device, torch.int32)
 
     @functools.cached_property
     def buckets(self) -> list[Tensor]:
-        """Samples of like length: where in the row each of their tokens is. [samples, longest] each; padding repeats
-        the sample's last token."""
+        """Groups of samples of similar length: the index in the row of each of their tokens. [samples, longest] each;
+        padding repeats the sample's last token."""
         return [places.to(self.device) for _, places in self._bucketed]
 
     @functools.cached_property
     def unpadded(self) -> Tensor:
-        """Where each token of the row is among those of all buckets. [R]"""
+        """The index of each token of the row among the tokens of all buckets. [R]."""
         found = torch.empty(self.total, dtype=torch.long)
         before = 0
         for members, places in self._bucketed:
@@ -121,7 +121,7 @@ class Layout:
 
     @functools.cached_property
     def _bucketed(self) -> list[tuple[list[int], Tensor]]:
-        """Which samples are in each bucket, and `buckets`."""
+        """The samples of each bucket, and their indices as in `buckets`."""
         row = torch.arange(self.total) if self.spread is None else self.spread.cpu()
         groups: list[list[int]] = []
         for sample in sorted(range(len(self.lengths)), key=self.lengths.__getitem__, reverse=True):
@@ -137,7 +137,7 @@ class Layout:
         return out
 
     def mask(self, window: int | None) -> BlockMask:
-        """What flex attention may skip, made from the lengths: the matrix of all pairs of tokens never exists."""
+        """Return the block mask of flex attention, made from the lengths without a matrix of all pairs of tokens."""
         if window not in self._masks:
             self._masks[window] = _block_mask(self, window)
         return self._masks[window]
@@ -155,18 +155,18 @@ def attend(
     layout: Layout | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Causal attention within each sample.
+    """Compute causal attention within each sample.
 
     Args:
-        module: the layer, as transformers calls it. Dropout is not applied.
+        module: the layer, given by transformers. Dropout is not applied.
         query: [1, heads, T, head_dim].
-        key: [1, key heads, T, head_dim]; key heads divide heads.
+        key: [1, key heads, T, head_dim]; the number of heads is a multiple of the number of key heads.
         value: like `key`.
-        attention_mask: unused: a row has no padding.
-        scaling: of the scores; 1/√head_dim when left out.
-        sliding_window: the tokens that a token sees, itself included.
-        layout: of the row; one sample when left out.
-        options: of other implementations; those that change scores are refused.
+        attention_mask: unused, because a row has no padding.
+        scaling: the factor of the scores; 1/√head_dim when left out.
+        sliding_window: the number of tokens that a token sees, itself included.
+        layout: the row's layout; one sample when left out.
+        options: options of other implementations; those that change scores are refused.
 
     Returns:
         [1, T, heads, head_dim], and None for the weights.
@@ -182,19 +182,19 @@ def attend(
     query, key = query.to(value.dtype), key.to(value.dtype)  # autocast leaves normalized queries in float32
     if layout.kind == "sdpa" or layout.spread is None or layout.kept is None:
         return _KINDS[layout.kind](query, key, value, scaling, window, layout), None
-    # Each sample attends whole: its queries of the shared beginning too, since kernels want as many queries as keys.
+    # Each sample includes the queries of its shared prefix, because the kernels need as many queries as keys.
     query, key, value = (tensor.index_select(2, layout.spread) for tensor in (query, key, value))
     out = _KINDS[layout.kind](query, key, value, scaling, window, layout)
     return out.index_select(1, layout.kept), None
 
 
 def _sdpa(query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: int | None, layout: Layout) -> Tensor:
-    """Samples of like length side by side: those that are shorter have padding at their ends, which nothing before it
-    sees."""
+    """Attend in batches of samples of similar length. Shorter samples are padded at the end, where causal attention
+    ignores the padding."""
     rows, heads = [part[0].transpose(0, 1) for part in (query, key, value)], query.shape[1]
     out = []
     for places in layout.buckets:
-        # Of matrices, since torch adds up gradients of rows much faster than of planes.
+        # Flattened to matrices, because torch adds up gradients of rows much faster than of higher dimensions.
         taken = [part.flatten(1).index_select(0, places.flatten()) for part in rows]
         q, k, v = (
             new.view(*places.shape, *part.shape[1:]).transpose(1, 2) for new, part in zip(taken, rows, strict=True)
@@ -211,7 +211,7 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, scale: float | None, window
 
 
 def _flex(query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: int | None, layout: Layout) -> Tensor:
-    """One kernel that skips the blocks in which no token sees another."""
+    """Attend with one kernel that skips the blocks in which no token sees another."""
     out: Tensor = _flex_kernel(compiled=query.is_cuda)(
         query, key, value, block_mask=layout.mask(window), scale=scale, enable_gqa=query.shape[1] != key.shape[1]
     )
@@ -226,7 +226,7 @@ def _flex_kernel(compiled: bool) -> Callable[..., Any]:
 def _flash_varlen(
     query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: int | None, layout: Layout
 ) -> Tensor:
-    """flash-attn's kernel for sequences of different lengths (2307.08691), or torch's own copy of it."""
+    """Attend with flash-attn's kernel for sequences of different lengths (2307.08691), or torch's own copy of it."""
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     at, longest = layout.offsets, layout.longest
     flash, left = _flash(), -1 if window is None else window - 1
@@ -253,10 +253,10 @@ _KINDS: Final = {"sdpa": _sdpa, "flex": _flex, "flash": _flash_varlen}
 
 
 def _block_mask(layout: Layout, window: int | None) -> BlockMask:
-    """For each block of queries, the blocks of keys that they see in part and in full.
+    """Return for each block of queries the blocks of keys that they see in part and in full.
 
-    Samples follow each other, so two blocks are of one sample when the first token of the earlier and the last of the
-    later are; no token by token matrix is needed.
+    Samples are consecutive, so two blocks belong to one sample if the first token of the earlier block and the last
+    token of the later block do. No matrix of all pairs of tokens is needed.
     """
     total, device = layout.total, layout.device
     reach = window or total
@@ -284,7 +284,7 @@ def _block_mask(layout: Layout, window: int | None) -> BlockMask:
 
 
 def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """How many blocks each row has, and which, first."""
+    """Return the number of blocks in each row, and the blocks' indices, the selected ones first."""
     count = blocks.sum(1, dtype=torch.int32)
     order = torch.argsort(blocks.to(torch.int8), dim=1, descending=True, stable=True).to(torch.int32)
     return count[None, None], order[None, None]

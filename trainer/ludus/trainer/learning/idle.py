@@ -10,7 +10,7 @@ from ludus.trainer.samples import TrainBatch
 
 
 class IdleSteps:
-    """The number of this process's steps whose gradient was exactly 0 or came from no reward, with explanations."""
+    """A counter of this process's steps whose gradient was exactly 0 or came from no reward. It explains each step."""
 
     def __init__(self, config: TrainConfig) -> None:
         self._config = config

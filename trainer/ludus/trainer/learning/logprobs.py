@@ -1,8 +1,8 @@
-"""Log-probabilities and entropies of tokens, without the logits of all tokens ever existing.
+"""Log-probabilities and entropies of tokens, computed without keeping the logits of all tokens in memory.
 
-The logits of 16,384 tokens over a vocabulary of 152,000 would be 10 GB, and their gradient as much again. Here they
-are made for `chunk` tokens at a time. The forward pass keeps only log Σ exp(logits) of each token, and the backward
-pass makes the logits once more, in the buffer that becomes their gradient.
+The logits of 16,384 tokens over a vocabulary of 152,000 would take 10 GB, and their gradient another 10 GB. Here they
+are computed for `chunk` tokens at a time. The forward pass keeps only log Σ exp(logits) of each token, and the backward
+pass computes the logits again, in the buffer that becomes their gradient.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ def token_logprobs(
     entropy: bool = False,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """log softmax(hidden @ weight.T + bias)[targets], and the entropy of that distribution.
+    """Return log softmax(hidden @ weight.T + bias)[targets], and the entropy of that distribution.
 
     Args:
-        hidden: last hidden states of the tokens that count, [N, d].
-        weight: of the LM head, [V, d].
-        targets: the token that followed each, [N] int64.
-        chunk: how many tokens' logits exist at once.
-        entropy: whether to compute the entropies. They are differentiable, and cost a backward pass more only when
+        hidden: the last hidden states of the tokens that count, [N, d].
+        weight: the weight of the LM head, [V, d].
+        targets: the token that follows each hidden state, [N] int64.
+        chunk: the number of tokens whose logits exist at once.
+        entropy: whether to compute the entropies. They are differentiable, and cost more in the backward pass only if
             something depends on them.
-        bias: of the LM head, [V].
+        bias: the bias of the LM head, [V].
 
     Returns:
-        Log-probabilities and entropies, in nats, [N] each, in float32 or wider: products are accumulated in it whatever
-        the dtype of `hidden`.
+        Log-probabilities and entropies, in nats, [N] each, in float32 or wider, which is also the dtype in which
+        products are accumulated, whatever the dtype of `hidden`.
     """
     return cast(
         tuple[Tensor, Tensor | None],
@@ -102,17 +102,17 @@ def _chunks(count: int, size: int) -> list[slice]:
 
 
 def _wide(tensor: Tensor) -> torch.dtype:
-    """What sums are taken in."""
+    """Return the dtype for sums: float32 or wider."""
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
 def _mixed(tensor: Tensor) -> bool:
-    """Whether to multiply as it is and sum wide, in one kernel; CPUs have none for that."""
+    """Return whether one kernel can multiply in this dtype and sum in float32; CPUs have no such kernel."""
     return tensor.is_cuda and tensor.dtype in (torch.bfloat16, torch.float16)
 
 
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """[chunk, V], wide."""
+    """Return the logits [chunk, V] in float32 or wider."""
     if _mixed(hidden):
         logits = torch.mm(hidden, weight.to(hidden.dtype).T, out_dtype=torch.float32)
     else:
@@ -121,7 +121,7 @@ def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _accumulate(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += left @ right, not rounded in between."""
+    """Add left @ right to `total` in place, without rounding the product first."""
     if _mixed(left):
         torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
     else:

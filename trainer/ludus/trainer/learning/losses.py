@@ -1,12 +1,12 @@
 """The losses, as pure functions of flat tensors over the tokens that the policy sampled.
 
-π is the policy being trained, μ the one that sampled (the engine's own log-probabilities), π_prox the learner's at the
-start of the step, and A the advantage. The ratio r = π/π_old has μ for π_old by default, so that one clip bounds both
-staleness and the numerical difference of engine and learner, and a forward pass is saved. With
-`old_policy = "proximal"` it has π_prox, and the weight w = π_prox/μ corrects for the rest.
+π is the policy being trained, μ the policy that sampled (the engine's own log-probabilities), π_prox the learner's
+policy at the start of the step, and A the advantage. By default, π_old in the ratio r = π/π_old is μ. Then one clip
+bounds both staleness and the numerical difference of engine and learner, and a forward pass is saved. With
+`old_policy = "proximal"` π_old is π_prox, and the weight w = π_prox/μ corrects for the difference to μ.
 
-An objective is the plain sum of weight × token loss. The weights hold the denominator of the whole optimizer step
-(`aggregation_weights`), so no split into micro-batches or ranks changes the loss or its gradient.
+An objective is the plain sum of weight × token loss. The weights contain the denominator of the whole optimizer step
+(`aggregation_weights`), so the loss and its gradient do not depend on the split into micro-batches or ranks.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from torch import Tensor
 from ludus.trainer.config import LossConfig
 
 Metrics = dict[str, Tensor]
-"""Sums over tokens, to be divided by `tokens`, which is one of them; names ending in `/max` are maxima."""
+"""Sums over tokens by name; `tokens` is the divisor for means. Names ending in `/max` are maxima."""
 
 MAX_LOG_RATIO = 10.0
-"""Ratios are taken between e⁻¹⁰ and e¹⁰: beyond, nothing can be learned from a token, and float32 would overflow."""
+"""Ratios are limited to e⁻¹⁰ to e¹⁰: beyond that, nothing can be learned from a token, and float32 would overflow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The tokens of a micro-batch, flat. Every tensor is [T]; a token of weight 0 has no part in anything."""
+    """The tokens of a micro-batch, flat. Every tensor is [T]; a token of weight 0 is ignored."""
 
     logprobs: Tensor
     """log π, with gradient."""
     behavior: Tensor
-    """log μ. Where it is not finite the token is left out."""
+    """log μ. Tokens for which it is not finite are left out."""
     advantages: Tensor
     weights: Tensor
     """Shares in the loss of the whole optimizer step."""
     sample: Tensor
-    """Which sample of the micro-batch a token is of, counted from 0 (int64)."""
+    """The index of each token's sample in the micro-batch, from 0 (int64)."""
     entropy: Tensor | None = None
-    """Of π at the token, in nats, with gradient when it has a weight in the loss."""
+    """The entropy of π at the token, in nats, with gradient if it has a weight in the loss."""
     proximal: Tensor | None = None
     """log π_prox."""
     reference: Tensor | None = None
@@ -49,16 +49,16 @@ class Tokens:
 
 
 Objective = Callable[[Tokens], tuple[Tensor, Metrics]]
-"""Loss of a micro-batch (a scalar, the sum over its tokens of weight × token loss) and metrics."""
+"""Tokens → loss of a micro-batch (a scalar, the sum over its tokens of weight × token loss), and metrics."""
 
 
 def policy_objective(config: LossConfig) -> Objective:
-    """The loss of a configuration: policy loss × correction + kl_weight × KL − entropy_weight × entropy.
+    """Return the configured loss: policy loss × correction + kl_weight × KL − entropy_weight × entropy.
 
     Metrics: `tokens`, `policy`, `clipped` and `masked` (tokens), `mismatch_k3` (k3 estimate of KL(μ‖π)), `ratio/max`
-    (of π/μ), and `kl` and `entropy` where those are known.
+    (of π/μ), and `kl` and `entropy` if they are available.
 
-    The objective raises ValueError when the tokens lack what the configuration needs.
+    The objective raises ValueError if the tokens lack values that the configuration needs.
     """
 
     def objective(tokens: Tokens) -> tuple[Tensor, Metrics]:
@@ -96,8 +96,8 @@ def policy_objective(config: LossConfig) -> Objective:
 
 
 def linear_objective(tokens: Tokens) -> tuple[Tensor, Metrics]:
-    """−Σ weight · A · log π: maximum likelihood where A is 1 (SFT), and the exact gradient of DPO
-    (`ludus.trainer.learning.dpo`). The behavior policy plays no part.
+    """Return −Σ weight · A · log π and metrics: maximum likelihood if A is 1 (SFT), and the exact gradient of DPO
+    (`ludus.trainer.learning.dpo`). The behavior policy is not used.
     """
     counted = tokens.weights != 0
     loss = torch.where(counted, -tokens.weights * tokens.advantages * tokens.logprobs, 0.0).sum()
@@ -108,7 +108,7 @@ def linear_objective(tokens: Tokens) -> tuple[Tensor, Metrics]:
 
 
 def _policy_loss(tokens: Tokens, old: Tensor, counted: Tensor, config: LossConfig) -> tuple[Tensor, Tensor, Tensor]:
-    """Token losses, which tokens were clipped, and which were dropped, for the configured kind."""
+    """Return the token losses of the configured kind, which tokens were clipped, and which were dropped."""
     logprobs, advantages = tokens.logprobs, tokens.advantages
     low, high = config.clip_low, config.clip_high
     log_ratio = logprobs - old
@@ -131,11 +131,11 @@ def _policy_loss(tokens: Tokens, old: Tensor, counted: Tensor, config: LossConfi
 def ppo_clip(
     log_ratio: Tensor, advantages: Tensor, low: float, high: float, dual: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """−min(r A, clip(r, 1 − low, 1 + high) A) (PPO, 1707.06347; `high` > `low` is DAPO's clip-higher, 2503.14476),
-    and where A < 0 at most −c A with `dual` = c (dual clip, 1912.09729).
+    """Compute −min(r A, clip(r, 1 − low, 1 + high) A) (PPO, 1707.06347; `high` > `low` is DAPO's clip-higher,
+    2503.14476). Where A < 0 it is at most −c A with `dual` = c (dual clip, 1912.09729).
 
     Returns:
-        Token losses, and where the gradient was clipped away.
+        Token losses, and the tokens whose gradient was clipped.
     """
     ratio = _ratio(log_ratio)
     free, bounded = -ratio * advantages, -ratio.clamp(1 - low, 1 + high) * advantages
@@ -147,9 +147,9 @@ def ppo_clip(
 
 
 def sequence_log_ratio(log_ratio: Tensor, counted: Tensor, sample: Tensor) -> Tensor:
-    """GSPO's (2507.18071) sequence-level ratio s = exp(mean over the sample's tokens of log r), given to each token as
-    sg[s] · π/sg[π] (the paper's GSPO-token): value and gradient are GSPO's where the advantage is one per sample, and
-    each token keeps its own credit where it is not.
+    """Return the log of GSPO's (2507.18071) sequence-level ratio s = exp(mean over the sample's tokens of log r), for
+    each token as sg[s] · π/sg[π] (the paper's GSPO-token). Value and gradient are those of GSPO if all tokens of a
+    sample have the same advantage; otherwise each token keeps its own credit.
     """
     count = sequence_sum(counted.to(log_ratio.dtype), sample).clamp(min=1)
     mean = sequence_sum(log_ratio.detach(), sample) / count
@@ -157,20 +157,20 @@ def sequence_log_ratio(log_ratio: Tensor, counted: Tensor, sample: Tensor) -> Te
 
 
 def cispo(logprobs: Tensor, log_ratio: Tensor, advantages: Tensor, cap: float) -> tuple[Tensor, Tensor]:
-    """−sg[min(r, cap)] · A · log π (MiniMax-M1, 2506.13585; the cap as in ScaleRL, 2510.13786): every token keeps a
-    gradient, whose size is bounded.
+    """Compute −sg[min(r, cap)] · A · log π (MiniMax-M1, 2506.13585; the cap as in ScaleRL, 2510.13786). Every token
+    keeps a gradient, whose size is bounded.
 
     Returns:
-        Token losses, and where the cap was in force.
+        Token losses, and the tokens whose ratio was capped.
     """
     ratio = _ratio(log_ratio.detach())
     return -ratio.clamp(max=cap) * advantages * logprobs, ratio > cap
 
 
 def dppo(logprobs: Tensor, old: Tensor, advantages: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
-    """−r A, but 0 where the probability has moved too far already in the direction of the advantage: A > 0 and
-    π − π_old > high, or A < 0 and π_old − π > low (DPPO with total variation, 2602.04879). Rare tokens, whose ratio
-    says little, are not clipped early.
+    """Compute −r A, except 0 where the probability has already moved too far in the direction of the advantage: A > 0
+    and π − π_old > high, or A < 0 and π_old − π > low (DPPO with total variation, 2602.04879). So rare tokens, whose
+    ratio is not informative, are not clipped early.
 
     Returns:
         Token losses, and which tokens were dropped.
@@ -181,7 +181,8 @@ def dppo(logprobs: Tensor, old: Tensor, advantages: Tensor, low: float, high: fl
 
 
 def correction_weights(log_weight: Tensor, sample: Tensor, config: LossConfig) -> Tensor:
-    """What the policy loss is multiplied by for the difference of π_prox and μ, from log w = log π_prox − log μ.
+    """Return the factor of the policy loss that corrects for the difference of π_prox and μ, from log w = log π_prox −
+    log μ.
 
     * `decoupled`: w (2110.00641, AReaL 2505.24298)
     * `tis`: min(w, high) (truncated importance sampling, fengyao.notion.site/off-policy-rl)
@@ -205,18 +206,19 @@ def correction_weights(log_weight: Tensor, sample: Tensor, config: LossConfig) -
 
 
 def kl_k1(difference: Tensor) -> Tensor:
-    """d = log π − log π_ref. Unbiased, but its gradient on-policy is zero in the mean: better for measuring than as a
-    loss (joschu.net/blog/kl-approx.html)."""
+    """Return d = log π − log π_ref. It is unbiased, but its gradient on-policy is zero in the mean, so it is better as
+    a metric than as a loss (joschu.net/blog/kl-approx.html)."""
     return difference
 
 
 def kl_k2(difference: Tensor) -> Tensor:
-    """d²/2, whose gradient is that of the reverse KL divergence on-policy."""
+    """Return d²/2, whose gradient on-policy is that of the reverse KL divergence."""
     return difference.square() / 2
 
 
 def kl_k3(difference: Tensor) -> Tensor:
-    """e⁻ᵈ − 1 + d: unbiased, never negative, of low variance; GRPO's (2402.03300). Its gradient is biased."""
+    """Return e⁻ᵈ − 1 + d, the estimator of GRPO (2402.03300): unbiased, never negative, of low variance. Its gradient
+    is biased."""
     bounded = difference.clamp(min=-MAX_LOG_RATIO)
     return torch.expm1(-bounded) + bounded
 
@@ -227,14 +229,14 @@ KL_ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {"k1": kl_k1, "k2": kl_k2
 def aggregation_weights(
     counts: Sequence[int], kind: Literal["token", "sequence", "constant"], constant: int = 1
 ) -> list[float]:
-    """The weight in the loss of each token of each episode, from how many tokens of every episode of the optimizer step
-    count: over all micro-batches and ranks, and after everything that is left out was left out.
+    """Return for each episode the weight of its tokens in the loss. `counts` are the numbers of tokens that count in
+    each episode of the whole optimizer step, over all micro-batches and ranks.
 
     * `token`: 1/N, N all tokens (DAPO, 2503.14476)
     * `sequence`: 1/(E nᵢ), nᵢ the episode's tokens, E the episodes (GRPO, 2402.03300)
     * `constant`: 1/(E L), L a constant such as the longest length (Dr.GRPO, 2503.20783)
 
-    Episodes without tokens that count are not among the E; their weight is 0.
+    Episodes without tokens that count are not part of E; their weight is 0.
     """
     episodes, total = sum(count > 0 for count in counts), sum(counts)
     divisors = {
@@ -246,7 +248,7 @@ def aggregation_weights(
 
 
 def sequence_sum(values: Tensor, sample: Tensor) -> Tensor:
-    """The sum over each token's sample, at each token."""
+    """Return for each token the sum of `values` over its sample."""
     samples = int(sample.max()) + 1 if len(sample) else 0
     return values.new_zeros(samples).index_add(0, sample, values)[sample]
 

@@ -1,8 +1,8 @@
-"""Ranks: which part of the model and of the batch each process has, and what they tell each other.
+"""Ranks: the part of the model and of the batch that each process has, and their communication.
 
-Launched by torchrun, the world is replicate × shard × tensor processes. Ranks along `tensor` share each layer and get
-the same tokens; ranks along `shard` share one copy of the parameters (FSDP2, 2304.11277) and ranks along `replicate`
-have copies (HSDP); those two get different tokens, and their gradients are added up.
+With torchrun, the world has replicate × shard × tensor processes. Ranks along `tensor` share each layer and get the
+same tokens. Ranks along `shard` share one copy of the parameters (FSDP2, 2304.11277), and ranks along `replicate` have
+their own copies (HSDP). Ranks along these two dimensions get different tokens, and their gradients are added.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ T = TypeVar("T")
 V = TypeVar("V", bound=Tensor)
 
 WAIT = timedelta(hours=12)
-"""How long ranks wait for the first one to bring a batch. When it dies, torchrun ends them at once."""
+"""How long the other ranks wait for a batch of the first rank. If that rank dies, torchrun ends them at once."""
 
 
 class Parallel:
-    """This process among the ranks. Make one per process, before the model; `close` it at the end.
+    """This process among the ranks. Create one per process, before the model, and `close` it at the end.
 
     Args:
         config: the shape of the world.
         device: `auto`, `cpu` or `cuda`.
 
     Raises:
-        ConfigError: the shape does not fit the number of processes, or there is no such device.
+        ConfigError: the shape does not match the number of processes, or the device does not exist.
     """
 
     def __init__(self, config: ParallelConfig, device: str = "auto") -> None:
@@ -65,15 +65,16 @@ class Parallel:
             )
         self.tensor = config.tensor
         self.parts = self.world // self.tensor
-        """Into how many parts a batch is cut."""
+        """The number of parts into which a batch is split."""
         self.part = self.rank // self.tensor
-        """Which of them is this rank's."""
+        """The index of this rank's part."""
         self._sizes = {"replicate": config.replicate, "shard": shard, "tensor": config.tensor}
         self._mesh = self._start() if self.world > 1 else None
         self._control: Any = dist.new_group(backend="gloo", timeout=WAIT) if self.world > 1 else None
 
     def _start(self) -> DeviceMesh:
-        """The group of all processes, where nobody has started it yet; of this one alone without torchrun."""
+        """Return the mesh of all ranks. First start the process group, if it is not started; without torchrun it
+        contains only this process."""
         if not dist.is_initialized():
             alone: dict[str, Any] = {"store": HashStore(), "rank": 0, "world_size": 1} if self.world == 1 else {}
             dist.init_process_group("cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo", **alone)
@@ -81,21 +82,21 @@ class Parallel:
 
     @property
     def first(self) -> bool:
-        """Whether this is the rank that plays, logs and writes."""
+        """Whether this is the first rank, which runs episodes and writes logs and files."""
         return self.rank == 0
 
     def wrap(self, policy: nn.Module, model: PreTrainedModel, dtype: torch.dtype) -> None:
-        """Spread the parameters over the ranks, in place; forward then computes in `dtype` and gradients are summed.
+        """Shard the parameters over the ranks, in place. Forward then computes in `dtype`, and gradients are summed.
 
         Args:
-            policy: the module whose forward is called; it holds `model`.
-            model: its layers are sharded one by one, so that only one is whole at a time.
-            dtype: of computing. Parameters, gradients and the optimizer's state stay float32.
+            policy: the module whose forward is called; it contains `model`.
+            model: the model, whose layers are sharded separately, so that only one is gathered at a time.
+            dtype: the dtype of computations. Parameters, gradients and the optimizer's state stay float32.
         """
         if self.world == 1 and dtype == torch.float32:
             policy.to(self.device)
             return
-        self._mesh = self._mesh or self._start()  # FSDP keeps the master weights apart for a single process, too
+        self._mesh = self._mesh or self._start()  # FSDP keeps float32 master weights also for a single process
         layers = decoder_layers(model)
         if self.tensor > 1:
             if model.config.num_key_value_heads % self.tensor:
@@ -110,19 +111,19 @@ class Parallel:
         for module in (*layers, policy):
             fully_shard(module, mesh=mesh, mp_policy=precision)
         for module in policy.modules():
-            if isinstance(module, FSDPModule):  # the loss is a sum, so gradients are added; gloo can do no other
+            if isinstance(module, FSDPModule):  # the loss is a sum, so gradients are added; gloo supports only sums
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)
 
     def broadcast(self, value: T | None) -> T:
-        """The first rank's `value`, on every rank. Others give anything, and wait until it comes."""
+        """Return the first rank's `value` on every rank. Other ranks wait for it, and their `value` is ignored."""
         box = [value]
         if self._control is not None:
             dist.broadcast_object_list(box, src=0, group=self._control)
         return cast(T, box[0])
 
     def gather(self, value: T) -> list[T]:
-        """Every rank's `value` in order of ranks, on every rank."""
+        """Return the values of all ranks, in order of ranks, on every rank."""
         if self._control is None:
             return [value]
         values: list[Any] = [None] * self.world
@@ -130,7 +131,7 @@ class Parallel:
         return values
 
     def close(self) -> None:
-        """Leave the group of processes."""
+        """Leave the process group."""
         if self._mesh is not None:
             dist.destroy_process_group()
 
@@ -150,13 +151,13 @@ def _device(name: str, local_rank: int) -> torch.device:
 
 
 def decoder_layers(model: PreTrainedModel) -> list[nn.Module]:
-    """The model's transformer blocks in order."""
+    """Return the model's transformer blocks in order."""
     return list(cast(nn.ModuleList, model.get_decoder().layers))
 
 
 def prepare(model: PreTrainedModel, config: ModelConfig) -> None:
-    """Compile layers and recompute activations in the backward pass, as configured; in place, parameter names stay."""
-    if config.compile:  # attention has a graph of its own, which does not depend on the samples' lengths
+    """Compile layers and recompute activations in the backward pass, as configured. In place; parameter names stay."""
+    if config.compile:  # attention is not traced, so the graph does not depend on the samples' lengths
         untraced: Any = torch.compiler.disable
         AttentionInterface.register(NAME, untraced(attend))
     for layer in decoder_layers(model):
@@ -169,7 +170,7 @@ def prepare(model: PreTrainedModel, config: ModelConfig) -> None:
 
 
 def _tensor_plan(layer: nn.Module) -> dict[str, ParallelStyle]:
-    """Megatron's split (1909.08053) by the names that Llama, Qwen, Mistral and similar models share."""
+    """Return Megatron's split (1909.08053), by the layer names that Llama, Qwen, Mistral and similar models share."""
     plan: dict[str, ParallelStyle] = {}
     for name, module in layer.named_modules():
         match name.rpartition(".")[2]:
@@ -177,7 +178,7 @@ def _tensor_plan(layer: nn.Module) -> dict[str, ParallelStyle]:
                 plan[name] = ColwiseParallel()
             case "o_proj" | "down_proj" if isinstance(module, nn.Linear):
                 plan[name] = RowwiseParallel()
-            case "q_norm" | "k_norm":  # of [batch, tokens, heads, head_dim]: each rank has its heads
+            case "q_norm" | "k_norm":  # their input is [batch, tokens, heads, head_dim], split by heads
                 plan[name] = SequenceParallel(sequence_dim=2, use_local_output=True)
     if len(plan) < 7:
         raise ConfigError(
@@ -188,24 +189,24 @@ def _tensor_plan(layer: nn.Module) -> dict[str, ParallelStyle]:
 
 
 def reshard(policy: nn.Module) -> None:
-    """Free the whole parameters that a forward pass without backward leaves on the outermost module: they are stale
-    after the next update, and stand in for the sharded ones in `named_parameters`."""
+    """Free the gathered parameters that a forward pass without backward leaves on the outermost module. Otherwise they
+    would be stale after the next update, and would replace the sharded parameters in `named_parameters`."""
     if isinstance(policy, FSDPModule):
         policy.reshard()
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """A parameter or gradient in one piece. Collective where it is sharded: every rank calls it in the same order."""
+    """Return a whole parameter or gradient. Collective if it is sharded: every rank calls it in the same order."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This rank's part of a parameter or gradient."""
+    """Return this rank's part of a parameter or gradient."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def by_mesh(tensors: Iterable[V]) -> list[list[V]]:
-    """Tensors in lists of those that are spread over the same ranks: torch's ops on lists take no others together."""
+    """Return lists of tensors that are sharded over the same ranks, because torch's list operations require that."""
     lists: dict[Any, list[V]] = {}
     for tensor in tensors:
         lists.setdefault(getattr(tensor, "device_mesh", None), []).append(tensor)
@@ -213,12 +214,12 @@ def by_mesh(tensors: Iterable[V]) -> list[list[V]]:
 
 
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
-    """The 2-norm of the whole gradient, the same on all ranks."""
+    """Return the 2-norm of the whole gradient, which is the same on all ranks."""
     gradients = by_mesh(parameter.grad for parameter in parameters if parameter.grad is not None)
     return torch.stack([whole(get_total_norm(alike)) for alike in gradients]).square().sum().sqrt()
 
 
 def clip_gradient(parameters: Iterable[nn.Parameter], limit: float, norm: float) -> None:
-    """Scale the gradient down to `limit` where its `norm` is greater."""
+    """Scale the gradient down to `limit` if its `norm` is greater."""
     for alike in by_mesh(parameters):
         clip_grads_with_norm_(alike, limit, torch.tensor(norm))

@@ -94,7 +94,9 @@ class Collector:
             EngineError: the engine failed repeatedly.
         """
         if self._task is None or self._window.version < 0:
-            raise RuntimeError("enter the collector, update the engine and call synced() before the first batch()")
+            raise RuntimeError(
+                "enter the collector, update the engine and call on_weights_updated() before the first batch()"
+            )
         while True:
             if self._task.done():
                 self._task.result()

@@ -219,7 +219,7 @@ class TaskSampler:
         return (await remote.sample(split, seed=seed, strategy="band", band=(curriculum.low, curriculum.high)))[0]
 
     def report(self, group: RolloutGroup) -> None:
-        """Record a group's task outcomes for stages and curriculum. They are sent to the server before its next choice."""
+        """Record a group's task outcomes for stages and curriculum. The server gets them before its next choice."""
         environment = self.find(group.environment)
         split = group.rollouts[0].trajectory.split
         rewards = scored_rewards(group.rollouts)
