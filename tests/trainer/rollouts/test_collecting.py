@@ -663,7 +663,7 @@ async def test_a_batch_before_the_first_sync_is_a_mistake_and_no_wait(
 ) -> None:
     server = await serve(Saying)
     async with playing(make_config(server.url), engine, renderer) as run:
-        with pytest.raises(RuntimeError, match="synced"):
+        with pytest.raises(RuntimeError, match="on_weights_updated"):
             await run.collector.batch()
 
 
