@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 from aiohttp import WSMsgType, web
+from aiohttp.test_utils import TestClient, TestServer
 
 from ludus.client import Client, connect
+from ludus.client.transports._ors_http import _read_reply
 from ludus.protocol.errors import (
     ConnectionFailed,
     EnvironmentNotFound,
@@ -220,3 +222,14 @@ async def test_the_http_envelope_is_that_of_the_revision_and_streams_are_read(pe
     assert meta["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
     assert "dev.ludus/episodes" in meta["io.modelcontextprotocol/clientCapabilities"]["extensions"]
     assert meta["io.modelcontextprotocol/clientInfo"]["name"] == "ludus"
+
+
+async def test_an_extension_event_of_an_ors_server_that_is_not_json_is_a_violation() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text='event: ludus\ndata: {"seed":\n\n', content_type="text/event-stream")
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    async with TestClient(TestServer(app)) as client, client.get("/") as response:
+        with pytest.raises(ProtocolViolation, match="not JSON"):
+            await _read_reply(response, None)

@@ -261,6 +261,18 @@ class _Cut(Exception):
         self.task_id = task_id
 
 
+def json_of(text: str) -> Any:
+    """Return the JSON value of an event.
+
+    Raises:
+        ProtocolViolation: the text is not JSON.
+    """
+    try:
+        return from_json(text)
+    except ValueError as why:
+        raise errors.ProtocolViolation(f"the server sent an event that is not JSON: {why}") from None
+
+
 async def _read_reply(response: aiohttp.ClientResponse, task_id: str | None) -> tuple[Reply | None, str | None]:
     """Return the reply in a stream (None if the stream ended before it) and the task id."""
     parts: list[str] = []
@@ -274,7 +286,7 @@ async def _read_reply(response: aiohttp.ClientResponse, task_id: str | None) -> 
             elif name == "end":
                 return Reply(end="".join([*parts, data])), task_id
             elif name == "ludus":
-                extension = from_json(data)
+                extension = json_of(data)
             elif name == "error":
                 return Reply(error=data, extension=extension), task_id
     except (aiohttp.ClientError, OSError) as error:

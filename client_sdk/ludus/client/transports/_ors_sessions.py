@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from ludus.client.transports._ors_http import Reply
+from ludus.client.transports._ors_http import Reply, json_of
 from ludus.client.transports.base import error_of
 from ludus.protocol import errors
 from ludus.protocol.content import Content, ImageBlock, Message, TextBlock
@@ -256,18 +256,6 @@ def scores_of(reply: Reply, candidates: Mapping[str, Candidate]) -> ScoreGroupRe
         else:
             rewards[name] = Reward.of(value)
     return ScoreGroupResult(rewards=rewards)
-
-
-def json_of(text: str) -> Any:
-    """Return the JSON value of an event.
-
-    Raises:
-        ProtocolViolation: the text is not JSON.
-    """
-    try:
-        return from_json(text)
-    except ValueError as why:
-        raise errors.ProtocolViolation(f"the server sent an event that is not JSON: {why}") from None
 
 
 def _content(blocks: Any) -> tuple[Content, ...]:

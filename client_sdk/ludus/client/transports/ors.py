@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from ludus.client.transports import _ors_sessions as kept
-from ludus.client.transports._ors_http import OrsHttp, Refused, error_from
+from ludus.client.transports._ors_http import OrsHttp, Refused, error_from, json_of
 from ludus.client.transports._ors_server import ENDLESS, Kind, OrsServer
 from ludus.client.transports._reasons import doing
 from ludus.client.transports.base import WireCapabilities
@@ -412,7 +412,7 @@ def _sid_of(opened: Mapping[str, Any]) -> str:
         return str(opened["sid"])
     end = opened.get("end")
     if end:
-        return str(kept.json_of(end)["sid"])
+        return str(json_of(end)["sid"])
     if "error" in opened:
         raise errors.InternalError(f"the server opened no session: {opened['error']}")
     return str(opened["task_id"])

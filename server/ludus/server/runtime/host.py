@@ -113,13 +113,11 @@ class EpisodeHost:
         self._loop = asyncio.get_running_loop()
         await self.sandboxes.open(one.cls.sandbox_settings for one in self.catalog.values())
         self.runner = StepRunner(self._workers, self.journal, self._end, self.limits)
-        linger = self.limits.result_ttl_seconds
-        self._register = EpisodeStore(self.journal, linger)
-        self._starts = IdempotencyCache[tuple[Episode, ...]](
-            self._spawn, linger, lambda g: any(e.id in self._register for e in g)
-        )
-        self._forks = IdempotencyCache[Episode](self._spawn, linger, lambda episode: episode.id in self._register)
-        self._scores = IdempotencyCache[e.ScoreGroupResult](self._spawn, linger)
+        ttl = self.limits.result_ttl_seconds
+        store = self._register = EpisodeStore(self.journal, ttl)
+        self._starts = IdempotencyCache[tuple[Episode, ...]](self._spawn, ttl, lambda g: any(e.id in store for e in g))
+        self._forks = IdempotencyCache[Episode](self._spawn, ttl, lambda episode: episode.id in store)
+        self._scores = IdempotencyCache[e.ScoreGroupResult](self._spawn, ttl)
         self._reaper = self._loop.create_task(self._reap())
         self.ready = True
         return self
@@ -313,6 +311,10 @@ class EpisodeHost:
     def view(self, episode: str) -> EpisodeView:
         """Return what the agent sees of an episode, which counts as use; raise `EpisodeNotFound` if there is none."""
         return self._register.find(episode).view()
+
+    def runs(self, episode: str) -> bool:
+        """Return whether an episode is here and has not ended. Unlike `view`, the call does not count as use."""
+        return self._register.runs(episode)
 
     async def discard(self, episode: str) -> None:
         """Close an episode for a transport that owns it; an unknown id is not an error."""

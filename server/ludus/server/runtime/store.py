@@ -54,6 +54,11 @@ class EpisodeStore:
         found.used = self._loop.time()
         return found
 
+    def runs(self, episode: str) -> bool:
+        """Return whether an episode is here and has not ended. Unlike `find`, the call does not count as use."""
+        found = self._living.get(episode)
+        return found is not None and found.end_reason is None
+
     def get_owned(self, episode: str, principal: Principal) -> Episode:
         """Return the episode with an id if the principal owns it or is an admin; for others it does not exist.
 

@@ -276,13 +276,8 @@ class Sessions:
         for key, session in list(self._sessions.items()):
             if session.used > now - self._idle_seconds or (session.settled is not None and not session.settled.done()):
                 continue
-            try:
-                if session.episode is not None and self._host.view(session.episode).end_reason is None:
-                    session.used = now
-                    continue
-            except EpisodeNotFound:
-                pass
-            del self._sessions[key]
+            if session.episode is None or not self._host.runs(session.episode):
+                del self._sessions[key]
         self._sweeper = loop.call_later(SWEEP_SECONDS, self.sweep) if self._sessions else None
 
     def _start(self, session: Session, principal: Principal) -> None:
