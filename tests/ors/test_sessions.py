@@ -1,13 +1,17 @@
-"""Sessions of the ORS transport, without HTTP."""
+"""Sessions and streams of the ORS transport, without HTTP."""
 
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from ludus.protocol.episodes import StartParams
 from ludus.server import Environment, EpisodeHost, Task
 from ludus.server.auth.principal import Principal
+from ludus.server.transports.ors.calls import Stream
 from ludus.server.transports.ors.sessions import Sessions
 
 
@@ -40,3 +44,20 @@ async def test_the_sweep_of_sessions_does_not_count_as_use_of_their_episodes(hos
     await running.discard(session.episode)
     sessions.sweep()
     assert len(sessions) == 0
+
+
+async def test_a_stream_whose_body_fails_while_its_head_is_being_sent_leaves_no_task() -> None:
+    begun = asyncio.Event()
+
+    async def never(*_: object) -> None:
+        begun.set()
+        await asyncio.get_running_loop().create_future()
+
+    request: Any = SimpleNamespace(started=False, begin_events=never, disconnected=never)
+    before = asyncio.all_tasks()
+    with pytest.raises(ZeroDivisionError):
+        async with Stream(request) as stream:
+            stream._open()
+            await begun.wait()
+            raise ZeroDivisionError
+    assert asyncio.all_tasks() == before

@@ -173,6 +173,9 @@ class Stream:
     async def __aexit__(self, *_: object) -> None:
         if self._timer is not None or self._task is not None:
             await self._stop()
+        if self._ahead is not None and not self._ahead.done():
+            self._ahead.cancel()  # the body raised while the head was still being sent
+            await asyncio.gather(self._ahead, return_exceptions=True)
         if self.delivery is not None and not self.delivery.was_sent:
             self.delivery.settle(delivered=False)
 
