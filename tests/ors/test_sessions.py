@@ -53,11 +53,13 @@ async def test_a_stream_whose_body_fails_while_its_head_is_being_sent_leaves_no_
         begun.set()
         await asyncio.get_running_loop().create_future()
 
-    request: Any = SimpleNamespace(started=False, begin_events=never, disconnected=never)
-    before = asyncio.all_tasks()
-    with pytest.raises(ZeroDivisionError):
+    async def fail(request: Any) -> None:
         async with Stream(request) as stream:
             stream._open()
             await begun.wait()
             raise ZeroDivisionError
+
+    before = asyncio.all_tasks()
+    with pytest.raises(ZeroDivisionError):
+        await fail(SimpleNamespace(started=False, begin_events=never, disconnected=never))
     assert asyncio.all_tasks() == before
