@@ -58,7 +58,7 @@ def _renumber(app: LudusApp, when: Callable[[Any, Any], bool]) -> None:
 
     def changed(params: Any, principal: Any) -> Any:
         try:
-            episode = host._register.owned(params.episode, principal)
+            episode = host._register.get_owned(params.episode, principal)
         except EpisodeNotFound:
             return submit(params, principal)
         if when(episode, params):
@@ -108,7 +108,7 @@ def _other_turns(app: LudusApp, turn_of: Callable[[Any, Any], Any]) -> None:
     submit = host.submit
 
     def changed(params: Any, principal: Any) -> Any:
-        keys = host._register.owned(params.episode, principal).keys or {}
+        keys = host._register.get_owned(params.episode, principal).keys or {}
         return submit(params.model_copy(update={"turn": turn_of(keys.get(params.key), params)}), principal)
 
     host.submit = changed

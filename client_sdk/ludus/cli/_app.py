@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from ludus.cli._lazy import LazyGroup, MissingPackage, advice, importer
-from ludus.protocol.text import printable
 
 
 class ExitCode(IntEnum):
@@ -75,6 +74,8 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("LUDUS_DEBUG"):
             raise
+        from ludus.protocol.text import printable  # here, because `ludus --help` must not import pydantic
+
         code, message = explain(error)
         print(f"ludus: {printable(message)}", file=sys.stderr)  # noqa: T201
         sys.exit(code)

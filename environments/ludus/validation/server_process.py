@@ -24,7 +24,7 @@ START_SECONDS: Final = 60.0
 
 END_SECONDS: Final = 20.0
 
-LINGER_SECONDS: Final = 0.15
+RESULT_TTL_SECONDS: Final = 0.15
 """How long the server keeps the results of closed episodes; their memory is free afterwards."""
 
 _SERVING: Final = re.compile(r"^Serving .* at (http://\S+)")
@@ -112,7 +112,7 @@ class ServerProcess:
 
     async def settled_usage(self) -> Usage | None:
         """Wait until closed episodes are evicted and the usage is stable for a moment, then return it."""
-        await asyncio.sleep(LINGER_SECONDS + 0.2)
+        await asyncio.sleep(RESULT_TTL_SECONDS + 0.2)
         best = self.usage
         for _ in range(20):
             await asyncio.sleep(0.05)
@@ -146,7 +146,7 @@ async def serving(sources: Sequence[str], *, hash_seed: int, zone: str = "UTC") 
     program = _WITH_PARENT.replace("PARENT", str(os.getpid()))
     command = [
         sys.executable, "-c", program, "serve", *sources, "--port", "0", "--log-format", "json",
-        "--threads", str(THREADS), "--linger-seconds", str(LINGER_SECONDS),
+        "--threads", str(THREADS), "--result-ttl-seconds", str(RESULT_TTL_SECONDS),
     ]  # fmt: skip
     try:
         with (folder / "log").open("wb") as log:

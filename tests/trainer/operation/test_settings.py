@@ -115,7 +115,7 @@ def test_without_a_file_the_example_stands_in() -> None:
         ("[rollouts]\ngroups = '8'", 'rollouts.groups = "8": must be a valid integer'),
         ("[rollouts]\ngroups = 8.0", "rollouts.groups = 8.0: must be a valid integer"),
         ("[rollouts]\ngroups = true", "rollouts.groups = true: must be a valid integer"),
-        ("[rollouts]\ndrop_constant = 1", "rollouts.drop_zero_variance = 1: must be a valid boolean"),
+        ("[rollouts]\ndrop_zero_variance = 1", "rollouts.drop_zero_variance = 1: must be a valid boolean"),
         ("[optimizer]\nlearning_rate = '1e-6'", 'optimizer.learning_rate = "1e-6": must be a valid number'),
         ("[optimizer]\nlearning_rate = nan", "must be a finite number"),
         ("[optimizer]\nbetas = [0.9]", "optimizer.betas.1 is missing"),
