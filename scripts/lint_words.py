@@ -71,6 +71,11 @@ def texts() -> Iterator[tuple[Path, int, str]]:
             yield ROOT / page, number, text
 
 
+def without_code(text: str) -> str:
+    """Return the text without what stands in backticks."""
+    return re.sub(r"`[^`]*`", "", text)
+
+
 def replacement(word: str) -> str:
     """Return what to write for a word that was found."""
     return next(better for pattern, better in WORDS.items() if re.fullmatch(pattern, word, re.IGNORECASE))
@@ -81,7 +86,7 @@ def main() -> None:
     hits = [
         f"{path.relative_to(ROOT)}:{number}: {found[0]!r} → {replacement(found[0])}"
         for path, number, text in texts()
-        for found in PATTERN.finditer(re.sub(r"`[^`]*`", "", text))
+        for found in PATTERN.finditer(without_code(text))
     ]
     sys.stdout.writelines(f"{hit}\n" for hit in hits)
     if hits:

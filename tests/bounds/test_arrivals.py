@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from worlds import Playground
 
+from ludus.protocol.bounds import MAX_BODY_VALUES
 from ludus.protocol.errors import CapacityError
 from ludus.server import ServerLimits
-from ludus.server.authoring.bounds import MAX_BODY_VALUES
 from ludus.server.web.arrivals import Arrivals
 from ludus.server.web.http_protocol import HEAD_FIELDS
 from ludus.server.web.serve import LudusServer

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from ludus.protocol import episodes as e
+from ludus.protocol.bounds import MAX_DEPTH, TooComplex, footprint
 from ludus.protocol.text import json_problem
 from ludus.server import Environment, EpisodeHost, Task, tool
 from ludus.server.auth.principal import Principal
 from ludus.server.authoring import tools
-from ludus.server.authoring.bounds import MAX_DEPTH, TooComplex, footprint
 from ludus.server.runtime.threads import Share
 
 Start = Callable[..., Awaitable[EpisodeHost]]

@@ -11,10 +11,10 @@ import pytest
 
 from ludus.protocol import EndReason, text_of
 from ludus.protocol import episodes as e
+from ludus.protocol.bounds import MAX_CALL_VALUES, MAX_DEPTH, footprint
 from ludus.protocol.errors import CapacityError, KeyConflict
 from ludus.server import Environment, EpisodeHost, ServerLimits, Task, ToolError, tool
 from ludus.server.auth.principal import Principal
-from ludus.server.authoring.bounds import MAX_CALL_VALUES, MAX_DEPTH, footprint
 from ludus.server.runtime.idempotency import IdempotencyCache
 
 Start = Callable[..., Awaitable[EpisodeHost]]

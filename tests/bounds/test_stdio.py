@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from stdio import serving_stdio
 
-from ludus.server.authoring.bounds import MAX_BODY_VALUES
+from ludus.protocol.bounds import MAX_BODY_VALUES
 from ludus.server.runtime.limits import ServerLimits
 
 WORLDS = Path(__file__).parents[1] / "support" / "worlds.py"

@@ -15,11 +15,11 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from worlds import Playground
 
+from ludus.protocol import bounds as b
 from ludus.protocol import episodes as e
 from ludus.protocol.errors import LudusError, PayloadTooLarge
 from ludus.server import EpisodeHost
 from ludus.server.auth.principal import Principal
-from ludus.server.authoring import bounds as b
 from ludus.server.runtime.dispatch import dispatch
 from ludus.server.transports.channel import MAX_IN_FLIGHT
 from ludus.server.web.serve import LudusServer

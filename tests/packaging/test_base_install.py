@@ -88,6 +88,11 @@ def test_base_install_imports_protocol_and_client(python: Path, tmp_path: Path) 
     assert run([python, "-W", "error", "-c", program], tmp_path).stdout.strip() == "connect"
 
 
+@pytest.mark.parametrize("command", ["calibrate", "catalog", "conform", "init", "play", "run", "validate"])
+def test_commands_that_use_a_server_by_its_address_need_no_extra(python: Path, tmp_path: Path, command: str) -> None:
+    run([python, "-W", "error", "-c", f"import ludus.cli.{command}"], tmp_path)
+
+
 def test_help_works_in_a_base_install(python: Path, tmp_path: Path) -> None:
     assert "serve" in run([python.with_name("ludus"), "--help"], tmp_path).stdout
 

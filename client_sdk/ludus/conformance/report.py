@@ -12,17 +12,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from ludus.conformance import (
-    catalog,
-    channel,
-    episodes,
-    negotiation,
-    once,
-    ors,
-    play,
-    rewards,
-    rights,
-)
+from ludus.conformance import catalog, channel, episodes, exactly_once, negotiation, ors, play, rewards, rights
 from ludus.conformance.boundary import boundary
 from ludus.conformance.checks import Check, ConformanceFailure, NotApplicable, Status, Verdict
 from ludus.conformance.context import CheckContext, Target
@@ -50,7 +40,7 @@ async def _ors_place(context: CheckContext) -> tuple[str, str]:
     return "POST", "/create_session"
 
 
-_CONTROL = (catalog.suite, episodes.suite, once.suite, rewards.suite, rights.suite)
+_CONTROL = (catalog.suite, episodes.suite, exactly_once.suite, rewards.suite, rights.suite)
 _SUITES: Final = {
     "channel": (*_CONTROL, channel.suite),
     "mcp": (*_CONTROL, negotiation.suite, boundary(_control_place)),

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ludus.client.policies import RandomPolicy
 from ludus.protocol.errors import LudusError
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
-from ludus.validation.subject import ValidationTarget, evidence
+from ludus.validation.target import ValidationTarget, evidence
 from ludus.validation.transcripts import Script, perform, prompt_of
 
 suite = Suite()

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from ludus.protocol.errors import LudusError
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
-from ludus.validation.subject import ValidationTarget
+from ludus.validation.target import ValidationTarget
 from ludus.validation.transcripts import prompt_of
 
 suite = Suite()

@@ -25,7 +25,7 @@ from ludus.protocol.actions import Call
 from ludus.protocol.tasks import PRIVATE
 from ludus.protocol.trajectory import Trajectory
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
-from ludus.validation.subject import ValidationTarget, evidence
+from ludus.validation.target import ValidationTarget, evidence
 from ludus.validation.transcripts import prompt_of
 
 suite = Suite()

@@ -15,7 +15,7 @@ from ludus.protocol.actions import Answer
 from ludus.protocol.episodes import Candidate
 from ludus.protocol.errors import Forbidden, LudusError, MethodNotFound, NotFound, Unsupported
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
-from ludus.validation.subject import ValidationTarget, evidence_of
+from ludus.validation.target import ValidationTarget, evidence_of
 from ludus.validation.transcripts import (
     Script,
     Transcript,

@@ -16,16 +16,15 @@ from ludus.client._connect import WireName
 from ludus.client.client import Client
 from ludus.client.environment import RemoteEnvironment
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, Unsupported
-from ludus.validation import contract, distinct, leakage, repeats, resources, scores
-from ludus.validation import reward_hacking as gaming
+from ludus.validation import contract, distinct, leakage, repeats, resources, reward_hacking, scores
 from ludus.validation.checks import Check, Finding, NotApplicable, Status, Verdict
 from ludus.validation.local_environments import LocalEnvironments
 from ludus.validation.server_process import ServerProcess, serving
 from ludus.validation.settings import Settings
-from ludus.validation.subject import ValidationTarget, subject_of
+from ludus.validation.target import ValidationTarget, subject_of
 
 _SUITES: Final = (
-    contract.suite, repeats.suite, scores.suite, leakage.suite, distinct.suite, gaming.suite, scores.late,
+    contract.suite, repeats.suite, scores.suite, leakage.suite, distinct.suite, reward_hacking.suite, scores.late,
     resources.suite,
 )  # fmt: skip
 

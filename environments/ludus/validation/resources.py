@@ -13,7 +13,7 @@ from ludus.protocol.errors import LudusError
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.validation.policies import NoOp
 from ludus.validation.server_process import ServerProcess, Usage
-from ludus.validation.subject import ValidationTarget, evidence, evidence_of
+from ludus.validation.target import ValidationTarget, evidence, evidence_of
 from ludus.validation.transcripts import Performance, Script
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from ludus.protocol.trajectory import Trajectory
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.validation.oracle import Moves
 from ludus.validation.settings import ORACLE_TURNS
-from ludus.validation.subject import ValidationTarget, evidence, evidence_of
+from ludus.validation.target import ValidationTarget, evidence, evidence_of
 from ludus.validation.transcripts import Script
 
 suite = Suite()

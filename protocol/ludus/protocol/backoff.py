@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
 
 
-@dataclass(slots=True)
 class Backoff:
     """The pauses of one request. Each is twice as long as the one before, up to `longest`; jitter spreads the clients.
 
@@ -16,11 +14,12 @@ class Backoff:
         longest: the longest pause before jitter, in seconds.
     """
 
-    first: float
-    longest: float = math.inf
+    __slots__ = ("_longest", "_pause")
+
+    def __init__(self, first: float, longest: float = math.inf) -> None:
+        self._pause, self._longest = min(first, longest), longest
 
     def next(self) -> float:
         """Return the next pause in seconds: between half of its full length and all of it."""
-        pause = min(self.first, self.longest)
-        self.first = min(2 * self.first, self.longest)
+        pause, self._pause = self._pause, min(2 * self._pause, self._longest)
         return pause * random.uniform(0.5, 1.0)

@@ -24,7 +24,7 @@ from ludus.validation.reward_hacking.slots import (
     texts_of,
     with_text,
 )
-from ludus.validation.subject import ValidationTarget, evidence_of
+from ludus.validation.target import ValidationTarget, evidence_of
 from ludus.validation.transcripts import Script, prompt_of, script_of
 
 suite = Suite()

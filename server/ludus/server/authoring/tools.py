@@ -15,11 +15,11 @@ from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError
 
+from ludus.protocol.bounds import first_errors, short
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.identifiers import RESERVED_TOOL_NAMES
 from ludus.protocol.text import json_problem, replace_surrogates
-from ludus.server.authoring.bounds import first_errors, short
 from ludus.server.authoring.finite import allows_non_finite, find_non_finite, may_hold_floats
 
 F = TypeVar("F", bound=Callable[..., Any])

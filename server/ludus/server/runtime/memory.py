@@ -12,10 +12,10 @@ from functools import partial
 from sys import getsizeof
 from typing import Any, Final
 
+from ludus.protocol.bounds import TooComplex, digest_of, footprint
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import StepError, StepResult
 from ludus.protocol.errors import CapacityError
-from ludus.server.authoring.bounds import TooComplex, digest_of, footprint
 from ludus.server.runtime.episode import Episode, StepRecord
 from ludus.server.runtime.limits import ServerLimits
 

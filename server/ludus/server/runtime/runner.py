@@ -29,13 +29,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from ludus.protocol.bounds import digest_of, same_json
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import NoiseKind, StepError, StepErrorCode, StepResult, TurnMark
 from ludus.protocol.errors import EpisodeFailed, InvalidParams, KeyConflict, LudusError, StepConflict
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import RewardEntry, total
 from ludus.protocol.text import replace_surrogates
-from ludus.server.authoring.bounds import digest_of, same_json
 from ludus.server.authoring.noise import Noise, NoiseEvent
 from ludus.server.authoring.results import ToolError, ToolOutcome, cut, read, read_reward
 from ludus.server.authoring.tools import InvalidArguments, StepContext, Tool

@@ -8,11 +8,11 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from ludus.protocol.bounds import SHOWN_COMPLAINTS
 from ludus.protocol.content import Message
 from ludus.protocol.errors import AuthoringError, EpisodeFailed, InvalidParams, LudusError
 from ludus.protocol.lifecycle import Event
 from ludus.sandbox import Sandboxes
-from ludus.server.authoring.bounds import SHOWN_COMPLAINTS
 from ludus.server.authoring.results import ToolError, read_messages
 from ludus.server.authoring.tools import Tool, options_of
 from ludus.server.runtime import user_code

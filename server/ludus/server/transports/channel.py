@@ -34,6 +34,7 @@ from starlette.datastructures import Headers
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
+from ludus.protocol.bounds import MAX_FRAME_VALUES, SHOWN_COMPLAINTS, check_json, short
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import (
     InternalError,
@@ -50,7 +51,6 @@ from ludus.protocol.incidents import new_incident
 from ludus.protocol.jsonrpc import RequestId
 from ludus.protocol.methods import METHODS, STEP
 from ludus.protocol.text import is_unicode
-from ludus.server.authoring.bounds import MAX_FRAME_VALUES, SHOWN_COMPLAINTS, check_json, short
 from ludus.server.runtime.dispatch import HANDLERS, check_params, dispatch
 from ludus.server.runtime.host import shown
 from ludus.server.web.guard import refuse

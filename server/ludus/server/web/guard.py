@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ludus.protocol.bounds import check_json
 from ludus.protocol.errors import CapacityError, Forbidden, InvalidRequest, LudusError, PayloadTooLarge, to_wire
 from ludus.protocol.identifiers import CHANNEL_PATH, CONTROL_PATH
-from ludus.server.authoring.bounds import check_json
 from ludus.server.web.arrivals import Arrivals
 
 LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")

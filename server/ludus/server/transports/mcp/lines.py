@@ -21,8 +21,8 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from ludus.protocol.bounds import check_json
 from ludus.protocol.errors import InvalidRequest, LudusError, ParseError, PayloadTooLarge, to_wire
-from ludus.server.authoring.bounds import check_json
 
 Incoming = ObjectReceiveStream[SessionMessage | Exception]
 Outgoing = ObjectSendStream[SessionMessage]

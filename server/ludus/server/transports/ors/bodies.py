@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, from_json, to_jsonable_python
 
-from ludus.server.authoring.bounds import TooComplex, first_errors, footprint, short
+from ludus.protocol.bounds import TooComplex, first_errors, footprint, short
 from ludus.server.transports.ors.request import HttpError
 
 _SHOWN_VALUES: Final = 1024
