@@ -144,9 +144,9 @@ def make_model(folder: Path, demonstrations: Path, seed: int) -> None:
     from transformers import AutoTokenizer
     from transformers.utils.logging import disable_progress_bar
 
+    from ludus.rendering import Renderer
     from ludus.trainer.learning.sft import render
     from ludus.trainer.tiny import make_tiny_model
-    from ludus.trainer.tokens.renderer import Renderer
 
     def tokenizer() -> Any:
         return AutoTokenizer.from_pretrained(folder)

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ludus.rendering import Renderer
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.clock import PlayClock
 from ludus.trainer.errors import EngineError
 from ludus.trainer.rollouts.collector import Collector
 from ludus.trainer.rollouts.sampler import TaskSampler, open_source
-from ludus.trainer.tokens.renderer import Renderer
 
 
 def call(name: str, /, **arguments: Any) -> str:

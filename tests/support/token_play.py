@@ -12,7 +12,7 @@ from ludus.protocol.episodes import TaskRow, ToolSpec
 from ludus.protocol.items import Item, OutputItem, text_message
 from ludus.trainer.engines.base import Finish, Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.clock import PlayClock
-from ludus.trainer.tokens.policy import TokenPolicy
+from ludus.trainer.rollouts.token_policy import TokenPolicy
 
 ADD = ToolSpec(
     name="add",

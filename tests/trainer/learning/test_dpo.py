@@ -16,6 +16,7 @@ from ludus.protocol.episodes import TaskRow
 from ludus.protocol.items import Item, text_message, to_json
 from ludus.protocol.rewards import Reward
 from ludus.protocol.trajectory import Failure, Trajectory
+from ludus.rendering import Renderer
 from ludus.trainer.config import DpoConfig
 from ludus.trainer.errors import ConfigError
 from ludus.trainer.learning.dpo import Pair, preference_batch, preference_pairs, train_dpo
@@ -23,7 +24,6 @@ from ludus.trainer.learning.learner import Learner
 from ludus.trainer.learning.losses import Objective, Tokens, linear_objective
 from ludus.trainer.samples import Sample, TrainBatch
 from ludus.trainer.tiny import make_tokenizer
-from ludus.trainer.tokens.renderer import Renderer
 
 VOCABULARY = 6
 

@@ -19,13 +19,13 @@ from ludus.protocol.episodes import TaskRow
 from ludus.protocol.items import CallItem, Item, OutputItem, text_message, to_json
 from ludus.protocol.rewards import Reward
 from ludus.protocol.trajectory import Failure, Trajectory
+from ludus.rendering import Renderer
 from ludus.trainer.config import SftConfig
 from ludus.trainer.errors import ConfigError
 from ludus.trainer.learning.losses import Tokens, linear_objective
 from ludus.trainer.learning.sft import demonstrations, own_episodes, render, sft_batches, shuffled
 from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus, Sample
 from ludus.trainer.tiny import make_tokenizer
-from ludus.trainer.tokens.renderer import Renderer
 
 TOOLS = ({"type": "function", "name": "guess", "description": "A guess.", "parameters": {"type": "object"}},)
 

@@ -4,8 +4,8 @@ import pytest
 from saying import Saying
 from scripted import ScriptedEngine
 
+from ludus.rendering import Renderer
 from ludus.trainer.tiny import make_tokenizer
-from ludus.trainer.tokens.renderer import Renderer
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import pytest
 from saying import Broken, Saying, Troubled
 from scripted import Playing, ScriptedEngine, call, guess, make_config, playing
 
+from ludus.rendering import Renderer
 from ludus.server import Noise, with_noise
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import EngineError, RolloutError
@@ -20,7 +21,6 @@ from ludus.trainer.rollouts.episodes import turn_rewards
 from ludus.trainer.rollouts.sampler import ConnectedEnvironment
 from ludus.trainer.rollouts.summary import TaskSolved
 from ludus.trainer.samples import RolloutGroup, RolloutStatus, scored_rewards
-from ludus.trainer.tokens.renderer import Renderer
 
 
 async def collect(run: Playing, batches: int) -> list[list[RolloutGroup]]:

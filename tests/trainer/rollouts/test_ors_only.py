@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from scripted import ScriptedEngine, call, make_config, playing
 
+from ludus.rendering import Renderer
 from ludus.trainer.errors import ConfigError
 from ludus.trainer.evaluation import evaluate
 from ludus.trainer.learning.batch import make_batch
 from ludus.trainer.rollouts.sampler import open_source
 from ludus.trainer.samples import RolloutStatus
-from ludus.trainer.tokens.renderer import Renderer
 
 ROOT = Path(__file__).parents[3]
 PYTHON = ROOT / ".peers" / "ors-sdk" / "bin" / "python"

@@ -17,13 +17,13 @@ from saying import Broken, Number, Saying
 from scripted import Playing, ScriptedEngine, call, guess, make_config, playing
 from worlds import Playground
 
+from ludus.rendering import Renderer
 from ludus.server import Environment
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import ConfigError, RolloutError
 from ludus.trainer.rollouts.sampler import open_source
 from ludus.trainer.samples import RolloutStatus
-from ludus.trainer.tokens.renderer import Renderer
 
 SAYING = Path(__file__).parents[2] / "support" / "saying.py"
 

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from ludus.protocol.text import printable
+from ludus.rendering.errors import RenderingError
 from ludus.trainer.errors import ConfigError, TrainerError
 
 COMMANDS: Final = {"train": "Train a policy with GRPO on environments that are served."}
@@ -44,14 +45,16 @@ def train(
     """
     try:
         _train(arguments or [], print_config)
-    except TrainerError as error:
+    except (TrainerError, RenderingError) as error:
         if os.environ.get("LUDUS_DEBUG"):
             raise
+        if isinstance(error, RenderingError):
+            error.add_note("model.chat_template sets another template, rollouts.tool_calls the format of tool calls")
         # Under torchrun every rank finds the same error in the configuration; only the first one prints it.
         if not isinstance(error, ConfigError) or os.environ.get("RANK", "0") == "0":
             for text in (f"ludus: {error}", *getattr(error, "__notes__", ())):
                 typer.echo(printable(text), err=True)
-        raise typer.Exit(error.exit_code) from None
+        raise typer.Exit(getattr(error, "exit_code", 1)) from None
     except KeyboardInterrupt:  # before the run's handler was installed, or a second Ctrl-C
         typer.echo("ludus: stopped by SIGINT; what was not saved before is lost", err=True)
         raise typer.Exit(130) from None

@@ -2,7 +2,7 @@
 
     TrainerError
     ├── ConfigError            the configuration cannot be used: unknown field, missing split, impossible combination
-    ├── ModelError             a model or tokenizer cannot be loaded, or its chat template cannot be extended exactly
+    ├── ModelError             a model or its tokenizer cannot be loaded
     ├── RolloutError           no usable episodes: every environment failed, or every group was constant
     ├── EngineError            the inference engine refused, died or took too long
     │   └── CanaryError        engine and learner give different probabilities to the same tokens
@@ -10,6 +10,7 @@
     ├── CheckpointError        a checkpoint cannot be written or read
     └── Interrupted            SIGTERM or Ctrl-C
 
+A chat template that cannot be used raises `ludus.rendering.RenderingError`.
 Each message says what happened, to which input, and what to do. `ludus train` prints it and exits with `exit_code`.
 """
 

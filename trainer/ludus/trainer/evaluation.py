@@ -17,8 +17,8 @@ from ludus.trainer.rollouts.sampler import ConnectedEnvironment, GroupSpec, Task
 from ludus.trainer.samples import RolloutGroup, scored_rewards
 
 if TYPE_CHECKING:
+    from ludus.rendering import Renderer
     from ludus.trainer.engines.base import Engine
-    from ludus.trainer.tokens.renderer import Renderer
 
 PERSISTENCE: Final = 16
 """How many times the persistent baseline samples a turn again, at most."""

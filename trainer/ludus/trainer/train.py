@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from transformers.utils.logging import disable_progress_bar
 
+from ludus.rendering import Renderer
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.engines.base import Engine, WeightUpdate
 from ludus.trainer.engines.canary import TEXT, Canary
@@ -31,7 +32,6 @@ from ludus.trainer.rollouts.sampler import TaskSampler, open_source
 from ludus.trainer.rollouts.summary import TaskSolved
 from ludus.trainer.samples import RolloutGroup
 from ludus.trainer.stopping import StopRequest, stop_requests
-from ludus.trainer.tokens.renderer import Renderer
 from ludus.trainer.warm_up import WarmUp
 from ludus.trainer.worker import Worker, WorkerGroup, follow
 

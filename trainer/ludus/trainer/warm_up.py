@@ -6,12 +6,12 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from ludus.rendering import Renderer
 from ludus.trainer.config import DpoConfig, SftConfig, TrainConfig
 from ludus.trainer.errors import TrainerError
 from ludus.trainer.learning.dpo import preference_pairs
 from ludus.trainer.learning.sft import EpisodeSamples, demonstrations, own_episodes, sft_batches
 from ludus.trainer.samples import RolloutGroup, Sample
-from ludus.trainer.tokens.renderer import Renderer
 
 
 class Host(Protocol):

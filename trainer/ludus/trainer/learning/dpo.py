@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, permutations
 
+from ludus.rendering import Renderer
 from ludus.trainer.config import DpoConfig
 from ludus.trainer.errors import ConfigError
 from ludus.trainer.learning.learner import Learner
 from ludus.trainer.learning.losses import linear_objective
 from ludus.trainer.learning.sft import read_episodes, render, shuffled, uniform
 from ludus.trainer.samples import Sample, TrainBatch
-from ludus.trainer.tokens.renderer import Renderer
 
 
 @dataclass(frozen=True, slots=True)

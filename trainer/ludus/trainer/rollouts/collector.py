@@ -18,8 +18,8 @@ from ludus.trainer.rollouts.summary import TaskSolved, no_signal_message, nothin
 from ludus.trainer.samples import RolloutGroup
 
 if TYPE_CHECKING:
+    from ludus.rendering import Renderer
     from ludus.trainer.engines.base import Engine
-    from ludus.trainer.tokens.renderer import Renderer
 
 
 class Collector:

@@ -16,16 +16,17 @@ from ludus.protocol import errors as e
 from ludus.protocol.backoff import Backoff
 from ludus.protocol.lifecycle import is_truncated
 from ludus.protocol.trajectory import Trajectory
+from ludus.rendering.errors import RenderingError
 from ludus.trainer.config import RolloutConfig
 from ludus.trainer.errors import EngineError, TrainerError
 from ludus.trainer.rollouts.sampler import FIRST_PAUSE, LONGEST_PAUSE, GroupSpec, derive_seed
 from ludus.trainer.rollouts.stragglers import EpisodeEnd, Stragglers
+from ludus.trainer.rollouts.token_policy import TokenPolicy
 from ludus.trainer.samples import Rollout, RolloutStatus, Sample
-from ludus.trainer.tokens.policy import TokenPolicy
 
 if TYPE_CHECKING:
+    from ludus.rendering import Renderer
     from ludus.trainer.engines.base import Engine
-    from ludus.trainer.tokens.renderer import Renderer
 
 
 class Player:
@@ -114,7 +115,7 @@ class Player:
         finally:
             await policy.aclose()
         error = watched.error
-        if isinstance(error, TrainerError) and (last or not isinstance(error, EngineError)):
+        if isinstance(error, TrainerError | RenderingError) and (last or not isinstance(error, EngineError)):
             raise error
         failure = trajectory.failure and trajectory.failure.model_copy(update={"attempt": attempt + 1})
         trajectory = trajectory.model_copy(update={"attempts": attempt + 1, "failure": failure})

@@ -48,7 +48,7 @@ class Format:
     """Calls → text that `read` parses as the same calls."""
 
 
-def tell_format(chat_template: str) -> FormatName | None:
+def detect_format(chat_template: str) -> FormatName | None:
     """Return the format that a chat template requires of the model; None if it is none of these."""
     if "<function=" in chat_template:  # Qwen3-Coder writes XML inside of <tool_call>
         return None

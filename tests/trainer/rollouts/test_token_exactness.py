@@ -13,10 +13,10 @@ from token_play import ADD, ScriptedEngine, played, said
 from ludus.client.policies.base import Turn
 from ludus.protocol.content import text_of
 from ludus.protocol.items import CallItem, Item, OutputItem, text_message
+from ludus.rendering import Renderer
 from ludus.trainer.config import RolloutConfig
+from ludus.trainer.rollouts.token_policy import TokenPolicy
 from ludus.trainer.samples import Sample
-from ludus.trainer.tokens.policy import TokenPolicy
-from ludus.trainer.tokens.renderer import Renderer
 
 MODELS: dict[str, Callable[[], Any]] = {
     "qwen3": lambda: chatml(QWEN3),

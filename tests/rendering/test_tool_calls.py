@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ludus.protocol.actions import Call
 from ludus.protocol.items import MalformedCall
-from ludus.trainer.tokens.tool_calls import FORMATS, FormatName, tell_format
+from ludus.rendering.tool_calls import FORMATS, FormatName, detect_format
 
 HERMES_FORMAT, LLAMA_FORMAT, PYTHON_FORMAT = FORMATS["hermes"], FORMATS["llama"], FORMATS["pythonic"]
 
@@ -144,6 +144,6 @@ def test_llamas_calls_may_follow_words_a_tag_and_each_other() -> None:
 
 
 def test_the_format_is_told_from_the_template() -> None:
-    assert [tell_format(t) for t in (QWEN3, HERMES, LLAMA3, PYTHONIC)] == ["hermes", "hermes", "llama", "pythonic"]
-    assert tell_format("<tool_call>\n<function=name>") is None
-    assert tell_format("{{ messages }}") is None
+    assert [detect_format(t) for t in (QWEN3, HERMES, LLAMA3, PYTHONIC)] == ["hermes", "hermes", "llama", "pythonic"]
+    assert detect_format("<tool_call>\n<function=name>") is None
+    assert detect_format("{{ messages }}") is None

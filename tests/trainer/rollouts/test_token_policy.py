@@ -14,11 +14,11 @@ from ludus.client.agent_loop import play
 from ludus.protocol.actions import Call
 from ludus.protocol.content import Message, text_of
 from ludus.protocol.items import CallItem, Item, MalformedCall, text_message
+from ludus.rendering import Renderer
 from ludus.trainer.config import RolloutConfig
 from ludus.trainer.engines.base import Generation, Sampling
 from ludus.trainer.errors import EngineError
-from ludus.trainer.tokens.policy import SUMMARY, SUMMARY_REQUEST, TokenPolicy
-from ludus.trainer.tokens.renderer import Renderer
+from ludus.trainer.rollouts.token_policy import SUMMARY, SUMMARY_REQUEST, TokenPolicy
 
 TASK: list[Item] = [text_message("user", "Add the numbers.")]
 CALL = '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'

@@ -23,17 +23,19 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from jinja2 import TemplateError
-from transformers import PreTrainedTokenizerBase
 
 from ludus.protocol.actions import Call
 from ludus.protocol.content import Message, text_of
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, text_message
-from ludus.trainer.errors import ModelError
-from ludus.trainer.tokens.tool_calls import FORMATS, MARKS, AnyCall, FormatName, tell_format
+from ludus.rendering.errors import RenderingError
+from ludus.rendering.tool_calls import FORMATS, MARKS, AnyCall, FormatName, detect_format
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 ChatMessage = dict[str, Any]
 """A message for chat templates: `role`, `content`, and in a tool's message `tool_call_id` and `name`."""
@@ -78,7 +80,7 @@ class Renderer:
         tool_calls: the format in which the model writes calls; `auto` detects it from the template.
 
     Raises:
-        ModelError: there is no template, or it does not end an assistant's turn with a token.
+        RenderingError: there is no template, or it does not end an assistant's turn with a token.
     """
 
     def __init__(
@@ -92,9 +94,9 @@ class Renderer:
         self.tokenizer: Any = tokenizer
         self._name = str(tokenizer.name_or_path or type(tokenizer).__name__)
         if not isinstance(template, str):
-            raise ModelError(f"{self._name} has no chat template, or several: set model.chat_template to a file")
+            raise RenderingError(f"{self._name} has no chat template, or several: give one as chat_template")
         self._template = template
-        name = tell_format(template) if tool_calls == "auto" else tool_calls
+        name = detect_format(template) if tool_calls == "auto" else tool_calls
         self._format = FORMATS[name] if name else None
         added = tokenizer.added_tokens_decoder.values()
         own = {*MARKS, _OPEN, _CLOSE}
@@ -117,7 +119,7 @@ class Renderer:
         """Return the ids of a conversation up to the beginning of the assistant's next turn.
 
         Raises:
-            ModelError: see `text`.
+            RenderingError: see `text`.
         """
         return self.encode(self.text(self.messages(items), tools))
 
@@ -127,8 +129,8 @@ class Renderer:
         The ids end with the last turn. Turns with a call that cannot be parsed do not count as the assistant's.
 
         Raises:
-            ModelError: see `text`; or the template rewrites earlier turns, so that no single sequence of tokens is what
-                the model sees turn by turn.
+            RenderingError: see `text`; or the template rewrites earlier turns, so that no single sequence of tokens is
+                what the model sees turn by turn.
         """
         ids: list[int] = []
         mask: list[bool] = []
@@ -140,9 +142,9 @@ class Renderer:
                 earlier, text = text, self.text(messages, tools)
                 prompt = self.extend(earlier, turn, text, ids) if turn else self.encode(text)
                 if prompt is None:
-                    raise ModelError(
+                    raise RenderingError(
                         f"the chat template of {self._name} writes earlier turns differently later on, so that a "
-                        "recorded conversation cannot be learned as one sequence: set model.chat_template"
+                        "recorded conversation cannot be learned as one sequence: give another chat_template"
                     )
                 words = self._turn(group)
                 # After a token, since some tokenizers put a space before the first word of a text.
@@ -190,7 +192,7 @@ class Renderer:
         """Render a conversation with the template, up to the beginning of the assistant's next turn.
 
         Raises:
-            ModelError: the template refuses the conversation or leaves out a tool, or the model cannot call a tool.
+            RenderingError: the template refuses the conversation or leaves out a tool, or the model cannot call a tool.
         """
         definitions = self._defined(tools)
         if any(message["role"] == "assistant" for message in messages):
@@ -246,7 +248,7 @@ class Renderer:
         turn = {"role": "assistant", "content": message, "tool_calls": tool_calls}
         try:
             text = self._render([_PROBE, turn, _PROBE], [])
-        except ModelError:
+        except RenderingError:
             return None
         earlier = self._render([_PROBE], [])
         words = text[len(earlier) : text.find(self._end, len(earlier))].strip()
@@ -281,9 +283,9 @@ class Renderer:
             )
         except (TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
             roles = ", ".join(message["role"] for message in messages[-6:])
-            raise ModelError(
+            raise RenderingError(
                 f"the chat template of {self._name} cannot render a conversation that ends with {roles} "
-                f"and {len(definitions)} tools: {error or type(error).__name__}; set model.chat_template"
+                f"and {len(definitions)} tools: {error or type(error).__name__}; give another chat_template"
             ) from error
 
     def _defined(self, tools: Sequence[ToolSpec]) -> list[ChatMessage]:
@@ -294,8 +296,8 @@ class Renderer:
             text = self._render([_PROBE], definitions)
             for spec in tools:
                 if self._escaped(spec.name) not in text:
-                    raise ModelError(
-                        f"the chat template of {self._name} leaves out the tool {spec.name}: set model.chat_template"
+                    raise RenderingError(
+                        f"the chat template of {self._name} leaves out the tool {spec.name}: give another chat_template"
                     )
                 self._check_callable(spec.name)
             if len(self._definitions) >= _CACHED:
@@ -306,12 +308,12 @@ class Renderer:
 
     def _check_callable(self, tool: str) -> None:
         if self._format is None:
-            raise ModelError(
-                f"cannot tell from the chat template how {self._name} calls tools: set rollouts.tool_calls"
-            )
+            raise RenderingError(f"cannot tell from the chat template how {self._name} calls tools: give tool_calls")
         call = Call(tool, {"probe": 1})
         if self._format.read(self._format.write([call]))[1] != [call]:
-            raise ModelError(f"{self._name} cannot call the tool {tool}: its way of writing calls has no such names")
+            raise RenderingError(
+                f"{self._name} cannot call the tool {tool}: its format of tool calls does not allow such names"
+            )
 
     def _encode(self, text: str) -> tuple[int, ...]:
         first, *others = text.split(_BREAK)
@@ -330,9 +332,9 @@ class Renderer:
         tail = text[text.rfind("answer") + len("answer") :].lstrip()
         end = max((token for token in tokens if tail.startswith(token)), key=len, default=None)
         if end is None:
-            raise ModelError(
+            raise RenderingError(
                 f"the chat template of {self._name} ends an assistant's turn with {tail[:20]!r}, which is no token of "
-                "its own, so that turns cannot be told apart: set model.chat_template"
+                "its own, so that turns cannot be told apart: give another chat_template"
             )
         inside = self._render([_PROBE], []).rstrip().endswith(_OPEN)
         return _OPEN if inside else "", end

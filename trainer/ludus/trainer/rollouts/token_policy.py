@@ -11,10 +11,10 @@ from ludus.client.policies.base import Conversation, Turn
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import text_message
 from ludus.protocol.trajectory import Usage
+from ludus.rendering import ChatMessage, ParsedTurn, Renderer
 from ludus.trainer.config import RolloutConfig
 from ludus.trainer.engines.base import Engine, Generation, Sampling
 from ludus.trainer.samples import Sample
-from ludus.trainer.tokens.renderer import ChatMessage, ParsedTurn, Renderer
 
 SUMMARY_REQUEST: Final = (
     "The conversation is about to be cut. Without calling a tool, write what is needed to go on without it: "
@@ -106,7 +106,7 @@ class TokenPolicy:
 
         Raises:
             EngineError: the engine failed.
-            ModelError: the chat template cannot render the conversation.
+            RenderingError: the chat template cannot render the conversation.
         """
         self._usage = Usage()
         self._turn = conversation.turn - 1

@@ -1,0 +1,12 @@
+"""Conversations as token ids: chat templates, tool calls in the text formats of models, and parsing of sampled ids.
+
+Needs the packages of the `trainer` extra except torch: a tokenizer of `transformers` and `jinja2`.
+"""
+
+from __future__ import annotations
+
+from ludus.rendering.errors import RenderingError
+from ludus.rendering.renderer import ChatMessage, ParsedTurn, Renderer
+from ludus.rendering.tool_calls import AnyCall, FormatName
+
+__all__ = ["AnyCall", "ChatMessage", "FormatName", "ParsedTurn", "Renderer", "RenderingError"]

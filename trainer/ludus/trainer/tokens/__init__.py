@@ -1,1 +1,0 @@
-"""Conversations as tokens. Text is encoded once, and sampled tokens are never encoded again."""
