@@ -144,7 +144,7 @@ async def test_idle_episodes_live_while_their_user_thinks(serve: Any, wire: Any)
 async def use_without_closing(url: str) -> Any:
     client = connect(url, wire="mcp")
     await client.environment("playground").start()
-    return client._wire
+    return client._session.wire
 
 
 async def leak(url: str) -> Any:

@@ -378,7 +378,7 @@ async def test_leaving_the_loop_early_closes_open_episodes(serve: Any) -> None:
             async for trajectory in stream:
                 assert trajectory.task.index == 0
                 break
-        assert client._open_episodes == {}
+        assert client._session.open_episodes == {}
 
 
 async def test_progress_counts_and_skips_what_exists(remote: Remote) -> None:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Literal
 
 from ludus.client._params import make
+from ludus.client.episode import Episode, Group
 from ludus.protocol.episodes import (
     EnvironmentInfo,
     EpisodeLimits,
@@ -29,19 +30,19 @@ from ludus.protocol.methods import (
     LIST_TASKS,
     REPORT_OUTCOMES,
     SAMPLE_TASKS,
+    START,
 )
 
 if TYPE_CHECKING:
-    from ludus.client.client import Client
-    from ludus.client.episode import Episode, Group
+    from ludus.client._session import Session
 
 
 class RemoteEnvironment:
     """One environment of a server. Making this object sends no request; a wrong name shows at the first one."""
 
-    def __init__(self, client: Client, name: str) -> None:
-        self._client = client
-        self._wire = client._wire
+    def __init__(self, session: Session, name: str) -> None:
+        self._session = session
+        self._wire = session.wire
         self._name = name
 
     @property
@@ -126,7 +127,7 @@ class RemoteEnvironment:
             environment=self._name,
             split=split,
             outcomes=tuple(outcomes),
-            key=self._client._new_key(),
+            key=self._session.new_key(),
         )
         return (await self._wire.request(REPORT_OUTCOMES, params)).recorded
 
@@ -175,7 +176,7 @@ class RemoteEnvironment:
         secrets: Mapping[str, str] | None = None,
     ) -> Episode:
         """Start an episode that the caller must close; see `episode`."""
-        group = await self._client._open(self._params(1, split, task, index, seed, limits, tools, secrets))
+        group = await self._open(self._params(1, split, task, index, seed, limits, tools, secrets))
         return group[0]
 
     @asynccontextmanager
@@ -214,7 +215,14 @@ class RemoteEnvironment:
         secrets: Mapping[str, str] | None = None,
     ) -> Group:
         """Start a group that the caller must close; see `group`."""
-        return await self._client._open(self._params(count, split, task, index, seed, limits, tools, secrets))
+        return await self._open(self._params(count, split, task, index, seed, limits, tools, secrets))
+
+    async def _open(self, params: StartParams) -> Group:
+        result = await self._session.open(START, params)
+        episodes = [
+            Episode(self._session, started, group=result.group, environment=self._name) for started in result.episodes
+        ]
+        return Group(self._session, result.group, episodes)
 
     def _params(
         self,
@@ -238,8 +246,8 @@ class RemoteEnvironment:
             limits=limits,
             tools=None if tools is None else tuple(tools),
             secrets=dict(secrets or {}),
-            key=self._client._new_key(),
+            key=self._session.new_key(),
         )
 
     def __repr__(self) -> str:
-        return f"<RemoteEnvironment {self._name!r} of {self._client.url}>"
+        return f"<RemoteEnvironment {self._name!r} of {self._session.url}>"

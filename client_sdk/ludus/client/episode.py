@@ -13,8 +13,8 @@ How this works:
   from the server. So no step runs twice and no number is skipped. Servers without keys cannot do this
   (`WireCapabilities.exactly_once` is false); the numbers then continue as if the step had run.
 * A fork begins in the uncertain state, because only the server knows how many steps it has.
-* `_used_at` is the time of the last answer; the keep-alive task of the client sends a request for an episode that has
-  been unused for long.
+* `_entry` registers the episode with the client's session, which closes it with the client. Its `used_at` is the time
+  of the last answer; the session sends a request for an episode that has been unused for long.
 * Leaving the `async with` block closes the episode. If an exception leaves the block, the close is shielded from
   cancellation and bounded in time, and its own errors are dropped.
 """
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import ValidationError
 
 from ludus.client._params import check_json, make, wrong
+from ludus.client._session import OpenEpisode, Session
 from ludus.protocol import errors
 from ludus.protocol.actions import Call
 from ludus.protocol.episodes import (
@@ -36,11 +37,13 @@ from ludus.protocol.episodes import (
     CloseParams,
     EpisodeInfo,
     EpisodeLimits,
+    ForkParams,
     GetEpisodeParams,
     GradeParams,
     GradeResult,
     RewardsParams,
     RewardsResult,
+    ScoreGroupParams,
     StartedEpisode,
     StepParams,
     StepResult,
@@ -48,11 +51,10 @@ from ludus.protocol.episodes import (
     ToolSpec,
     TurnMark,
 )
-from ludus.protocol.methods import CLOSE, GET_EPISODE, GRADE, REWARDS, STEP
+from ludus.protocol.methods import CLOSE, FORK, GET_EPISODE, GRADE, REWARDS, SCORE_GROUP, STEP
 from ludus.protocol.text import replace_surrogates
 
 if TYPE_CHECKING:
-    from ludus.client.client import Client
     from ludus.protocol.content import Message
     from ludus.protocol.rewards import Reward
 
@@ -64,22 +66,27 @@ class Episode:
     order of the calls.
     """
 
-    def __init__(self, client: Client, started: StartedEpisode, *, group: str, environment: str, fresh: bool) -> None:
-        self._client = client
-        self._wire = client._wire
+    def __init__(
+        self, session: Session, started: StartedEpisode, *, group: str, environment: str, forked: bool = False
+    ) -> None:
+        self._session = session
+        self._wire = session.wire
         self._started = started
         self._group = group
         self._environment = environment
-        self._key = client._nonce
+        self._key = session.nonce
         self._next = 1
         self._unacknowledged: list[StepParams] = []
-        self._uncertain = not fresh
+        self._uncertain = forked
         """Whether the client must ask the server for the number of the last step before it sends the next one."""
-        self._doubt_lock = asyncio.Lock()
-        self._in_order = None if client._wire.capabilities.ordered else asyncio.Lock()
-        self._used_at = 0.0
+        self._resolve_lock = asyncio.Lock()
+        self._in_order = None if session.wire.capabilities.ordered else asyncio.Lock()
         self._last: StepResult | EpisodeInfo | None = None
         self._closed: EpisodeInfo | None = None
+        self._entry = OpenEpisode(
+            started.episode, started.limits.idle_seconds, refresh=self.info, close=self.close, used_at=session.now()
+        )
+        session.add(self._entry)
 
     @property
     def id(self) -> str:
@@ -135,7 +142,7 @@ class Episode:
         play = self._started.play
         if play is None:
             return None
-        return play.url or self._client.url + play.path
+        return play.url or self._session.url + play.path
 
     @property
     def ended(self) -> bool:
@@ -218,9 +225,10 @@ class Episode:
         Raises:
             Unsupported: the environment cannot be forked.
         """
-        branch = await self._client._fork(self, step)
+        params = make(ForkParams, episode=self.id, step=step, key=self._session.new_key())
+        result = await self._session.open(FORK, params)
         self._touch()
-        return branch
+        return Episode(self._session, result.episode, group=result.group, environment=self._environment, forked=True)
 
     async def close(self) -> EpisodeInfo:
         """End the episode and free its resources. It keeps what it has earned. Closing it twice is no error.
@@ -243,12 +251,12 @@ class Episode:
         if self._closed is not None:
             return
         if error is not None:
-            await self._client._finish(self.close())
+            await self._session.finish(self.close())
             return
         try:
             await self.close()
         except errors.NotFound:
-            self._client._forget(self)
+            self._session.discard(self.id)
 
     def __repr__(self) -> str:
         return f"<Episode {self.id} of {self._environment}, task {self.task.id}>"
@@ -274,7 +282,7 @@ class Episode:
         except BaseException as error:
             self._mark_uncertain(params, error)
             raise
-        self._used_at = self._client._now()
+        self._entry.used_at = self._session.now()
         if result.end_reason is not None:
             self._note(result)
         return result
@@ -282,7 +290,7 @@ class Episode:
     def _mark_uncertain(self, params: StepParams, error: BaseException) -> None:
         """Note that a step has no result, so that the next one first finds out whether its number was used."""
         if isinstance(error, (errors.EpisodeFailed, errors.EpisodeEnded, errors.EpisodeNotFound)):
-            self._client._forget(self)
+            self._session.discard(self.id)
             return
         self._uncertain = True
         if isinstance(error, (errors.TransportError, asyncio.CancelledError)):
@@ -290,7 +298,7 @@ class Episode:
 
     async def _resolve(self) -> None:
         """Send steps without an answer again under their keys, then read the number of the last step."""
-        async with self._doubt_lock:
+        async with self._resolve_lock:
             if not self._uncertain:
                 return
             if self._wire.capabilities.exactly_once:
@@ -314,17 +322,17 @@ class Episode:
         self._last = outcome
         self._touch()
         if outcome.end_reason is not None:
-            self._client._forget(self)
+            self._session.discard(self.id)
 
     def _touch(self) -> None:
-        self._used_at = self._client._now()
+        self._entry.used_at = self._session.now()
 
 
 class Group:
     """Episodes of one task with one seed, opened by one request. Leaving the `async with` block closes all of them."""
 
-    def __init__(self, client: Client, group: str, episodes: Sequence[Episode]) -> None:
-        self._client = client
+    def __init__(self, session: Session, group: str, episodes: Sequence[Episode]) -> None:
+        self._session = session
         self._id = group
         self._episodes = tuple(episodes)
 
@@ -349,7 +357,8 @@ class Group:
 
     async def score(self, candidates: Mapping[str, Candidate]) -> dict[str, Reward]:
         """Ask the environment to compare the episodes; see `Client.score_group`."""
-        return await self._client.score_group(self._id, candidates)
+        params = make(ScoreGroupParams, group=self._id, candidates=dict(candidates), key=self._session.new_key())
+        return (await self._session.wire.request(SCORE_GROUP, params)).rewards
 
     async def close(self) -> None:
         """Close every episode of the group."""
@@ -362,7 +371,7 @@ class Group:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            await self._client._finish(self.close())
+            await self._session.finish(self.close())
         else:
             await self.close()
 

@@ -126,7 +126,7 @@ async def test_entries_of_one_server_share_its_connection(serve: Any) -> None:
     entries = [{"url": server.url, "name": name} for name in ("saying", "playground")]
     async with open_source(make_config(environments=entries)) as source:
         first, second = source.environments
-        assert first.remote._client is second.remote._client
+        assert first.remote._session is second.remote._session
 
 
 # ── servers that come and go ────────────────────────────────────────────────────────────────────────────────────────
