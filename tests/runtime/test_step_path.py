@@ -1,0 +1,40 @@
+"""A step takes a short path: `benchmarks/step_path.py` counts the functions and files that it visits by transport."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(__file__).parents[2] / "benchmarks" / "step_path.py"
+
+LIMITS = {"channel": (57, 15), "mcp_play": (80, 24), "mcp_control": (87, 28), "ors": (114, 31)}
+"""The most calls, and the most files, by transport."""
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The figures and the visits of one step, by transport."""
+    path = tmp_path_factory.mktemp("path") / "figures.json"
+    subprocess.run([sys.executable, PROGRAM, "--json", path], check=True, capture_output=True, timeout=60)
+    figures: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return figures
+
+
+@pytest.mark.parametrize("transport", LIMITS)
+def test_a_step_stays_within_its_calls_and_files(traced: dict[str, Any], transport: str) -> None:
+    calls, files = LIMITS[transport]
+    visits = "\n".join(f"{file} {function}" for file, function, _ in traced[transport]["visits"])
+    assert traced[transport]["calls"] <= calls, visits
+    assert traced[transport]["files"] <= files, visits
+
+
+@pytest.mark.parametrize("transport", LIMITS)
+def test_the_trace_covers_the_step(traced: dict[str, Any], transport: str) -> None:
+    functions = [function for _, function, _ in traced[transport]["visits"]]
+    stages = ["StepRunner.accept", "StepRunner.settle", "StepRecord.settle"]
+    assert [name for name in functions if name in stages] == stages
