@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROOTS = ("protocol", "server", "client_sdk", "environments", "trainer")
 PACKAGES = {
-    "protocol", "server", "sandbox", "client", "cli", "conformance", "evaluation", "environments", "validation",
+    "protocol", "server", "sandbox", "client", "cli", "checks", "conformance", "evaluation", "environments", "validation",
     "trainer", "rendering",
 }  # fmt: skip
 

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import os
 import signal
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from rich.table import Table
 
 from ludus.cli._common import Json, Token, WireOption, console, print_json, run, shown
+from ludus.cli._verdicts import MARKS, Out, Strict, check_out, finish, print_verdict
 from ludus.validation.checks import Verdict
 from ludus.validation.report import CHECKS, Report, validate
 from ludus.validation.settings import DEFAULT_TASKS, DEFAULT_TURNS, Settings
 
 COMMANDS: Final = {"validate": "Find out whether an environment's reward works."}
-
-_MARKS: Final = {
-    "passed": ("✓", "green"), "failed": ("✗", "red"), "warned": ("!", "yellow"), "waived": ("~", "yellow"),
-    "skipped": ("–", "dim"), "broken": ("✗", "red"),
-}  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
@@ -67,8 +60,8 @@ def validate_command(
     secret: Annotated[
         list[str] | None, typer.Option("--secret", metavar="NAME=VALUE", help="Given to each episode; may be repeated.")
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Let warnings count as failures.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", help="Write the JSON report here.", dir_okay=False)] = None,
+    strict: Strict = False,
+    out: Out = None,
     list_checks: Annotated[bool, typer.Option("--list", help="List the checks, and do nothing else.")] = False,
     token: Token = None,
     wire: WireOption = "channel",
@@ -91,8 +84,7 @@ def validate_command(
     for kind in check or ():
         if kind not in kinds:
             raise typer.BadParameter(f"--check {kind}: choose from {', '.join(sorted(kinds))}")
-    if out is not None and (out.is_dir() or not os.access(out if out.exists() else out.absolute().parent, os.W_OK)):
-        raise typer.BadParameter(f"cannot write {out}: there is no such folder, or it is not yours to write to")
+    check_out(out)
     progress = _Progress(quiet=as_json)
     try:
         settings = Settings(
@@ -112,15 +104,9 @@ def validate_command(
         raise typer.Exit(128 + signal.SIGTERM) from None
     finally:
         progress.close()
-    value = [report.as_json() for report in reports]
-    if out is not None:
-        out.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    if as_json:
-        print_json(value)
-    else:
+    if not as_json:
         _summarize(reports)
-    if not all(report.passed for report in reports):
-        raise typer.Exit(1)
+    finish(reports, [report.as_json() for report in reports], out=out, as_json=as_json)
 
 
 async def _until_terminated(targets: list[str], **options: Any) -> list[Report]:
@@ -178,14 +164,9 @@ class _Progress:
         if environment != self._environment:
             self._environment = environment
             console.print(shown(environment, "bold"))
-        mark, style = _MARKS[verdict.status]
-        line = shown(f"  {mark} ", style)
-        line.append_text(shown(f"{verdict.kind:26} {verdict.title}"))
-        console.print(line, soft_wrap=True)
-        if verdict.detail:
-            console.print(shown(f"      {verdict.detail}", style), soft_wrap=True)
+        print_verdict(verdict, f"{verdict.kind:26}", details=[verdict.detail] if verdict.detail else [], indent=2)
         for finding in verdict.findings:
-            console.print(shown(f"      {finding.message}", style), soft_wrap=True)
+            console.print(shown(f"      {finding.message}", MARKS[verdict.status][1]), soft_wrap=True)
             for one in finding.evidence:
                 where = f"{one.where}: " if one.where else ""
                 console.print(shown(f"        {where}{one.detail}", "dim"), soft_wrap=True)
@@ -198,7 +179,7 @@ def _summarize(reports: list[Report]) -> None:
         "environment", "verdict", "✓", "✗", "!", "~", "–", "tasks", "start ms", "step ms", "KB", padding=(0, 0)
     )
     for report in reports:
-        counts: dict[str, Any] = report.as_json()["counts"]
+        counts = report.counts()
         kilobytes = report.measured.get("episode_kilobytes")
         table.add_row(
             shown(report.environment), shown("passes", "green") if report.passed else shown("fails", "red"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ludus.conformance.checks import Status, Verdict
+from ludus.checks import Status
+from ludus.conformance.checks import Verdict
 from ludus.conformance.report import CHECKS, WIRES, Report, conform
 
 __all__ = ["CHECKS", "WIRES", "Report", "Status", "Verdict", "conform"]

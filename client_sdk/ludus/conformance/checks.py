@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-Status = Literal["passed", "failed", "noted", "skipped"]
-"""`noted` marks a failure that violates only a SHOULD, or a rule that plain ORS does not have."""
+from ludus import checks
+from ludus.checks import NotApplicable
+
+__all__ = ["Check", "ConformanceFailure", "NotApplicable", "Suite", "Verdict", "expect", "expect_equal", "short"]
 
 
 class ConformanceFailure(Exception):
     """The server violates the standard; the message says what was expected and what was received."""
 
 
-class NotApplicable(Exception):
-    """The check does not apply to this server; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check(checks.Check):
     """One check, with the ids of the sentences of the standard that it tests."""
 
     name: str
-    title: str
     requirements: tuple[str, ...]
     negative: bool
     """True if it sends requests that must be refused."""
@@ -33,32 +30,23 @@ class Check:
     """True if only this standard demands it; on a plain ORS server, a failure is then noted."""
     last: bool
     """True if it evaluates what the other checks of its wire recorded, and therefore runs last."""
-    run: Callable[[Any], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict(checks.Verdict):
     """The outcome of a check on one wire."""
 
     wire: str
     check: str
-    title: str
     requirements: tuple[str, ...]
     negative: bool
-    status: Status
-    detail: str
-    """The reason why the check did not pass; empty if it passed."""
-    seconds: float
 
 
 F = TypeVar("F", bound=Callable[[Any], Awaitable[None]])
 
 
-class Suite:
-    """Checks in the order of their definition."""
-
-    def __init__(self) -> None:
-        self.checks: list[Check] = []
+class Suite(checks.Suite[Check]):
+    """Checks of one part of the standard, in the order of their definition."""
 
     def check(
         self,
@@ -81,7 +69,12 @@ class Suite:
         """
 
         def add(function: F) -> F:
-            self.checks.append(Check(function.__name__, title, requirements, negative, advice, profile, last, function))
+            self.checks.append(
+                Check(
+                    name=function.__name__, title=title, requirements=requirements, negative=negative, advice=advice,
+                    profile=profile, last=last, run=function,
+                )
+            )  # fmt: skip
             return function
 
         return add

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
 
 import aiohttp
 
+from ludus import checks
+from ludus.checks import NotApplicable, Status
 from ludus.conformance import catalog, channel, episodes, exactly_once, negotiation, ors, play, rewards, rights
 from ludus.conformance.boundary import boundary
-from ludus.conformance.checks import Check, ConformanceFailure, NotApplicable, Status, Verdict
+from ludus.conformance.checks import Check, ConformanceFailure, Verdict
 from ludus.conformance.context import CheckContext, Target
 from ludus.conformance.discover import discover, wires_of
 from ludus.conformance.http_probe import HttpProbe, Seen
@@ -23,8 +24,6 @@ from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VER
 
 WIRES: Final = ("channel", "mcp", "play", "ors")
 """The wires that can be checked, in the order of checking."""
-
-STATUSES: Final[tuple[Status, ...]] = ("passed", "failed", "noted", "skipped")
 
 _PAUSES: Final = 15.0
 """Seconds that a check may spend waiting on purpose."""
@@ -55,9 +54,13 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
 """The checks of each wire, in the order in which they run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(checks.Report[Verdict]):
     """The outcome of all checks on one server."""
+
+    STATUSES: ClassVar[tuple[Status, ...]] = ("passed", "failed", "noted", "skipped")
+    FAILING: ClassVar[tuple[Status, ...]] = ("failed",)
+    FAILING_IF_STRICT: ClassVar[tuple[Status, ...]] = ("noted",)
 
     url: str
     environment: str
@@ -65,22 +68,9 @@ class Report:
     wires: tuple[str, ...]
     plain_ors: bool
     """True if the server speaks only ORS and does not claim this standard."""
-    strict: bool
-    verdicts: tuple[Verdict, ...]
-
-    @property
-    def passed(self) -> bool:
-        """Return whether no check failed and, if `strict`, no check was noted either."""
-        bad = ("failed", "noted") if self.strict else ("failed",)
-        return all(verdict.status not in bad for verdict in self.verdicts)
-
-    def of(self, *statuses: Status) -> tuple[Verdict, ...]:
-        """Return the verdicts that have one of the given statuses."""
-        return tuple(verdict for verdict in self.verdicts if verdict.status in statuses)
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
-        counts = Counter(verdict.status for verdict in self.verdicts)
         return {
             "standard": EXTENSION_ID,
             "version": EXTENSION_VERSION,
@@ -91,8 +81,8 @@ class Report:
             "wires": list(self.wires),
             "strict": self.strict,
             "conforms": self.passed,
-            "counts": {status: counts[status] for status in STATUSES},
-            "checks": [asdict(verdict) for verdict in self.verdicts],
+            "counts": self.counts(),
+            "checks": self.verdicts_as_json(),
         }
 
 
@@ -143,7 +133,10 @@ async def conform(
                 checks = [check for check in CHECKS[wire] if check.last is last]
                 verdicts += await _judge_all(wire, checks, target, link, parallel, on_verdict)
     name = str(target.environment["name"])
-    return Report(target.url, name, target.split, chosen, target.plain_ors, strict, tuple(verdicts))
+    return Report(
+        url=target.url, environment=name, split=target.split, wires=chosen, plain_ors=target.plain_ors, strict=strict,
+        verdicts=tuple(verdicts),
+    )  # fmt: skip
 
 
 @asynccontextmanager
@@ -184,16 +177,19 @@ async def _judge(wire: str, check: Check, target: Target, link: HttpProbe) -> Ve
     except NotApplicable as reason:
         status, detail = "skipped", str(reason)
     except (ConformanceFailure, TimeoutError, aiohttp.ClientError, OSError, LudusError) as error:
-        status, detail = "failed", _told(error, link.seconds)
+        status, detail = "failed", _failure_message(error, link.seconds)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         status, detail = "failed", f"a reply lacks what the standard demands: {type(error).__name__} {error}"
     if status == "failed" and (check.advice or (check.profile and target.plain_ors)):
         status = "noted"
     seconds = round(time.perf_counter() - began, 4)
-    return Verdict(wire, check.name, check.title, check.requirements, check.negative, status, detail, seconds)
+    return Verdict(
+        wire=wire, check=check.name, title=check.title, requirements=check.requirements, negative=check.negative,
+        status=status, detail=detail, seconds=seconds,
+    )  # fmt: skip
 
 
-def _told(error: Exception, seconds: float) -> str:
+def _failure_message(error: Exception, seconds: float) -> str:
     match error:
         case ConformanceFailure():
             return str(error)

@@ -8,7 +8,8 @@ answers, overlapping splits, and rewards that are available without solving the 
 
 from __future__ import annotations
 
-from ludus.validation.checks import Check, Evidence, Finding, Severity, Status, Verdict
+from ludus.checks import Status
+from ludus.validation.checks import Check, Evidence, Finding, Severity, Verdict
 from ludus.validation.report import CHECKS, Report, validate
 from ludus.validation.settings import Settings
 

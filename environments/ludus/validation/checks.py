@@ -6,19 +6,19 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
+from ludus import checks
+from ludus.checks import NotApplicable
+
+__all__ = [
+    "Check", "Evidence", "Finding", "NotApplicable", "Problem", "Run", "Severity", "Suite", "Verdict", "error", "short",
+    "warning",
+]  # fmt: skip
+
 Severity = Literal["error", "warning"]
 """An error means that the reward does not work, or will not work in training; a warning deserves a look."""
 
-Status = Literal["passed", "failed", "warned", "waived", "skipped", "broken"]
-"""`waived`: the check has findings that the author accepts, with a reason.
-`broken`: the check itself could not be carried out, for example because the server went away."""
-
 SHOWN: Final = 5
 """The most pieces of evidence that a finding keeps."""
-
-
-class NotApplicable(Exception):
-    """The check does not apply to this environment; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,46 +87,35 @@ Run = Callable[[Any], AsyncIterator[Problem]]
 """A function that takes the `ValidationTarget` and yields its problems."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One check of an environment."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check(checks.Check):
+    """One check of an environment; `run` is a `Run`."""
 
     kind: str
     """The kind of its findings."""
-    title: str
-    """The statement that is true of an environment that passes."""
     peers: tuple[str, ...]
     """The names of the same check in other validators."""
-    run: Run
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The outcome of a check."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict(checks.Verdict):
+    """The outcome of a check; `detail` says why it was skipped, waived or broken."""
 
     kind: str
-    title: str
-    status: Status
     findings: tuple[Finding, ...]
-    detail: str
-    """The reason why it was skipped, waived or broken; otherwise empty."""
-    seconds: float
 
 
 F = TypeVar("F", bound=Callable[..., AsyncIterator[Problem]])
 
 
-class Suite:
-    """Checks in the order of their definition."""
-
-    def __init__(self) -> None:
-        self.checks: list[Check] = []
+class Suite(checks.Suite[Check]):
+    """Checks of one kind of problem, in the order of their definition."""
 
     def check(self, kind: str, title: str, *peers: str) -> Callable[[F], F]:
         """Add an asynchronous generator of problems as a check; the arguments are those of `Check`."""
 
         def add(function: F) -> F:
-            self.checks.append(Check(kind, title, peers, function))
+            self.checks.append(Check(kind=kind, title=title, peers=peers, run=function))
             return function
 
         return add

@@ -5,19 +5,20 @@ from __future__ import annotations
 import difflib
 import re
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, get_args
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, get_args
 
+from ludus import checks
+from ludus.checks import NotApplicable, Status
 from ludus.client import connect
 from ludus.client._connect import WireName
 from ludus.client.client import Client
 from ludus.client.environment import RemoteEnvironment
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, Unsupported
 from ludus.validation import contract, distinct, leakage, repeats, resources, reward_hacking, scores
-from ludus.validation.checks import Check, Finding, NotApplicable, Status, Verdict
+from ludus.validation.checks import Check, Finding, Verdict
 from ludus.validation.local_environments import LocalEnvironments
 from ludus.validation.server_process import ServerProcess, serving
 from ludus.validation.settings import Settings
@@ -34,8 +35,6 @@ CHECKS: Final[tuple[Check, ...]] = tuple(check for suite in _SUITES for check in
 STARTUP: Final = "startup"
 """The kind of the finding for an environment that cannot be served."""
 
-STATUSES: Final[tuple[Status, ...]] = ("passed", "failed", "warned", "waived", "skipped", "broken")
-
 _BARE_ADDRESS: Final = re.compile(r"[\w.-]+:\d+(/.*)?")
 """Matches a host and a port without a scheme."""
 
@@ -45,27 +44,23 @@ OnCheck = Callable[[str, str, int, int], None]
 """Called before each check with the environment, the kind of the check, its number from 1, and the number of checks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(checks.Report[Verdict]):
     """The outcome of all checks on one environment."""
+
+    STATUSES: ClassVar[tuple[Status, ...]] = ("passed", "failed", "warned", "waived", "skipped", "broken")
+    FAILING: ClassVar[tuple[Status, ...]] = ("failed", "broken")
+    FAILING_IF_STRICT: ClassVar[tuple[Status, ...]] = ("warned",)
 
     target: str
     environment: str
-    version: str
+    version: str = ""
     tasks: dict[str, int]
     """The number of tasks of each split that were played."""
     measured: dict[str, float]
     """The measurements by name: the seconds of starts and steps (median and 95th percentile, with several episodes at
     the same time), the kilobytes that an episode leaves in the server's memory, and the kilobytes of that server."""
-    strict: bool
     seconds: float
-    verdicts: tuple[Verdict, ...]
-
-    @property
-    def passed(self) -> bool:
-        """Return whether no check failed or broke and, if `strict`, no check warned either."""
-        bad = ("failed", "broken", "warned") if self.strict else ("failed", "broken")
-        return all(verdict.status not in bad for verdict in self.verdicts)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -75,7 +70,6 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
-        counts = Counter(verdict.status for verdict in self.verdicts)
         return {
             "format": "ludus.validation/0.1",
             "target": self.target,
@@ -86,8 +80,8 @@ class Report:
             "strict": self.strict,
             "passed": self.passed,
             "seconds": round(self.seconds, 3),
-            "counts": {status: counts[status] for status in STATUSES},
-            "checks": [asdict(verdict) for verdict in self.verdicts],
+            "counts": self.counts(),
+            "checks": self.verdicts_as_json(),
         }
 
 
@@ -206,10 +200,15 @@ class _Run:
     def refused(self, refusal: AuthoringError) -> Report:
         """Return the report for an environment that cannot be served."""
         finding = Finding(STARTUP, "error", refusal.message)
-        verdict = Verdict(STARTUP, "The environment can be served", "failed", (finding,), "", 0.0)
+        verdict = Verdict(
+            kind=STARTUP, title="The environment can be served", status="failed", findings=(finding,), seconds=0.0
+        )
         if self.on_verdict is not None:
             self.on_verdict(self.target, verdict)
-        return Report(self.target, self.target, "", {}, {}, self.strict, 0.0, (verdict,))
+        return Report(
+            target=self.target, environment=self.target, tasks={}, measured={}, strict=self.strict, seconds=0.0,
+            verdicts=(verdict,),
+        )  # fmt: skip
 
     async def check(
         self,
@@ -247,8 +246,10 @@ class _Run:
             if self.on_verdict is not None:
                 self.on_verdict(name, verdicts[-1])
         tasks = {split.info.name: len(split.tasks) for split in subject.splits}
-        seconds = time.perf_counter() - began
-        return Report(self.target, name, info.version, tasks, subject.measured, self.strict, seconds, tuple(verdicts))
+        return Report(
+            target=self.target, environment=name, version=info.version, tasks=tasks, measured=subject.measured,
+            strict=self.strict, seconds=time.perf_counter() - began, verdicts=tuple(verdicts),
+        )  # fmt: skip
 
 
 def _check_waivers(waivers: Mapping[str, str]) -> None:
@@ -287,4 +288,6 @@ async def _judge(check: Check, subject: ValidationTarget) -> Verdict:
     if findings:
         status = "failed" if any(finding.severity == "error" for finding in findings) else "warned"
     seconds = round(time.perf_counter() - began, 3)
-    return Verdict(check.kind, check.title, status, tuple(findings), detail, seconds)
+    return Verdict(
+        kind=check.kind, title=check.title, status=status, findings=tuple(findings), detail=detail, seconds=seconds
+    )
