@@ -13,8 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROOTS = ("protocol", "server", "client_sdk", "environments", "trainer")
 PACKAGES = {
-    "protocol", "server", "sandbox", "client", "cli", "checks", "conformance", "evaluation", "environments", "validation",
-    "trainer", "rendering",
+    "protocol", "server", "sandbox", "client", "cli", "checks", "conformance", "evaluation", "environments",
+    "validation", "trainer", "rendering",
 }  # fmt: skip
 
 
