@@ -150,8 +150,8 @@ def test_stragglers_have_as_much_time_again_as_half_of_the_group_and_more(
                 except TimeoutError:
                     outcomes.append("cut")
 
-        seats = [asyncio.create_task(episode(length)) for length in lengths]
-        await stragglers.wait(seats)
+        attempts = [asyncio.create_task(episode(length)) for length in lengths]
+        await stragglers.wait(attempts)
         assert now() == ended_at
         assert outcomes.count("cut") == sum(length > ended_at for length in lengths)
         assert stragglers.over is ("cut" in outcomes)
@@ -170,12 +170,12 @@ def test_a_straggler_that_does_not_end_is_cancelled_and_one_that_waits_for_its_t
                 finally:
                     await asyncio.sleep(1000)
 
-        seats = [
+        attempts = [
             asyncio.create_task(work) for work in (stuck(), asyncio.sleep(999), asyncio.sleep(1), asyncio.sleep(1))
         ]
-        await stragglers.wait(seats)
-        await asyncio.gather(*seats, return_exceptions=True)
+        await stragglers.wait(attempts)
+        await asyncio.gather(*attempts, return_exceptions=True)
         assert now() == 61 + 30
-        assert [seat.cancelled() for seat in seats] == [True, True, False, False]
+        assert [attempt.cancelled() for attempt in attempts] == [True, True, False, False]
 
     play(work)

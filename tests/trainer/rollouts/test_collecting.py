@@ -248,7 +248,12 @@ async def test_a_straggler_that_cannot_be_closed_is_left_out_and_the_minimum_dec
     for minimum in (3, 4):
         starts.clear()
         config = make_config(
-            server.url, drop_zero_variance=False, groups=1, straggler_seconds=0.2, min_scored=minimum, patience=2
+            server.url,
+            drop_zero_variance=False,
+            groups=1,
+            straggler_seconds=0.2,
+            min_scored=minimum,
+            max_dropped_groups=2,
         )
         async with playing(config, engine, renderer) as run:
             run.sync(0)
@@ -299,7 +304,7 @@ async def test_when_every_group_is_constant_the_run_stops_and_says_so(
 ) -> None:
     server = await serve(Saying)
     engine.script = lambda prompt, rng: call("say", number=99)
-    async with playing(make_config(server.url, patience=6), engine, renderer) as run:
+    async with playing(make_config(server.url, max_dropped_groups=6), engine, renderer) as run:
         run.sync(0)
         with pytest.raises(RolloutError) as caught:
             await run.collector.batch()
@@ -314,7 +319,7 @@ async def test_calls_nobody_can_read_are_counted_where_every_group_is_constant(
 ) -> None:
     server = await serve(Saying)
     engine.script = lambda prompt, rng: "<tool_call>{nonsense</tool_call>"
-    config = make_config(server.url, patience=1, max_turns=2, groups=1)
+    config = make_config(server.url, max_dropped_groups=1, max_turns=2, groups=1)
     async with playing(config, engine, renderer) as run:
         run.sync(0)
         with pytest.raises(RolloutError, match="could not be read: 8"):
@@ -349,7 +354,7 @@ async def test_equal_returns_in_episodes_of_different_length_are_dropped(
         return call("nothing") if rng.random() < 0.5 else call("say", number=99)
 
     engine.script = script
-    config = make_config(server.url, patience=3, max_turns=4, advantages={"credit": credit})
+    config = make_config(server.url, max_dropped_groups=3, max_turns=4, advantages={"credit": credit})
     async with playing(config, engine, renderer) as run:
         run.sync(0)
         with pytest.raises(RolloutError, match="3 groups whose episodes all earned the same"):
@@ -365,7 +370,7 @@ async def test_winning_every_episode_ends_the_collection_as_solved(
         return call("say", number=int(prompt.split("number is ")[1][0]))
 
     engine.script = win
-    async with playing(make_config(server.url, patience=6), engine, renderer) as run:
+    async with playing(make_config(server.url, max_dropped_groups=6), engine, renderer) as run:
         run.sync(0)
         with pytest.raises(TaskSolved, match=r"last 6 groups earned the most .*saying: 6 × reward 1"):
             await run.collector.batch()
@@ -380,7 +385,7 @@ async def test_a_declared_greatest_reward_decides_what_is_solved(
 
     server = await serve(More)
     engine.script = lambda prompt, rng: call("say", number=int(prompt.split("number is ")[1][0]))
-    async with playing(make_config(server.url, patience=3), engine, renderer) as run:
+    async with playing(make_config(server.url, max_dropped_groups=3), engine, renderer) as run:
         run.sync(0)
         with pytest.raises(RolloutError, match="3 × reward 1"):
             await run.collector.batch()
@@ -403,7 +408,7 @@ async def test_what_is_solved_in_one_environment_only_is_not_solved(
 
     engine.script = script
     entries = [{"url": server.url, "name": name} for name in ("saying", "never")]
-    async with playing(make_config(environments=entries, patience=12), engine, renderer) as run:
+    async with playing(make_config(environments=entries, max_dropped_groups=12), engine, renderer) as run:
         run.sync(0)
         with pytest.raises(RolloutError, match="last 12 groups were all dropped"):
             await run.collector.batch()
@@ -415,7 +420,7 @@ async def test_an_early_stage_that_is_solved_leads_to_the_next(
     server = await serve(Saying)
     engine.script = lambda prompt, rng: call("say", number=int(prompt.split("number is ")[1][0]))
     stages = [{"split": "train", "until": 0.9, "window": 40}, {"split": "hard"}]
-    config = make_config(environments=[{"url": server.url, "stages": stages}], patience=3)
+    config = make_config(environments=[{"url": server.url, "stages": stages}], max_dropped_groups=3)
     async with playing(config, engine, renderer) as run:
         run.sync(0)
         with pytest.raises(TaskSolved):
@@ -428,7 +433,7 @@ async def test_an_environment_that_fails_for_every_task_stops_the_run(
     serve: Any, engine: ScriptedEngine, renderer: Renderer
 ) -> None:
     server = await serve(Broken)
-    async with playing(make_config(server.url, patience=5), engine, renderer) as run:
+    async with playing(make_config(server.url, max_dropped_groups=5), engine, renderer) as run:
         run.sync(0)
         with pytest.raises(RolloutError, match=r"broken: 5 groups .*20 × environment failure, Env") as caught:
             await run.collector.batch()
@@ -440,7 +445,7 @@ async def test_one_environment_that_fails_for_every_task_stops_the_run_though_ot
 ) -> None:
     server = await serve(Broken, Saying)
     entries = [{"url": server.url, "name": name} for name in ("broken", "saying")]
-    async with playing(make_config(environments=entries, patience=5), engine, renderer) as run:
+    async with playing(make_config(environments=entries, max_dropped_groups=5), engine, renderer) as run:
         with pytest.raises(RolloutError, match=r"the last 5 groups .*\nbroken: 5 groups"):
             await collect(run, 50)
 
@@ -611,7 +616,7 @@ async def test_a_mistake_in_our_own_code_is_not_taken_for_a_failed_episode_for_e
         raise KeyError("a bug")
 
     engine.script = script
-    async with playing(make_config(server.url, patience=2), engine, renderer) as run:
+    async with playing(make_config(server.url, max_dropped_groups=2), engine, renderer) as run:
         run.sync(0)
         with pytest.raises(RolloutError, match="KeyError: 'a bug'"):
             await run.collector.batch()

@@ -27,18 +27,18 @@ def test_the_worked_example_of_the_docstring() -> None:
     assert window.room == 0
     for number in (3, 2):
         window.finish(group(number, 0))
-    assert numbers(window.cut()) == [2, 3]
+    assert numbers(window.pop_batch()) == [2, 3]
     assert window.room == 0
     window.on_weights_updated(1)
     assert window.room == 2
     for number in (4, 5):
         assert window.start(number) == 1
         window.finish(group(number, 1))
-    assert window.cut() is None
+    assert window.pop_batch() is None
     window.finish(group(0, 0))
-    assert window.cut() is None
+    assert window.pop_batch() is None
     window.finish(group(1, 0))
-    assert numbers(window.cut()) == [0, 1]
+    assert numbers(window.pop_batch()) == [0, 1]
     window.on_weights_updated(2)
     assert window.room == 2
 
@@ -48,7 +48,7 @@ def test_slots_of_a_batch_are_free_only_when_the_engine_holds_its_weights() -> N
     window.on_weights_updated(0)
     window.start(0)
     window.finish(group(0, 0))
-    assert numbers(window.cut()) == [0]
+    assert numbers(window.pop_batch()) == [0]
     assert window.room == 0
     window.on_weights_updated(0)
     assert window.room == 0
@@ -89,7 +89,7 @@ def test_whatever_happens_no_group_is_too_old_and_a_batch_can_always_be_had(
 
     def cut() -> bool:
         batch = window.batches
-        chosen = window.cut()
+        chosen = window.pop_batch()
         for one in chosen or ():
             assert 0 <= batch - versions[one.number] <= staleness
             assert one.number not in learned

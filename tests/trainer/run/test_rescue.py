@@ -123,16 +123,16 @@ async def test_a_warm_up_that_was_stopped_goes_on_as_if_it_had_not(
         for name in ("whole", "halves")
     )
     await run(whole)
-    imitate, seen = Worker.imitate, []
+    sft_step, seen = Worker.sft_step, []
 
     def stop_in_the_third(self: Worker, *arguments: Any) -> dict[str, float]:
         seen.append(arguments)
         if len(seen) == 3:
             signal.raise_signal(signal.SIGINT)
-        return imitate(self, *arguments)
+        return sft_step(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Worker, "imitate", stop_in_the_third)
+        patch.setattr(Worker, "sft_step", stop_in_the_third)
         # The learner's thread may not handle signals: the main thread does, at once.
         with pytest.raises(Interrupted) as error:
             await run(halves)
@@ -145,9 +145,9 @@ async def test_a_warm_up_that_was_stopped_goes_on_as_if_it_had_not(
 
         def record(self: Worker, *given: Any) -> dict[str, float]:
             seen.append(given)
-            return imitate(self, *given)
+            return sft_step(self, *given)
 
-        patch.setattr(Worker, "imitate", record)
+        patch.setattr(Worker, "sft_step", record)
         await run(halves)
     assert len(seen) == 5 - done
     one, other = (metrics_of(config.output)[0] for config in (whole, halves))
@@ -174,13 +174,13 @@ async def test_preferences_that_were_stopped_keep_their_reference(
         run_config(tmp_path / name, tiny, server.url, dpo=dpo, steps=0, checkpoints={"every": 2})
         for name in ("whole", "halves")
     )
-    prefer, metrics = Worker.prefer, []
+    dpo_step, metrics = Worker.dpo_step, []
 
     def record(self: Worker) -> dict[str, float]:
-        metrics.append(prefer(self))
+        metrics.append(dpo_step(self))
         return metrics[-1]
 
-    monkeypatch.setattr(Worker, "prefer", record)
+    monkeypatch.setattr(Worker, "dpo_step", record)
     await run(whole)
     expected, metrics = metrics, []
     with monkeypatch.context() as patch:
@@ -190,7 +190,7 @@ async def test_preferences_that_were_stopped_keep_their_reference(
                 raise RuntimeError("the power went")
             return record(self)
 
-        patch.setattr(Worker, "prefer", die)
+        patch.setattr(Worker, "dpo_step", die)
         patch.setattr(Worker, "save", lambda self, step, *state: None if step == 3 else _save(self, step, *state))
         with pytest.raises(RuntimeError):
             await run(halves)
@@ -215,7 +215,7 @@ async def test_groups_that_are_all_constant_end_the_run_with_what_it_learned(
 
     Watched.hook = staticmethod(hook)
     config = run_config(
-        tmp_path / "run", tiny, server.url, steps=100, rollouts={"patience": 4}, checkpoints={"every": 0}
+        tmp_path / "run", tiny, server.url, steps=100, rollouts={"max_dropped_groups": 4}, checkpoints={"every": 0}
     )
     with pytest.raises(RolloutError) as error:
         await run(config)
@@ -238,7 +238,7 @@ async def test_a_task_that_is_solved_ends_the_run_well(serve: Serve, tiny: Path,
 
     Watched.hook = staticmethod(hook)
     config = run_config(
-        tmp_path / "run", tiny, server.url, steps=100, rollouts={"patience": 4}, checkpoints={"every": 0}
+        tmp_path / "run", tiny, server.url, steps=100, rollouts={"max_dropped_groups": 4}, checkpoints={"every": 0}
     )
     await run(config)
     steps = len(metrics_of(config.output))

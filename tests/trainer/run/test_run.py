@@ -124,7 +124,9 @@ async def test_rewards_that_never_differ_stop_the_run(serve: Serve, tiny: Path, 
 
     server = await serve(Same)
     environments = [{"url": server.url, "name": "same"}]
-    config = run_config(tmp_path / "run", tiny, server.url, environments=environments, rollouts={"patience": 4})
+    config = run_config(
+        tmp_path / "run", tiny, server.url, environments=environments, rollouts={"max_dropped_groups": 4}
+    )
     with pytest.raises(RolloutError, match=r"earned the same \(4 × reward 0.5\)"):
         await run(config)
 

@@ -146,7 +146,7 @@ class RolloutConfig(Section):
     """How many more episodes may be run in place of one that failed."""
     drop_zero_variance: bool = True
     """Drop groups whose rewards are all the same, and run others instead."""
-    patience: Positive = 64
+    max_dropped_groups: Positive = 64
     """How many groups in a row may be dropped (failed or constant; for one environment: failed) before the run stops
     and reports the reasons."""
     tool_calls: Literal["auto", "hermes", "llama", "pythonic"] = "auto"

@@ -55,7 +55,7 @@ async def evaluate(
         engine,
         renderer,
         config.rollouts,
-        source.places,
+        source.episode_slots,
         temperature=chosen.temperature,
         persistence=PERSISTENCE if persistent else 0,
         wait_for_all=True,

@@ -78,7 +78,7 @@ def stop_requests() -> Iterator[StopRequest]:
             loop.remove_signal_handler(number)
 
 
-def leave_signals_to_the_first_rank() -> None:
+def ignore_signals() -> None:
     """Ignore SIGTERM and SIGINT in this process: under torchrun every rank gets them, and only the first rank decides.
 
     The other ranks must keep running until the checkpoint is saved. If the first rank dies, their connection to it

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import gc
 import shutil
+import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ from ludus.trainer.rollouts.summary import TaskSolved
 from ludus.trainer.samples import RolloutGroup
 from ludus.trainer.stopping import StopRequest, stop_requests
 from ludus.trainer.warm_up import WarmUp
-from ludus.trainer.worker import Worker, WorkerGroup, follow
+from ludus.trainer.worker import Worker, WorkerGroup, worker_loop
 
 
 async def train(config: TrainConfig, parallel: Parallel) -> None:
@@ -51,9 +51,8 @@ async def train(config: TrainConfig, parallel: Parallel) -> None:
                 run.collector.on_weights_updated(run.step)
                 await run.steps()
             await run.finish()
-        except Exception as error:
-            await run.rescue(error)
-            raise
+        finally:
+            await run.save_at_exit(sys.exception())
 
 
 def run(config: TrainConfig) -> None:
@@ -71,7 +70,7 @@ def run(config: TrainConfig) -> None:
         if parallel.first:
             asyncio.run(train(config, parallel))
         else:
-            follow(Worker(config, parallel))
+            worker_loop(Worker(config, parallel))
     finally:
         parallel.close()
 
@@ -81,7 +80,7 @@ class Run:
     """The parts of a run and its progress."""
 
     config: TrainConfig
-    team: WorkerGroup
+    workers: WorkerGroup
     engine: Engine
     renderer: Renderer
     source: TaskSampler
@@ -114,13 +113,12 @@ class Run:
             try:
                 await self.one_step()
             except TaskSolved as solved:
-                self.note(f"{solved}. The run ends after step {self.step} of {config.steps}")
+                self.log.note(f"{solved}. The run ends after step {self.step} of {config.steps}")
                 break
             if self.due(config.checkpoints.every):
                 await self.save()
             if self.evaluation_due():
                 await self.evaluate()
-        await self.save()
 
     async def one_step(self) -> None:
         """Learn from the next batch, and give the engine the new weights."""
@@ -138,7 +136,7 @@ class Run:
     async def own_groups(self, count: int) -> list[RolloutGroup]:
         """Run `count` groups of episodes with the current policy and return them."""
         await self.sync()
-        player = Player(self.engine, self.renderer, self.config.rollouts, self.source.places)
+        player = Player(self.engine, self.renderer, self.config.rollouts, self.source.episode_slots)
 
         async def play(number: int) -> RolloutGroup:
             draw = await self.source.draw(number)
@@ -155,13 +153,14 @@ class Run:
         """Learn from one batch. Afterwards the learner is one version ahead of the engine."""
         clock = time.perf_counter()
         batch = await asyncio.to_thread(make_batch, groups, self.config)
-        metrics: dict[str, float] = await self.team.do("learn", batch)
+        metrics = await self.workers.command(Worker.learn, batch)
         self.step += 1
         if (remark := self.idle.check(self.step, batch, metrics)) is not None:
-            self.note(remark)
+            self.log.note(remark)
         seconds = time.perf_counter() - clock
         tokens = metrics.pop("loss/tokens", 0.0)
         metrics["loss/zero_gradient"] = float(metrics.get("loss/gradient_norm", 0.0) == 0)
+        metrics["loss/no_signal"] = float(remark is not None)
         return {**metrics, "time/update": seconds, "throughput/trained_tokens": tokens / seconds}
 
     async def sync(self) -> dict[str, float]:
@@ -175,13 +174,13 @@ class Run:
         config = self.config
         if config.engine.kind == "vllm" and config.engine.vllm.sync == "lora":
             adapters = config.engine.vllm.folder or config.output / "adapters"
-            await self.team.do("save_adapter", adapters / f"v{self.step}")
+            await self.workers.command(Worker.save_adapter, adapters / f"v{self.step}")
             await self.engine.update_weights(WeightUpdate(self.step, (), adapters / f"v{self.step}"))
             # Open requests may still use the adapters of allowed earlier versions, which vLLM may read again.
             shutil.rmtree(adapters / f"v{self.step - config.rollouts.staleness - 2}", ignore_errors=True)
         else:
-            await self.engine.update_weights(WeightUpdate(self.step, await self.team.weights()))
-        difference = await self.canary.check(functools.partial(self.team.do, "logprobs"))
+            await self.engine.update_weights(WeightUpdate(self.step, await self.workers.weights()))
+        difference = await self.canary.check(lambda ids: self.workers.command(Worker.logprobs, ids))
         return {"time/sync": time.perf_counter() - clock, "canary/difference": difference}
 
     def evaluation_due(self) -> bool:
@@ -208,15 +207,22 @@ class Run:
         if self.saved != self.progress:
             collected = self.collector.state(self.step)
             canary = [self.config.engine.kind, self.config.model.dtype, self.canary.measured]
-            state = {"step": self.step, "collector": collected, "warm_up": self.warm_up.state(), "canary": canary}
+            state = {"step": self.step, "collector": collected, "warm_up": asdict(self.warm_up), "canary": canary}
             warming = self.warm_up.unfinished(self.config)
-            await self.team.do("save", self.warm_up.steps if warming else self.step, state, warming)
+            await self.workers.command(Worker.save, self.warm_up.steps if warming else self.step, state, warming)
             self.saved = self.progress
 
-    async def rescue(self, error: Exception) -> None:
-        """Save the progress before an error ends the run, and add a note to the error that says what was saved."""
-        await self.team.take_back()
-        if isinstance(error, LearningError) or not self.team.can_save:
+    async def save_at_exit(self, error: BaseException | None) -> None:
+        """Save the progress before the run ends. If an error ends it, add a note to the error that says what was saved.
+
+        Do nothing after a cancellation, which a second signal causes.
+        """
+        if error is None:
+            await self.save()
+        if not isinstance(error, Exception):
+            return
+        await self.workers.drain_weights()
+        if isinstance(error, LearningError) or not self.workers.can_save:
             outcome = "nothing more is saved; the newest checkpoint is as it was"
         elif self.progress == (0, 0) and not isinstance(error, Interrupted):
             outcome = "nothing had been learned yet, so nothing is saved"
@@ -230,21 +236,18 @@ class Run:
                 outcome = f"what was learned since the newest checkpoint is lost: {failure}"
         error.add_note(outcome)
         with suppress(TrainerError):  # the disk may be full, which may also be the error itself
-            self.note(f"{str(error) or type(error).__name__}: {outcome}")
+            self.log.note(f"{str(error) or type(error).__name__}: {outcome}")
 
     async def finish(self) -> None:
-        """Run the last evaluation and export the policy in Hugging Face format."""
+        """Save, run the last evaluation, and export the policy in Hugging Face format."""
+        await self.save()
         await self.evaluate()
         if self.config.checkpoints.export:
             folder = self.config.output / "model"
-            await self.team.do("export", folder)
-            self.note(f"the trained policy is in {folder}")
+            await self.workers.command(Worker.export, folder)
+            self.log.note(f"the trained policy is in {folder}")
         if (remark := self.idle.summary()) is not None:
-            self.note(remark)
-
-    def note(self, text: str) -> None:
-        """Record a note and show it."""
-        self.log.note(text)
+            self.log.note(remark)
 
     def due(self, every: int) -> bool:
         """Return whether an action that is done every `every` steps is due now; 0 means never."""
@@ -254,11 +257,6 @@ class Run:
         """Return the metrics of a step's time and of its sampled tokens per second."""
         fresh, self.sampled = sampled - self.sampled, sampled
         return {"time/wait": waited, "time/step": seconds, "throughput/sampled_tokens": fresh / seconds}
-
-    async def do(self, order: str, *arguments: Any) -> Any:
-        """Run a method of `Worker` on every rank; raise `Interrupted` if a signal has arrived."""
-        self.stop.check()
-        return await self.team.do(order, *arguments)
 
 
 @asynccontextmanager
@@ -278,10 +276,10 @@ async def open_run(config: TrainConfig, parallel: Parallel) -> AsyncIterator[Run
 async def _open(config: TrainConfig, parallel: Parallel, stack: AsyncExitStack, stop: StopRequest) -> Run:
     source = await stack.enter_async_context(open_source(config))
     worker = await asyncio.to_thread(Worker, config, parallel)
-    team = WorkerGroup(worker)
-    stack.push_async_callback(team.dismiss)
+    workers = WorkerGroup(worker)
+    stack.push_async_callback(workers.shutdown)
     renderer = Renderer(worker.tokenizer, tool_calls=config.rollouts.tool_calls)
-    resumed = await resume(team, config)
+    resumed = await resume(workers, config)
     step = 0 if resumed is None else int(resumed["step"])
     log = RunLog(config, worker.tokenizer, resumed=None if resumed is None else step)
     stack.callback(log.close)
@@ -297,20 +295,19 @@ async def _open(config: TrainConfig, parallel: Parallel, stack: AsyncExitStack, 
     canary = Canary(
         engine, config.engine.canary, dtype=config.model.dtype, ids=renderer.encode(TEXT), measured=measured
     )
-    run = Run(config, team, engine, renderer, source, log, collector, stop, warm_up, IdleSteps(config), canary, step)
+    run = Run(config, workers, engine, renderer, source, log, collector, stop, warm_up, IdleSteps(config), canary, step)
     run.evaluated = log.evaluated
     run.saved = None if resumed is None else run.progress
     return run
 
 
-async def resume(team: WorkerGroup, config: TrainConfig) -> dict[str, Any] | None:
+async def resume(workers: WorkerGroup, config: TrainConfig) -> dict[str, Any] | None:
     """Load the newest checkpoint's tensors and return its plain state; None to start from the beginning."""
     if not config.checkpoints.resume:
-        await team.do("forget_checkpoints")
+        await workers.command(Worker.clear_checkpoints)
         return None
-    path = await team.do("latest")
-    state: dict[str, Any] | None = None if path is None else await team.do("load", path)
-    return state
+    path = await workers.command(Worker.latest)
+    return None if path is None else await workers.command(Worker.load, path)
 
 
 async def open_engine(config: TrainConfig, device: torch.device) -> Engine:

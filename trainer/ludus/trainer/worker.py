@@ -1,21 +1,20 @@
 """The work that every rank does on command of the first rank: learn, send weights, save and load.
 
-The first rank runs episodes and makes all decisions; the other ranks wait for commands. A command is the name of a
-method of `Worker` and its arguments. It is broadcast to all ranks, so that all ranks make the same calls in the same
-order and take part in the same collectives.
+The first rank runs episodes and makes all decisions; the other ranks wait for commands. A command is a method of
+`Worker` and its arguments. It is broadcast to all ranks, so that all ranks make the same calls in the same order and
+take part in the same collectives.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import random
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,7 +29,10 @@ from ludus.trainer.learning.losses import linear_objective, policy_objective
 from ludus.trainer.learning.model import load_model, load_tokenizer, model_folder
 from ludus.trainer.learning.parallel import Parallel
 from ludus.trainer.samples import TrainBatch
-from ludus.trainer.stopping import leave_signals_to_the_first_rank
+from ludus.trainer.stopping import ignore_signals
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Worker:
@@ -47,13 +49,13 @@ class Worker:
         self.learner = Learner(config, model, parallel)
         self.checkpoints = Checkpoints(config.output / "checkpoints", config.checkpoints.keep)
         self._objective = policy_objective(config.loss)
-        self._preferences: Iterator[dict[str, float]] = iter(())
+        self._dpo_steps: Iterator[dict[str, float]] = iter(())
 
     def learn(self, batch: TrainBatch) -> dict[str, float]:
         """Learn from one batch of rollouts."""
         return self.learner.step(batch, self._objective)
 
-    def imitate(self, batch: TrainBatch, learning_rate: float) -> dict[str, float]:
+    def sft_step(self, batch: TrainBatch, learning_rate: float) -> dict[str, float]:
         """Learn from one batch of the supervised warm-up."""
         return self.learner.step(batch, linear_objective, learning_rate=learning_rate)
 
@@ -62,12 +64,12 @@ class Worker:
         config = self.config
         assert config.dpo is not None
         known = list(reference) if reference is not None else reference_sums(self.learner, pairs)
-        self._preferences = train_dpo(self.learner, pairs, config.dpo, seed=config.seed, before=known, done=done)
+        self._dpo_steps = train_dpo(self.learner, pairs, config.dpo, seed=config.seed, before=known, done=done)
         return known
 
-    def prefer(self) -> dict[str, float]:
+    def dpo_step(self) -> dict[str, float]:
         """Learn from one batch of the preference warm-up."""
-        return next(self._preferences)
+        return next(self._dpo_steps)
 
     def logprobs(self, ids: Sequence[int]) -> list[float]:
         """Return the log-probabilities of `ids[1:]`, for the canary."""
@@ -108,7 +110,7 @@ class Worker:
         """Write the policy in Hugging Face format."""
         self.learner.export(self.tokenizer, folder)
 
-    def forget_checkpoints(self) -> None:
+    def clear_checkpoints(self) -> None:
         """Remove the checkpoints of an earlier run in the same folder."""
         self.checkpoints.clear()
 
@@ -124,22 +126,29 @@ class WorkerGroup:
     """All ranks, as used from the first rank's event loop. Commands run one at a time in a separate thread."""
 
     def __init__(self, worker: Worker) -> None:
-        self.worker = worker
+        self._worker = worker
         self._thread = ThreadPoolExecutor(1, "ludus-learner")
-        self._together = True
+        self._in_step = True
         """Whether all ranks wait for a command. Stays False after a command failed halfway."""
-        self._handed: Iterator[tuple[str, Tensor]] = iter(())
+        self._weights: Iterator[tuple[str, Tensor]] = iter(())
         """The iterator that `weights` returned last."""
 
     @property
     def can_save(self) -> bool:
         """Whether the learner is between two updates and every rank waits for a command."""
-        return self.worker.learner.whole and (self._together or self.worker.parallel.world == 1)
+        return self._worker.learner.whole and (self._in_step or self._worker.parallel.world == 1)
 
-    async def do(self, order: str, *arguments: Any) -> Any:
+    async def command(self, method: Callable[Concatenate[Worker, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a method of `Worker` on every rank and return its result on this rank."""
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._thread, functools.partial(self._do, order, arguments))
+
+        def run() -> R:
+            self._in_step = False
+            self._worker.parallel.broadcast((method, args, kwargs))
+            result = method(self._worker, *args, **kwargs)
+            self._in_step = True
+            return result
+
+        future = asyncio.get_running_loop().run_in_executor(self._thread, run)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
@@ -147,41 +156,35 @@ class WorkerGroup:
             await asyncio.gather(future, return_exceptions=True)
             raise
 
-    def _do(self, order: str, arguments: tuple[Any, ...]) -> Any:
-        self._together = False
-        self.worker.parallel.broadcast((order, arguments))
-        result = getattr(self.worker, order)(*arguments)
-        self._together = True
-        return result
-
     async def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Return an iterator of the policy's tensors, which gathers them from all ranks and must be exhausted."""
-        tensors = await self.do("weights")
-        self._together = False
+        tensors = await self.command(Worker.weights)
+        assert tensors is not None
+        self._in_step = False
 
         def until_the_end() -> Iterator[tuple[str, Tensor]]:
             yield from tensors
-            self._together = True
+            self._in_step = True
 
-        self._handed = until_the_end()
-        return self._handed
+        self._weights = until_the_end()
+        return self._weights
 
-    async def take_back(self) -> None:
+    async def drain_weights(self) -> None:
         """Gather the rest of the weights after their receiver failed, so that all ranks wait for a command again."""
         with suppress(ValueError):  # raised when a thread that never returned is still iterating
-            await asyncio.get_running_loop().run_in_executor(self._thread, deque, self._handed, 0)
+            await asyncio.get_running_loop().run_in_executor(self._thread, deque, self._weights, 0)
 
-    async def dismiss(self) -> None:
+    async def shutdown(self) -> None:
         """Let the other ranks end, because no more commands follow. After a failure torchrun ends them instead."""
-        if self._together:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self.worker.parallel.broadcast, None)
+        if self._in_step:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._worker.parallel.broadcast, None)
         self._thread.shutdown()
 
 
-def follow(worker: Worker) -> None:
+def worker_loop(worker: Worker) -> None:
     """Run commands until there are no more. All ranks except the first one do this."""
-    leave_signals_to_the_first_rank()
-    nothing: tuple[str, tuple[Any, ...]] | None = None
-    while (order := worker.parallel.broadcast(nothing)) is not None:
-        name, arguments = order
-        getattr(worker, name)(*arguments)
+    ignore_signals()
+    nothing: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]] | None = None
+    while (command := worker.parallel.broadcast(nothing)) is not None:
+        method, args, kwargs = command
+        method(worker, *args, **kwargs)

@@ -17,10 +17,10 @@ class StalenessWindow:
     With P = 2 and S = 1 there are four slots:
 
         on_weights_updated(0)  groups 0 1 2 3 start, with version 0
-        2 and 3 finish         cut() returns batch 0: (2, 3). Groups 0 and 1 remain, due in batch 1: just in time
+        2 and 3 finish         pop_batch() returns batch 0: (2, 3). Groups 0 and 1 remain, due in batch 1: just in time
         on_weights_updated(1)  two slots are free: 4 and 5 start, with version 1
-        4 and 5 finish         cut() returns None: batch 1 must hold 0 and 1, which still run
-        0 and 1 finish         cut() returns batch 1: (0, 1), of age 1
+        4 and 5 finish         pop_batch() returns None: batch 1 must hold 0 and 1, which still run
+        0 and 1 finish         pop_batch() returns batch 1: (0, 1), of age 1
         on_weights_updated(2)  two slots are free: 6 and 7 start, with version 2
 
     The oldest P groups can always form the next batch. At most (S + 1) · P - P · (batches - version) groups are open,
@@ -67,7 +67,7 @@ class StalenessWindow:
         """Record that the engine holds the weights of `version`, which result from that number of batches."""
         self.version = version
 
-    def cut(self) -> list[RolloutGroup] | None:
+    def pop_batch(self) -> list[RolloutGroup] | None:
         """Take and return the next batch, in order of group numbers; None if it is not ready yet."""
         by_age = sorted(self._versions, key=lambda number: (self._versions[number], number))
         chosen = [number for number in by_age if number in self._finished][: self._groups]

@@ -45,7 +45,7 @@ class Collector:
         self._config = config
         self._source = source
         self._minimum = config.rollouts.min_scored
-        self._player = Player(engine, renderer, config.rollouts, source.places)
+        self._player = Player(engine, renderer, config.rollouts, source.episode_slots)
         self._window = StalenessWindow(config.rollouts.groups, config.rollouts.staleness)
         self._next = 0
         self._again: deque[tuple[int, GroupSpec | None]] = deque()
@@ -100,7 +100,7 @@ class Collector:
         while True:
             if self._task.done():
                 self._task.result()
-            groups = self._window.cut()
+            groups = self._window.pop_batch()
             if groups is not None:
                 break
             await self._changed.wait()
@@ -185,13 +185,13 @@ class Collector:
             RolloutError: there is nothing to learn from.
             TaskSolved: all these groups earned the greatest reward, so there is nothing left to learn.
         """
-        patience = self._config.rollouts.patience
-        if len(failures) >= patience:
+        limit = self._config.rollouts.max_dropped_groups
+        if len(failures) >= limit:
             raise RolloutError(no_signal_message(failures, self._minimum))
-        if len(self._in_a_row) < patience:
+        if len(self._in_a_row) < limit:
             return
         constant = [group for group in self._in_a_row if len(group.scored) >= self._minimum]
-        if 2 * len(constant) <= patience or not all(map(self._source.solved, constant)):
+        if 2 * len(constant) <= limit or not all(map(self._source.solved, constant)):
             raise RolloutError(no_signal_message(self._in_a_row, self._minimum))
         if all(self._source.at_last_stage(group.environment) for group in constant):
             raise TaskSolved(nothing_left(constant))

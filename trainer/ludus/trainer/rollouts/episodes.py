@@ -36,7 +36,7 @@ class Player:
         engine: samples the tokens.
         renderer: turns conversations into tokens and back.
         config: limits and retries.
-        places: limits the number of open episodes.
+        episode_slots: limits the number of open episodes.
         temperature: the sampling temperature.
         wait_for_all: whether a group waits for its last episodes without a limit, as an evaluation should.
         persistence: how many times a turn without a tool call is sampled again, at most.
@@ -47,7 +47,7 @@ class Player:
         engine: Engine,
         renderer: Renderer,
         config: RolloutConfig,
-        places: asyncio.Semaphore,
+        episode_slots: asyncio.Semaphore,
         *,
         temperature: float = 1.0,
         wait_for_all: bool = False,
@@ -56,7 +56,7 @@ class Player:
         self._engine = engine
         self._renderer = renderer
         self._config = config
-        self._places = places
+        self._episode_slots = episode_slots
         self._temperature = temperature
         self._straggler_seconds = math.inf if wait_for_all else config.straggler_seconds
         self._harness = Harness(config.max_turns, config.turn_seconds, config.episode_seconds, slow_turn="truncate")
@@ -76,15 +76,15 @@ class Player:
         stragglers = Stragglers(self._engine.clock, self._straggler_seconds)
         with unwrap_exception_group():
             async with asyncio.TaskGroup() as tasks:
-                seats = [tasks.create_task(self._attempts(draw, sample, stragglers)) for sample in range(count)]
-                await stragglers.wait(seats)
+                attempts = [tasks.create_task(self._attempts(draw, sample, stragglers)) for sample in range(count)]
+                await stragglers.wait(attempts)
         played: list[Rollout] = []
-        for sample, seat in enumerate(seats):
-            if seat.cancelled():
+        for sample, attempt in enumerate(attempts):
+            if attempt.cancelled():
                 error = e.DeadlineExceeded("the other episodes of its group waited for it too long")
                 played.append(_rollout(_unplayed(draw, sample, began, error), (), 0, cut=False))
             else:
-                played += seat.result()
+                played += attempt.result()
         return tuple(played)
 
     async def _attempts(self, draw: GroupSpec, sample: int, stragglers: Stragglers) -> list[Rollout]:
@@ -93,7 +93,7 @@ class Player:
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             last = len(played) == self._config.retries
-            async with self._places, stragglers.episode() as end:
+            async with self._episode_slots, stragglers.episode() as end:
                 played.append(await self._episode(draw, sample, len(played), end, last=last))
             if last or stragglers.over or played[-1].status is not RolloutStatus.FAILED:
                 return played

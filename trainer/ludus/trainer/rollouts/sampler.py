@@ -102,9 +102,9 @@ class ConnectedEnvironment:
                 self.check(error)
                 if not isinstance(error, again):
                     raise
-                patience = self.full_seconds if isinstance(error, e.CapacityError) else self.outage_seconds
-                if clock() - began > patience:
-                    raise RolloutError(f"{self.where} is of no use since {patience:g} s: {error.message}") from error
+                limit = self.full_seconds if isinstance(error, e.CapacityError) else self.outage_seconds
+                if clock() - began > limit:
+                    raise RolloutError(f"{self.where} has refused for {limit:g} s: {error.message}") from error
                 wait = min(error.retry_after, LONGEST_PAUSE) if error.retry_after else backoff.next()
             await asyncio.sleep(wait)
 
@@ -141,7 +141,7 @@ class TaskSampler:
 
     def __init__(self, config: TrainConfig, environments: Sequence[ConnectedEnvironment]) -> None:
         self.environments = tuple(environments)
-        self.places = asyncio.Semaphore(config.rollouts.concurrency)
+        self.episode_slots = asyncio.Semaphore(config.rollouts.concurrency)
         """The limit of open episodes, shared by training and evaluation."""
         self._seed = config.seed
         self._success = config.evaluation.threshold - SUCCESS_TOLERANCE

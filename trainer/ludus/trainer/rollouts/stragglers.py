@@ -66,27 +66,27 @@ class Stragglers:
         finally:
             del self._playing[task]
 
-    async def wait(self, seats: Sequence[asyncio.Task[Any]]) -> None:
+    async def wait(self, attempts: Sequence[asyncio.Task[Any]]) -> None:
         """Wait until all tasks have ended, and cancel those that take too long."""
-        began, left = self._clock.seconds(), set(seats)
-        while 2 * len(left) > len(seats):
+        began, left = self._clock.seconds(), set(attempts)
+        while 2 * len(left) > len(attempts):
             _, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
         if not left:
             return
-        patience = max(self._seconds, 2 * (self._clock.seconds() - began))
+        seconds = max(self._seconds, 2 * (self._clock.seconds() - began))
         try:
-            async with self._clock.limit(patience):
+            async with self._clock.limit(seconds):
                 await asyncio.wait(left)
         except TimeoutError:
-            await self._end([seat for seat in left if not seat.done()])
+            await self._end([attempt for attempt in left if not attempt.done()])
 
     async def _end(self, late: Sequence[asyncio.Task[Any]]) -> None:
         self.over = True
-        for seat in late:
-            if (end := self._playing.get(seat)) is not None:
+        for attempt in late:
+            if (end := self._playing.get(attempt)) is not None:
                 end.now()
             else:
-                seat.cancel()
+                attempt.cancel()
         _, left = await asyncio.wait(late, timeout=SETTLE_SECONDS)
-        for seat in left:
-            seat.cancel()
+        for attempt in left:
+            attempt.cancel()
