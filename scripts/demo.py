@@ -33,10 +33,17 @@ from typing import Any, NamedTuple, TypeVar
 from rich.console import Console
 from rich.markup import escape
 
-from ludus.client import Answer, Call, connect
-from ludus.client.policies.base import Conversation, EpisodePolicy
-from ludus.client.rollout import rollout, rollout_all
-from ludus.client.trajectory_files import TrajectoryWriter, read_trajectories
+from ludus.client import (
+    Answer,
+    Call,
+    Conversation,
+    EpisodePolicy,
+    TrajectoryWriter,
+    connect,
+    read_trajectories,
+    rollout,
+    rollout_all,
+)
 from ludus.protocol import text_of
 from ludus.protocol.content import Message
 

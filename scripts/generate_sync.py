@@ -85,7 +85,7 @@ def _find(tree: ast.Module, name: str) -> ast.AST:
     for node in tree.body:
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == name:
             return node
-    raise SystemExit(f"generate_sync: there is no {name} in its module any more; mend SOURCES")
+    raise SystemExit(f"generate_sync: its module has no {name}; correct SOURCES")
 
 
 def _class(node: ast.AST, module: str, used: set[str]) -> str:

@@ -27,10 +27,17 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from ludus.client import Client, Episode, RemoteEnvironment, WireCapabilities, connect
-from ludus.client.policies import RandomPolicy
-from ludus.client.rollout import rollout_all
-from ludus.client.summary import Summary, summarize
+from ludus.client import (
+    Client,
+    Episode,
+    RandomPolicy,
+    RemoteEnvironment,
+    Summary,
+    WireCapabilities,
+    connect,
+    rollout_all,
+    summarize,
+)
 from ludus.protocol import EXTENSION_ID, METHODS, Call, Method, StepError, StepResult, TextBlock, WireModel
 from ludus.protocol.episodes import EpisodeInfo
 from ludus.protocol.errors import from_wire

@@ -1,10 +1,8 @@
 import asyncio
 import random
 
-from ludus.client import Call, connect
-from ludus.client.policies import Conversation
-from ludus.client.rollout import rollout_all
-from ludus.evaluation.calibration import calibrate, difficulty_of, write_difficulty
+from ludus.client import Call, Conversation, connect, rollout_all
+from ludus.evaluation import calibrate, difficulty_of, write_difficulty
 
 
 async def dig_anywhere(conversation: Conversation) -> Call:

@@ -1,11 +1,6 @@
 import asyncio
 
-from ludus.client import connect
-from ludus.client.policies import Conversation
-from ludus.client.rollout import rollout_all
-from ludus.client.summary import summarize
-from ludus.protocol import Call, text_of
-from ludus.protocol.items import CallItem, OutputItem
+from ludus.client import Call, CallItem, Conversation, OutputItem, connect, rollout_all, summarize, text_of
 
 
 async def halve(conversation: Conversation) -> Call:

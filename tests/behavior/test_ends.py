@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 from ends import Graded, Ungraded
 
-from ludus.client import Client, connect
-from ludus.client.agent_loop import Harness
-from ludus.client.rollout import rollout_all
+from ludus.client import Client, Harness, connect, rollout_all
 from ludus.protocol import Call, Candidate, errors
 from ludus.server.auth.principal import Principal
 

@@ -15,9 +15,7 @@ import aiohttp
 import pytest
 from odd_values import HALF, WHOLE, Guess, Odd
 
-from ludus.client import connect
-from ludus.client.rollout import rollout_all
-from ludus.client.trajectory_files import TrajectoryWriter, read_trajectories
+from ludus.client import TrajectoryWriter, connect, read_trajectories, rollout_all
 from ludus.protocol import Answer, Call, Candidate, TaskRow
 from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL, EXTENSION_ID
 from ludus.protocol.trajectory import Failure, Trajectory

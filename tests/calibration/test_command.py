@@ -13,7 +13,7 @@ import pytest
 from coins import RATES, STALL
 from terminal import LUDUS, clean_variables, serving
 
-from ludus.client.trajectory_files import read_trajectories
+from ludus.client import read_trajectories
 from ludus.evaluation.calibration import read_difficulty
 
 Ludus = Callable[..., subprocess.CompletedProcess[str]]

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.client.summary import pass_at_k, wilson
+from ludus.client import pass_at_k
+from ludus.client.summary import wilson
 from ludus.evaluation.calibration import calibrate
 from ludus.evaluation.calibration.sampling import choose_tasks
 from ludus.evaluation.calibration.statistics import zero_bound

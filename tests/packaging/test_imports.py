@@ -60,7 +60,9 @@ def test_built_in_environments_enter_through_the_door() -> None:
     assert {"guess_number", "countdown", "wordle"} <= {e.name for e in ours() if e.group == "ludus.environments"}
 
 
-@pytest.mark.parametrize("module", ["ludus.protocol", "ludus.server", "ludus.client", "ludus.environments"])
+@pytest.mark.parametrize(
+    "module", ["ludus.protocol", "ludus.server", "ludus.client", "ludus.evaluation", "ludus.environments"]
+)
 def test_what_is_public_exists(module: str) -> None:
-    imported = importlib.import_module(module)
+    imported = importlib.import_module(f"ludus.{module}")
     assert [name for name in getattr(imported, "__all__", ()) if not hasattr(imported, name)] == []

@@ -14,9 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.client import connect
-from ludus.client.rollout import rollout_all
-from ludus.client.trajectory_files import TrajectoryWriter, read_trajectories
+from ludus.client import TrajectoryWriter, connect, read_trajectories, rollout_all
 from ludus.protocol import Answer, Call, EpisodeLimits
 from ludus.protocol.errors import EnvironmentNotFound, ParseError
 from ludus.server import Environment, Private, Result, Task, tool

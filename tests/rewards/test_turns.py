@@ -11,10 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ludus.client import Client, connect
-from ludus.client.agent_loop import play
-from ludus.client.policies import Turn
-from ludus.client.trajectory_files import TrajectoryWriter
+from ludus.client import Client, TrajectoryWriter, Turn, connect, run_episode
 from ludus.protocol import Answer, Call, TurnMark
 from ludus.protocol import episodes as e
 from ludus.protocol.errors import AuthoringError, InvalidParams, KeyConflict
@@ -373,7 +370,7 @@ async def policy(conversation: Any) -> Any:
 async def test_our_harness_marks_turns_where_they_are_judged(client: Client) -> None:
     episode = await client.environment("talking").start(split="train", index=0)
     assert episode.judges_turns
-    trajectory = await play(episode, policy)
+    trajectory = await run_episode(episode, policy)
     assert [(one.number, one.text, len(one.steps)) for one in JUDGED] == [(1, "first I think", 2), (3, "", 1)]
     assert [step.reward.value if step.reward else None for step in trajectory.steps] == [None, 2.5, None, None, 1.0]
     assert trajectory.value == 2.5 + 1.0 + 10.0
@@ -422,14 +419,14 @@ async def test_over_ors_each_call_is_a_turn_of_its_own(serve: Any) -> None:
     async with connect(server.url, wire="ors") as client:
         episode = await client.environment("talking").start(split="train", index=0)
         assert not episode.judges_turns
-        trajectory = await play(episode, policy)
+        trajectory = await run_episode(episode, policy)
     assert [(one.number, len(one.steps)) for one in JUDGED] == [(None, 1)] * 3
     assert trajectory.value == 0.5 + 3.0 + 10.0
 
 
 async def test_stored_turns_are_judged_again_as_they_were(client: Client, tmp_path: Path) -> None:
     episode = await client.environment("talking").start(split="train", index=0)
-    trajectory = await play(episode, policy)
+    trajectory = await run_episode(episode, policy)
     with TrajectoryWriter(tmp_path / "runs.jsonl") as writer:
         writer.write(trajectory)
     then = list(JUDGED)
@@ -448,7 +445,7 @@ async def test_a_stored_turn_that_the_end_cut_short_is_not_marked_as_whole(clien
         return [Call("say", {"text": "a"}), Call("stop"), Call("say", {"text": "never"})]
 
     episode = await client.environment("talking").start(split="train", index=0)
-    trajectory = await play(episode, stops)
+    trajectory = await run_episode(episode, stops)
     with TrajectoryWriter(tmp_path / "runs.jsonl") as writer:
         writer.write(trajectory)
     (stored,) = read_stored(tmp_path / "runs.jsonl")

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from ludus.client import connect
-from ludus.client.environment import RemoteEnvironment
+from ludus.client import RemoteEnvironment, connect
 
 Reply = dict[str, Any] | web.Response | Callable[[dict[str, Any]], "Reply | Awaitable[Reply]"]
 

@@ -9,10 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from ludus.client.environment import RemoteEnvironment
-from ludus.client.policies import Conversation, OpenAIPolicy
-from ludus.client.rollout import rollout, rollout_all
-from ludus.client.summary import summarize
+from ludus.client import Conversation, OpenAIPolicy, RemoteEnvironment, rollout, rollout_all, summarize
 from ludus.protocol import Call
 from ludus.protocol.errors import ConnectionFailed, EveryAttemptFailed, Unauthenticated
 from ludus.protocol.rewards import Component, Reward

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from ludus.client.environment import RemoteEnvironment
-from ludus.client.policies import OpenAIPolicy
-from ludus.client.rollout import Harness, rollout_all
+from ludus.client import Harness, OpenAIPolicy, RemoteEnvironment, rollout_all
 from ludus.protocol.errors import NotFound, Unauthenticated
 from ludus.protocol.trajectory import Trajectory
 from ludus.server import Environment, ImageBlock, Private, Result, Task, tool

@@ -10,11 +10,20 @@ from typing import Any
 
 import pytest
 
-from ludus.client import connect
-from ludus.client.environment import RemoteEnvironment
-from ludus.client.policies import Conversation, RandomPolicy, Turn
-from ludus.client.rollout import Harness, Progress, episode_seed, play, rollout, rollout_all
-from ludus.client.summary import summarize
+from ludus.client import (
+    Conversation,
+    Harness,
+    Progress,
+    RandomPolicy,
+    RemoteEnvironment,
+    Turn,
+    connect,
+    rollout,
+    rollout_all,
+    run_episode,
+    summarize,
+)
+from ludus.client.rollouts import episode_seed
 from ludus.protocol.errors import ConnectionFailed, InvalidParams, SplitNotFound, Unsupported
 from ludus.protocol.items import MalformedCall
 from ludus.server import Answer, Call, Environment, EpisodeLimits, Private, Result, Split, StepResult, Task, tool
@@ -257,7 +266,7 @@ async def test_an_environment_error_is_reported_apart_and_not_retried(remote: Re
 
 
 async def test_environment_errors_are_retried_when_asked(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ludus.client.rollout.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("ludus.client.rollouts.FIRST_PAUSE", 0.01)
     monkeypatch.setattr(Adding, "broken_setups", [1, 2])
     stream = rollout(await remote(Adding), OraclePolicy(f"{__file__}:Adding"), n=1, retry_environment_errors=True)
     (found,) = [t async for t in stream]
@@ -270,7 +279,7 @@ async def test_environment_errors_are_retried_when_asked(remote: Remote, monkeyp
 async def test_infrastructure_failures_are_retried_with_the_same_seed(
     remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ludus.client.rollout.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("ludus.client.rollouts.FIRST_PAUSE", 0.01)
     seeds: list[int] = []
 
     async def policy(conversation: Conversation) -> Answer:
@@ -396,14 +405,14 @@ async def test_progress_counts_and_skips_what_exists(remote: Remote) -> None:
 async def test_one_episode_can_be_played_by_hand(remote: Remote) -> None:
     environment = await remote(Adding)
     async with environment.episode(split="train", index=4) as episode:
-        found = await play(episode, OraclePolicy(f"{__file__}:Adding"))
+        found = await run_episode(episode, OraclePolicy(f"{__file__}:Adding"))
     assert found.value == pytest.approx(1.1)
 
 
 async def test_a_server_that_goes_away_is_an_infrastructure_failure_without_reward(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ludus.client.rollout.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("ludus.client.rollouts.FIRST_PAUSE", 0.01)
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(serving([Adding]))
         port = int(server.url.rpartition(":")[2])

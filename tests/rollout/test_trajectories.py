@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ludus.client.summary import mean_interval, summarize, t95, wilson
-from ludus.client.trajectory_files import TrajectoryWriter, read_trajectories
+from ludus.client import TrajectoryWriter, read_trajectories, summarize
+from ludus.client.summary import mean_interval, t95, wilson
 from ludus.protocol import EndReason, EpisodeStatus, Reward, TaskRow
 from ludus.protocol.errors import ParseError
 from ludus.protocol.items import text_message, to_json

@@ -14,11 +14,8 @@ import typer
 
 from ludus.cli._app import ExitCode
 from ludus.cli._common import errors, shown
+from ludus.client import Harness, Policy, RandomPolicy, Summary, TrajectoryWriter
 from ludus.client.loading import load_object
-from ludus.client.policies import Policy, RandomPolicy
-from ludus.client.rollout import Harness
-from ludus.client.summary import Summary
-from ludus.client.trajectory_files import TrajectoryWriter
 from ludus.protocol import errors as e
 from ludus.protocol.trajectory import Trajectory
 from ludus.validation.oracle import OraclePolicy

@@ -26,15 +26,13 @@ from ludus.cli._common import (
     shown,
 )
 from ludus.cli.calibration_tables import show
-from ludus.client.environment import RemoteEnvironment
+from ludus.client import RemoteEnvironment, read_trajectories, rollout
 from ludus.client.policies.base import policy_name
-from ludus.client.progress import ProgressBar
-from ludus.client.rollout import rollout
 from ludus.client.summary import SUCCESS_TOLERANCE
-from ludus.client.trajectory_files import read_trajectories
 from ludus.evaluation.calibration.difficulty import difficulty_of, write_difficulty
 from ludus.evaluation.calibration.measure import Calibration, Origin, calibrate, origin_of
 from ludus.evaluation.calibration.sampling import choose_tasks, wider
+from ludus.evaluation.progress import ProgressBar
 from ludus.protocol.difficulty import check_band
 from ludus.protocol.episodes import EnvironmentInfo, Outcome
 from ludus.protocol.errors import InvalidParams, NotFound

@@ -21,10 +21,8 @@ from ludus.cli._common import (
     run,
     shown,
 )
-from ludus.client.progress import ProgressBar
-from ludus.client.rollout import rollout
-from ludus.client.summary import Summary, summarize
-from ludus.client.trajectory_files import read_trajectories
+from ludus.client import Summary, read_trajectories, rollout, summarize
+from ludus.evaluation.progress import ProgressBar
 from ludus.protocol.errors import EveryAttemptFailed
 from ludus.protocol.trajectory import latest
 

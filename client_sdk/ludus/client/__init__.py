@@ -1,4 +1,12 @@
-"""Find environments, run episodes, record trajectories."""
+"""The client: connect to servers, run episodes and rollouts, and record, read and summarize trajectories.
+
+Everything that a trainer or an evaluation needs is importable from here:
+
+    from ludus.client import Call, connect, rollout_all, summarize
+
+Errors are in `ludus.protocol.errors`, tool schemas for model providers in `ludus.client.formats`, and the blocking
+client is in `ludus.client.sync`.
+"""
 
 from __future__ import annotations
 
@@ -6,39 +14,119 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from ludus.client._connect import connect
+    from ludus.client._connect import WireName, connect
+    from ludus.client.agent_loop import Harness, run_episode
+    from ludus.client.causes import Cause
     from ludus.client.client import Client
     from ludus.client.environment import RemoteEnvironment
     from ludus.client.episode import Episode, Group
+    from ludus.client.policies.base import Conversation, EpisodePolicy, Policy, PolicyResult, StatefulPolicy, Turn
+    from ludus.client.policies.openai import OpenAIPolicy
+    from ludus.client.policies.random_policy import RandomPolicy
+    from ludus.client.rollouts import Progress, rollout, rollout_all
+    from ludus.client.summary import Summary, pass_at_k, pass_hat_k, summarize
+    from ludus.client.trajectory_files import TrajectoryWriter, read_trajectories
     from ludus.client.transports.base import Wire, WireCapabilities
     from ludus.protocol.actions import Action, Answer, Call
+    from ludus.protocol.content import Message, text_of
+    from ludus.protocol.episodes import (
+        Candidate,
+        EnvironmentInfo,
+        EpisodeInfo,
+        EpisodeLimits,
+        GradeResult,
+        Outcome,
+        StepResult,
+        TaskRow,
+        ToolSpec,
+        TurnMark,
+    )
+    from ludus.protocol.errors import LudusError
+    from ludus.protocol.items import CallItem, OutputItem
+    from ludus.protocol.rewards import Reward
+    from ludus.protocol.trajectory import Failure, Trajectory, Usage
 
 __all__ = [
     "Action",
     "Answer",
     "Call",
+    "CallItem",
+    "Candidate",
+    "Cause",
     "Client",
+    "Conversation",
+    "EnvironmentInfo",
     "Episode",
+    "EpisodeInfo",
+    "EpisodeLimits",
+    "EpisodePolicy",
+    "Failure",
+    "GradeResult",
     "Group",
+    "Harness",
+    "LudusError",
+    "Message",
+    "OpenAIPolicy",
+    "Outcome",
+    "OutputItem",
+    "Policy",
+    "PolicyResult",
+    "Progress",
+    "RandomPolicy",
     "RemoteEnvironment",
+    "Reward",
+    "StatefulPolicy",
+    "StepResult",
+    "Summary",
+    "TaskRow",
+    "ToolSpec",
+    "Trajectory",
+    "TrajectoryWriter",
+    "Turn",
+    "TurnMark",
+    "Usage",
     "Wire",
     "WireCapabilities",
+    "WireName",
     "connect",
+    "pass_at_k",
+    "pass_hat_k",
+    "read_trajectories",
+    "rollout",
+    "rollout_all",
+    "run_episode",
+    "summarize",
+    "text_of",
 ]
 
-# Names are imported at first use (PEP 562), so that `ludus --help` and programs that use one part start fast.
-_HOMES: Final = {
-    "Action": "ludus.protocol.actions",
-    "Answer": "ludus.protocol.actions",
-    "Call": "ludus.protocol.actions",
-    "Client": "ludus.client.client",
-    "Episode": "ludus.client.episode",
-    "Group": "ludus.client.episode",
-    "RemoteEnvironment": "ludus.client.environment",
-    "Wire": "ludus.client.transports.base",
-    "WireCapabilities": "ludus.client.transports.base",
-    "connect": "ludus.client._connect",
+_MODULES: Final = {
+    "ludus.client._connect": "WireName connect",
+    "ludus.client.agent_loop": "Harness run_episode",
+    "ludus.client.causes": "Cause",
+    "ludus.client.client": "Client",
+    "ludus.client.environment": "RemoteEnvironment",
+    "ludus.client.episode": "Episode Group",
+    "ludus.client.policies.base": "Conversation EpisodePolicy Policy PolicyResult StatefulPolicy Turn",
+    "ludus.client.policies.openai": "OpenAIPolicy",
+    "ludus.client.policies.random_policy": "RandomPolicy",
+    "ludus.client.rollouts": "Progress rollout rollout_all",
+    "ludus.client.summary": "Summary pass_at_k pass_hat_k summarize",
+    "ludus.client.trajectory_files": "TrajectoryWriter read_trajectories",
+    "ludus.client.transports.base": "Wire WireCapabilities",
+    "ludus.protocol.actions": "Action Answer Call",
+    "ludus.protocol.content": "Message text_of",
+    "ludus.protocol.episodes": (
+        "Candidate EnvironmentInfo EpisodeInfo EpisodeLimits GradeResult Outcome StepResult TaskRow ToolSpec TurnMark"
+    ),
+    "ludus.protocol.errors": "LudusError",
+    "ludus.protocol.items": "CallItem OutputItem",
+    "ludus.protocol.rewards": "Reward",
+    "ludus.protocol.trajectory": "Failure Trajectory Usage",
 }
+"""The modules that define the public names."""
+
+_HOMES: Final = {name: module for module, names in _MODULES.items() for name in names.split()}
+"""The module of each public name. Names are imported at first use (PEP 562), so that `ludus --help` starts fast."""
 
 
 def __getattr__(name: str) -> Any:

@@ -58,7 +58,7 @@ class PolicyFailed(Exception):
     """A policy raised an exception that is not a `LudusError`; it is in `__cause__`."""
 
 
-async def play(
+async def run_episode(
     episode: Episode, policy: Policy, *, harness: Harness | None = None, gradable: bool = True, sample: int = 0
 ) -> Trajectory:
     """Run a policy through a started episode, close the episode, and return its trajectory.
@@ -78,7 +78,7 @@ async def play(
     """
     run = _Run(episode, policy, harness or Harness(), gradable, sample)
     try:
-        return await run.play()
+        return await run.run()
     except BaseException as error:
         await episode.__aexit__(type(error), error, None)
         raise
@@ -101,7 +101,7 @@ class _Run:
     graded: GradeResult | None = None
     stopped: Stop | None = None
 
-    async def play(self) -> Trajectory:
+    async def run(self) -> Trajectory:
         started_at, clock = time.time(), time.perf_counter()
         self.items += self.episode.prompt
         failure: Failure | None = None

@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from ludus.client.environment import RemoteEnvironment
-from ludus.client.policies import Policy, RandomPolicy
-from ludus.client.rollout import Harness, episode_seed, rollout_all
+from ludus.client import Harness, Policy, RandomPolicy, RemoteEnvironment, rollout_all
+from ludus.client.rollouts import episode_seed
 from ludus.protocol.episodes import EnvironmentInfo, SplitInfo, TaskRow, ToolSpec
 from ludus.protocol.errors import LudusError, NotFound
 from ludus.protocol.lifecycle import EndReason

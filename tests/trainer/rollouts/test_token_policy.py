@@ -9,8 +9,7 @@ from chat_models import HERMES, QWEN3, chatml
 from token_play import ADD, ScriptedEngine, conversation, output, played, said
 from worlds import Playground
 
-from ludus.client import connect
-from ludus.client.agent_loop import play
+from ludus.client import connect, run_episode
 from ludus.protocol.actions import Call
 from ludus.protocol.content import Message, text_of
 from ludus.protocol.items import CallItem, Item, MalformedCall, text_message
@@ -259,7 +258,7 @@ async def test_an_episode_of_a_real_environment_ends_with_its_tokens_recorded(se
         episode = await environment.start(split="train", index=0)
         engine = ScriptedEngine([turn(call), turn("<tool_call>oops</tool_call>"), turn(call * 2), *[turn("Done.")] * 5])
         policy = TokenPolicy(engine, Renderer(chatml()), RolloutConfig(), session="s", seed=0)
-        trajectory = await asyncio.wait_for(play(episode, policy), 20)
+        trajectory = await asyncio.wait_for(run_episode(episode, policy), 20)
     assert trajectory.failure is None
     assert policy.parse_errors == 1
     assert "not valid JSON" in chatml().decode(engine.requests[-1].prompt)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ludus.client.agent_loop import Harness, failure_of, play
+from ludus.client.agent_loop import Harness, failure_of, run_episode
 from ludus.client.policies.base import Conversation, Turn
 from ludus.protocol import errors as e
 from ludus.protocol.backoff import Backoff
@@ -125,7 +125,9 @@ class Player:
         environment, began = draw.environment, time.time()
         try:
             episode = await environment.start(draw.task, draw.seed)
-            trajectory = await play(episode, policy, harness=harness, gradable=environment.info.gradable, sample=sample)
+            trajectory = await run_episode(
+                episode, policy, harness=harness, gradable=environment.info.gradable, sample=sample
+            )
             return trajectory.model_copy(update={"environment_version": environment.info.version})
         except e.LudusError as error:
             # The policy's own output can be invalid or too large to send; other refusals would affect every episode.

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, 
 from dataclasses import dataclass
 from typing import Final
 
-from ludus.client.agent_loop import EPISODE_LOST_ERRORS, Harness, failure_of, play
+from ludus.client.agent_loop import EPISODE_LOST_ERRORS, Harness, failure_of, run_episode
 from ludus.client.causes import NO_RIGHT, alike, cause_of
 from ludus.client.environment import RemoteEnvironment
 from ludus.client.policies.base import Policy, policy_name
@@ -19,7 +19,7 @@ from ludus.protocol.episodes import EnvironmentInfo, EpisodeLimits, TaskRow
 from ludus.protocol.messages import did_you_mean
 from ludus.protocol.trajectory import Failure, Trajectory
 
-__all__ = ["Harness", "Progress", "play", "rollout", "rollout_all"]
+__all__ = ["Progress", "episode_seed", "rollout", "rollout_all"]
 
 FIRST_PAUSE: Final = 0.5
 """Seconds before the second attempt at an episode; doubled for each further attempt, with jitter."""
@@ -208,7 +208,7 @@ class _Player:
             if isinstance(error, e.RequestError) and not isinstance(error, EPISODE_LOST_ERRORS):
                 raise
             return self._never_started(job, error, began), error.retry_after
-        trajectory = await play(
+        trajectory = await run_episode(
             episode, self.policy, harness=self.harness, gradable=self.info.gradable, sample=job.sample
         )
         return trajectory.model_copy(update={"environment_version": self.info.version}), None

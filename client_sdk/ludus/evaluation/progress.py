@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from ludus.client.rollout import Progress
+from ludus.client import Progress
 
 
 class ProgressBar:
