@@ -23,6 +23,7 @@ help:
 	@echo "make wires   play three environments over every wire with two policies, and compare"
 	@echo "make format  mend what ruff can mend"
 	@echo "make generate  write anew what is generated: schemas, sync client, docs"
+	@echo "make docs    build the documentation as a site, with every link checked: site/index.html"
 	@echo "make bench   measure, side by side with the peers, and write benchmarks/RESULTS.md"
 	@echo "make peers   install the peers' own clients and servers under .peers/ (tests of interoperation need them)"
 	@echo "make venv    only set up .venv"
@@ -52,6 +53,10 @@ format: venv
 	@$(RUN) -m ruff check --fix .
 	@$(RUN) -m ruff format .
 
+docs: venv
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
+	@echo "open site/index.html"
+
 generate: venv
 	@$(RUN) scripts/check.py --write
 
@@ -62,5 +67,5 @@ peers: venv
 	@$(RUN) scripts/peers.py $(ARGS)
 
 clean:
-	rm -rf .venv .peers dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .peers site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -16,6 +16,7 @@ LimitName = Literal["seconds", "cpu_seconds", "memory", "processes", "file_size"
 """The names of the limits, as `RunResult.limit` reports them."""
 
 LIMIT_NAMES: Final[tuple[LimitName, ...]] = get_args(LimitName)
+"""The same names, as a tuple."""
 
 _MIB: Final = 1024 * 1024
 
