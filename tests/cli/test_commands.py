@@ -148,7 +148,7 @@ def test_the_same_seed_gives_the_same_run(ludus: Ludus, url: str, tmp_path: Path
     ("arguments", "code", "message"),
     [
         (("envs", "http://127.0.0.1:9"), 4, "127.0.0.1:9"),
-        (("envs", "nonsense"), 2, "http://localhost:8000"),
+        (("envs", "nonsense"), 3, "no environment is published as 'nonsense'"),
         (("envs", "URL", "--wire", "smoke"), 2, "smoke"),
         (("tasks", "URL", "nope"), 3, "sums, riddle"),
         (("tasks", "URL", "sums", "--split", "nope"), 3, "nope"),

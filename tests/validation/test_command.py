@@ -67,7 +67,7 @@ def test_the_report_is_json_on_demand(tmp_path: Path) -> None:
         (["guess_number", "--secret", "nothing"], 2, "is no NAME=VALUE"),
         (["http://127.0.0.1:9", "guess_number"], 2, "one address, or one or more environments"),
         (["http://127.0.0.1:9"], 4, "127.0.0.1:9"),
-        (["127.0.0.1:9"], 2, "such as http://127.0.0.1:9"),
+        (["127.0.0.1:9"], 2, "did you mean http://127.0.0.1:9"),
         (["guess_number", "--wire", "smoke"], 2, "there is no wire 'smoke'"),
         (["guess_number", "--step-seconds", "-1"], 2, "step_seconds must be a number above 0"),
         (["guess_number", "--chance", "nan"], 2, "chance must be a finite reward"),
@@ -123,7 +123,7 @@ def test_what_cannot_be_served_is_a_finding_of_its_own(tmp_path: Path, program: 
 def test_an_address_is_validated_with_the_class_beside_it() -> None:
     async def check() -> None:
         source = f"{FAULTS}/rewarded.py:ClumsyOracle"
-        async with serving([source], hash_seed=5) as process:
+        async with serving([source]) as process:
             arguments = [process.url, "--source", source, "--check", "oracle-max", "--check", "memory"]
             done = await asyncio.to_thread(validate, *arguments)
         assert done.returncode == 1, done.stderr

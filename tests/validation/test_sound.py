@@ -50,7 +50,7 @@ def test_what_is_seen_from_outside_alone_finds_nothing_false(tmp_path: Path) -> 
 
     async def check() -> None:
         targets = [f"{FAULTS}/sound.py:{name}" for name in ("Sums", "Doors", "Choices")]
-        async with serving(targets, hash_seed=3) as process:
+        async with serving(targets) as process:
             for report in await validate(process.url, settings=QUICK, sources=()):
                 skipped = {verdict.kind for verdict in report.verdicts if verdict.status == "skipped"}
                 assert report.findings == (), report.as_json()

@@ -51,7 +51,7 @@ def test_the_only_environment_of_a_file_needs_no_name(tmp_path: Path) -> None:
     file.write_text(SOURCE)
     assert load_environment(str(file)).__name__ == "Toy"
     file.write_text(SOURCE + "class Other(Environment):\n    pass\n")
-    with pytest.raises(EnvironmentNotFound, match=r"has 2 environments; say which: .*only\.py:Toy, .*only\.py:Other"):
+    with pytest.raises(EnvironmentNotFound, match=r"has 2 environments; name one: .*only\.py:Toy, .*only\.py:Other"):
         load_environment(str(file))
 
 

@@ -78,6 +78,8 @@ def main() -> None:
 
         code, message = explain(error)
         print(f"ludus: {printable(message)}", file=sys.stderr)  # noqa: T201
+        for line in traceback_of(error):
+            print(f"  {printable(line)}", file=sys.stderr)  # noqa: T201
         sys.exit(code)
 
 
@@ -97,11 +99,20 @@ def explain(error: BaseException) -> tuple[ExitCode, str]:
         kind = type(error).__name__
         return ExitCode.BUG, f"{kind}: {error} (unexpected; LUDUS_DEBUG=1 shows where, please report it)"
     code = ExitCode.FAILED
+    if isinstance(error, e.AuthoringError) and error.data.get("exit_code"):  # of the server that the command started
+        known = error.data["exit_code"] in list(ExitCode)
+        return ExitCode(error.data["exit_code"]) if known else ExitCode.FAILED, " ".join(error.message.split())
     if isinstance(error, e.RequestError | e.AuthoringError):
         code = ExitCode.REFUSED
     elif isinstance(error, e.TransportError | e.CapacityError | e.ShuttingDown):
         code = ExitCode.UNREACHABLE
     return code, " ".join(error.message.split()) + _hint(error)
+
+
+def traceback_of(error: BaseException) -> list[str]:
+    """Return the lines of the traceback in the environment's code, if the error has one."""
+    lines = getattr(error, "data", {}).get("traceback", ())
+    return [str(line) for line in lines]
 
 
 def _hint(error: Exception) -> str:

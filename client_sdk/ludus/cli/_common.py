@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import signal
 import sys
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
-from typing import Annotated, Any, TypeVar
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 from rich.console import Console
@@ -24,12 +26,23 @@ from ludus.protocol.text import printable
 T = TypeVar("T")
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="Address of the server, such as http://localhost:8000.")]
-EnvironmentName = Annotated[str, typer.Argument(metavar="ENV", help="Name of the environment.")]
+TARGET_HELP: Final = (
+    "Environment to serve while the command runs: NAME, module:Class or file.py:Class. Or the address of a running "
+    "server, such as http://localhost:8000."
+)
+TargetName = Annotated[str, typer.Argument(metavar="TARGET", help=TARGET_HELP)]
+EnvironmentName = Annotated[
+    str | None,
+    typer.Argument(metavar="ENV", help="Name of the environment, for a server that has several.", show_default=False),
+]
 Token = Annotated[
     str | None, typer.Option("--token", envvar="LUDUS_TOKEN", show_envvar=True, help="Trainer token.", metavar="TOKEN")
 ]
 WireOption = Annotated[str, typer.Option("--wire", help="How to talk to the server: channel, mcp or ors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+SHOWN_ERRORS: Final = 2
+"""The most exceptions of an environment's code that are printed."""
 
 console = Console(highlight=False)
 """The console for results, on stdout."""
@@ -39,23 +52,78 @@ errors = Console(stderr=True, highlight=False)
 
 
 @asynccontextmanager
-async def client_of(url: str, token: str | None, wire: str) -> AsyncIterator[Client]:
-    """Open a client that is closed when the block is left.
+async def client_of(target: str, token: str | None, wire: str) -> AsyncIterator[Client]:
+    """Open a client of a server, or of an environment that is served in a child process until the block is left.
 
     Raises:
         BadParameter: the address or the wire is invalid.
+        AuthoringError: the environment cannot be served.
     """
+    async with AsyncExitStack() as stack:
+        if is_local(target):
+            from ludus.validation.local_environments import source_of
+            from ludus.validation.server_process import serving  # here, since `ludus envs URL` does not need it
+
+            server = await stack.enter_async_context(serving([source_of(target)]))
+            stack.callback(lambda: _print_errors(server.errors()))
+            target, token = server.url, ""
+        try:
+            client = connect(target, token=token, wire=wire, patience=3.0)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+        yield await stack.enter_async_context(client)
+
+
+def is_local(target: str) -> bool:
+    """Return whether a target names an environment to serve here; otherwise it is the address of a server.
+
+    Raises:
+        BadParameter: it is an address without `http://`.
+    """
+    from ludus.validation.local_environments import is_address
+
     try:
-        client = connect(url, token=token, wire=wire, patience=3.0)  # type: ignore[arg-type]
+        return not is_address(target)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    async with client:
-        yield client
+
+
+def _print_errors(tracebacks: Mapping[str, Sequence[str]]) -> None:
+    """Print on stderr the exceptions that the code of an environment raised, which only the server's log has."""
+    for trace in list(tracebacks.values())[:SHOWN_ERRORS]:
+        errors.print(shown("The environment's code raised:"))
+        for line in trace:
+            errors.print(shown(f"  {line}"), soft_wrap=True)
+    if len(tracebacks) > SHOWN_ERRORS:
+        errors.print(shown(f"It raised {len(tracebacks) - SHOWN_ERRORS} other exceptions, too."))
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine and return its result."""
-    return asyncio.run(coroutine)
+    """Run a command's coroutine and return its result. SIGTERM and SIGHUP cancel it, so that nothing is left running.
+
+    Raises:
+        Exit: such a signal arrived; the exit code is 128 + its number.
+    """
+    received: list[int] = []
+
+    async def until_terminated() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+
+        def cancel(number: int) -> None:
+            received.append(number)
+            task.cancel()
+
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # Windows, or not the main thread
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                loop.add_signal_handler(number, cancel, number)
+        return await coroutine
+
+    try:
+        return asyncio.run(until_terminated())
+    except asyncio.CancelledError:
+        raise typer.Exit(128 + (received[0] if received else signal.SIGTERM)) from None
 
 
 def shown(text: str, style: str = "") -> Text:
@@ -97,18 +165,20 @@ def kind_of(schema: Any) -> str:
     return " | ".join(kind) if isinstance(kind, list) else str(kind)
 
 
-def find_environment(environments: tuple[EnvironmentInfo, ...], name: str | None) -> EnvironmentInfo:
-    """Return the environment of that name, or the only one if `name` is None.
+def find_environment(environments: tuple[EnvironmentInfo, ...], name: str | None, target: str) -> EnvironmentInfo:
+    """Return the environment of that name. If `name` is None, return the only one, or the one that `target` names.
 
     Raises:
         EnvironmentNotFound: there is no environment of that name, or none at all.
-        BadParameter: no name was given and there are several environments.
+        BadParameter: no name was given, and the server at an address has several environments.
     """
     names = ", ".join(info.name for info in environments) or "none"
+    if name is None and environments and is_local(target):
+        return next((info for info in environments if info.name == target), environments[0])
     if name is None and len(environments) == 1:
         return environments[0]
     if name is None and environments:
-        raise typer.BadParameter(f"the server has several environments, name one: {names}")
+        raise typer.BadParameter(f"the server {target} has several environments, name one of them: {names}")
     for info in environments:
         if info.name == name:
             return info

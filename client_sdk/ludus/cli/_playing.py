@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Self
 import typer
 
 from ludus.cli._app import ExitCode
-from ludus.cli._common import errors, shown
+from ludus.cli._common import errors, is_local, shown
 from ludus.client import Harness, Policy, RandomPolicy, Summary, TrajectoryWriter
 from ludus.client.loading import load_object
 from ludus.protocol import errors as e
@@ -42,7 +42,7 @@ Source = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="File for the trajectories (JSON lines).")]
 Resume = Annotated[bool, typer.Option("--resume", help="Play only what --out does not hold yet.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Begin --out anew.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Overwrite --out.")]
 Concurrency = Annotated[int, typer.Option("--concurrency", "-c", help="Episodes at once.", min=1)]
 Retries = Annotated[int, typer.Option("--retries", help="Further attempts after infrastructure failures.")]
 MaxTurns = Annotated[int, typer.Option("--max-turns", help="Turns of the policy in an episode.", min=1)]
@@ -113,6 +113,13 @@ class PolicyChoice:
             raise typer.BadParameter(
                 f"there is no policy {self.name!r}; choose random, oracle, openai, module:callable or file.py:callable"
             )
+
+
+def source_of_target(target: str) -> str | None:
+    """Return the class of a command's target, for its oracle; None for the address of a server."""
+    from ludus.validation.local_environments import source_of
+
+    return source_of(target) if is_local(target) else None
 
 
 def _check_endpoint(base_url: str, api_key: str | None) -> None:
@@ -226,13 +233,13 @@ async def collect(
             async for trajectory in stream:
                 if writer is not None:
                     writer.write(trajectory)
-                kept.append(light(trajectory))
+                kept.append(without_conversation(trajectory))
         except e.EveryAttemptFailed as error:
             return kept, error
     return kept, None
 
 
-def light(trajectory: Trajectory) -> Trajectory:
+def without_conversation(trajectory: Trajectory) -> Trajectory:
     """Return the trajectory without its conversation, which may be large and is not needed for statistics."""
     return trajectory.model_copy(update={"items": (), "tools": ()})
 

@@ -15,12 +15,15 @@ import typer
 from ludus.cli import _playing
 from ludus.cli._app import ExitCode
 from ludus.cli._common import (
+    TARGET_HELP,
+    EnvironmentName,
     Json,
     Token,
     WireOption,
     client_of,
     errors,
     find_environment,
+    is_local,
     print_json,
     run,
     shown,
@@ -44,8 +47,8 @@ REPORTED: Final = 1000
 """The most outcomes that one report may hold."""
 
 
-MaybeUrl = Annotated[
-    str | None, typer.Argument(metavar="URL", help="Address of the server; may be left out with --from.")
+MaybeTarget = Annotated[
+    str | None, typer.Argument(metavar="TARGET", help=f"{TARGET_HELP} May be left out with --from.")
 ]
 Tasks = Annotated[
     int | None,
@@ -88,8 +91,8 @@ def register(app: typer.Typer) -> None:
 
 
 def calibrate_command(
-    url: MaybeUrl = None,
-    environment: Annotated[str | None, typer.Argument(metavar="ENV", help="Name of the environment.")] = None,
+    target: MaybeTarget = None,
+    environment: EnvironmentName = None,
     split: Annotated[str | None, typer.Option("--split", "-s", help="Split; the first one by default.")] = None,
     n: Tasks = None,
     samples: Annotated[int, typer.Option("--samples", help="Episodes per task.", min=1)] = 8,
@@ -130,6 +133,8 @@ def calibrate_command(
     Exits with 0 when every episode was scored, 1 when some were not, 5 when none was.
     """
     options = dict(locals()) | {"policy": policy or "random", "given_policy": policy}
+    if target is not None and source is None:
+        options["source"] = _playing.source_of_target(target)
     _check(options)
     options["band"] = _edges(band)
     with _playing.interruptible(out):
@@ -153,10 +158,12 @@ def calibrate_command(
 
 async def _found(options: Mapping[str, Any]) -> tuple[Calibration, InvalidParams | None]:
     """Return the calibration, and the error of an invalid `--by`, so that it does not discard the played episodes."""
-    url, split, stored = options["url"], options["split"], options["stored"]
+    target, split, stored = options["target"], options["split"], options["stored"]
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(client_of(url, options["token"], options["wire"])) if url else None
-        info = find_environment(await client.environments(), options["environment"]) if client else None
+        client = info = None
+        if target is not None:
+            client = await stack.enter_async_context(client_of(target, options["token"], options["wire"]))
+            info = find_environment(await client.environments(), options["environment"], target)
         remote = client.environment(info.name) if client and info else None
         if stored or remote is None or info is None:
             everything = _stored(stored or (), info, split, options["given_policy"])
@@ -178,10 +185,11 @@ async def _found(options: Mapping[str, Any]) -> tuple[Calibration, InvalidParams
 
 def _check(options: Mapping[str, Any]) -> None:
     """Check the options before the first episode, so that an error in them does not waste the episodes."""
-    if options["url"] is None and not options["stored"]:
-        raise typer.BadParameter("name the server and the environment, or --from a file of trajectories")
-    if options["report"] and options["url"] is None:
-        raise typer.BadParameter("--report needs the server: name its URL and the environment")
+    target_name: str | None = options["target"]
+    if target_name is None and not options["stored"]:
+        raise typer.BadParameter("name an environment or a server's address, or --from a file of trajectories")
+    if options["report"] and (target_name is None or is_local(target_name)):
+        raise typer.BadParameter("--report needs a running server: name its address and the environment")
     if options["stored"] and options["out"] is not None:
         raise typer.BadParameter("--from plays nothing, so there is nothing to write --out")
     for name in ("success_at", "price_in", "price_out"):
@@ -230,7 +238,7 @@ async def _play(
     choice, harness = _playing.PolicyChoice.of(options), _playing.harness_of(options)
     policy = await stack.enter_async_context(choice.open())
     writer = stack.enter_context(_playing.writer_of(out, resume, options["overwrite"])) if out else None
-    known = [_playing.light(one) for one in latest(read_trajectories(out))] if out and resume else []
+    known = [_playing.without_conversation(one) for one in latest(read_trajectories(out))] if out and resume else []
     if known:
         _check_same(origin_of(known), Origin(info.name, info.version, split, policy_name(policy)), out)
     _playing.check_policy(policy, info.name)
@@ -275,7 +283,7 @@ def _stored(
     found: list[Trajectory] = []
     for path in files:
         try:
-            found += map(_playing.light, read_trajectories(path))
+            found += map(_playing.without_conversation, read_trajectories(path))
         except OSError as error:
             raise NotFound(f"{path} cannot be read: {error.strerror}") from None
     wanted = [

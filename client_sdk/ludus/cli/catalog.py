@@ -12,8 +12,8 @@ from rich.table import Table
 from ludus.cli._common import (
     EnvironmentName,
     Json,
+    TargetName,
     Token,
-    Url,
     WireOption,
     client_of,
     console,
@@ -30,7 +30,7 @@ from ludus.protocol.errors import TaskNotFound
 from ludus.protocol.text import printable
 
 COMMANDS: Final = {
-    "envs": "List the environments of a server.",
+    "envs": "List environments.",
     "tasks": "List the tasks of a split.",
     "show": "Show an environment, or one of its tasks.",
 }
@@ -46,11 +46,11 @@ def register(app: typer.Typer) -> None:
 SplitOption = Annotated[str | None, typer.Option("--split", "-s", help="Name of the split; the first one by default.")]
 
 
-def envs(url: Url, token: Token = None, wire: WireOption = "channel", as_json: Json = False) -> None:
-    """List the environments of a server."""
+def envs(target: TargetName, token: Token = None, wire: WireOption = "channel", as_json: Json = False) -> None:
+    """List the environments of a server, or of a file or module and their variants."""
 
     async def go() -> tuple[EnvironmentInfo, ...]:
-        async with client_of(url, token, wire) as client:
+        async with client_of(target, token, wire) as client:
             return await client.environments()
 
     found = run(go())
@@ -67,8 +67,8 @@ def envs(url: Url, token: Token = None, wire: WireOption = "channel", as_json: J
 
 
 def tasks(
-    url: Url,
-    environment: EnvironmentName,
+    target: TargetName,
+    environment: EnvironmentName = None,
     split: SplitOption = None,
     n: Annotated[int, typer.Option("-n", help="How many.", min=1)] = 20,
     start: Annotated[int, typer.Option("--start", help="Index of the first.", min=0)] = 0,
@@ -79,8 +79,8 @@ def tasks(
     """List the tasks of a split."""
 
     async def go() -> list[TaskRow]:
-        async with client_of(url, token, wire) as client:
-            info = find_environment(await client.environments(), environment)
+        async with client_of(target, token, wire) as client:
+            info = find_environment(await client.environments(), environment, target)
             name = split or info.splits[0].name
             rows: list[TaskRow] = []
             async for row in client.environment(info.name).tasks(name, page=min(1000, start + n)):
@@ -102,8 +102,8 @@ def tasks(
 
 
 def show(
-    url: Url,
-    environment: EnvironmentName,
+    target: TargetName,
+    environment: EnvironmentName = None,
     task: Annotated[str | None, typer.Argument(metavar="[TASK]", help="Id or index of a task.")] = None,
     split: SplitOption = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of the episode whose prompt is shown.")] = None,
@@ -114,8 +114,8 @@ def show(
     """Show an environment, or one of its tasks with the prompt that a policy would get."""
 
     async def go() -> None:
-        async with client_of(url, token, wire) as client:
-            info = find_environment(await client.environments(), environment)
+        async with client_of(target, token, wire) as client:
+            info = find_environment(await client.environments(), environment, target)
             if task is None:
                 _show_environment(info, as_json)
             else:

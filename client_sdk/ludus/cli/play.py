@@ -17,14 +17,17 @@ from rich.panel import Panel
 
 from ludus.cli._app import ExitCode
 from ludus.cli._common import (
+    EnvironmentName,
+    TargetName,
     Token,
-    Url,
     WireOption,
     client_of,
     console,
     find_environment,
+    is_local,
     kind_of,
     reward_text,
+    run,
     shown,
     signature,
 )
@@ -63,8 +66,8 @@ def register(app: typer.Typer) -> None:
 
 
 def play(
-    url: Url,
-    environment: Annotated[str | None, typer.Argument(metavar="[ENV]", help="Name of the environment.")] = None,
+    target: TargetName,
+    environment: EnvironmentName = None,
     split: Annotated[str | None, typer.Option("--split", "-s", help="Split; the first one by default.")] = None,
     task: Annotated[str | None, typer.Option("--task", "-t", help="Id or index; drawn by default.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of the episode.")] = None,
@@ -74,9 +77,10 @@ def play(
     """Play an episode yourself, in the terminal. Reads piped input, too."""
 
     async def go() -> None:
-        async with client_of(url, token, wire) as client:
+        async with client_of(target, token, wire) as client:
             infos = await client.environments()
-            info = find_environment(infos, environment or await _choose([info.name for info in infos]))
+            names = [] if is_local(target) else [info.name for info in infos]
+            info = find_environment(infos, environment or await _choose(names), target)
             remote = client.environment(info.name)
             chosen = split or info.splits[0].name
             row = await find_task(remote, chosen, task) if task is not None else None
@@ -84,7 +88,7 @@ def play(
                 await _Game(episode, info.gradable).run()
 
     try:
-        asyncio.run(go())
+        run(go())
     except KeyboardInterrupt:
         # A thread may still wait for a line, and an ordinary exit would wait for that thread.
         sys.stdout.write("\nInterrupted: the episode is closed.\n")

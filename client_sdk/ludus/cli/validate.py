@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import signal
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.table import Table
@@ -92,30 +89,19 @@ def validate_command(
             step_seconds=step_seconds, secrets=_secrets(secret or []),
         )  # fmt: skip
         reports = run(
-            _until_terminated(
-                targets, environments=environment, sources=source or (), settings=settings, only=check, token=token,
+            validate(
+                *targets, environments=environment, sources=source or (), settings=settings, only=check, token=token,
                 wire=wire, strict=strict, waivers=_waivers(skip or []), on_verdict=progress,
                 on_check=progress.begin,
             )
         )  # fmt: skip
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    except asyncio.CancelledError:
-        raise typer.Exit(128 + signal.SIGTERM) from None
     finally:
         progress.close()
     if not as_json:
         _summarize(reports)
     finish(reports, [report.as_json() for report in reports], out=out, as_json=as_json)
-
-
-async def _until_terminated(targets: list[str], **options: Any) -> list[Report]:
-    """Run `validate` so that SIGTERM ends it as Ctrl-C does: the servers stop, and their folders are removed."""
-    running = asyncio.current_task()
-    assert running is not None
-    with contextlib.suppress(NotImplementedError):  # Windows event loops have no signal handlers
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
-    return await validate(*targets, **options)
 
 
 def _secrets(pairs: list[str]) -> dict[str, str]:

@@ -6,12 +6,35 @@ and its id. This requires the environment's package to be installed, in the vers
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import entry_points
 from typing import Any, Final
 
 from ludus.protocol.errors import EnvironmentNotFound, LudusError, TaskNotFound
 
 GROUP: Final = "ludus.environments"
+
+_BARE_ADDRESS: Final = re.compile(r"[\w.-]+:\d+(/.*)?")
+"""Matches a host and a port without a scheme."""
+
+
+def is_address(target: str) -> bool:
+    """Return whether a target is the address of a server; otherwise it names an environment.
+
+    Raises:
+        ValueError: it is a host and a port without `http://`.
+    """
+    if _BARE_ADDRESS.fullmatch(target):
+        raise ValueError(f"{target!r} is no address, which begins with http://; did you mean http://{target}?")
+    return "://" in target
+
+
+def source_of(target: str) -> str:
+    """Return what to serve for a target: the target itself, or for `NAME-VARIANT` the installed environment NAME."""
+    names = {entry.name for entry in entry_points(group=GROUP)}
+    if ":" in target or target.endswith(".py") or target in names:
+        return target
+    return max((name for name in names if target.startswith(f"{name}-")), key=len, default=target)
 
 
 class LocalEnvironments:

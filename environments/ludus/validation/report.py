@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -19,8 +18,8 @@ from ludus.client.environment import RemoteEnvironment
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, Unsupported
 from ludus.validation import contract, distinct, leakage, repeats, resources, reward_hacking, scores
 from ludus.validation.checks import Check, Finding, Verdict
-from ludus.validation.local_environments import LocalEnvironments
-from ludus.validation.server_process import ServerProcess, serving
+from ludus.validation.local_environments import LocalEnvironments, is_address
+from ludus.validation.server_process import ServerProcess, serving_measured
 from ludus.validation.settings import Settings
 from ludus.validation.target import ValidationTarget, subject_of
 
@@ -35,8 +34,8 @@ CHECKS: Final[tuple[Check, ...]] = tuple(check for suite in _SUITES for check in
 STARTUP: Final = "startup"
 """The kind of the finding for an environment that cannot be served."""
 
-_BARE_ADDRESS: Final = re.compile(r"[\w.-]+:\d+(/.*)?")
-"""Matches a host and a port without a scheme."""
+_EXTRA_MISSING: Final = 6
+"""The exit code of `ludus serve` in an installation without the server's packages."""
 
 OnVerdict = Callable[[str, Verdict], None]
 
@@ -131,23 +130,24 @@ async def validate(
     targets = (target, *more)
     if wire not in get_args(WireName):
         raise ValueError(f"there is no wire {wire!r}; there are: {', '.join(get_args(WireName))}")
-    if bare := next((one for one in targets if _BARE_ADDRESS.fullmatch(one)), None):
-        raise ValueError(f"an address begins with http:// or https://, such as http://{bare}")
-    if more and any("://" in one for one in targets):
+    addresses = [is_address(one) for one in targets]
+    if more and any(addresses):
         raise ValueError("validate one address, or one or more environments by name, module:Class or file.py:Class")
-    authors = LocalEnvironments(*(sources if "://" in target else targets))
+    authors = LocalEnvironments(*(sources if addresses[0] else targets))
     waivers = dict(waivers or {})
     _check_waivers(waivers)
     run = _Run(
         ", ".join(targets), authors, settings or Settings(), only, strict, waivers, on_verdict, on_check
     )  # fmt: skip
     async with AsyncExitStack() as stack:
-        if "://" in target:
+        if addresses[0]:
             client = await stack.enter_async_context(connect(target, token=token, wire=wire))  # type: ignore[arg-type]
             return [await run.check(client, name) for name in await _names(client, environments, run.settings.chance)]
         try:
-            process = await stack.enter_async_context(serving(targets, hash_seed=1))
+            process = await stack.enter_async_context(serving_measured(targets, hash_seed=1))
         except AuthoringError as refusal:
+            if refusal.data.get("exit_code") == _EXTRA_MISSING:
+                raise
             return [run.refused(refusal)]
         second = SecondServer(targets, stack)
         client = await stack.enter_async_context(connect(process.url))
@@ -180,7 +180,7 @@ class SecondServer:
         """Return the environment with a name on the second server, which is started at first use."""
         if self._client is None:
             process = await self._stack.enter_async_context(
-                serving(self._sources, hash_seed=2, zone="Pacific/Auckland")
+                serving_measured(self._sources, hash_seed=2, zone="Pacific/Auckland")
             )
             self._client = await self._stack.enter_async_context(connect(process.url))
         return self._client.environment(name)

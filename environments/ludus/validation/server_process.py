@@ -1,4 +1,15 @@
-"""Run `ludus serve` in a process of our own, and measure its memory, open files and child processes from outside."""
+"""Run `ludus serve` in a child process, end it, and measure its memory, open files and child processes from outside.
+
+How this works:
+
+* The child runs `ludus serve … --port 0` with its output in a log file, in a session of its own, so that Ctrl-C in the
+  terminal reaches only the parent, which then ends the child in order.
+* The child gets SIGTERM when its parent dies for any reason, where the system is Linux.
+* `TMPDIR` of the child is a folder of its own. It is removed at the end, and it marks the processes that the
+  environment's code started: those that are left are killed, also if they have left the child's process group.
+* If the child ends before it listens, its last message becomes an `AuthoringError`. `data` then holds the child's exit
+  code and, if the environment's code raised, the lines of the traceback.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +22,14 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from ludus.protocol.errors import AuthoringError, InfrastructureFailed
+from ludus.protocol.text import shorten_traceback
 
 START_SECONDS: Final = 60.0
 """The longest time until an environment is served."""
@@ -40,6 +52,14 @@ from ludus.cli import main
 main()
 """
 """A program that runs the `ludus` command and terminates when its parent process ends for any reason."""
+
+_COMMAND_ERROR: Final = "ludus: "
+"""How a line begins in which the `ludus` command says why it failed."""
+
+_SERVER_VARIABLES: Final = frozenset(
+    {"LUDUS_TOKEN_FILE", "LUDUS_TOKENS", "LUDUS_CAPABILITY_KEY", "LUDUS_PUBLIC_URL", "LUDUS_LOG_FORMAT"}
+)
+"""Environment variables that configure another server than this one, which only the parent process can reach."""
 
 THREADS: Final = 16
 """The number of threads for blocking environment code; a thread pool of this size is not a leak."""
@@ -95,6 +115,15 @@ class ServerProcess:
                 return cause
         return None
 
+    def errors(self) -> dict[str, list[str]]:
+        """Return the tracebacks of the environment's code in the log, each once, by their last line."""
+        found: dict[str, list[str]] = {}
+        for line in self.log:
+            trace = str(line.get("exception") or "").strip()
+            if trace and line.get("incident"):
+                found.setdefault(trace.splitlines()[-1], shorten_traceback(trace))
+        return found
+
     @property
     def usage(self) -> Usage | None:
         """The resources that it holds now; None on systems without /proc."""
@@ -128,31 +157,31 @@ class ServerProcess:
 
 
 @asynccontextmanager
-async def serving(sources: Sequence[str], *, hash_seed: int, zone: str = "UTC") -> AsyncIterator[ServerProcess]:
-    """Serve environments in a separate process until the block is left.
+async def serving(
+    sources: Sequence[str], options: Sequence[str] = (), variables: Mapping[str, str] | None = None
+) -> AsyncIterator[ServerProcess]:
+    """Serve environments in a child process until the block is left.
 
     Args:
         sources: NAME, module:Class or file.py:Class.
-        hash_seed: the hash seed of the process, on which the order of its sets of strings depends.
-        zone: the time zone of the process.
+        options: further options of `ludus serve`.
+        variables: environment variables of the process, in addition to those of this one.
 
     Raises:
-        AuthoringError: an environment cannot be served; the message is the output of the server.
+        AuthoringError: the environments cannot be served; the message is the server's own, and `data` holds its
+            `exit_code` and the `traceback` of the environment's code, a list of lines.
         InfrastructureFailed: the server did not listen in time.
     """
-    folder = Path(tempfile.mkdtemp(prefix="ludus-validate-"))
+    folder = Path(tempfile.mkdtemp(prefix="ludus-serve-"))
     (folder / "tmp").mkdir()
-    variables = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "TZ": zone, "TMPDIR": str(folder / "tmp")}
+    inherited = {name: value for name, value in os.environ.items() if name not in _SERVER_VARIABLES}
     program = _WITH_PARENT.replace("PARENT", str(os.getpid()))
-    command = [
-        sys.executable, "-c", program, "serve", *sources, "--port", "0", "--log-format", "json",
-        "--threads", str(THREADS), "--result-ttl-seconds", str(RESULT_TTL_SECONDS),
-    ]  # fmt: skip
+    command = [sys.executable, "-c", program, "serve", *sources, "--port", "0", "--log-format", "json", *options]
     try:
         with (folder / "log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
-                *command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, env=variables,
-                start_new_session=True,
+                *command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                env={**inherited, **(variables or {}), "TMPDIR": str(folder / "tmp")},
             )  # fmt: skip
         server = ServerProcess(process, folder)
         try:
@@ -164,19 +193,44 @@ async def serving(sources: Sequence[str], *, hash_seed: int, zone: str = "UTC") 
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def serving_measured(
+    sources: Sequence[str], *, hash_seed: int, zone: str = "UTC"
+) -> AbstractAsyncContextManager[ServerProcess]:
+    """Serve environments as `serving` does, so that what an episode leaves behind can be measured.
+
+    Args:
+        sources: NAME, module:Class or file.py:Class.
+        hash_seed: the hash seed of the process, on which the order of its sets of strings depends.
+        zone: the time zone of the process.
+    """
+    options = ["--threads", str(THREADS), "--result-ttl-seconds", str(RESULT_TTL_SECONDS)]
+    return serving(sources, options, {"PYTHONHASHSEED": str(hash_seed), "TZ": zone})
+
+
 async def _address(server: ServerProcess, process: asyncio.subprocess.Process) -> str:
     try:
         async with asyncio.timeout(START_SECONDS):
             while True:
+                ended = process.returncode is not None  # read before the log, which is then complete
                 for line in server.log:
                     if found := _SERVING.search(str(line.get("message", ""))):
                         return found[1]
-                if process.returncode is not None:
-                    told = " ".join(str(line.get("message", "")) for line in server.log[-20:]).strip()
-                    raise AuthoringError(told or f"the server ended with exit code {process.returncode}")
+                if ended:
+                    raise _refusal(server.log, process.returncode)
                 await asyncio.sleep(0.02)
     except TimeoutError:
         raise InfrastructureFailed(f"the environment was not served within {START_SECONDS:g} s") from None
+
+
+def _refusal(log: Sequence[dict[str, Any]], code: int | None) -> AuthoringError:
+    """Return the error for a server that ended before it listened, from the last lines of its log."""
+    lines = [str(line.get("message", "")) for line in log]
+    last = max((at for at, line in enumerate(lines) if line.startswith(_COMMAND_ERROR)), default=None)
+    if last is None:
+        message, trace = " ".join(lines[-20:]).strip(), []
+    else:
+        message, trace = lines[last].removeprefix(_COMMAND_ERROR), lines[last + 1 :]
+    return AuthoringError(message or f"the server ended with exit code {code}", exit_code=code, traceback=trace)
 
 
 _SWEEPS: Final = 50

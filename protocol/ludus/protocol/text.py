@@ -25,6 +25,10 @@ REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 """Stands where a lone surrogate was."""
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_FRAME: Final = re.compile(r'  File "([^"]+)", line \d+')
+_OUR_CODE: Final = re.compile(r"/ludus/(?!environments/)|^<frozen ")
+"""Matches the files whose frames `shorten_traceback` leaves out."""
+
 _SEARCHED: Final = 10_000
 """Values that are searched for the place of a fault; a name for the place is not worth more."""
 
@@ -108,3 +112,22 @@ def _find_problem(value: object, name: str, finite: bool) -> str | None:
         elif isinstance(item, list | tuple):
             waiting.extend((inner, f"{where}.{at}") for at, inner in enumerate(islice(item, _SEARCHED)))
     return f"{name} holds a lone surrogate or a number that is not finite, or is nested too deeply"
+
+
+def shorten_traceback(text: str, lines: int = 12) -> list[str]:
+    """Return the last lines of a traceback, without the frames of Ludus and of Python's import system.
+
+    Args:
+        text: the traceback as Python prints it.
+        lines: the most lines to return.
+    """
+    kept: list[str] = []
+    in_frame = dropped = False
+    for line in text.splitlines():
+        if found := _FRAME.match(line):
+            in_frame, dropped = True, _OUR_CODE.search(found[1]) is not None
+        elif not line.startswith("    "):
+            in_frame = False
+        if line.strip() and not (in_frame and dropped):
+            kept.append(line)
+    return kept[-lines:]

@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import re
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -18,6 +19,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound
+from ludus.protocol.text import shorten_traceback
 from ludus.server.authoring.environment import Environment
 
 GROUP: Final = "ludus.environments"
@@ -80,8 +82,8 @@ def _import(module: str, spec: str, entry: EntryPoint | None) -> ModuleType:
 
 def _import_file(path: Path, spec: str) -> ModuleType:
     if not path.is_file():
-        near = difflib.get_close_matches(path.name, [file.name for file in path.parent.glob("*.py")], n=1)
-        hint = f"; did you mean {path.with_name(near[0])}?" if near else ""
+        near = difflib.get_close_matches(path.stem, [file.stem for file in path.parent.glob("*.py")], n=1)
+        hint = f"; did you mean {path.with_name(near[0] + '.py')}?" if near else ""
         raise EnvironmentNotFound(f"there is no file {path}, which {spec!r} names{hint}", environment=spec)
     name, place = re.sub(r"\W", "_", path.stem), str(path.resolve())
     if name in sys.modules and getattr(sys.modules[name], "__file__", None) != place:
@@ -121,17 +123,21 @@ def _pick(module: ModuleType, name: str, spec: str) -> type[Environment[Any]]:
     }
     if not name:
         if len(here) != 1:
-            choices = f"; say which: {', '.join(f'{spec}:{key}' for key in here)}" if here else ""
+            file = spec.rstrip(":")
+            choices = f"; name one: {', '.join(f'{file}:{key}' for key in here)}" if here else ""
             raise EnvironmentNotFound(f"{spec!r} has {len(here)} environments{choices}", environment=spec)
         return next(iter(here.values()))
     if not hasattr(module, name):
         near = difflib.get_close_matches(name, list(here) or list(vars(module)), n=1, cutoff=0.4)
+        place = spec.rpartition(":")[0] or spec
+        known = f"its environments are: {', '.join(here)}" if here else "it defines no environment"
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise EnvironmentNotFound(f"{module.__name__} has no {name!r}{hint}", environment=spec)
+        raise EnvironmentNotFound(f"{place} has no class {name!r}; {known}{hint}", environment=spec)
     value = getattr(module, name)
     if not (isinstance(value, type) and issubclass(value, Environment)):
         raise AuthoringError(
-            f"{spec!r} is not an environment: it must be a class derived from ludus.server.Environment"
+            f"{spec!r} is not an environment: it must be a class derived from ludus.server.Environment; "
+            + (f"the environments there are: {', '.join(here)}" if here else "there is none in that module")
         )
     return value
 
@@ -146,7 +152,13 @@ def _import_failed(spec: str, error: Exception) -> AuthoringError:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     where = f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno})" if trace is not None else ""
-    return AuthoringError(f"importing {spec!r} failed: {type(error).__name__}: {error}{where}")
+    what = str(error)
+    if isinstance(error, SyntaxError):
+        what, where = error.msg, f" ({error.filename}, line {error.lineno})"
+    text = "".join(traceback.format_exception(error))
+    return AuthoringError(
+        f"importing {spec!r} failed: {type(error).__name__}: {what}{where}", traceback=shorten_traceback(text)
+    )
 
 
 def _install_command(missing: str, entry: EntryPoint | None) -> str:
