@@ -217,7 +217,7 @@ def names(_: str) -> str:
         ("control plane, channel", identifiers.CHANNEL_PATH),
         ("WebSocket subprotocol of the channel", identifiers.CHANNEL_SUBPROTOCOL),
         ("play plane", identifiers.PLAY_PATH),
-        ("tool that hands in a final answer", identifiers.SUBMIT_TOOL),
+        ("tool that submits a final answer", identifiers.SUBMIT_TOOL),
         ("reserved tool names", ", ".join(sorted(identifiers.RESERVED_TOOL_NAMES))),
     ]
     return table(("what", "value"), [(what, f"`{value}`") for what, value in rows])

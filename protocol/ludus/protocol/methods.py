@@ -72,7 +72,7 @@ STEP = Method(
 )  # fmt: skip
 GRADE = Method(
     METHOD_PREFIX + "episodes/grade", e.GradeParams, e.GradeResult,
-    Scope.EPISODES_RUN, "Hand in the final message and end the episode.",
+    Scope.EPISODES_RUN, "Submit the final message and end the episode.",
 )  # fmt: skip
 REWARDS = Method(
     METHOD_PREFIX + "episodes/rewards", e.RewardsParams, e.RewardsResult,
@@ -96,7 +96,7 @@ SCORE_GROUP = Method(
 )  # fmt: skip
 REPORT_OUTCOMES = Method(
     METHOD_PREFIX + "outcomes/report", e.ReportOutcomesParams, e.ReportOutcomesResult,
-    Scope.EPISODES_RUN, "Tell the server what came of tasks, for its curriculum.",
+    Scope.EPISODES_RUN, "Report task outcomes to the server, for its curriculum.",
 )  # fmt: skip
 
 METHODS: Final[Mapping[str, Method[Any, Any]]] = MappingProxyType(
