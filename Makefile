@@ -1,10 +1,10 @@
 # The verbs of this project. CI runs the same ones (.ci/run), so what passes here passes there.
 #   make demo    set up, serve an environment, train a small model on it over the wire, show the result
 #   make test    set up, run the tests, with a sample of each long matrix
-#   make test-all  set up, run every test
+#   make test-all  set up, run every test: `make test`, then each suite of tests/suites.toml
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo wires test test-all check format bench venv peers clean docs generate
+.PHONY: help demo wires test test-all suite check format bench venv peers clean docs generate
 .NOTPARALLEL:
 
 # The first Python here that is new enough; `make PYTHON=/path/to/python …` chooses another.
@@ -19,6 +19,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) +
 
 help:
 	@sed -n 's/^#   //p' Makefile
+	@echo "make suite   list the suites of tests/suites.toml;  make suite NAME=fuzz  runs one"
 	@echo "make check   ruff, formatting, mypy, pyright, import rules, stale generated files"
 	@echo "make wires   play three environments over every wire with two policies, and compare"
 	@echo "make format  mend what ruff can mend"
@@ -43,8 +44,11 @@ wires: venv
 test: venv
 	@$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
-test-all: export LUDUS_TEST_ALL := 1
 test-all: test
+	@$(RUN) scripts/suites.py --all --workers $(WORKERS)
+
+suite: venv
+	@$(RUN) scripts/suites.py --workers $(WORKERS) $(NAME)
 
 check: venv
 	@$(RUN) scripts/check.py $(ARGS)

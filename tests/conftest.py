@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Final
 
 import pytest
-from sampling import runs_everything
+from suite_selection import is_selected
 
 from ludus.protocol.text import replace_surrogates
 from ludus.server import Environment, EpisodeHost, ServerLimits
@@ -19,19 +19,24 @@ from ludus.server.web.settings import ServerSettings
 
 Serve = Callable[..., Awaitable[LudusServer]]
 
+LONGEST_FILES: Final = ("tests/validation/test_faults_misjudged.py",)
+"""The files that take longest, longest first."""
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Shells start what runs in the background with the signal ignored, and the processes under test inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests with the marker `full`, except in `make test-all`."""
-    if runs_everything():
-        return
-    left_out = [item for item in items if item.get_closest_marker("full") is not None]
-    if left_out:
+    """Leave out the tests of suites that this run is not for, and put the longest files first.
+
+    With `--dist loadfile`, a long file that is started last keeps one worker busy while the others have nothing to do.
+    """
+    if left_out := [item for item in items if not is_selected(item)]:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item.get_closest_marker("full") is None]
+    places = {file: place for place, file in enumerate(LONGEST_FILES)}
+    kept = [item for item in items if is_selected(item)]
+    items[:] = sorted(kept, key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from planting import Planted
+from planting import CheckPlanted, Planted
 from worlds import SECRET_ANSWER
 
 from ludus.conformance import Report, conform
@@ -43,19 +43,17 @@ def credentials() -> Credentials:
     return Credentials(tokens, {"LUDUS_TOKENS": file.model_dump_json()})
 
 
-Check = Callable[[Planted], Awaitable[Report]]
-
-
 @pytest.fixture
-async def check_planted(credentials: Credentials) -> AsyncIterator[Check]:
-    """`report = await check_planted(fault)`: what comes of checking a server with that fault."""
+async def check_planted(credentials: Credentials) -> AsyncIterator[CheckPlanted]:
+    """`report = await check_planted(fault, checks=…)`: the report on a server with a fault, by all checks if none."""
     async with AsyncExitStack() as stack:
 
-        async def check(fault: Planted) -> Report:
+        async def check(fault: Planted, checks: Collection[str] | None = None) -> Report:
             server = await stack.enter_async_context(_serving(fault, credentials if fault.tokens else None))
             return await conform(
                 server.url,
                 wires=fault.wires,
+                checks=checks,
                 private=[SECRET_ANSWER],
                 seconds=fault.seconds,
                 parallel=fault.parallel,

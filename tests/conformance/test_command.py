@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from planting import frames
 from worlds import Playground
 
 from ludus.conformance import CHECKS, conform
-from ludus.protocol.errors import ConnectionFailed, EnvironmentNotFound, SplitNotFound, Unauthenticated
+from ludus.protocol.errors import ConnectionFailed, EnvironmentNotFound, KeyConflict, SplitNotFound, Unauthenticated
 from ludus.protocol.lifecycle import EndReason
 from ludus.server import ServerLimits
 from ludus.server.web.serve import LudusServer
@@ -25,6 +26,8 @@ from ludus.server.web.serve import LudusServer
 ROOT = Path(__file__).parents[2]
 LUDUS = Path(sys.executable).with_name("ludus")
 Serve = Callable[..., Awaitable[LudusServer]]
+CONFLICT = re.compile(rf'"code": ?{KeyConflict.code}\b')
+"""An error reply; the digits alone are also in some ids and times."""
 
 
 async def ludus(*arguments: str) -> tuple[int, str, str]:
@@ -146,7 +149,7 @@ async def test_checks_whose_answers_never_come_fail_and_the_others_go_on(serve: 
     app: Any = server.app
 
     def sent(scope: Any, message: Any) -> Any:
-        return {"type": "websocket.send", "text": "[]"} if "4092" in str(message.get("text")) else message
+        return {"type": "websocket.send", "text": "[]"} if CONFLICT.search(str(message.get("text"))) else message
 
     app._outermost = frames(app._outermost, sent=sent)
     async with asyncio.timeout(55):

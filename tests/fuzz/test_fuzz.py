@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sampling import runs_everything
+from suite_selection import selected_suites
 
-COUNT = int(os.environ.get("LUDUS_FUZZ", "100000" if runs_everything() else "20000"))
+COUNT = int(os.environ.get("LUDUS_FUZZ", "100000" if "fuzz" in selected_suites() else "5000"))
 SEED = int(os.environ.get("LUDUS_FUZZ_SEED", "1"))
 GROWTH_MIB = 48.0
 """What the server may hold more than after the warm-up: replies kept for repeats, interned rows, fragmentation."""
 
-pytestmark = pytest.mark.timeout(120 + COUNT // 50)
+pytestmark = [pytest.mark.timeout(120 + COUNT // 50), pytest.mark.suite("fuzz", sample=True)]
 
 
 @pytest.fixture(scope="module")

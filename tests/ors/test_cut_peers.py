@@ -7,7 +7,7 @@ order. Then the server cannot know that the client behind it went without, and o
 other way round, a client may have its result when the connection is reset; the equal call that it makes next runs when
 it comes within 200 ms, and is answered with the earlier result when a busy machine lets it come later.
 
-`make test` plays a sample of the cells; `make test-all`, all of them.
+`make test` plays a sample of the cells; the suite `peers`, all of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 from faulting import Cut, FaultProxy
 from peer_clients import peer_variables, python_of
-from sampling import runs_everything
+from suite_selection import selected_suites
 
 HERE = Path(__file__).parent
 WORLD = HERE.parent / "support" / "counting.py"
@@ -95,7 +95,7 @@ class Cell:
 def cells() -> Iterator[Cell]:
     for milliseconds in TIMES:
         for cut in CUTS:
-            if runs_everything() or (milliseconds, cut) in SAMPLE:
+            if "peers" in selected_suites() or (milliseconds, cut) in SAMPLE:
                 yield Cell(milliseconds, cut)
 
 
@@ -180,6 +180,7 @@ async def play(cell: Cell, server: str, repeater: Repeater) -> FaultProxy:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.suite("peers", sample=True)
 @pytest.mark.requirement("ORS-16")
 @pytest.mark.parametrize("peer", ["ors-sdk", "openreward"])
 async def test_a_call_that_breaks_runs_once_and_an_equal_one_after_it_runs_too(peer: str, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ Serve = Callable[..., Awaitable[Any]]
 SitPeer = Callable[..., Awaitable[Any]]
 
 GAMES: tuple[type[Environment[Any]], ...] = (GuessNumber, Countdown, Wordle)
-SAMPLED = [GuessNumber, *(pytest.param(game, marks=pytest.mark.full) for game in (Countdown, Wordle))]
+SAMPLED = [GuessNumber, *(pytest.param(game, marks=pytest.mark.suite("peers")) for game in (Countdown, Wordle))]
 CLIENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("ors-sdk", {}),
     ("openreward", {}),

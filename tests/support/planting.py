@@ -7,13 +7,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from worlds import Playground
 
+from ludus.conformance import CHECKS, Report
 from ludus.server import Environment
 from ludus.server.web.app import LudusApp
 
 Plant = Callable[[LudusApp], ASGIApp | None]
+CheckPlanted = Callable[..., Awaitable[Report]]
 Change = Callable[[Any], Any]
 Changes = Callable[[Any, Any], Any]
 
@@ -37,6 +40,20 @@ class Planted:
         """The wires to check."""
         return tuple(sorted({name.split("/")[0] for name in self.caught}))
 
+    @property
+    def checks(self) -> frozenset[str] | None:
+        """The checks that show the fault; None (all) where one of them evaluates what the others recorded."""
+        late = {f"{wire}/{check.name}" for wire, checks in CHECKS.items() for check in checks if check.last}
+        return None if late & self.caught else self.caught
+
+
+def assert_caught(fault: Planted, report: Report) -> None:
+    """Assert that the checks which must find a fault failed, that no other did, and that each says why."""
+    failures = {f"{verdict.wire}/{verdict.check}": verdict.detail for verdict in report.of("failed", "noted")}
+    assert set(failures) == fault.caught, failures
+    assert all(failures.values())
+    assert not report.passed
+
 
 class Faults:
     """Faults in the order of their definition."""
@@ -44,9 +61,15 @@ class Faults:
     def __init__(self) -> None:
         self.all: list[Any] = []
 
+    @property
+    def sampled(self) -> list[Any]:
+        """All faults, of which all but the first are in the suite `planted-faults`."""
+        first, *others = self.all
+        mark = pytest.mark.suite("planted-faults")
+        return [first, *(pytest.param(*one.values, id=one.id, marks=mark) for one in others)]
+
     def caught_by(self, *checks: str, **options: Any) -> Callable[[Plant], Plant]:
-        """EpisodeStore a function that plants a fault; the further options are those of `Planted`."""
-        import pytest
+        """Add a function that plants a fault; the further options are those of `Planted`."""
 
         def add(plant: Plant) -> Plant:
             self.all.append(pytest.param(Planted(plant, frozenset(checks), **options), id=plant.__name__))

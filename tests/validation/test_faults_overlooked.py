@@ -5,47 +5,43 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from faults_of import FAULTS, QUICK
+from faults_of import FAULTS, QUICK, reports_of_own_check
 from overlooked import FAULTS as PLANTED
 from overlooked import SOUND
 
-from ludus.server.tasks.catalog import snake_case
 from ludus.validation import Evidence, Report, Verdict, validate
 
-SOURCE = f"{FAULTS}/overlooked.py"
+pytestmark = pytest.mark.timeout(600)
 
 
-def reports(names: list[str], kind: str) -> dict[str, Report]:
-    """What one check says of some classes."""
-    targets = [f"{SOURCE}:{name}" for name in names]
-    found = asyncio.run(validate(*targets, settings=QUICK, only={kind}))
-    return {name: next(one for one in found if one.environment == snake_case(name)) for name in names}
+def report_on(name: str) -> Report:
+    return reports_of_own_check("overlooked")[name]
 
 
-def only(report: Report) -> Verdict:
-    (verdict,) = report.verdicts
+def verdict_on(name: str) -> Verdict:
+    (verdict,) = report_on(name).verdicts
     return verdict
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", sorted({*PLANTED.values(), *SOUND.values()}))
-def test_a_check_finds_what_is_easily_overlooked_and_nothing_false(kind: str) -> None:
-    faulty = [name for name, of in PLANTED.items() if of == kind]
-    sound = [name for name, of in SOUND.items() if of == kind]
-    found = reports([*faulty, *sound], kind)
-    assert {name for name, report in found.items() if report.findings} == set(faulty)
-    assert {only(found[name]).status for name in sound} <= {"passed"}
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_check_finds_what_is_easily_overlooked(name: str) -> None:
+    assert report_on(name).findings
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", SOUND)
+def test_a_check_finds_nothing_false(name: str) -> None:
+    assert report_on(name).findings == ()
+    assert verdict_on(name).status == "passed"
+
+
 def test_episodes_that_break_are_not_taken_for_episodes_that_agree() -> None:
-    verdict = only(reports(["BreaksLater"], "seed-control")["BreaksLater"])
+    (report,) = asyncio.run(validate(f"{FAULTS}/overlooked.py:BreaksLater", settings=QUICK, only={"seed-control"}))
+    (verdict,) = report.verdicts
     assert (verdict.status, verdict.detail) == ("skipped", "every episode broke (see `crash`)")
 
 
-@pytest.mark.timeout(600)
 def test_evidence_holds_every_action_in_full() -> None:
-    report = reports(["ListOfRemarks"], "gameability:stuffing")["ListOfRemarks"]
+    report = report_on("ListOfRemarks")
     (finding,) = report.findings
     (check,) = report.as_json()["checks"]
     for place, told in zip(finding.evidence, check["findings"][0]["evidence"], strict=True):

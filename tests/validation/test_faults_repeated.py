@@ -1,14 +1,20 @@
-"""Each planted fault is found, under its name and no other."""
+"""Each fault of the module `repeated` is found by its check, and no other check finds anything."""
 
 from __future__ import annotations
 
 import pytest
-from faults_of import assert_found, planted
+from faults_of import assert_found, assert_nothing_else_found, planted, with_all_checks
 
 MODULE = "repeated"
 
+pytestmark = pytest.mark.timeout(900)
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(("name", "kind"), planted(MODULE).items(), ids=list(planted(MODULE)))
-def test_a_fault_is_found_and_nothing_else(name: str, kind: str) -> None:
-    assert_found(MODULE, name, kind)
+
+@pytest.mark.parametrize("name", planted(MODULE))
+def test_a_fault_is_found_by_its_check(name: str) -> None:
+    assert_found(MODULE, name)
+
+
+@pytest.mark.parametrize("name", with_all_checks(MODULE))
+def test_no_other_check_finds_anything(name: str) -> None:
+    assert_nothing_else_found(MODULE, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
@@ -93,6 +93,7 @@ async def conform(
     other_token: str | None = None,
     limited_token: str | None = None,
     wires: Sequence[str] | None = None,
+    checks: Collection[str] | None = None,
     environment: str | None = None,
     split: str | None = None,
     private: Sequence[str] = (),
@@ -109,6 +110,8 @@ async def conform(
         other_token: a token of another principal, to check that episodes of different principals are kept apart.
         limited_token: a token with only the scopes `tasks:read` and `episodes:run`, to check that scopes are enforced.
         wires: which of `WIRES` to check; by default, those that the server has and those that the standard requires.
+        checks: the checks to run, by name or by wire and name (`close`, `channel/close`); all of them by default. A
+            report of some checks says nothing about the others.
         environment: the environment to play; the first one by default.
         split: the split to take tasks from; by default, the first one that is not a test split.
         private: texts that no message may contain, such as answers of tasks.
@@ -118,11 +121,14 @@ async def conform(
         on_verdict: called with each verdict as soon as it is known, in the order of the checks.
 
     Raises:
+        ValueError: there is no check of a given name.
         ConnectionFailed: the server answers on no wire.
         Unauthenticated: the server requires a token, or does not accept the given one.
         EnvironmentNotFound: the server has no such environment.
         SplitNotFound: the environment has no such split.
     """
+    if checks is not None:
+        _require_known(checks)
     target = Target(url.rstrip("/"), token, other_token, limited_token, {}, "", ())
     async with _linked(target.url, seconds, private) as link:
         target = await discover(link, target, environment, split)
@@ -130,13 +136,24 @@ async def conform(
         verdicts: list[Verdict] = []
         for wire in chosen:
             for last in (False, True):
-                checks = [check for check in CHECKS[wire] if check.last is last]
-                verdicts += await _judge_all(wire, checks, target, link, parallel, on_verdict)
+                group = [check for check in CHECKS[wire] if check.last is last and _is_wanted(checks, wire, check)]
+                verdicts += await _judge_all(wire, group, target, link, parallel, on_verdict)
     name = str(target.environment["name"])
     return Report(
         url=target.url, environment=name, split=target.split, wires=chosen, plain_ors=target.plain_ors, strict=strict,
         verdicts=tuple(verdicts),
     )  # fmt: skip
+
+
+def _require_known(names: Collection[str]) -> None:
+    pairs = [(wire, check.name) for wire, checks in CHECKS.items() for check in checks]
+    known = {name for _, name in pairs} | {f"{wire}/{name}" for wire, name in pairs}
+    if unknown := sorted(set(names) - known):
+        raise ValueError(f"there is no conformance check named {', '.join(map(repr, unknown))}")
+
+
+def _is_wanted(names: Collection[str] | None, wire: str, check: Check) -> bool:
+    return names is None or check.name in names or f"{wire}/{check.name}" in names
 
 
 @asynccontextmanager

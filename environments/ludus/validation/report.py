@@ -37,6 +37,8 @@ STARTUP: Final = "startup"
 _EXTRA_MISSING: Final = 6
 """The exit code of `ludus serve` in an installation without the server's packages."""
 
+Only = Collection[str] | Mapping[str, Collection[str]]
+
 OnVerdict = Callable[[str, Verdict], None]
 
 OnCheck = Callable[[str, str, int, int], None]
@@ -90,7 +92,7 @@ async def validate(
     environments: Collection[str] | None = None,
     sources: Sequence[str] = (),
     settings: Settings | None = None,
-    only: Collection[str] | None = None,
+    only: Only | None = None,
     token: str | None = None,
     wire: str = "channel",
     strict: bool = False,
@@ -108,7 +110,8 @@ async def validate(
         sources: for an address, the environments' classes, for oracles and private fields. Installed environments are
             found by their names.
         settings: the effort and the thresholds.
-        only: the kinds of checks to carry out; None for all.
+        only: the kinds of checks to carry out: for all environments, or a mapping from an environment's name to its
+            kinds, in which an environment that is left out gets all checks; None for all checks.
         token: a trainer token, for servers that require one.
         wire: the wire to the server: channel, mcp or ors.
         strict: whether warnings count as failures.
@@ -191,7 +194,7 @@ class _Run:
     target: str
     authors: LocalEnvironments
     settings: Settings
-    only: Collection[str] | None
+    only: Only | None
     strict: bool
     waivers: Mapping[str, str]
     on_verdict: OnVerdict | None
@@ -235,7 +238,8 @@ class _Run:
         declared = getattr(subject.authored.cls, "waived_checks", {}) if subject.authored is not None else {}
         _check_waivers(declared)
         waivers = {**declared, **self.waivers}
-        chosen = [check for check in CHECKS if self.only is None or check.kind in self.only]
+        kinds = self.only.get(name) if isinstance(self.only, Mapping) else self.only
+        chosen = [check for check in CHECKS if kinds is None or check.kind in kinds]
         for number, check in enumerate(chosen, 1):
             if self.on_check is not None:
                 self.on_check(name, check.kind, number, len(chosen))

@@ -42,7 +42,7 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full), (signal.SIGINT, 130)]
+    ("number", "code"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.suite("training")), (signal.SIGINT, 130)]
 )
 async def test_a_signal_saves_and_the_same_command_goes_on(
     serve: Serve, tiny: Path, tmp_path: Path, launch: Launch, number: signal.Signals, code: int
@@ -64,7 +64,7 @@ async def test_a_signal_saves_and_the_same_command_goes_on(
     assert [line["step"] for line in metrics_of(config.output)] == list(range(1, done + 3))
 
 
-@pytest.mark.full
+@pytest.mark.suite("training")
 async def test_ctrl_c_under_torchrun_reaches_every_rank_and_saves_all_the_same(
     serve: Serve, tiny: Path, tmp_path: Path, launch: Launch
 ) -> None:
@@ -95,7 +95,7 @@ async def test_after_kill_9_nothing_is_trained_twice(serve: Serve, tiny: Path, t
     assert sum(map(len, groups.values())) == len(set().union(*groups.values()))
 
 
-@pytest.mark.full
+@pytest.mark.suite("training")
 async def test_two_ranks_train_as_one_does(serve: Serve, tiny: Path, tmp_path: Path, launch: Launch) -> None:
     server = await serve(Even)
     one, two = (run_config(tmp_path / name, tiny, server.url, steps=3) for name in ("one", "two"))

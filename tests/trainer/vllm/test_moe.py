@@ -92,7 +92,7 @@ def test_a_model_whose_names_the_server_would_not_know_is_refused_at_startup(tmp
         require_checkpoint_names(model, folder)
 
 
-@pytest.mark.full
+@pytest.mark.suite("vllm")
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(
     not VLLM.exists(), reason="the peer 'vllm' is not installed; `python scripts/peers.py vllm` does it"

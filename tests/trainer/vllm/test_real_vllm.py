@@ -29,6 +29,7 @@ pytestmark = [
         not VLLM.exists(), reason="the peer 'vllm' is not installed; `python scripts/peers.py vllm` installs it"
     ),
     pytest.mark.timeout(900),
+    pytest.mark.suite("vllm"),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
