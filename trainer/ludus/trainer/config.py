@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FilePath, model_validator
 
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -44,7 +44,7 @@ class ModelConfig(Section):
     attention: Literal["auto", "sdpa", "flex", "flash"] = "auto"
     """How packed sequences attend: `sdpa` per sequence, `flex` as one block-diagonal kernel, `flash` with flash-attn.
     `auto` takes flash where it is installed, flex on a GPU, and sdpa on a CPU."""
-    chat_template: Path | None = None
+    chat_template: FilePath | None = None
     """A Jinja file to use instead of the tokenizer's own template."""
     checkpoint_activations: bool = False
     """Recompute each layer's activations in the backward pass instead of keeping them."""
@@ -63,7 +63,7 @@ class CurriculumConfig(Section):
     """The highest pass rate of a task that may be drawn again."""
     explore: Share = 0.5
     """The share of groups that use tasks of unknown pass rate."""
-    difficulty: Path | None = None
+    difficulty: FilePath | None = None
     """Pass rates measured before the run (`ludus calibrate --difficulty`). They count as outcomes of the tasks, so the
     run starts with tasks in the band and does not have to find them first."""
 
@@ -320,7 +320,7 @@ class OptimizerConfig(Section):
 class SftConfig(Section):
     """Supervised warm-up before the first rollout."""
 
-    demonstrations: tuple[Path, ...] = ()
+    demonstrations: tuple[FilePath, ...] = ()
     """Files of trajectories (`ludus run --out`). Trajectories with a reward of at least `reward` are used."""
     own_groups: Count = 0
     """Groups of the policy's own rollouts to run and filter in the same way (rejection sampling), in addition to the
@@ -338,7 +338,7 @@ class SftConfig(Section):
 class DpoConfig(Section):
     """Direct preference optimization (2305.18290) before the first rollout."""
 
-    trajectories: tuple[Path, ...]
+    trajectories: tuple[FilePath, ...]
     """Files of trajectories; in each task, an episode of higher reward is preferred to one of lower reward."""
     beta: Rate = 0.1
     """Strength of the reference."""
