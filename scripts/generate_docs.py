@@ -12,10 +12,13 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+from ludus.cli import _lazy
 from ludus.cli._app import app as cli_app
 from ludus.protocol import METHODS, lifecycle
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event, advance
@@ -123,9 +126,15 @@ def figures() -> str:
 
 
 def command_line() -> str:
-    """Every subcommand with its arguments and options, from the program itself."""
+    """Every subcommand with its arguments and options, from the program itself.
+
+    The commands are those of pyproject.toml; what is installed may be older, or hold plugins.
+    """
     import typer
 
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"][_lazy.GROUP]
+    entries = [EntryPoint(name, value, _lazy.GROUP) for name, value in declared.items()]
+    _lazy.entry_points = lambda *, group: entries  # type: ignore[attr-defined, assignment]
     group: Any = typer.main.get_command(cli_app)
     context = group.make_context("ludus", [], resilient_parsing=True)
     parts = []

@@ -1,0 +1,88 @@
+"""`ludus view`: look at recorded episodes, in the terminal or as an HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from ludus.cli._common import console, errors, shown
+from ludus.viewing.html import Totals, write_page
+from ludus.viewing.reading import Selection, ViewedEpisode, read_lines
+from ludus.viewing.terminal import print_episode, print_list
+
+COMMANDS: Final = {"view": "Look at recorded episodes, in the terminal or as an HTML page."}
+LISTED: Final = 50
+"""How many episodes the terminal lists by default."""
+ON_A_PAGE: Final = 1_000
+"""How many episodes a page holds by default."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("view")(view)
+
+
+def view(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Trajectories of `ludus run --out`, or a training run's rollouts.jsonl."),
+    ],
+    html: Annotated[Path | None, typer.Option("--html", help="Write a self-contained page into this file.")] = None,
+    episode: Annotated[
+        str | None, typer.Option("--episode", help="Show one episode in full: its line in the file, or its id.")
+    ] = None,
+    task: Annotated[str | None, typer.Option("--task", help="Only this task; * stands for any characters.")] = None,
+    reward_below: Annotated[
+        float | None, typer.Option("--reward-below", help="Only episodes with a reward less than this.")
+    ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only episodes that failed or are unscored.")] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", min=1, help=f"How many to show; {LISTED} in the terminal, {ON_A_PAGE} on a page."),
+    ] = None,
+) -> None:
+    """Look at recorded episodes: rewards, end reasons, and each turn with its calls and answers.
+
+    Exits with 1 when lines of the file are broken; all others are shown.
+    """
+    selection = Selection(task=task, reward_below=reward_below, failed=failed, episode=episode)
+    if html is not None:
+        title = f"Episodes of {file.name}"
+        totals = write_page(read_lines(file), html, title=title, selection=selection, limit=limit or ON_A_PAGE)
+        count = min(totals.chosen, limit or ON_A_PAGE)
+        console.print(shown(f"{html}: {count:,} of {totals.episodes:,} episodes"), soft_wrap=True)
+    else:
+        totals = _print(file, selection, limit or LISTED)
+    for line in totals.broken[:20]:
+        errors.print(shown(f"{file}, line {line.number}: {line.problem}"), soft_wrap=True)
+    if totals.broken_count > 20:
+        errors.print(shown(f"{file}: {totals.broken_count - 20:,} more broken lines"), soft_wrap=True)
+    if totals.broken_count or (episode is not None and not totals.chosen):
+        raise typer.Exit(1)
+
+
+def _print(file: Path, selection: Selection, limit: int) -> Totals:
+    totals, kept = Totals(), list[ViewedEpisode]()
+    for viewed in _chosen(file, selection, totals):
+        if len(kept) < limit:
+            kept.append(viewed)
+    if selection.episode is not None:
+        for viewed in kept:
+            print_episode(console, viewed)
+        if not kept:
+            errors.print(shown(f"{file} has no episode {selection.episode!r} that matches"), soft_wrap=True)
+        return totals
+    print_list(console, kept)
+    console.print(shown(" · ".join(totals.facts(len(kept))), "dim"), soft_wrap=True)
+    if kept:
+        errors.print(shown(f"ludus view {file} --episode {kept[0].number}  shows one in full", "dim"), soft_wrap=True)
+    return totals
+
+
+def _chosen(file: Path, selection: Selection, totals: Totals) -> Iterator[ViewedEpisode]:
+    for viewed in read_lines(file):
+        if totals.count(viewed, selection) and isinstance(viewed, ViewedEpisode):
+            yield viewed

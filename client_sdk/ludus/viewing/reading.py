@@ -1,0 +1,113 @@
+"""Reading files of trajectories line by line, and choosing episodes from them.
+
+Two kinds of lines are read: trajectories (`ludus run --out`), and the trainer's `rollouts.jsonl`, whose lines hold a
+trajectory under `trajectory`. One line at a time is in memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from pydantic import ValidationError
+
+from ludus.protocol.trajectory import Trajectory
+
+LONGEST_LINE: Final = 64 * 1024 * 1024
+"""Longer lines, in bytes, are reported as broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewedEpisode:
+    """One episode of a file."""
+
+    number: int
+    """The line in the file, counted from 1."""
+    trajectory: Trajectory
+    step: int | None = None
+    """The trainer's step, if the line is a rollout of a training run."""
+    held_out: bool = False
+    """Whether the trainer's evaluation ran it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenLine:
+    """A line that is not an episode."""
+
+    number: int
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which episodes to show; every condition that is set must hold."""
+
+    task: str | None = None
+    """The task's id, or a pattern with `*`."""
+    reward_below: float | None = None
+    """Episodes with a reward less than this value; unscored ones do not count as such."""
+    failed: bool = False
+    """Only episodes that failed or are unscored."""
+    episode: str | None = None
+    """The number of the line, or the episode's id."""
+
+    def __contains__(self, viewed: object) -> bool:
+        if not isinstance(viewed, ViewedEpisode):
+            return False
+        trajectory = viewed.trajectory
+        value = trajectory.value
+        if self.task is not None and not fnmatchcase(trajectory.task.id, self.task):
+            return False
+        if self.reward_below is not None and (value is None or value >= self.reward_below):
+            return False
+        if self.failed and value is not None:
+            return False
+        return self.episode is None or self.episode in (str(viewed.number), trajectory.episode)
+
+
+def read_lines(path: Path) -> Iterator[ViewedEpisode | BrokenLine]:
+    """Yield the episodes of a file and its broken lines, in order. Empty lines are skipped.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        for number, line in enumerate(_lines(file), start=1):
+            if line is None:
+                yield BrokenLine(number, f"longer than {LONGEST_LINE // 1024**2} MiB")
+            elif line.strip():
+                yield _parse(number, line)
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes | None]:
+    """Yield the lines of a file; None for one that is too long."""
+    while line := file.readline(LONGEST_LINE):
+        if line.endswith(b"\n") or len(line) < LONGEST_LINE:
+            yield line
+            continue
+        while (rest := file.readline(LONGEST_LINE)) and not rest.endswith(b"\n"):
+            pass
+        yield None
+
+
+def _parse(number: int, line: bytes) -> ViewedEpisode | BrokenLine:
+    try:
+        value: Any = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        what = "an unfinished line" if not line.endswith(b"\n") else "not JSON"
+        return BrokenLine(number, f"{what}: {error}")
+    of_run = isinstance(value, dict) and isinstance(value.get("trajectory"), dict)
+    try:
+        trajectory = Trajectory.model_validate(value["trajectory"] if of_run else value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the line"
+        return BrokenLine(number, f"not a trajectory: {where}: {first['msg']}")
+    if not of_run:
+        return ViewedEpisode(number, trajectory)
+    step = value.get("step")
+    return ViewedEpisode(number, trajectory, step if isinstance(step, int) else None, value.get("held_out") is True)
