@@ -64,5 +64,5 @@ def test_built_in_environments_enter_through_the_door() -> None:
     "module", ["ludus.protocol", "ludus.server", "ludus.client", "ludus.evaluation", "ludus.environments"]
 )
 def test_what_is_public_exists(module: str) -> None:
-    imported = importlib.import_module(f"ludus.{module}")
+    imported = importlib.import_module(module)
     assert [name for name in getattr(imported, "__all__", ()) if not hasattr(imported, name)] == []

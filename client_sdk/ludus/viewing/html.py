@@ -84,7 +84,7 @@ def write_page(
     with tempfile.TemporaryFile("w+", encoding="utf-8") as body:
         for viewed in lines:
             if totals.count(viewed, chosen) and shown < limit and isinstance(viewed, ViewedEpisode):
-                body.write(episode(viewed, is_open=shown == 0))
+                body.write(episode(viewed, is_open=chosen.episode is not None))
                 shown += 1
         body.seek(0)
         temporary = file.with_name(f"{file.name}.new")

@@ -16,7 +16,10 @@ from ludus.viewing.reading import ViewedEpisode
 
 def print_list(console: Console, episodes: Iterable[ViewedEpisode]) -> None:
     """Print one row per episode: its line in the file, task, reward, end and number of turns."""
-    table = Table("#", "task", "reward", "end", "turns", "calls", box=None, header_style="dim", padding=(0, 2, 0, 0))
+    table = Table("#", box=None, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("task", no_wrap=True, overflow="ellipsis")
+    for title in ("reward", "end", "turns", "calls"):
+        table.add_column(title)
     for viewed in episodes:
         trajectory = viewed.trajectory
         reward = "unscored" if trajectory.value is None else f"{trajectory.value:g}"
