@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from random import Random
 
-from ludus.protocol import Answer, Call, EpisodeLimits, Reward, StepResult
-from ludus.server import Environment, Private, Result, Split, Task, ToolError, tool
+from ludus.server import (
+    Answer,
+    Call,
+    Environment,
+    EpisodeLimits,
+    Private,
+    Result,
+    Reward,
+    Split,
+    StepResult,
+    Task,
+    ToolError,
+    tool,
+)
 
 
 class Beach(Task):

@@ -33,7 +33,7 @@ def test_the_generated_project_passes_its_own_tests_and_serves(ludus: Ludus, tmp
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
     )  # fmt: skip
     assert tests.returncode == 0, tests.stdout
-    assert "4 passed" in tests.stdout
+    assert "5 passed" in tests.stdout
 
 
 def test_the_generated_environment_is_served_and_solved_from_its_file(

@@ -110,7 +110,7 @@ def test_program_runs_and_prints_what_it_should(workshop: tuple[Path, str], name
 
 def test_the_tutorials_test_passes(workshop: tuple[Path, str]) -> None:
     folder, _ = workshop
-    assert "1 passed" in run(folder, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_treasure.py")
+    assert "2 passed" in run(folder, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_treasure.py")
 
 
 def test_a_split_is_narrowed_by_what_was_measured(workshop: tuple[Path, str]) -> None:

@@ -15,7 +15,7 @@ import typer
 
 from ludus.protocol.distribution import install_source, installed_version
 
-COMMANDS: Final = {"init": "Make the files of a new environment."}
+COMMANDS: Final = {"init": "Write the files of a new environment."}
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,60}")
 
@@ -33,15 +33,15 @@ def register(app: typer.Typer) -> None:
 def init(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the environment, or a path that ends in it.")],
 ) -> None:
-    """Make the files of a new environment: its class, tests, Dockerfile and README, all of them working."""
+    """Write the files of a new environment: a class, tests, a Dockerfile and a README, all of them working."""
     folder = Path(name)
     written = scaffold(folder)
     for path in written:
         typer.echo(f"  {path}")
     words = _words(folder.name)
     typer.echo(
-        f"Next:\n  cd {folder}\n  pytest\n  ludus serve {words['module']}.py:{words['cls']}\n"
-        f"  ludus play http://localhost:8000 {words['name']}   (in another terminal)"
+        f"Next:\n  cd {folder}\n  pytest\n  ludus play {words['module']}.py:{words['cls']}\n"
+        f"  ludus run {words['module']}.py:{words['cls']} --policy oracle"
     )
     if source := install_source():
         typer.echo(f"Before `docker build`:\n  pip wheel --no-deps --wheel-dir wheels {shlex.quote(source)}")
@@ -96,7 +96,9 @@ def _words(name: str) -> dict[str, str]:
         )
     module = name.replace("-", "_")
     if keyword.iskeyword(module) or module in sys.stdlib_module_names or module in {"ludus", "tests"}:
-        raise typer.BadParameter(f"a module called {module!r} would stand in Python's way; choose another name")
+        raise typer.BadParameter(
+            f"a module named {module!r} would hide one that Python or Ludus needs; choose another name"
+        )
     parts = [part for part in module.split("_") if part]
     cls = "".join(part.capitalize() for part in parts)
     return {
