@@ -175,10 +175,10 @@ async def test_a_call_of_many_unknown_arguments_is_refused_before_its_tool_valid
     tool = running.catalog["playground"].tools["add"]
     arguments = type(tool).arguments
 
-    def count(self: Any, given: Any, context: Any) -> Any:
+    def count(self: Any, given: Any) -> Any:
         nonlocal validated
         validated += 1
-        return arguments(self, given, context)
+        return arguments(self, given)
 
     monkeypatch.setattr(type(tool), "arguments", count)
     result = await running.play(episode, "add", {f"x{n}": n for n in range(MANY)})

@@ -15,7 +15,6 @@ from ludus.protocol.identifiers import SUBMIT_TOOL
 from ludus.protocol.methods import Scope
 from ludus.server import EpisodeHost, Noise, with_noise
 from ludus.server.auth.principal import Principal
-from ludus.server.runtime.host import shown
 from ludus.server.web.metrics import Metrics
 
 Sit = Callable[..., Awaitable[Any]]
@@ -215,11 +214,12 @@ async def test_an_episode_can_be_closed_while_a_call_is_delayed(sit: Sit) -> Non
 
 @pytest.mark.requirement("NOISE-2")
 async def test_without_the_scope_rewards_read_the_kind_is_not_shown(sit: Sit) -> None:
-    blind = Principal("blind", frozenset({Scope.TASKS_READ, Scope.EPISODES_RUN}))
+    blind = Principal(OPEN.name, frozenset({Scope.TASKS_READ, Scope.EPISODES_RUN}))
     for kind in ALL:
-        result = await (await sit(always(kind))).call("page")
-        assert result.noise == kind
-        assert kind not in shown(result, blind).model_dump_json()
+        player = await sit(always(kind))
+        params = e.StepParams(episode=player.id, step=1, tool="page", key="k")
+        assert (await player.host.step(params, OPEN)).noise == kind
+        assert kind not in (await player.host.step(params, blind)).model_dump_json()
 
 
 async def test_steps_with_noise_are_counted_by_kind(sit: Sit) -> None:

@@ -16,7 +16,7 @@ from ludus.server import Environment, EpisodeHost, Private, Result, Task, tool
 from ludus.server.auth.principal import Principal
 from ludus.server.rewards import Attempt, FromTask, Rubric, TakenStep, ToolCalled, Verdict, check, metric, reward
 from ludus.server.rewards.attempt import resolve
-from ludus.server.runtime.host import shown
+from ludus.server.runtime.host import redacted
 
 Host = Callable[[type[Environment[Any]]], Awaitable[Any]]
 
@@ -178,8 +178,27 @@ async def test_without_the_scope_rewards_read_nothing_of_a_rubric_is_shown() -> 
     assert graded.reward is None
     assert graded.info.reward is None
     assert played.reward is not None, "the wire hides it"
-    assert shown(played, blind).reward is None
+    assert redacted(played).reward is None
     assert "secret" not in step.model_dump_json() + graded.model_dump_json()
+
+
+async def test_the_runtime_sets_only_documented_attributes_of_an_instance() -> None:
+    class Graded(Asking):
+        rubric = [right]
+
+        @reward(when="step")
+        def noted(self) -> float:
+            return 1.0
+
+    principal = Principal.open()
+    async with EpisodeHost([Graded]) as host:
+        started = await host.start(e.StartParams(environment="graded", split="train", key="a"), principal)
+        episode = started.episodes[0].episode
+        instance = host._register.find(episode).instance
+        await host.play(episode, "note", {"text": "x"})
+        await host.grade(e.GradeParams(episode=episode, answer="4", key="b"), principal)
+    assert instance.task is not None
+    assert set(vars(instance)) <= {"task", "seed", "secrets", "sandboxes"}
 
 
 async def test_plain_methods_run_in_a_thread_unless_the_environment_says_that_they_never_block(playing: Host) -> None:

@@ -116,7 +116,7 @@ async def test_rewards_of_an_earlier_version_are_not_shown_to_the_hook() -> None
     evolving = Evolving(FIRST, lambda current, seen: SECOND)
     late = await FIRST.score(Attempt("please"))
     await evolving.evolve()
-    evolving.saw(Attempt("please"), late)
+    evolving.record(Attempt("please"), late)
     assert not evolving._seen
 
 

@@ -199,7 +199,8 @@ async def test_what_the_policy_caused_is_0_and_what_the_platform_caused_is_unsco
 async def test_a_comparison_that_waits_for_its_turn_uses_up_no_time_of_its_grade() -> None:
     """The deadline of the grade is taken away while mathematics is compared, and comes back after it."""
     scheduled: list[float | None] = []
-    CLOCK.set(Clock(0.0, lambda deadline, waited: scheduled.append(deadline)))
+    clock = Clock(0.0, lambda deadline, waited: scheduled.append(deadline))
+    CLOCK.set(lambda: clock)
     assert (await Rubric([MathEqual("2")]).score(Attempt("$1+1$"))).value == 1.0
     assert scheduled[0] is None
     assert scheduled[1] is not None

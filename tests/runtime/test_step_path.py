@@ -12,7 +12,7 @@ import pytest
 
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "step_path.py"
 
-LIMITS = {"channel": (57, 15), "mcp_play": (80, 24), "mcp_control": (87, 28), "ors": (114, 31)}
+LIMITS = {"channel": (45, 10), "mcp_play": (70, 20), "mcp_control": (75, 25), "ors": (104, 27)}
 """The most calls, and the most files, by transport."""
 
 
@@ -38,3 +38,9 @@ def test_the_trace_covers_the_step(traced: dict[str, Any], transport: str) -> No
     functions = [function for _, function, _ in traced[transport]["visits"]]
     stages = ["StepRunner.accept", "StepRunner.settle", "StepRecord.settle"]
     assert [name for name in functions if name in stages] == stages
+
+
+@pytest.mark.parametrize("transport", LIMITS)
+def test_a_step_without_noise_and_rubric_passes_through_neither(traced: dict[str, Any], transport: str) -> None:
+    files = {file for file, _, _ in traced[transport]["visits"]}
+    assert not files & {f"server/runtime/{name}.py" for name in ("noise", "scoring", "turns", "clock", "threads")}

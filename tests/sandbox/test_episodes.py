@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from engine import IMAGE
@@ -162,7 +163,7 @@ async def test_a_fork_that_comes_after_the_episodes_end_is_not_handed_out(host: 
     needs_bubblewrap()
     running = await host(Coding)
     episode, _ = await played(running, trainer, "coding", "echo x")
-    sandboxes = running._register.find(episode).instance._sandboxes
+    sandboxes: Any = running._register.find(episode).sandboxes
     fork = await sandboxes.agent._box.fork()
     await sandboxes.aclose()
     with pytest.raises(SandboxFailed):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Self
+from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ludus.protocol._model import WireModel
 
@@ -40,13 +40,12 @@ class Reward(WireModel):
     rubric: str | None = None
     """The rubric that gave it, with its version, as in `support@3`."""
 
-    @model_validator(mode="after")
-    def _valid_means_scored(self) -> Self:
+    def model_post_init(self, context: Any, /) -> None:
+        """Check that it is valid exactly when it has a value. Unlike a validator, this runs once for each reward."""
         if self.valid != (self.value is not None):
             raise ValueError("a reward is valid exactly when it has a value")
         if not self.valid and not self.reason:
             raise ValueError("an unscored reward must say why in `reason`")
-        return self
 
     @classmethod
     def of(

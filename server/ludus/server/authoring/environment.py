@@ -17,7 +17,7 @@ from ludus.sandbox import EpisodeSandboxes, Sandbox, SandboxSettings, VerifierPl
 from ludus.server.authoring.noise import Noise
 from ludus.server.authoring.splits import Split
 from ludus.server.rewards.attempt import attempt_of
-from ludus.server.rewards.binding import Binding, Declared, GroupScorer, ScoringContext, bind
+from ludus.server.rewards.binding import SCORING, Binding, Declared, GroupScorer, bind
 
 TaskT = TypeVar("TaskT", bound=Task)
 
@@ -28,7 +28,8 @@ Prompt = str | Content | Sequence[Content] | Sequence[Message]
 class Environment(Generic[TaskT]):
     """The base class of environments: tasks, tools, a prompt and rewards. Each episode is one instance of the class.
 
-    Before `setup` runs, the instance has `task` (with its private fields), `seed`, `rng` and `secrets`. Methods may be
+    Before `setup` runs, the instance has `task` (with its private fields), `seed`, `rng`, `secrets` and `sandboxes`;
+    the runtime keeps its own state of the episode, and sets no other attribute. Methods may be
     `def` or `async def`; a plain `def` runs in a thread, so it may block, unless the class sets `blocking = False`.
     """
 
@@ -81,10 +82,10 @@ class Environment(Generic[TaskT]):
     task: TaskT
     seed: int
     secrets: Mapping[str, str]
+    sandboxes: EpisodeSandboxes | None = None
+    """The episode's sandboxes, from which `sandbox` and `verifier` take theirs; None without `sandbox_settings`."""
     _rng: random.Random | None = None
-    _sandboxes: EpisodeSandboxes | None = None
     _binding: ClassVar[Binding | None] = None
-    _facts: ScoringContext | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -112,9 +113,9 @@ class Environment(Generic[TaskT]):
 
     @property
     def _all_sandboxes(self) -> EpisodeSandboxes:
-        if self._sandboxes is None:
+        if self.sandboxes is None:
             raise RuntimeError(f"{type(self).__name__} has no sandbox: give the class `sandbox_settings`")
-        return self._sandboxes
+        return self.sandboxes
 
     def setup(self) -> None | Awaitable[None]:
         """Prepare the episode."""
@@ -136,13 +137,13 @@ class Environment(Generic[TaskT]):
         Args:
             answer: the final message; empty if there is none.
         """
-        facts, binding = self._facts, self._binding
-        rubric = binding.end(facts.group) if binding is not None and facts is not None else None
-        if rubric is None or facts is None or binding is None:
+        scoring = SCORING.get()
+        rubric = None if scoring is None else scoring.binding.end(scoring.group)
+        if scoring is None or rubric is None:
             return None
-        attempt = replace(facts.attempt, answer=answer)
-        reward = await rubric.score(attempt, offload=facts.offload)
-        binding.saw(attempt, reward)
+        attempt = replace(scoring.attempt, answer=answer)
+        reward = await rubric.score(attempt, offload=scoring.offload)
+        scoring.binding.record(attempt, reward)
         return reward
 
     def task_tools(self) -> Sequence[Callable[..., Any]]:

@@ -1,4 +1,4 @@
-"""The values that a tool may return, and their conversion to an observation, a reward and an end."""
+"""The values that a tool may return, and their conversion to the step's result."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from ludus.protocol.content import Content, ImageBlock, Message, TextBlock
+from ludus.protocol.episodes import StepResult
+from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import Component, Reward
 from ludus.protocol.text import is_unicode, json_problem, replace_surrogates
 
@@ -42,42 +44,38 @@ class Result:
     """Metadata for the trainer, JSON-ready and with finite numbers; the agent never sees it."""
 
 
-@dataclass(slots=True)  # a frozen one would take several times as long to create
-class ToolOutcome:
-    """A tool's return value in one normalized form. It is never changed."""
+def read_result(returned: object, step: int, *, ends: bool = False) -> StepResult:
+    """Convert a tool's return value to the result of a step.
 
-    content: tuple[Content, ...]
-    reward: Reward | None = None
-    finished: bool = False
-    truncated: bool = False
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-
-
-def read(returned: object) -> ToolOutcome:
-    """Convert a tool's return value to a `ToolOutcome`.
+    Args:
+        returned: what the tool returned.
+        step: the step's number.
+        ends: whether the task ends with this step, whatever the tool returned.
 
     Raises:
         TypeError: the value is not one that a tool may return.
         ValueError: a reward or a number in the metadata is not finite.
     """
-    if type(returned) is str:
-        return ToolOutcome((TextBlock(text=replace_surrogates(returned)),))
     if isinstance(returned, Result):
         reward = read_reward(returned.reward, returned.components)
         metadata = read_metadata(returned.metadata) if returned.metadata else {}
+        reason = EndReason.COMPLETED if ends or returned.finished else None
+        if reason is None and returned.truncated:
+            reason = EndReason.TRUNCATED
         content = read_content(returned.content)
-        return ToolOutcome(content, reward, bool(returned.finished), bool(returned.truncated), metadata)
+        return StepResult(step=step, content=content, reward=reward, metadata=metadata, end_reason=reason)
     if isinstance(returned, Reward):
         raise TypeError(
             "a tool returned a bare Reward; return Result(observation, reward=…) so that the agent sees something"
         )
-    return ToolOutcome(read_content(returned))
+    content = read_content(returned)
+    return StepResult(step=step, content=content, end_reason=EndReason.COMPLETED if ends else None)
 
 
 def read_content(value: object) -> tuple[Content, ...]:
     """Convert text, a block, or a sequence of them to blocks, with lone surrogates replaced."""
     if isinstance(value, str):
-        return (TextBlock(text=replace_surrogates(value)),)
+        return (TextBlock(text=value if type(value) is str and value.isascii() else replace_surrogates(value)),)
     if isinstance(value, TextBlock):
         return (value if is_unicode(value.text) else TextBlock(text=replace_surrogates(value.text)),)
     if isinstance(value, ImageBlock):
@@ -117,7 +115,8 @@ def read_reward(value: object, components: Mapping[str, float | Component] | Non
             raise TypeError("components belong inside the Reward: Reward.of(value, {…})")
         return _cleaned_reward(value)
     if isinstance(value, bool | int | float):
-        return _cleaned_reward(Reward.of(float(value), components))
+        reward = Reward.of(float(value), components)
+        return _cleaned_reward(reward) if components else reward
     raise TypeError(f"a reward must be a number, a Reward or None, not {type(value).__name__}")
 
 

@@ -103,7 +103,7 @@ class Tool:
     """A tool that can be called: its specification, its argument validator and how to run it."""
 
     __slots__ = (
-        "_injected", "_model", "_names", "_searched", "_takes_any_number", "_whole", "attribute", "concurrent", "ends",
+        "_model", "_names", "_searched", "_takes_any_number", "_whole", "attribute", "concurrent", "context", "ends",
         "function", "is_async", "name", "offload", "owner", "spec",
     )  # fmt: skip
 
@@ -126,8 +126,9 @@ class Tool:
         description, parameter_docs = _read_docstring(function)
         parameters = _parameters(function, bound=bound)
         hints = _hints(function)
-        self._injected = next((name for name in parameters if hints.get(name) is StepContext), None)
-        visible = {name: p for name, p in parameters.items() if name != self._injected}
+        self.context = next((name for name in parameters if hints.get(name) is StepContext), None)
+        """The parameter that takes the `StepContext`; None if there is none."""
+        visible = {name: p for name, p in parameters.items() if name != self.context}
         self._whole: str | None = None
         self._names: dict[str, str] = {}
         only = next(iter(visible)) if len(visible) == 1 else None
@@ -144,8 +145,8 @@ class Tool:
         schema = replace_surrogates(_without_non_finite(schema_of(self._model, self.name)))
         self.spec = ToolSpec(name=self.name, description=replace_surrogates(description), input_schema=schema)
 
-    def arguments(self, given: Mapping[str, Any], context: Callable[[], StepContext]) -> dict[str, Any]:
-        """Return validated keyword arguments for the method.
+    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return validated keyword arguments for the method, without its `context`.
 
         Raises:
             InvalidArguments: the arguments do not fit the schema.
@@ -172,14 +173,7 @@ class Tool:
                 continue
             if (where := find_non_finite(found, name)) is not None:
                 raise InvalidArguments(f"{where}: a number must be finite, not NaN or an infinity")
-        if self._injected is not None:
-            arguments[self._injected] = context()
         return arguments
-
-    def renew(self, arguments: dict[str, Any], context: Callable[[], StepContext]) -> None:
-        """Replace the context in the arguments, if the method takes one, after the call has waited for a thread."""
-        if self._injected is not None:
-            arguments[self._injected] = context()
 
     def received(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the arguments as the method received them, as JSON values: converted (`"7"` may be 7), with defaults.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
@@ -58,6 +59,8 @@ class Attempt:
     """The policy's model, if it is known."""
     turn: TakenTurn | None = None
     """The turn to judge, if a single turn is judged; `steps` then end with it."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False, compare=False)
+    """Held while a method of `environment` runs in a thread; all attempts of one episode share it."""
 
 
 Of: TypeAlias = T | Callable[[Attempt], T]

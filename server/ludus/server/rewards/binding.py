@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.rewards import Reward
@@ -62,10 +63,10 @@ class Binding:
             self._made[label] = _joined(base, self.methods, self.name, self.version)
         return self._made[label]
 
-    def saw(self, attempt: Attempt, reward: Reward) -> None:
+    def record(self, attempt: Attempt, reward: Reward) -> None:
         """Pass a scored attempt to a rubric that evolves."""
         if isinstance(self.source, Evolving):
-            self.source.saw(replace(attempt, environment=None), reward)
+            self.source.record(replace(attempt, environment=None), reward)
 
 
 def bind(cls: Any) -> Binding | None:
@@ -106,8 +107,13 @@ def _joined(base: Rubric | None, methods: Sequence[MethodCheck], name: str, vers
 
 @dataclass(frozen=True, slots=True)
 class ScoringContext:
-    """What the runtime passes to an instance so that it can score itself."""
+    """What the environment's code needs to score the attempt of its episode."""
 
+    binding: Binding
     attempt: Attempt
     group: str
     offload: Callable[..., Awaitable[Any]]
+
+
+SCORING: Final[ContextVar[ScoringContext | None]] = ContextVar("ludus_scoring", default=None)
+"""The scoring that the current task does; set by the runtime while a step, a turn or an episode is judged."""

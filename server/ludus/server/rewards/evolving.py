@@ -84,7 +84,7 @@ class Evolving:
             self._groups.popitem(last=False)
         return rubric
 
-    def saw(self, attempt: Attempt, reward: Reward) -> None:
+    def record(self, attempt: Attempt, reward: Reward) -> None:
         """Record an attempt that the current version scored, and start `evolve` when it is due."""
         if reward.rubric != self.current.label:
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -97,7 +96,7 @@ class MethodCheck(Check):
 
     async def _in_turn(self, attempt: Attempt, offload: Offload) -> Any:
         # Methods of one instance share its state; authors do not expect two of them to run at once.
-        async with vars(attempt.environment).setdefault("_reward_turn", asyncio.Lock()):
+        async with attempt.lock:
             return await offload(self.check, attempt)
 
 

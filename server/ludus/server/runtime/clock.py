@@ -73,8 +73,14 @@ class Clock:
             self._schedule(self.deadline, waited)
 
 
-CLOCK: Final[ContextVar[Clock | None]] = ContextVar("ludus_clock", default=None)
-"""The clock of the environment code that runs in the current task."""
+CLOCK: Final[ContextVar[Callable[[], Clock] | None]] = ContextVar("ludus_clock", default=None)
+"""Returns the clock of the environment code that runs in the current task, always the same one."""
+
+
+def current_clock() -> Clock | None:
+    """Return the clock of the environment code that runs in the current task; None outside of such code."""
+    get = CLOCK.get()
+    return None if get is None else get()
 
 
 @asynccontextmanager
@@ -86,7 +92,8 @@ async def time_limit(seconds: float) -> AsyncIterator[None]:
             if not timeout.expired():
                 timeout.reschedule(when)
 
-        token = CLOCK.set(Clock(asyncio.get_running_loop().time() + seconds, schedule))
+        clock = Clock(asyncio.get_running_loop().time() + seconds, schedule)
+        token = CLOCK.set(lambda: clock)
         try:
             yield
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -23,9 +23,11 @@ from ludus.protocol.episodes import (
 from ludus.protocol.errors import EpisodeEnded, LudusError
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, Event, advance
 from ludus.protocol.rewards import Reward, RewardEntry, total
+from ludus.sandbox import EpisodeSandboxes
 from ludus.server.authoring.environment import Toolset
 from ludus.server.authoring.tools import Tool
-from ludus.server.rewards.attempt import TakenStep, TakenTurn
+from ludus.server.rewards.attempt import Attempt, TakenStep, TakenTurn
+from ludus.server.runtime.clock import Clock
 from ludus.server.tasks.catalog import SUBMIT_SPEC, Published
 
 _UNSCORED = {
@@ -60,8 +62,8 @@ class StepRecord:
     """One accepted step, or the grade (`tool` is None): the call and its outcome."""
 
     __slots__ = (
-        "_callbacks", "arguments", "digest", "key", "noise", "number", "outcome", "refused", "size", "task", "tool",
-        "original_result", "turn", "turn_rewards", "watchdog",
+        "_callbacks", "arguments", "clock", "deadline", "digest", "key", "noise", "number", "original_result",
+        "outcome", "refused", "size", "task", "tool", "turn", "turn_rewards", "watchdog",
     )  # fmt: skip
 
     def __init__(
@@ -85,12 +87,18 @@ class StepRecord:
         self.turn_rewards: tuple[RewardEntry, ...] = ()
         """The rewards of the turns that ended with it."""
         self.task: asyncio.Task[None] | None = None
+        self.deadline = 0.0
+        """When the call must have finished, in seconds of the event loop's clock; set when the call starts."""
         self.watchdog: asyncio.TimerHandle | None = None
+        """Settles the record at the deadline."""
+        self.clock: Clock | None = None
+        """Moves the deadline while the call waits for a thread; None until something asks for it."""
         self._callbacks: list[Callable[[], None]] | None = None
 
     def settle(self, outcome: StepResult | LudusError) -> None:
         """Set the outcome, once, and wake all waiters."""
         self.outcome = outcome
+        self.clock = None
         if self.watchdog is not None:
             self.watchdog.cancel()
             self.watchdog = None
@@ -149,10 +157,10 @@ class Episode:
     """The state of one run of one task."""
 
     __slots__ = (
-        "active", "asked", "began", "end_reason", "entries", "graded", "group", "held", "id", "incident",
-        "instance", "keys", "limits", "origin", "owner", "pending", "pending_bytes", "prompt",
-        "published", "queue", "records", "retired", "row",
-        "secrets", "seed", "sharing", "shown_chars", "specs", "status", "task", "tools", "toolsets", "turns", "used",
+        "active", "asked", "attempt", "began", "end_reason", "entries", "graded", "group", "held", "id", "incident",
+        "instance", "keys", "limits", "origin", "owner", "pending", "pending_bytes", "prompt", "published", "queue",
+        "records", "retired", "row", "sandboxes", "secrets", "seed", "shown_chars", "specs", "status", "task", "tools",
+        "toolsets", "turns", "used",
     )  # fmt: skip
 
     def __init__(
@@ -170,6 +178,9 @@ class Episode:
         self.secrets: Mapping[str, str] | None = secrets or None
         self.instance: Any = None
         self.toolsets: tuple[Toolset, ...] = ()
+        self.sandboxes: EpisodeSandboxes | None = None
+        self.attempt: Attempt | None = None
+        """The attempt as a rubric saw it last; its steps are not described again."""
         self.prompt: tuple[Message, ...] = ()
         self.tools: Mapping[str, Tool] = published.tools
         self.specs: tuple[ToolSpec, ...] = published.specs
@@ -191,8 +202,6 @@ class Episode:
         """The memory of their arguments, in bytes."""
         self.held = 0
         """The memory of settled calls and their outcomes, in bytes."""
-        self.sharing = False
-        """Whether the calls that run now may overlap with other concurrent calls."""
         self.shown_chars = 0
         self.turns: Sequence[OpenTurn] = ()
         """Turns that are not judged yet; empty if the environment does not judge turns."""
@@ -214,7 +223,7 @@ class Episode:
 
     def release(self) -> None:
         """Drop everything that only a running episode needs."""
-        self.instance = self.task = None
+        self.instance = self.task = self.sandboxes = self.attempt = None
         self.toolsets = ()
 
     @property
@@ -268,3 +277,7 @@ class Episode:
             self.id, self.published.name, self.row, self.seed, self.prompt, tools,
             self.status, self.end_reason, self.incident,
         )  # fmt: skip
+
+
+Call = Callable[[Episode, StepRecord], Awaitable[StepResult]]
+"""Runs one call of an episode and returns its result. An exception means that the environment has failed."""

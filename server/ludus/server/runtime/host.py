@@ -34,9 +34,9 @@ from ludus.server.runtime.idempotency import IdempotencyCache
 from ludus.server.runtime.journal import Ended, Journal, Started
 from ludus.server.runtime.limits import Capacity, ServerLimits
 from ludus.server.runtime.replay import repeat
-from ludus.server.runtime.runner import StepCounts, StepRunner
 from ludus.server.runtime.scoring import score
 from ludus.server.runtime.setup import EpisodeSetup
+from ludus.server.runtime.steps import StepCounts, StepRunner
 from ludus.server.runtime.store import EpisodeStore
 from ludus.server.runtime.threads import Workers
 from ludus.server.tasks.catalog import Catalog
@@ -112,7 +112,7 @@ class EpisodeHost:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         await self.sandboxes.open(one.cls.sandbox_settings for one in self.catalog.values())
-        self.runner = StepRunner(self._workers, self.journal, self._end, self.limits)
+        self.runner = StepRunner(self.catalog.values(), self._workers, self.journal, self._end, self.limits)
         ttl = self.limits.result_ttl_seconds
         store = self._register = EpisodeStore(self.journal, ttl)
         self._starts = IdempotencyCache[tuple[Episode, ...]](self._spawn, ttl, lambda g: any(e.id in store for e in g))
@@ -246,10 +246,11 @@ class EpisodeHost:
 
     async def step(self, params: e.StepParams, principal: Principal) -> e.StepResult:
         """Call one tool, once per key, and return the result without what the principal may not read."""
-        return shown(await self.submit(params, principal).wait(), principal)
+        result = await self.submit(params, principal).wait()
+        return result if principal.may(Scope.REWARDS_READ) else redacted(result)
 
     def submit(self, params: e.StepParams, principal: Principal) -> StepRecord:
-        """Accept a step and return its record at once; filter its outcome with `shown` before sending it."""
+        """Accept a step and return its record at once; if the principal may not read rewards, send it `redacted`."""
         episode = self._register.get_owned(params.episode, principal)
         return self.runner.accept(episode, params.step, params.key, params.tool, params.arguments, params.turn)
 
@@ -477,8 +478,6 @@ def _play_access(signer: Signer, episode: Episode, principal: Principal) -> e.Pl
     return e.PlayAccess(path=PLAY_PATH.replace("{capability}", capability), expires_at=expires)
 
 
-def shown(result: e.StepResult, principal: Principal) -> e.StepResult:
-    """Return a step's result without what the principal may not read."""
-    if principal.may(Scope.REWARDS_READ):
-        return result
+def redacted(result: e.StepResult) -> e.StepResult:
+    """Return a step's result without what only principals with the scope `rewards:read` may read."""
     return result.model_copy(update={"reward": None, "metadata": {}, "noise": None})

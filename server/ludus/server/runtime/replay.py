@@ -5,7 +5,7 @@ from __future__ import annotations
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import Unsupported
 from ludus.server.runtime.episode import Episode
-from ludus.server.runtime.runner import StepRunner
+from ludus.server.runtime.steps import StepRunner
 
 
 async def repeat(runner: StepRunner, source: Episode, episode: Episode, upto: int) -> None:

@@ -12,14 +12,16 @@ from typing import Any, Final
 
 from ludus.protocol.content import text_of
 from ludus.protocol.episodes import Candidate, StepResult
+from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import Reward, RewardEntry, total
 from ludus.server.authoring.environment import Environment
-from ludus.server.authoring.results import ToolOutcome, read_reward
+from ludus.server.authoring.results import read_reward
 from ludus.server.rewards.attempt import Attempt, TakenStep
-from ludus.server.rewards.binding import ScoringContext
+from ludus.server.rewards.binding import SCORING, Binding, ScoringContext
+from ludus.server.rewards.rubric import Rubric
 from ludus.server.runtime import turns, user_code
 from ludus.server.runtime.clock import time_limit
-from ludus.server.runtime.episode import Episode, StepRecord
+from ludus.server.runtime.episode import Call, Episode, StepRecord
 from ludus.server.runtime.threads import Threads
 from ludus.server.tasks.catalog import Published
 
@@ -30,15 +32,18 @@ POLICY: Final[ContextVar[str | None]] = ContextVar("ludus_policy", default=None)
 """The policy model for one caller of the host; it takes precedence over the environment variable."""
 
 
-def prepare(workers: Threads, episode: Episode, last: TakenStep | None = None) -> None:
-    """Set the scoring context of an episode's instance: the attempt that its rubric scores.
+def start_scoring(episode: Episode, workers: Threads, last: TakenStep | None = None) -> Attempt:
+    """Return the episode's attempt as it is now, and let the environment's code in this task score it.
 
     Args:
+        episode: the episode to score; its class declares rewards.
         workers: the threads for checks that may block.
-        episode: the episode to score.
         last: the latest step, if it is not settled yet.
     """
-    known = {} if episode.instance._facts is None else {s.number: s for s in episode.instance._facts.attempt.steps}
+    binding = episode.published.cls._binding
+    assert binding is not None
+    before = episode.attempt
+    known = {} if before is None else {step.number: step for step in before.steps}
     steps = [
         known.get(record.number) or _taken(episode, record, record.original_result or record.outcome)
         for record in episode.records or ()
@@ -46,46 +51,65 @@ def prepare(workers: Threads, episode: Episode, last: TakenStep | None = None) -
     ]
     if last is not None:
         steps.append(last)
-    attempt = Attempt(
+    attempt = episode.attempt = Attempt(
         task=episode.task,
         steps=tuple(steps),
         prompt="\n\n".join(text_of(message.content) for message in episode.prompt),
         environment=episode.instance,
         policy=POLICY.get() or os.environ.get(POLICY_VARIABLE),
+        lock=asyncio.Lock() if before is None else before.lock,
     )
-    episode.instance._facts = ScoringContext(attempt, episode.group, workers.run)
+    SCORING.set(ScoringContext(binding, attempt, episode.group, workers.run))
+    return attempt
 
 
-async def judge_step(
-    workers: Threads, episode: Episode, record: StepRecord, reading: ToolOutcome, *, finished: bool
-) -> ToolOutcome:
-    """Return a tool's outcome with the rewards of `@reward` methods and, at the end, of the rubric added to its own."""
-    instance = episode.instance
-    binding = type(instance)._binding
-    rewards = [] if reading.reward is None else [reading.reward]
-    if binding is None or not (binding.step or finished):
-        return reading
-    last = _step(episode, record, text_of(reading.content), None, reading.metadata)
-    prepare(workers, episode, last)
-    if binding.step is not None:
-        rewards += _read(await binding.step.score(instance._facts.attempt, offload=workers.run))
-    if finished and type(instance).grade is Environment.apply_rubric:
-        rewards += _read(await instance.apply_rubric(""))
-    return replace(reading, reward=total(rewards)) if rewards else reading
+def judging_steps(call: Call, binding: Binding, workers: Threads) -> Call:
+    """Wrap the call of a tool: add the rewards of `@reward` methods and, at the end, of the rubric to its own."""
+
+    async def judge(episode: Episode, record: StepRecord) -> StepResult:
+        SCORING.set(None)  # a task that is created by that of another step inherits its context
+        result = await call(episode, record)
+        finished = result.end_reason is EndReason.COMPLETED
+        if not (binding.step or finished):
+            return result
+        rewards = [] if result.reward is None else [result.reward]
+        last = _step(episode, record, text_of(result.content), None, result.metadata)
+        attempt = start_scoring(episode, workers, last)
+        if binding.step is not None:
+            rewards += _read(await binding.step.score(attempt, offload=workers.run))
+        if finished and type(episode.instance).grade is Environment.apply_rubric:
+            rewards += _read(await episode.instance.apply_rubric(""))
+        return result.model_copy(update={"reward": total(rewards)}) if rewards else result
+
+    return judge
 
 
-async def judge_turns(
-    workers: Threads, episode: Episode, record: StepRecord, outcome: StepResult
+def judging_turns(call: Call, rubric: Rubric, workers: Threads) -> Call:
+    """Wrap a call, or a grade: judge the turns that end with it. Their rewards are entries of the reward log."""
+
+    async def judge(episode: Episode, record: StepRecord) -> StepResult:
+        result = await call(episode, record)
+        own = asyncio.current_task()
+        try:
+            if record.outcome is None:
+                record.turn_rewards = await _judge_turns(episode, record, result, rubric, workers)
+        except BaseException as error:
+            if user_code.from_host(error, own):
+                raise
+            raise user_code.UserCodeError(error, "judging a turn") from error
+        return result
+
+    return judge
+
+
+async def _judge_turns(
+    episode: Episode, record: StepRecord, result: StepResult, rubric: Rubric, workers: Threads
 ) -> tuple[RewardEntry, ...]:
-    """Return the rewards of the turns that end with a call or with the grade, as entries of the reward log."""
-    instance = episode.instance
-    rubric = type(instance)._binding.turn
-    step = _taken(episode, record, record.original_result or outcome) if _reached(record) else None
-    due = turns.done(episode, record, step, ended=outcome.terminated)
+    step = _taken(episode, record, record.original_result or result) if _reached(record) else None
+    due = turns.done(episode, record, step, ended=result.terminated)
     if not due:
         return ()
-    prepare(workers, episode, step)
-    whole: Attempt = instance._facts.attempt
+    whole = start_scoring(episode, workers, step)
     entries = []
     for turn in due:
         # Concurrent calls may be finished and not settled yet; the turn has all of them.

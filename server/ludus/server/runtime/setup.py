@@ -56,7 +56,8 @@ class EpisodeSetup:
                     episode.toolsets = tuple(user_code.call(one, instance) for one in published.cls.toolsets)
                 what = "the sandbox"
                 if published.cls.sandbox_settings is not None:
-                    instance._sandboxes = await self._sandboxes.lease(published.cls.sandbox_settings)
+                    episode.sandboxes = await self._sandboxes.lease(published.cls.sandbox_settings)
+                    instance.sandboxes = episode.sandboxes
                 what = "setup"
                 if published.has_setup:
                     await self._run(episode, instance.setup)
@@ -102,8 +103,8 @@ class EpisodeSetup:
             except (user_code.UserCodeError, ToolError) as error:
                 self._failure("teardown", episode, error)
             finally:
-                if episode.instance._sandboxes is not None:
-                    await episode.instance._sandboxes.aclose()
+                if episode.sandboxes is not None:
+                    await episode.sandboxes.aclose()
         episode.release()
 
     async def _run(self, episode: Episode, method: Any) -> Any:

@@ -47,12 +47,15 @@ class EpisodeStore:
         """
         found = self._living.get(episode)
         if found is None:
-            closed = self._closed.get(episode)
-            if closed is None:
-                raise _not_found(episode)
-            return closed[1]
+            return self._find_closed(episode)
         found.used = self._loop.time()
         return found
+
+    def _find_closed(self, episode: str) -> Episode:
+        closed = self._closed.get(episode)
+        if closed is None:
+            raise _not_found(episode)
+        return closed[1]
 
     def runs(self, episode: str) -> bool:
         """Return whether an episode is here and has not ended. Unlike `find`, the call does not count as use."""
@@ -65,7 +68,11 @@ class EpisodeStore:
         Raises:
             EpisodeNotFound: there is no such episode for the principal.
         """
-        found = self.find(episode)
+        found = self._living.get(episode)
+        if found is None:
+            found = self._find_closed(episode)
+        else:
+            found.used = self._loop.time()
         if found.owner != principal.name and Scope.ADMIN not in principal.scopes:
             raise _not_found(episode)
         return found

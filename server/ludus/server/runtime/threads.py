@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from ludus.server.runtime.clock import CLOCK, Clock
+from ludus.server.runtime.clock import Clock, current_clock
 
 OWN_FRACTION: Final = 4
 """One in this many of all places is divided among environments to have to themselves; each has at least one."""
@@ -134,7 +134,7 @@ class Share:
         if self.queue or not workers._admits(self):
             return None
         workers._take(self)
-        return Place(workers, self, CLOCK.get())
+        return Place(workers, self, current_clock())
 
     async def enter(self) -> Place:
         """Take a place, waiting in turn. The caller's clock stands still meanwhile.
@@ -144,7 +144,7 @@ class Share:
         if (place := self.enter_at_once()) is not None:
             return place
         workers = self._workers
-        clock = CLOCK.get()
+        clock = current_clock()
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.queue.append(turn)
         workers._waiting[self] = None

@@ -23,12 +23,13 @@ log = logging.getLogger("ludus.server.episodes")
 
 
 class UserCodeError(Exception):
-    """Environment code raised an exception, which is `cause`."""
+    """Environment code raised an exception, which is `cause`, in the part of the environment that `what` names."""
 
-    def __init__(self, cause: BaseException) -> None:
+    def __init__(self, cause: BaseException, what: str | None = None) -> None:
         # Leave out the text: `__str__` and `__repr__` are the author's code too.
         super().__init__(type(cause).__name__)
         self.cause = cause
+        self.what = what
 
 
 async def run(workers: Threads, offload: bool, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -38,27 +39,9 @@ async def run(workers: Threads, offload: bool, function: Callable[..., Any], *ar
         UserCodeError: it raised anything except `ToolError`.
         ToolError: it refused the agent's call.
     """
-    return await run_in(asyncio.current_task(), workers if offload else None, function, args, kwargs)
-
-
-async def run_in(
-    own: asyncio.Task[Any] | None,
-    workers: Threads | None,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
-    """Call the author's `function` as `run` does, for a caller that already has its own task: looking it up takes time.
-
-    Args:
-        own: the calling task.
-        workers: the threads to call the function in; None to call it directly.
-        function: the function to call.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
-    """
+    own = asyncio.current_task()
     try:
-        if workers is not None:
+        if offload:
             value = await workers.run(function, *args, **kwargs)
         else:
             value = function(*args, **kwargs)
@@ -122,7 +105,7 @@ def failure(what: str, episode: str | None, environment: str, cause: BaseExcepti
     """
     incident = new_incident()
     if isinstance(cause, UserCodeError):
-        cause = cause.cause
+        what, cause = cause.what or what, cause.cause
     kind: type[EpisodeFailed] = InfrastructureFailed if isinstance(cause, InfrastructureFailed) else EnvironmentFailed
     why = cause if isinstance(cause, str) else f"it raised {type(cause).__name__}"
     log.error(

@@ -50,9 +50,10 @@ from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FR
 from ludus.protocol.incidents import new_incident
 from ludus.protocol.jsonrpc import RequestId
 from ludus.protocol.methods import METHODS, STEP
+from ludus.protocol.methods import Scope as MethodScope
 from ludus.protocol.text import is_unicode
 from ludus.server.runtime.dispatch import HANDLERS, check_params, dispatch
-from ludus.server.runtime.host import shown
+from ludus.server.runtime.host import redacted
 from ludus.server.web.guard import refuse
 from ludus.server.web.proxies import with_urls
 
@@ -156,6 +157,7 @@ class _Connection:
         self._host = channel.context.host
         self._principal = channel.context.authenticate(headers)
         self._entries = channel.entries_of(self._principal)
+        self._shows_rewards = self._principal.may(MethodScope.REWARDS_READ)
         self._check_again = 0.0
         self._max_bytes = channel.context.limits.body_bytes
         self._tasks = channel.tasks
@@ -199,6 +201,7 @@ class _Connection:
             if principal != self._principal:
                 self._principal = principal
                 self._entries = self._channel.entries_of(principal)
+                self._shows_rewards = principal.may(MethodScope.REWARDS_READ)
         return True
 
     def _full(self) -> bool:
@@ -273,9 +276,9 @@ class _Connection:
 
     def _step(self, identifier: RequestId, entry: _Entry, params: Any, size: int) -> None:
         """Submit a step and reply when it has an outcome. The host runs it in its own task, so none is made here."""
-        principal = self._principal
+        show = self._shows_rewards
         try:
-            record = self._host.submit(params, principal)
+            record = self._host.submit(params, self._principal)
         except LudusError as error:
             self._reply(_failure(identifier, error))
             return
@@ -287,7 +290,7 @@ class _Connection:
             outcome = record.outcome
             try:
                 if isinstance(outcome, StepResult):
-                    result = entry.serialize(shown(outcome, principal))
+                    result = entry.serialize(outcome if show else redacted(outcome))
                     reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_id_json(identifier), result)
                 else:
                     assert outcome is not None

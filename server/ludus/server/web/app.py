@@ -100,7 +100,7 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
         summary="Reinforcement-learning environments for language-model agents.",
         description=openapi.DESCRIPTION,
         version=installed_version(),
-        lifespan=_lifespan(context, wires, metrics, traces),
+        lifespan=_lifespan(context, wires, traces),
         redirect_slashes=False,
         redoc_url=None,
         # Those of `ludus.server.web.openapi` depend on the token and the path prefix of a request.
@@ -155,7 +155,7 @@ class _Wire:
 
 
 def _lifespan(
-    context: WireContext, wires: list[_Wire], metrics: Metrics, traces: telemetry.Telemetry | None
+    context: WireContext, wires: list[_Wire], traces: telemetry.Telemetry | None
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -163,7 +163,6 @@ def _lifespan(
             if traces is not None:
                 stack.callback(traces.close)
             await stack.enter_async_context(context.host)
-            context.host.runner.observe = metrics.step_times.observe
             for wire in wires:
                 await stack.enter_async_context(wire.lifespan())
             yield

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -14,46 +14,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from ludus.server.runtime.host import EpisodeHost
+from ludus.server.runtime.steps import STEP_SECONDS, StepTimes
 from ludus.server.web.guard import Guard
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """The content type of `/metrics`."""
 
-BUCKETS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0)
-"""Upper bounds of the step histogram, in seconds: from an inline tool to the default deadline."""
-
-_LABELS: Final = tuple(str(bound) for bound in BUCKETS) + ("+Inf",)
-
-
-class StepTimes:
-    """How long steps took, by environment."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, list[int]] = {}
-        self._sums: dict[str, float] = {}
-
-    def observe(self, environment: str, seconds: float) -> None:
-        """Count one step."""
-        counts = self._counts.get(environment)
-        if counts is None:
-            counts = self._counts[environment] = [0] * (len(BUCKETS) + 1)
-            self._sums[environment] = 0.0
-        counts[bisect_left(BUCKETS, seconds)] += 1
-        self._sums[environment] += seconds
-
-    def family(self) -> HistogramMetricFamily:
-        """Return the histogram with cumulative buckets, as Prometheus requires."""
-        family = HistogramMetricFamily(
-            "ludus_step_seconds", "Time in a step, queueing left out.", labels=["environment"]
-        )
-        for environment, counts in self._counts.items():
-            total = 0
-            buckets: list[tuple[str, float]] = []
-            for label, count in zip(_LABELS, counts, strict=True):
-                total += count
-                buckets.append((label, total))
-            family.add_metric([environment], buckets, self._sums[environment])
-        return family
+_LABELS: Final = tuple(str(bound) for bound in STEP_SECONDS) + ("+Inf",)
 
 
 class Metrics(Collector):
@@ -63,7 +30,6 @@ class Metrics(Collector):
         self._host = host
         self.guard: Guard | None = None
         """The guard; set once the application is complete."""
-        self.step_times = StepTimes()
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -100,7 +66,7 @@ class Metrics(Collector):
         for kind, count in stats.steps.noise.items():
             noise.add_metric([kind], count)
         yield noise
-        yield self.step_times.family()
+        yield _histogram(stats.steps.times)
         yield from self._of_guard()
 
     def _of_guard(self) -> Iterator[Metric]:
@@ -114,3 +80,13 @@ class Metrics(Collector):
         for error, count in self.guard.refused.items():
             refused.add_metric([error], count)
         yield refused
+
+
+def _histogram(times: Mapping[str, StepTimes]) -> HistogramMetricFamily:
+    """Return the time in steps as a histogram with cumulative buckets, as Prometheus requires."""
+    family = HistogramMetricFamily("ludus_step_seconds", "Time in a step, queueing left out.", labels=["environment"])
+    for environment, steps in times.items():
+        counts = accumulate(steps.counts)
+        if any(steps.counts):
+            family.add_metric([environment], list(zip(_LABELS, counts, strict=True)), steps.seconds)
+    return family

@@ -1,8 +1,9 @@
-"""Limits the memory of one episode, so that an agent with one capability cannot fill the server.
+"""What the calls of one episode may take: memory, steps and observations.
 
-Calls that run or wait are *pending*. When there are too many, a further call is refused with an error that says when
-to retry, and nothing of it is kept. Settled calls are *held*, because the rubric, repeats and forks need them. A call
-whose arguments do not fit is a refused step of which a digest is kept. An episode that holds too much is truncated.
+The memory is limited so that an agent with one capability cannot fill the server. Calls that run or wait are
+*pending*. When there are too many, a further call is refused with an error that says when to retry, and nothing of it
+is kept. Settled calls are *held*, because the rubric, repeats and forks need them. A call whose arguments do not fit is
+a refused step of which a digest is kept. An episode that holds too much is truncated.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from ludus.protocol.bounds import TooComplex, digest_of, footprint
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import StepError, StepResult
 from ludus.protocol.errors import CapacityError
-from ludus.server.runtime.episode import Episode, StepRecord
+from ludus.protocol.lifecycle import EndReason
+from ludus.server.authoring.results import cut
+from ludus.server.runtime.episode import Call, Episode, StepRecord
 from ludus.server.runtime.limits import ServerLimits
 
 RECORD_BYTES: Final = 1024
@@ -32,8 +35,8 @@ TOOL_NAME_CHARS: Final = 200
 """Tool names of calls are cut to this length; no tool has a longer name."""
 
 
-class Holding:
-    """Counts the memory that the episodes of one server hold.
+class StepLimits:
+    """Counts what calls take, and ends episodes that reach a limit.
 
     Args:
         limits: the limits to enforce.
@@ -110,9 +113,25 @@ class Holding:
             record.digest, record.arguments = digest_of(record.arguments), {}
             record.size = RECORD_BYTES
 
-    def is_full(self, episode: Episode) -> bool:
-        """Return whether the episode holds more than it may."""
-        return episode.held > self._limits.episode_bytes
+    def limited(self, call: Call) -> Call:
+        """Wrap a call: cut its observation, and end the episode with it when a limit of the episode is reached."""
+        episode_bytes = self._limits.episode_bytes
+
+        async def limit(episode: Episode, record: StepRecord) -> StepResult:
+            result = await call(episode, record)
+            limits = episode.limits
+            content, chars = cut(result.content, limits.observation_chars)
+            episode.shown_chars += chars
+            changes: dict[str, Any] = {} if content is result.content else {"content": content}
+            if result.end_reason is None:
+                allowed = limits.total_observation_chars
+                if limits.max_steps is not None and record.number >= limits.max_steps:
+                    changes["end_reason"] = EndReason.STEP_LIMIT
+                elif episode.held > episode_bytes or (allowed is not None and episode.shown_chars >= allowed):
+                    changes["end_reason"] = EndReason.OBSERVATION_LIMIT
+            return result.model_copy(update=changes) if changes else result
+
+        return limit
 
     def _check_queue(self, episode: Episode, size: int) -> None:
         limits = self._limits

@@ -1,0 +1,478 @@
+"""Runs the steps of episodes: once per key, one at a time unless their tools are concurrent, each with a deadline.
+
+How this works. A step passes four stages, in the order of this file:
+
+    accept()     return the earlier record for a repeated key; otherwise check the number, the turn and the memory,
+      │          and create a record
+    queue()      start the record, or let it wait for calls that it must not overlap
+      │
+    call()       in a task and under a deadline: the environment's handler, made once by `_compose`
+      │
+    settle()     reward log, end of the episode, waking the waiters, next in the queue
+
+A handler is one function around the author's code, `_tool_call` or `_grade_call`, inside wrappers. Each wrapper takes a
+`Call` and returns a `Call`, and an environment has only those that it needs. From the outside in:
+
+    _timed                        time spent, by environment
+    step_limits.limited           cut the observation; steps, observations and memory that end the episode
+    scoring.judging_turns         rewards of turns that end with the step            (if the class judges turns)
+    _refusing                     the agent's mistakes become results
+    noise.disturbed               noise                                              (if the class has noise)
+    scoring.judging_steps         `@reward(when="step")`, and the rubric at the end   (if the class declares rewards)
+    _tool_call                    validated arguments → the author's method → a result
+
+An exception that leaves the handler is the environment's failure. A record is settled exactly once, by the first of
+three: its own task; the watchdog, when the deadline passes (`_overdue`); or `drain`, when the episode ends for another
+reason. The task of a record that is settled from outside is canceled. While a call waits for a thread, its `Clock`
+stops the watchdog and moves the deadline (`_move_deadline`).
+
+A step runs in a task of its own, so a client that disconnects or cancels its wait does not affect it. A step can end
+the episode: `settle` then calls `on_end`, which is the host's, and the host calls `drain`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from types import CoroutineType
+from typing import Any, Final, NamedTuple, Protocol
+
+from ludus.protocol.bounds import digest_of, same_json
+from ludus.protocol.content import TextBlock
+from ludus.protocol.episodes import NoiseKind, StepError, StepErrorCode, StepResult, TurnMark
+from ludus.protocol.errors import EpisodeFailed, InvalidParams, KeyConflict, LudusError, StepConflict
+from ludus.protocol.lifecycle import EndReason
+from ludus.protocol.rewards import RewardEntry, total
+from ludus.protocol.text import replace_surrogates
+from ludus.server.authoring.results import ToolError, read_result, read_reward
+from ludus.server.authoring.tools import InvalidArguments, StepContext
+from ludus.server.runtime import scoring, turns, user_code
+from ludus.server.runtime.clock import CLOCK, Clock
+from ludus.server.runtime.episode import Call, Episode, StepRecord
+from ludus.server.runtime.journal import Asked, Journal, Settled
+from ludus.server.runtime.limits import ServerLimits
+from ludus.server.runtime.noise import disturbed
+from ludus.server.runtime.step_limits import TOOL_NAME_CHARS, StepLimits
+from ludus.server.runtime.threads import Share, Workers
+from ludus.server.tasks.catalog import Published
+
+STEP_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0)
+"""Upper bounds of the histogram of step times, in seconds: from an inline tool to the default deadline."""
+
+SUBMITTED_TEXT: Final = "Your answer was handed in. The episode is over."
+"""The observation of a final message."""
+
+
+class OnEnd(Protocol):
+    """The callback that ends an episode."""
+
+    def __call__(
+        self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None, last: StepRecord | None = None
+    ) -> None:
+        """End the episode; `last` is the record that ended it."""
+        ...
+
+
+@dataclass(slots=True)
+class StepTimes:
+    """How long the steps of one environment took, without queueing; steps that were settled from outside left out."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(STEP_SECONDS) + 1))
+    """Steps by the first bound of `STEP_SECONDS` that they do not exceed; the last place counts those beyond all."""
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class StepCounts:
+    """Counts of what the runner has done since the host started."""
+
+    settled: int = 0
+    tool_errors: int = 0
+    noise: Counter[NoiseKind] = field(default_factory=Counter)
+    """Steps that noise changed, by kind."""
+    times: dict[str, StepTimes] = field(default_factory=dict)
+    """By environment, those included that have had no step yet."""
+
+
+class Handlers(NamedTuple):
+    """What runs the calls of an environment's episodes."""
+
+    call: Call
+    grade: Call
+
+
+class StepRunner:
+    """Runs steps in tasks of its own, so that a step goes on when the request that waits for it is canceled."""
+
+    def __init__(
+        self, environments: Iterable[Published], workers: Workers, journal: Journal | None, on_end: OnEnd,
+        limits: ServerLimits,
+    ) -> None:  # fmt: skip
+        self._limits = StepLimits(limits)
+        self._journal = journal
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self.counts = StepCounts()
+        self._handlers = {one.name: self._compose(one, workers.share(one.name)) for one in environments}
+
+    # ── accept ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def accept(
+        self, episode: Episode, number: int | None, key: str, tool: str | None, arguments: dict[str, Any],
+        turn: TurnMark | None = None, *, refused: StepError | None = None,
+    ) -> StepRecord:  # fmt: skip
+        """Return the record of a call: the earlier one for a repeated key, otherwise a new one, started or queued.
+
+        Args:
+            episode: the episode to step.
+            number: the step's number; None lets the host number it.
+            key: the call's idempotency key.
+            tool: the tool's name; None for the grade.
+            arguments: the tool's arguments; `{"answer": …}` for the grade.
+            turn: the turn that the call belongs to, if the client marks turns.
+            refused: an error to refuse the call with, without running the tool; used when steps are replayed.
+
+        Raises:
+            CapacityError: too many calls of the episode run or wait.
+            KeyConflict: the key was used for another call.
+            StepConflict: the number is not the next one.
+            InvalidParams: the turn has already ended.
+            EpisodeEnded: the episode has ended.
+        """
+        if tool is not None and len(tool) > TOOL_NAME_CHARS:
+            tool = tool[:TOOL_NAME_CHARS]
+        earlier = episode.keys.get(key) if episode.keys is not None else None
+        if earlier is not None:
+            _check_same(earlier, number, tool, arguments, turn)
+            if earlier.outcome is None:
+                self._limits.await_repeat(episode, earlier, arguments)
+            return earlier
+        if episode.end_reason is not None:
+            raise episode.ended_error()
+        grade = tool is None
+        due = episode.asked if grade else episode.asked + 1
+        if number is not None and number != due:
+            raise StepConflict(
+                f"episode {episode.id} expects step {due}, not {number}: steps are numbered from 1 without gaps, and a "
+                "repeated step must carry the key it had",
+                episode=episode.id,
+                expected=due,
+            )
+        if turn is not None:
+            _check_turn(episode, turn)
+        size, too_large = self._limits.admit(episode, arguments, turn.text if turn is not None else "", final=grade)
+        record = StepRecord(due, key, tool, arguments, turn)
+        record.size, record.refused = size, refused or too_large
+        if record.refused is not None:
+            record.digest, record.arguments = digest_of(arguments), {}
+        episode.asked = due
+        if episode.keys is None or episode.records is None:
+            episode.keys, episode.records = {}, []
+        episode.keys[key] = record
+        if grade:
+            episode.graded = record
+        else:
+            episode.records.append(record)
+        if self._journal is not None:
+            self._journal.append(Asked(episode.id, due, key, tool, record.arguments, turn))
+        if episode.published.judges_turns:
+            turns.asked(episode, record)
+        self.queue(episode, record)
+        return record
+
+    # ── queue ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def queue(self, episode: Episode, record: StepRecord) -> None:
+        """Start a record, or let it wait for the calls before it, unless all of them and it may overlap."""
+        if episode.queue or (episode.active and not _may_overlap(episode, record, episode.active)):
+            if episode.queue is None:
+                episode.queue = deque()
+            episode.queue.append(record)
+        else:
+            self._start(episode, record)
+
+    def _start(self, episode: Episode, record: StepRecord) -> None:
+        now = self._loop.time()
+        seconds = episode.limits.tool_seconds or 0.0
+        if episode.limits.seconds is not None:
+            seconds = min(seconds, max(0.0, episode.began + episode.limits.seconds - now))
+        if episode.active is None:
+            episode.active = [record]
+        else:
+            episode.active.append(record)
+        record.deadline = now + seconds
+        record.watchdog = self._loop.call_at(record.deadline, self._overdue, episode, record)
+        record.task = self._loop.create_task(self.call(episode, record))
+
+    def _start_waiting(self, episode: Episode) -> None:
+        while episode.queue:
+            record = episode.queue[0]
+            if episode.active and not _may_overlap(episode, record, episode.active):
+                return
+            episode.queue.popleft()
+            self._start(episode, record)
+
+    # ── call ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def call(self, episode: Episode, record: StepRecord) -> None:
+        """Run a record's call, as its own task, and settle the record unless that has happened meanwhile."""
+        own = record.task
+        handlers = self._handlers[episode.published.name]
+        outcome: StepResult | LudusError
+        CLOCK.set(partial(self._clock, episode, record))
+        try:
+            try:
+                outcome = await (handlers.call if record.tool is not None else handlers.grade)(episode, record)
+            except BaseException as error:
+                if user_code.from_host(error, own):
+                    raise
+                outcome = user_code.failure(_what(record), episode.id, episode.published.name, error)
+            if record.outcome is None:
+                record.task = None  # the task ends by itself, so `settle` need not look up the current task
+                self.settle(episode, record, outcome)
+        finally:
+            # The record outlives the episode, and the traceback of a canceled task would keep the environment alive.
+            record.task = None
+
+    def _compose(self, published: Published, share: Share) -> Handlers:
+        """Return the handlers of an environment's calls; the module's docstring shows the order of the wrappers."""
+        cls = published.cls
+        call, grade = _tool_call(share), _grade_call(published, share)
+        if cls._binding is not None:
+            call = scoring.judging_steps(call, cls._binding, share)
+        if cls.noise is not None:
+            call = disturbed(call, cls.noise, self.counts.noise)
+        call, grade = self._refusing(call), self._refusing(grade)
+        if cls._binding is not None and (rubric := cls._binding.turn) is not None:
+            call, grade = scoring.judging_turns(call, rubric, share), scoring.judging_turns(grade, rubric, share)
+        call, grade = self._limits.limited(call), self._limits.limited(grade)
+        times = self.counts.times[published.name] = StepTimes()
+        return Handlers(_timed(call, times), _timed(grade, times))
+
+    def _refusing(self, call: Call) -> Call:
+        """Wrap a call: give the agent's mistakes a result, with the error as its observation."""
+
+        async def refuse(episode: Episode, record: StepRecord) -> StepResult:
+            if record.refused is not None:
+                return self._refusal(record, record.refused.code, record.refused.message)
+            if record.tool is not None and record.tool not in episode.tools:
+                have = ", ".join(episode.tools)
+                return self._refusal(record, "unknown_tool", f"There is no tool {record.tool!r}. Tools: {have}.")
+            try:
+                return await call(episode, record)
+            except InvalidArguments as error:
+                return self._refusal(record, "invalid_arguments", f"Wrong arguments for {record.tool}: {error}")
+            except ToolError as error:
+                return self._refusal(record, "refused", user_code.message_of(error, "the tool refused"))
+
+        return refuse
+
+    def _refusal(self, record: StepRecord, code: StepErrorCode, message: str) -> StepResult:
+        self.counts.tool_errors += 1
+        message = replace_surrogates(message)
+        error = StepError(code=code, message=message)
+        return StepResult(step=record.number, content=(TextBlock(text=message),), error=error, noise=record.noise)
+
+    def _clock(self, episode: Episode, record: StepRecord) -> Clock:
+        """Return the clock of a record's call, made when something first needs it."""
+        if record.clock is not None:
+            return record.clock
+        clock = Clock(record.deadline, partial(self._move_deadline, episode, record))
+        if record.outcome is None:
+            record.clock = clock  # `record.settle` drops it, because it refers to the episode
+        return clock
+
+    def _move_deadline(self, episode: Episode, record: StepRecord, deadline: float | None, waited: float) -> None:
+        """Reset a record's watchdog. The time that a call waited for a thread does not count for the episode either."""
+        if record.watchdog is not None:
+            record.watchdog.cancel()
+            record.watchdog = None
+        if record.outcome is None:
+            episode.began += waited
+            if deadline is not None:
+                record.deadline = deadline
+                record.watchdog = self._loop.call_at(deadline, self._overdue, episode, record)
+
+    def _overdue(self, episode: Episode, record: StepRecord) -> None:
+        if record.outcome is not None:
+            return
+        end = episode.deadline
+        outcome: StepResult | LudusError
+        if end is not None and self._loop.time() >= end - 1e-3:
+            text = TextBlock(text=f"The episode's time limit of {episode.limits.seconds:g} s has passed.")
+            outcome = StepResult(
+                step=record.number, content=(text,), noise=record.noise, end_reason=EndReason.TIME_LIMIT
+            )
+        else:
+            why = f"it took longer than {episode.limits.tool_seconds:g} s"
+            outcome = user_code.failure(_what(record), episode.id, episode.published.name, why)
+        self.settle(episode, record, outcome)
+
+    # ── settle ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def settle(self, episode: Episode, record: StepRecord, outcome: StepResult | LudusError) -> None:
+        """Set a record's outcome and act on it: log rewards, end the episode, wake the waiters, start queued calls."""
+        reason: EndReason | None = None
+        failure: EpisodeFailed | None = None
+        if isinstance(outcome, StepResult):
+            reason = outcome.end_reason
+            if outcome.reward is not None or record.turn_rewards:
+                outcome = _log_rewards(episode, record, outcome)
+        elif isinstance(outcome, EpisodeFailed):
+            failure, reason = outcome, EndReason(outcome.data["endReason"])
+        self.counts.settled += 1
+        self._limits.settle(episode, record, outcome)
+        episode.used = self._loop.time()
+        if episode.active is not None and record in episode.active:
+            episode.active.remove(record)
+            if not episode.active:
+                episode.active = None
+        if reason is not None:
+            self._on_end(episode, reason, failure, record)
+            if isinstance(outcome, StepResult):
+                outcome = outcome.model_copy(update={"status": episode.status})
+        record.settle(outcome)
+        if self._journal is not None:
+            self._journal.append(Settled(episode.id, record.key, outcome))
+        if record.task is not None and not record.task.done() and record.task is not asyncio.current_task():
+            record.task.cancel()
+        if episode.queue:
+            self._start_waiting(episode)
+
+    def drain(self, episode: Episode) -> None:
+        """Settle all records that run or wait with the error that the episode has ended."""
+        waiting = [*(episode.active or ()), *(episode.queue or ())]
+        episode.active = episode.queue = None
+        for record in waiting:
+            if record.outcome is None:
+                error = episode.ended_error()
+                self._limits.settle(episode, record, error)
+                self._limits.drop(record)
+                record.settle(error)
+                if self._journal is not None:
+                    self._journal.append(Settled(episode.id, record.key, record.outcome))
+                if record.task is not None and record.task is not asyncio.current_task():
+                    record.task.cancel()
+
+
+# ── the author's code, and the time it takes ───────────────────────────────────────────────────────────────────────
+
+
+def _tool_call(share: Share) -> Call:
+    """Return the innermost call of a tool: validated arguments, the author's method, its result."""
+
+    async def call(episode: Episode, record: StepRecord) -> StepResult:
+        assert record.tool is not None
+        tool = episode.tools[record.tool]
+        arguments = tool.arguments(record.arguments)
+        target = episode.instance if tool.owner is None else episode.toolsets[tool.owner]
+        method = tool.function if tool.function is not None else getattr(target, tool.attribute)
+        rng = episode.instance.rng if tool.context is not None else None
+        place = (share.enter_at_once() or await share.enter()) if tool.offload else None
+        if tool.context is not None and rng is not None:
+            arguments[tool.context] = StepContext(step=record.number, deadline=record.deadline, rng=rng)
+        try:
+            value = method(**arguments) if place is None else await place.run(method, **arguments)
+            if type(value) is CoroutineType or inspect.isawaitable(value):
+                value = await value
+        except InvalidArguments as error:  # only our own one, above, is the agent's mistake
+            raise user_code.UserCodeError(error) from error
+        return read_result(value, record.number, ends=tool.ends)
+
+    return call
+
+
+def _grade_call(published: Published, share: Share) -> Call:
+    """Return the innermost call of a grade: the author's `grade`, or nothing if the class does not define it."""
+    cls = published.cls
+    offload = cls.blocking and not inspect.iscoroutinefunction(cls.grade)
+
+    async def grade(episode: Episode, record: StepRecord) -> StepResult:
+        reward = None
+        if published.gradable:
+            if cls._binding is not None:
+                scoring.start_scoring(episode, share)
+            value = await user_code.run(share, offload, episode.instance.grade, record.arguments["answer"])
+            if value is None and not scoring.may_grade_nothing(episode):
+                raise TypeError("grade returned None; return a number or a Reward, 0.0 for an answer worth nothing")
+            reward = read_reward(value)
+        return StepResult(
+            step=record.number, content=(TextBlock(text=SUBMITTED_TEXT),), reward=reward, end_reason=EndReason.SUBMITTED
+        )
+
+    return grade
+
+
+def _timed(call: Call, times: StepTimes) -> Call:
+    """Wrap a call: measure how long it takes, unless its record is settled from outside."""
+    clock = asyncio.get_running_loop().time
+
+    async def measure(episode: Episode, record: StepRecord) -> StepResult:
+        began = clock()
+        try:
+            return await call(episode, record)
+        finally:
+            if record.outcome is None:
+                seconds = clock() - began
+                times.seconds += seconds
+                times.counts[bisect_left(STEP_SECONDS, seconds)] += 1
+
+    return measure
+
+
+def _may_overlap(episode: Episode, record: StepRecord, active: Iterable[StepRecord]) -> bool:
+    """Return whether the tools of a record and of those that run are all `concurrent`."""
+    tools = [episode.tools.get(one.tool) if one.tool is not None else None for one in (record, *active)]
+    return all(tool is not None and tool.concurrent for tool in tools)
+
+
+def _log_rewards(episode: Episode, record: StepRecord, result: StepResult) -> StepResult:
+    """Log the rewards of a step and of the turns that ended with it; return the result with their total."""
+    entries = list(record.turn_rewards)
+    if result.reward is not None:
+        source = "grade" if record.tool is None else "step"
+        entries.insert(0, RewardEntry(step=record.number, source=source, reward=result.reward))
+    episode.entries = entries if episode.entries is None else [*episode.entries, *entries]
+    if not record.turn_rewards:
+        return result
+    return result.model_copy(update={"reward": total(entry.reward for entry in entries)})
+
+
+def _check_turn(episode: Episode, turn: TurnMark) -> None:
+    """Raise `InvalidParams` if the turn has already ended."""
+    records = episode.records or ()
+    before = records[-1].turn if records else None
+    if before is not None and before.number == turn.number and not before.last:
+        return
+    over = next((record.turn.number for record in reversed(records) if record.turn is not None), 0)
+    if turn.number <= over:
+        raise InvalidParams(
+            f"turn {turn.number} of episode {episode.id} is over; the next call belongs to a turn after {over}"
+        )
+
+
+def _check_same(
+    earlier: StepRecord, number: int | None, tool: str | None, arguments: dict[str, Any], turn: TurnMark | None
+) -> None:
+    """Raise `KeyConflict` if the key belongs to another call. Argument types are compared too: `true` is not `1`."""
+    if earlier.tool == tool and earlier.turn == turn and number in (None, earlier.number):
+        if earlier.digest is not None:
+            same = earlier.digest == digest_of(arguments)
+        else:
+            same = same_json(earlier.arguments, arguments)
+        if same:
+            return
+    asked = "a grade" if earlier.tool is None else f"step {earlier.number} ({earlier.tool})"
+    raise KeyConflict(
+        f"the key {earlier.key!r} already stands for {asked} with other content; use a new key for a new request",
+        key=earlier.key,
+    )
+
+
+def _what(record: StepRecord) -> str:
+    return "grading" if record.tool is None else f"tool {record.tool!r}"
