@@ -94,7 +94,7 @@ async def test_a_launched_server_ends_with_the_trainer_even_if_that_is_killed(tm
     (tmp_path / "vllm.py").write_text(f"import socket; socket.create_connection(('127.0.0.1', {port})).recv(1)")
     trainer = f"""
 import asyncio, pathlib, sys
-from ludus.trainer.engines.vllm_server import VllmProcess
+from ludus.trainer.engines.vllm_process import VllmProcess
 async def main():
     command = [sys.executable, {str(tmp_path / "vllm.py")!r}]
     process = await VllmProcess.start(command, {{}}, pathlib.Path({str(tmp_path / "log")!r}))

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -17,15 +18,9 @@ import torch
 from ludus.trainer.config import LoraConfig, VllmEngineConfig
 from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.clock import PlayClock
-from ludus.trainer.engines.vllm_server import VllmProcess, VllmServer, free_port
-from ludus.trainer.engines.vllm_weights import (
-    FileTransfer,
-    LoraAdapters,
-    NcclSender,
-    NcclTransfer,
-    everywhere,
-    together,
-)
+from ludus.trainer.engines.vllm_process import VllmProcess
+from ludus.trainer.engines.vllm_server import VllmServer, VllmServers, free_port, together
+from ludus.trainer.engines.vllm_weights import FileTransfer, LoraAdapters, NcclSender, NcclTransfer
 from ludus.trainer.errors import ConfigError, EngineError
 
 WORKER: Final = "ludus.trainer.engines.vllm_worker"
@@ -67,6 +62,7 @@ class VllmEngine:
         self,
         config: VllmEngineConfig,
         http: aiohttp.ClientSession,
+        servers: VllmServers,
         replicas: Sequence[Replica],
         *,
         weights: Weights,
@@ -74,8 +70,8 @@ class VllmEngine:
     ) -> None:
         self._config = config
         self._http = http
+        self._servers = servers
         self.replicas = tuple(replicas)
-        self._servers = list(dict.fromkeys(replica.server for replica in replicas))
         self._weights = weights
         self._context = context
         self._version = -1
@@ -123,20 +119,26 @@ class VllmEngine:
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=2),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
         )
-        servers = [VllmServer(url, http) for url in config.urls]
+        servers = VllmServers([VllmServer(url, http) for url in config.urls], config.sync_seconds)
         weights: Weights | None = None
         try:
             if config.launch:
-                servers = [await launch(config, http, model, dtype, context, folder, lora, device)]
+                launched = await launch(config, http, model, dtype, context, folder, lora, device)
+                servers = VllmServers([launched], config.sync_seconds)
             await together(server.wait_ready(config.start_seconds) for server in servers)
             replicas = await together(inspect(server, config, dtype, context, lora) for server in servers)
-            weights = _weights_of(config, servers, folder, device)
-            if not isinstance(weights, LoraAdapters):
-                await weights.open()
+            match config.sync:
+                case "lora":
+                    weights = LoraAdapters(servers)
+                case "file":
+                    weights = FileTransfer(servers, config.folder or folder / "weights")
+                case "nccl":
+                    weights = NcclTransfer(servers, NcclSender(device), config.master_address)
+            await weights.open()
         except BaseException:
             await _close(weights, servers, http)
             raise
-        return cls(config, http, [one for some in replicas for one in some], weights=weights, context=context)
+        return cls(config, http, servers, list(chain(*replicas)), weights=weights, context=context)
 
     @property
     def version(self) -> int:
@@ -212,14 +214,12 @@ class VllmEngine:
         await _close(self._weights, self._servers, self._http)
 
     async def _send(self, update: WeightUpdate) -> None:
-        seconds = self._config.sync_seconds
         if isinstance(self._weights, LoraAdapters):
             await self._weights.send(update)
             return
-        clear = str(self._config.clear_cache).lower()
-        await everywhere(self._servers, f"/pause?mode=keep&clear_cache={clear}", None, seconds)
+        await self._servers.post(f"/pause?mode=keep&clear_cache={str(self._config.clear_cache).lower()}")
         await self._weights.send(update)
-        await everywhere(self._servers, "/resume", None, seconds)
+        await self._servers.post("/resume")
 
     async def _ask(
         self, replica: Replica, ids: Sequence[int], parameters: Mapping[str, Any], adapter: str | None
@@ -389,15 +389,7 @@ def _refusal(server: VllmServer, lacks: Sequence[str]) -> str:
     return f"the vLLM server at {server.url} cannot be trained with; start it with\n  " + "\n  ".join(lacks)
 
 
-def _weights_of(config: VllmEngineConfig, servers: Sequence[VllmServer], folder: Path, device: torch.device) -> Weights:
-    if config.sync == "lora":
-        return LoraAdapters(servers, config.sync_seconds)
-    if config.sync == "file":
-        return FileTransfer(servers, config.folder or folder / "weights", config.sync_seconds)
-    return NcclTransfer(servers, NcclSender(device), config.master_address, config.sync_seconds)
-
-
-async def _close(weights: Weights | None, servers: Sequence[VllmServer], http: aiohttp.ClientSession) -> None:
+async def _close(weights: Weights | None, servers: VllmServers, http: aiohttp.ClientSession) -> None:
     """Unload adapters, close connections, and stop the processes that this run started."""
     try:
         if weights is not None:
@@ -405,7 +397,7 @@ async def _close(weights: Weights | None, servers: Sequence[VllmServer], http: a
                 await weights.aclose()
     finally:
         await http.close()
-        await asyncio.gather(*(server.process.stop() for server in servers if server.process))
+        await servers.stop()
 
 
 def _versions(choice: Mapping[str, Any], length: int) -> tuple[int, ...]:

@@ -6,8 +6,9 @@ import asyncio
 import queue
 import secrets
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import accumulate, count
@@ -18,7 +19,7 @@ import torch
 from safetensors.torch import save_file
 
 from ludus.trainer.engines.base import WeightUpdate
-from ludus.trainer.engines.vllm_server import VllmServer, free_port
+from ludus.trainer.engines.vllm_server import VllmServers, free_port, together
 from ludus.trainer.errors import ConfigError, EngineError
 
 BUCKET_BYTES: Final = 1 << 30
@@ -107,113 +108,131 @@ class DaemonThread:
             work()
 
 
-class FileTransfer:
+class BucketTransfer(ABC):
+    """A transfer of whole weights, bucket by bucket.
+
+    A bucket is gathered completely before it is sent, so that a collective among the learner's ranks never waits for
+    one between learner and servers.
+    """
+
+    def __init__(self, servers: VllmServers, thread: str) -> None:
+        self._servers = servers
+        self._thread = DaemonThread(thread)
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Connect to the servers."""
+
+    async def send(self, update: WeightUpdate) -> None:
+        """Send the weights. Tokens sampled afterwards are reported with the update's version.
+
+        Raises:
+            EngineError: a server refused or failed, or the weights could not be sent in time.
+        """
+        await self._servers.start_update()
+        buckets = buckets_of(update.tensors, self._prepare)
+        for number in count():
+            bucket = await self._thread.call(lambda: next(buckets, None))
+            if bucket is None:
+                break
+            await self._send_bucket(bucket, f"v{update.version}-{number}")
+        await self._servers.post("/finish_weight_update", {"weight_version": str(update.version)})
+
+    async def aclose(self) -> None:
+        """Disconnect from the servers. A call that blocks the thread stays behind."""
+        self._thread.close()
+
+    @abstractmethod
+    def _prepare(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the tensor in the form in which it is sent."""
+
+    @abstractmethod
+    async def _send_bucket(self, bucket: Bucket, name: str) -> None:
+        """Send one bucket to all servers."""
+
+
+class FileTransfer(BucketTransfer):
     """A transfer of safetensors files in a shared folder; see `ludus.trainer.engines.vllm_worker`."""
 
-    def __init__(self, servers: Sequence[VllmServer], folder: Path, seconds: float) -> None:
-        self._servers = servers
+    def __init__(self, servers: VllmServers, folder: Path) -> None:
+        super().__init__(servers, "ludus-weights")
         self._folder = folder.absolute()
-        self._seconds = seconds
-        self._thread = DaemonThread("ludus-weights")
 
     async def open(self) -> None:
         """Create the folder."""
         self._folder.mkdir(parents=True, exist_ok=True)
 
-    async def send(self, update: WeightUpdate) -> None:
-        """Send the weights file by file: write one, let the servers load it, and remove it."""
-        await start_update(self._servers, self._seconds)
-        buckets = buckets_of(update.tensors, lambda tensor: tensor.detach().cpu().contiguous())
-        paths = (self._folder / f"v{update.version}-{number}.safetensors" for number in count())
-        while path := await self._thread.call(lambda: self._write(buckets, next(paths))):
-            body = {"update_info": {"path": str(path)}}
-            try:
-                await everywhere(self._servers, "/update_weights", body, self._seconds)
-            finally:
-                path.unlink(missing_ok=True)
-        await finish_update(self._servers, update.version, self._seconds)
+    def _prepare(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach().cpu().contiguous()
 
-    async def aclose(self) -> None:
-        """End the thread."""
-        self._thread.close()
-
-    def _write(self, buckets: Iterator[Bucket], path: Path) -> Path | None:
-        bucket = next(buckets, None)
-        if bucket is None:
-            return None
+    async def _send_bucket(self, bucket: Bucket, name: str) -> None:
+        path = self._folder / f"{name}.safetensors"
         try:
-            save_file(dict(bucket), path)
+            await self._thread.call(lambda: save_file(dict(bucket), path))
         except Exception as error:  # safetensors raises its own class for errors of the disk
             path.unlink(missing_ok=True)
             raise EngineError(f"weights for vLLM cannot be written to {path}: {error}") from error
-        return path
+        try:
+            await self._servers.post("/update_weights", {"update_info": {"path": str(path)}})
+        finally:
+            path.unlink(missing_ok=True)
 
 
-class NcclTransfer:
+class NcclTransfer(BucketTransfer):
     """A transfer by broadcast from this process to all workers of all servers, in one process group.
 
     HTTP runs on the event loop, with timeouts, and NCCL on a daemon thread. So if a server fails after it accepted a
-    request, its answer reports the failure although the broadcast never returns. A bucket is gathered completely
-    before its broadcast begins, so that a collective among the learner's ranks never waits for one between learner and
-    servers.
+    request, its answer reports the failure although the broadcast never returns.
     """
 
-    def __init__(self, servers: Sequence[VllmServer], sender: NcclSender, address: str, seconds: float) -> None:
-        self._servers = servers
+    def __init__(self, servers: VllmServers, sender: NcclSender, address: str) -> None:
+        super().__init__(servers, "ludus-nccl")
         self._sender = sender
         self._address = address
-        self._seconds = seconds
-        self._thread = DaemonThread("ludus-nccl")
 
     async def open(self) -> None:
         """Create the process group: the trainer is rank 0, and the workers of the servers follow in order."""
+        seconds, route = self._servers.seconds, "/init_weight_transfer_engine"
         answers = await together(
-            server.get("/get_world_size?include_dp=true", seconds=self._seconds) for server in self._servers
+            server.get("/get_world_size?include_dp=true", seconds=seconds) for server in self._servers
         )
         *offsets, world = accumulate((int(answer["world_size"]) for answer in answers), initial=1)
         port = free_port()
         common = {"master_address": self._address, "master_port": port, "world_size": world, "packed": True}
         joining = [
-            server.post(
-                "/init_weight_transfer_engine",
-                {"init_info": {**common, "rank_offset": offset}},
-                seconds=self._seconds,
-            )
+            server.post(route, {"init_info": {**common, "rank_offset": offset}}, seconds=seconds)
             for server, offset in zip(self._servers, offsets, strict=True)
         ]
         await self._meet(joining, lambda: self._sender.open(self._address, port, world), "the rendezvous")
 
-    async def send(self, update: WeightUpdate) -> None:
-        """Send the weights bucket by bucket: gather one and broadcast it."""
-        await start_update(self._servers, self._seconds)
-        buckets = buckets_of(update.tensors, self._sender.prepare)
-        while bucket := await self._thread.call(lambda: next(buckets, None)):
-            await self._send_bucket(bucket)
-        await finish_update(self._servers, update.version, self._seconds)
-
     async def aclose(self) -> None:
         """Make the servers leave the group. A thread that is blocked in it stays behind."""
-        self._thread.close()
-        with suppress(EngineError):
-            await everywhere(self._servers, "/shutdown_weight_transfer_engine", None, 10)
+        await super().aclose()
+        with suppress(EngineError, TimeoutError):
+            async with asyncio.timeout(10):
+                await self._servers.post("/shutdown_weight_transfer_engine")
 
-    async def _send_bucket(self, bucket: Bucket) -> None:
+    def _prepare(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self._sender.prepare(tensor)
+
+    async def _send_bucket(self, bucket: Bucket, name: str) -> None:
         info = {
             "names": [name for name, _ in bucket],
             "dtype_names": [str(tensor.dtype).removeprefix("torch.") for _, tensor in bucket],
             "shapes": [list(tensor.shape) for _, tensor in bucket],
         }
-        receiving = everywhere(self._servers, "/update_weights", {"update_info": info}, self._seconds)
+        receiving = self._servers.post("/update_weights", {"update_info": info})
         await self._meet([receiving], lambda: self._sender.broadcast(bucket), "a broadcast")
 
     async def _meet(self, calls: Iterable[Coroutine[Any, Any, Any]], blocking: Callable[[], None], what: str) -> None:
+        seconds = self._servers.seconds
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(seconds):
                 await together([self._thread.call(blocking), *calls])
         except TimeoutError:
             raise EngineError(
-                f"NCCL: {what} did not end within {self._seconds:g} s (engine.vllm.sync_seconds). Can every server "
-                f"reach this machine as {self._address} (engine.vllm.master_address)?"
+                f"NCCL: {what} did not end within {seconds:g} s (engine.vllm.sync_seconds). Can every server reach "
+                f"this machine as {self._address} (engine.vllm.master_address)?"
             ) from None
         except RuntimeError as error:  # raised by NCCL and by the rendezvous
             raise EngineError(f"NCCL: {what} failed: {error}") from error
@@ -226,9 +245,8 @@ class LoraAdapters:
     Open requests finish with the adapter with which they began. An adapter is unloaded when no request uses it.
     """
 
-    def __init__(self, servers: Sequence[VllmServer], seconds: float) -> None:
+    def __init__(self, servers: VllmServers) -> None:
         self._servers = servers
-        self._seconds = seconds
         self._prefix = f"ludus-{secrets.token_hex(4)}"  # a server may have served another run
         self._loaded: list[str] = []
         self.running: Counter[str] = Counter()
@@ -238,6 +256,9 @@ class LoraAdapters:
     def current(self) -> str | None:
         """The newest adapter's name; None if no adapter is loaded."""
         return self._loaded[-1] if self._loaded else None
+
+    async def open(self) -> None:
+        """Do nothing: there is nothing to connect."""
 
     async def send(self, update: WeightUpdate) -> None:
         """Load the adapter on all servers, then unload older adapters that no request uses.
@@ -249,7 +270,7 @@ class LoraAdapters:
             raise EngineError("engine.vllm.sync = 'lora' needs an adapter to send: set model.lora")
         name = f"{self._prefix}-v{update.version}"
         body = {"lora_name": name, "lora_path": str(update.adapter.absolute())}
-        await everywhere(self._servers, "/v1/load_lora_adapter", body, self._seconds)
+        await self._servers.post("/v1/load_lora_adapter", body)
         self._loaded.append(name)
         await self._unload([old for old in self._loaded[:-1] if not self.running[old]])
 
@@ -260,49 +281,9 @@ class LoraAdapters:
 
     async def _unload(self, names: Sequence[str]) -> None:
         for name in names:
-            await everywhere(self._servers, "/v1/unload_lora_adapter", {"lora_name": name}, self._seconds)
+            await self._servers.post("/v1/unload_lora_adapter", {"lora_name": name})
             self._loaded.remove(name)
             del self.running[name]
-
-
-async def together(awaitables: Iterable[Awaitable[T]]) -> list[T]:
-    """Return all results. The first failure cancels the others."""
-    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def everywhere(servers: Sequence[VllmServer], path: str, body: Any, seconds: float) -> list[Any]:
-    """Send a POST request to all servers at once.
-
-    Raises:
-        EngineError: a server refused, is unreachable, or did not answer in time.
-    """
-    return await together(server.post(path, body, seconds=seconds) for server in servers)
-
-
-async def start_update(servers: Sequence[VllmServer], seconds: float) -> None:
-    """Begin an update on all servers. First end an update that a killed trainer left open."""
-
-    async def start(server: VllmServer) -> None:
-        try:
-            await server.post("/start_weight_update", seconds=seconds)
-        except EngineError as error:
-            if "already" not in str(error):
-                raise
-            await server.post("/finish_weight_update", {}, seconds=seconds)
-            await server.post("/start_weight_update", seconds=seconds)
-
-    await together(start(server) for server in servers)
-
-
-async def finish_update(servers: Sequence[VllmServer], version: int, seconds: float) -> None:
-    """End the update on all servers. Tokens sampled from now on are reported with `version`."""
-    await everywhere(servers, "/finish_weight_update", {"weight_version": str(version)}, seconds)
 
 
 def buckets_of(
