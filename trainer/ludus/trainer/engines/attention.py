@@ -117,10 +117,10 @@ class Cache:
     def _by_row(self, cached: Tensor) -> Tensor:
         return cached.view(2, self.rows, -1, *cached.shape[2:])
 
-    def copy(self, source: int, targets: list[int], tokens: int) -> None:
-        """Copy the first `tokens` tokens of a row to other rows."""
+    def copy(self, source: int, target: int, tokens: int) -> None:
+        """Copy the first `tokens` tokens of a row to another row."""
         for cached in map(self._by_row, self.layers.values()):
-            cached[:, targets, :, :tokens] = cached[:, source, None, :, :tokens]
+            cached[:, target, :, :tokens] = cached[:, source, :, :tokens]
 
     def swap(self, one: int, other: int, tokens: int) -> None:
         """Exchange the first `tokens` tokens of two rows."""

@@ -2,15 +2,16 @@
 
 How this works:
 
-A sequence occupies one row, which holds its tokens, their log-probabilities and versions, and its keys and values in
-the cache. `length` counts the tokens of a row, `ready` those whose keys and values are cached.
+A sequence occupies one row: of `cells`, which holds its tokens with their log-probabilities and versions, and of the
+cache, which holds its keys and values. `length` counts the tokens of a row, `ready` those whose keys and values are
+cached.
 
 Each `step` is one forward pass. It first admits waiting requests while fewer than `slots` run (`_admit`). A request
 gets the row of its session, where only the new tokens must be computed, or the row unused for the longest time
 (`_row_for`). The pass then computes the tokens that are not ready. Rows that lack one token are decoding; rows that
 lack more compute a prompt, at most `PASS_TOKENS` prompt tokens in one pass (`_chunks`). A row without any cached token
 first copies the longest prefix that it shares with another row. If another row computes a longer shared prefix in the
-same pass, it waits for that one (`_borrow`). All tokens go through the model packed, without padding.
+same pass, it waits for that one (`_copy_prefix`). All tokens go through the model packed, without padding.
 
 If the pass contains a row's last token, `_sample` draws the next one. The random number depends only on the request's
 seed and the index of the token. A sequence that has ended keeps its cached tokens until its row is used for another.
@@ -45,8 +46,12 @@ PASS_TOKENS: Final = 4096
 _LEAST_WIDTH: Final = 256
 _LEAST_SHARED: Final = 8
 """Shorter shared prefixes are computed, not copied from another row."""
+_RUNNING: Final = 1 << 62
+"""The time of use of a row that runs."""
 _FORGOTTEN: Final = 1 << 40
 """How much older a row becomes when its episode has ended."""
+_CELL: Final = np.dtype([("id", np.int32), ("logprob", np.float32), ("version", np.int64)])
+"""A token of a row."""
 
 Ints = NDArray[np.int64]
 Answer = tuple["asyncio.Future[Any]", Any]
@@ -86,35 +91,23 @@ class Batch:
         self.waiting: deque[Request] = deque()
         self.running: dict[int, Request] = {}
         self.sessions: dict[str, int] = {}
-        self.clock = 0
-        self.tokens = np.zeros((0, 0), np.int32)
-        self.logprobs = np.zeros((0, 0), np.float32)
-        self.versions = np.zeros((0, 0), np.int64)
-        self.length, self.ready, self.start, self.limit, self.used = np.zeros((5, 0), np.int64)
-        self.active = np.zeros(0, bool)
-        self.temperature = np.zeros(0)
-        self.seed = np.zeros(0, np.uint64)
-        self.stop = np.zeros((0, 1), np.int64)
+        self._clock = 0
+        self._cells = np.zeros((0, 0), _CELL)
+        self._length, self._ready, self._used = np.zeros((3, 0), np.int64)
         self._allocate(config.slots, min(context, _LEAST_WIDTH))
 
     def _allocate(self, rows: int, width: int) -> None:
         """Make `rows` rows of `width` tokens, or as many as the budget allows. Running sequences move to the first
         rows and are computed again: this is rare, and simpler than moving the cache."""
-        rows, order = min(rows, self.config.cache_tokens // width), list(self.running)
-        for name in ("tokens", "logprobs", "versions"):
-            wide = np.zeros((rows, width), getattr(self, name).dtype)
-            wide[: len(order), : getattr(self, name).shape[1]] = getattr(self, name)[order]
-            setattr(self, name, wide)
-        for name in ("length", "start", "limit", "used", "active", "temperature", "seed", "stop"):
-            old = getattr(self, name)
-            new = np.zeros((rows, *old.shape[1:]), old.dtype)
-            new[: len(order)] = old[order]
-            setattr(self, name, new)
-        self.used[len(order) :] = -2 * _FORGOTTEN
-        self.ready = np.zeros(rows, np.int64)
-        self.cache = Cache(rows, width)
-        self.slots = min(self.config.slots, rows)
-        self.running = dict(enumerate(self.running.values()))
+        rows, requests = min(rows, self.config.cache_tokens // width), list(self.running.values())
+        old, count = [request.row for request in requests], len(requests)
+        cells, length = np.zeros((rows, width), _CELL), np.zeros(rows, np.int64)
+        cells[:count, : self._cells.shape[1]], length[:count] = self._cells[old], self._length[old]
+        self._cells, self._length, self._ready = cells, length, np.zeros(rows, np.int64)
+        self._used = np.where(np.arange(rows) < count, _RUNNING, -2 * _FORGOTTEN)
+        self._cache = Cache(rows, width)
+        self._slots = min(self.config.slots, rows)
+        self.running = dict(enumerate(requests))
         for row, request in self.running.items():
             request.row = row
         self.sessions = {request.session: row for row, request in self.running.items()}
@@ -126,164 +119,142 @@ class Batch:
     def cancel(self, request: Request) -> None:
         """Remove a request whose caller no longer waits for it."""
         if self.running.get(request.row) is request:
-            self._release(request.row)
+            self._release(request)
         elif request in self.waiting:
             self.waiting.remove(request)
 
     def forget(self, session: str) -> None:
         """Make the session's row the first to be reused. Until then, other rows may copy from it."""
         row = self.sessions.pop(session, None)
-        if row is not None and not self.active[row]:
-            self.used[row] -= _FORGOTTEN
+        if row is not None and row not in self.running:
+            self._used[row] -= _FORGOTTEN
 
     def invalidate(self) -> None:
         """Mark all cached keys and values as invalid, after the weights have changed."""
-        self.ready[:] = 0
+        self._ready[:] = 0
 
     def drop(self) -> list[Request]:
         """Remove and return all requests, waiting or running, and clear the cache, which may hold NaN."""
         requests = [*self.running.values(), *self.waiting]
         self.running.clear()
         self.waiting.clear()
-        self._allocate(self.cache.rows, self.cache.width)
+        self._allocate(self._cache.rows, self._cache.width)
         return requests
 
     # --- assigning rows to requests
 
     def _admit(self) -> None:
-        while self.waiting and len(self.running) < self.slots:
+        while self.waiting and len(self.running) < self._slots:
             request = self.waiting[0]
-            if request.limit > self.cache.width and not self._widen(request.limit):
+            if request.limit > self._cache.width and not self._widen(request.limit):
                 return
             self.waiting.popleft()
-            row = self._row_for(request.session)
-            ids = request.ids
-            kept = min(int(self.ready[row]), len(ids) - 1)
-            same = self.tokens[row, :kept] == ids[:kept]
-            self.ready[row] = kept if same.all() else same.argmin()
-            self.tokens[row, : len(ids)] = ids
-            self.length[row] = len(ids)
-            self._place(request, row)
+            row = request.row = self._row_for(request.session)
+            ids, stored = request.ids, self._cells["id"][row]
+            kept = min(int(self._ready[row]), len(ids) - 1)
+            same = stored[:kept] == ids[:kept]
+            self._ready[row] = kept if same.all() else same.argmin()
+            stored[: len(ids)] = ids
+            self._length[row], self._used[row] = len(ids), _RUNNING
+            self.running[row], self.sessions[request.session] = request, row
 
-    def _place(self, request: Request, row: int) -> None:
-        request.row = row
-        self.running[row] = request
-        self.sessions[request.session] = row
-        self.active[row] = True
-        self.start[row] = len(request.ids)
-        self.limit[row] = request.limit
-        self.temperature[row] = request.sampling.temperature
-        self.seed[row] = _mix(np.array([request.seed % (1 << 64)], np.uint64))[0]
-        stop = request.sampling.stop
-        if len(stop) > self.stop.shape[1]:
-            more = np.full((len(self.stop), len(stop) - self.stop.shape[1]), -1, np.int64)
-            self.stop = np.concatenate([self.stop, more], axis=1)
-        self.stop[row] = -1
-        self.stop[row, : len(stop)] = stop
-
-    def _release(self, row: int) -> None:
-        request = self.running.pop(row)
-        self.active[row] = False
-        self.clock += 1
-        self.used[row] = self.clock
-        if self.sessions.get(request.session) != row:
-            self.used[row] -= _FORGOTTEN
+    def _release(self, request: Request) -> None:
+        row = request.row
+        del self.running[row]
+        self._clock += 1
+        self._used[row] = self._clock - (0 if self.sessions.get(request.session) == row else _FORGOTTEN)
 
     def _widen(self, needed: int) -> bool:
         """Make rows wider and return True; return False if too few rows would be left for the running sequences."""
         width = min(self.context, 1 << (needed - 1).bit_length())
         if self.config.cache_tokens // width <= len(self.running):
             return False
-        self._allocate(self.cache.rows, width)
+        self._allocate(self._cache.rows, width)
         return True
 
     def _row_for(self, session: str) -> int:
         """Return the session's own row, or the one not used for the longest time. If that row belongs to an open
-        session, first allocate more rows where the budget allows. The row is moved into the first `slots` rows, which
+        session, first allocate more rows where the budget allows. The row is moved into the first `_slots` rows, which
         are the rows that decode."""
-        row = self.sessions.get(session, -1)
-        if row < 0 or self.active[row]:
-            row = self._oldest(self.cache.rows)
-            if row in self.sessions.values() and 2 * self.cache.rows * self.cache.width <= self.config.cache_tokens:
-                self._allocate(2 * self.cache.rows, self.cache.width)
-                row = self._oldest(self.cache.rows)
-            self.ready[row] = 0
-            for name in [name for name, other in self.sessions.items() if other == row]:
-                del self.sessions[name]
-        if row >= self.slots:
-            slot = self._oldest(self.slots)
+        row, cache = self.sessions.get(session, -1), self._cache
+        if row < 0 or row in self.running:
+            row = int(self._used.argmin())
+            if row in self.sessions.values() and 2 * cache.rows * cache.width <= self.config.cache_tokens:
+                self._allocate(2 * cache.rows, cache.width)
+                row = int(self._used.argmin())
+            self._ready[row] = 0
+            self.sessions = {name: other for name, other in self.sessions.items() if other != row}
+        if row >= self._slots:
+            slot = int(self._used[: self._slots].argmin())
             self._swap(row, slot)
             row = slot
         return row
 
-    def _oldest(self, rows: int) -> int:
-        return int(np.where(self.active[:rows], np.iinfo(np.int64).max, self.used[:rows]).argmin())
-
     def _swap(self, one: int, other: int) -> None:
-        self.cache.swap(one, other, int(max(self.ready[one], self.ready[other])))
-        for values in (self.tokens, self.length, self.ready, self.used):
+        self._cache.swap(one, other, int(max(self._ready[one], self._ready[other])))
+        for values in (self._cells, self._length, self._ready, self._used):
             values[[one, other]] = values[[other, one]]
-        places = {one: other, other: one}
-        self.sessions = {name: places.get(row, row) for name, row in self.sessions.items()}
+        moved = {one: other, other: one}
+        self.sessions = {name: moved.get(row, row) for name, row in self.sessions.items()}
 
     # --- one pass
 
     def step(self) -> list[Answer]:
         """Admit requests, compute one pass and sample. Return the generations that ended."""
         self._admit()
-        pending = np.where(self.active, self.length - self.ready, 0)
-        decoding = np.flatnonzero(pending == 1)
-        chunks = self._chunks(np.flatnonzero(pending > 1))
+        running = np.array(sorted(self.running), np.int64)
+        pending = self._length[running] - self._ready[running]
+        decoding = running[pending == 1]
+        chunks = self._chunks(running[pending > 1])
         if not len(decoding) and not chunks:
             return []
         rows = np.concatenate([decoding, *(np.full(stop - start, row) for row, start, stop in chunks)])
-        positions = np.concatenate([self.ready[decoding], *(np.arange(start, stop) for _, start, stop in chunks)])
+        positions = np.concatenate([self._ready[decoding], *(np.arange(start, stop) for _, start, stop in chunks)])
         groups = [self._decoding_group(decoding)] if len(decoding) else []
         groups += self._prompt_groups(chunks, len(decoding))
-        work = Pass(groups, self._tensor(positions), self._tensor(rows), self.cache)
-        self.ready[decoding] += 1
+        work = Pass(groups, self._tensor(positions), self._tensor(rows), self._cache)
+        self._ready[decoding] += 1
         for row, _, stop in chunks:
-            self.ready[row] = stop
+            self._ready[row] = stop
         # These rows have their last token in this pass, so their next token can be sampled.
-        last = np.flatnonzero(positions == self.length[rows] - 1)
+        last = np.flatnonzero(positions == self._length[rows] - 1)
         keep = self._tensor(last) if len(last) < len(rows) else None
-        logits = self.forward(self._tensor(self.tokens[rows, positions].astype(np.int64)), work, keep)
-        return self._sample(rows[last], logits)
+        logits = self.forward(self._tensor(self._cells["id"][rows, positions].astype(np.int64)), work, keep)
+        return self._sample([self.running[row] for row in rows[last].tolist()], logits)
 
     def _tensor(self, values: NDArray[Any]) -> Tensor:
         return torch.from_numpy(values).to(self.device, non_blocking=True)
 
-    def _sample(self, rows: Ints, logits: Tensor) -> list[Answer]:
-        """Sample one token for each of `rows`: invert the distribution function at the request's random number."""
-        if not len(rows):
+    def _sample(self, requests: Sequence[Request], logits: Tensor) -> list[Answer]:
+        """Sample one token for each request: invert the distribution function at the request's random number."""
+        if not requests:
             return []
-        at, logits = self.length[rows], logits.float()
-        if (self.temperature[rows] != 1.0).any():
-            logits = logits.double() / self._tensor(np.maximum(self.temperature[rows], 1e-9))[:, None]
+        rows = np.array([request.row for request in requests])
+        at, starts = self._length[rows], np.array([len(request.ids) for request in requests])
+        temperatures = np.array([request.sampling.temperature for request in requests])
+        logits = logits.float()
+        if (temperatures != 1.0).any():
+            logits = logits.double() / self._tensor(np.maximum(temperatures, 1e-9))[:, None]
         probabilities = logits.softmax(-1)
         cumulative = probabilities.cumsum(-1, dtype=torch.float64)
-        point = self._tensor(_uniform(self.seed[rows], at - self.start[rows]))[:, None]
+        point = self._tensor(_uniform([request.seed for request in requests], at - starts))[:, None]
         chosen = torch.searchsorted(cumulative, point * cumulative[:, -1:], right=True).clamp_(max=logits.shape[1] - 1)
-        values = probabilities.gather(1, chosen).log_()[:, 0].cpu().numpy()
-        if not np.isfinite(values).all():
+        logprobs = probabilities.gather(1, chosen).log_()[:, 0].cpu().numpy()
+        if not np.isfinite(logprobs).all():
             raise EngineError(f"weights of version {self.version} give NaN in place of probabilities")
         ids = chosen[:, 0].cpu().numpy()
-        self.tokens[rows, at] = ids
-        self.logprobs[rows, at] = values
-        self.versions[rows, at] = self.version
-        self.length[rows] = at + 1
-        stopped = (self.stop[rows] == ids[:, None]).any(1)
-        ended = stopped | (at + 1 == self.limit[rows])
-        return [self._finish(int(row), bool(stop)) for row, stop in zip(rows[ended], stopped[ended], strict=True)]
-
-    def _finish(self, row: int, stopped: bool) -> Answer:
-        request = self.running[row]
-        span = slice(int(self.start[row]), int(self.length[row]))
-        ids, logprobs, versions = (
-            tuple(values[row, span].tolist()) for values in (self.tokens, self.logprobs, self.versions)
-        )
-        self._release(row)
-        return request.future, Generation(ids, logprobs, versions, "stop" if stopped else "length")
+        for name, values in (("id", ids), ("logprob", logprobs), ("version", self.version)):
+            self._cells[name][rows, at] = values
+        self._length[rows] = at + 1
+        answers: list[Answer] = []
+        for request, token, length in zip(requests, ids.tolist(), (at + 1).tolist(), strict=True):
+            stopped = token in request.sampling.stop
+            if stopped or length == request.limit:
+                cells = self._cells[request.row, len(request.ids) : length]
+                self._release(request)
+                parts = (tuple(cells[name].tolist()) for name in ("id", "logprob", "version"))
+                answers.append((request.future, Generation(*parts, "stop" if stopped else "length")))
+        return answers
 
     def sequence_logprobs(self, ids: Ints) -> list[float]:
         """Return the log-probabilities of `ids[1:]`, computed in one pass that does not use the cache."""
@@ -295,44 +266,43 @@ class Batch:
 
     def _chunks(self, rows: Ints) -> list[tuple[int, int, int]]:
         """Return the prompt tokens to compute in this pass as (row, first, end), sorted by length."""
-        stops, left = np.zeros_like(self.ready), PASS_TOKENS
+        stops, left = np.zeros_like(self._ready), PASS_TOKENS
         common: dict[bytes, Ints] = {}
-        origins: dict[int, int] = {}
-        for row in map(int, rows):
-            if left and (self.ready[row] or self._borrow(row, stops, common, origins)):
-                stops[row] = min(self.length[row], self.ready[row] + left)
-                left -= int(stops[row] - self.ready[row])
-        copies: dict[tuple[int, int], list[int]] = {}
-        for row, source in origins.items():
-            copies.setdefault((source, int(self.ready[row])), []).append(row)
-        for (source, tokens), targets in copies.items():
-            self.cache.copy(source, targets, tokens)
-        chunks = [(int(row), int(self.ready[row]), int(stops[row])) for row in np.flatnonzero(stops)]
+        for row in rows.tolist():
+            if left and (self._ready[row] or self._copy_prefix(row, stops, common)):
+                stops[row] = min(self._length[row], self._ready[row] + left)
+                left -= int(stops[row] - self._ready[row])
+        chunks = [(int(row), int(self._ready[row]), int(stops[row])) for row in np.flatnonzero(stops)]
         return sorted(chunks, key=lambda chunk: chunk[2] - chunk[1])
 
-    def _borrow(self, row: int, stops: Ints, common: dict[bytes, Ints], origins: dict[int, int]) -> bool:
-        """Record in `origins` the row from which to copy the longest prefix that another row shares. Return False if
-        this pass computes a longer shared prefix in another row, so that this row should wait for it."""
-        prompt = self.tokens[row, : int(self.length[row]) - 1]
+    def _copy_prefix(self, row: int, stops: Ints, common: dict[bytes, Ints]) -> bool:
+        """Copy the longest cached prefix that another row shares. Return False if this pass computes a longer shared
+        prefix in another row, so that this row should wait for it.
+
+        Args:
+            row: the row, without any cached token.
+            stops: for each row the end of the tokens that this pass computes.
+            common: for each prompt so far, the number of tokens that it shares with each row.
+        """
+        prompt = self._cells["id"][row, : int(self._length[row]) - 1]
         key = prompt.tobytes()
         if key not in common:
-            same = self.tokens[:, : len(prompt)] == prompt
+            same = self._cells["id"][:, : len(prompt)] == prompt
             common[key] = np.where(same.all(1), len(prompt), same.argmin(1))
-        present = np.minimum(common[key], self.ready)
-        source = int(present.argmax())
-        shared = int(present[source])
+        cached = np.minimum(common[key], self._ready)
+        source = int(cached.argmax())
+        shared = int(cached[source])
         if np.minimum(common[key], stops).max() >= shared + _LEAST_SHARED:
             return False
         if shared >= _LEAST_SHARED:
-            # If the source itself is still to be copied, copy from its origin.
-            origins[row] = origins.get(source, source)
-            self.ready[row] = shared
+            self._cache.copy(source, row, shared)
+            self._ready[row] = shared
         return True
 
     def _decoding_group(self, rows: Ints) -> Group:
         """Return the group of all rows up to the last one that decodes. Computing the rows in between too is cheaper
         than gathering the others, unless they are the majority."""
-        span, count, ready = int(rows[-1]) + 1, len(rows), self.ready[rows]
+        span, count, ready = int(rows[-1]) + 1, len(rows), self._ready[rows]
         length = int(ready.max()) + 1
         if span == count or 2 * count < span:
             seen = span if span == count else self._tensor(rows)
@@ -367,7 +337,8 @@ def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return values ^ (values >> np.uint64(31))
 
 
-def _uniform(seeds: NDArray[np.uint64], counters: Ints) -> NDArray[np.float64]:
+def _uniform(seeds: Sequence[int], counters: Ints) -> NDArray[np.float64]:
     """Return each request's random number in [0, 1) for its token of that index: SplitMix64 of its seed."""
-    mixed = _mix(seeds + (counters.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15))
+    keys = _mix(np.array([seed % (1 << 64) for seed in seeds], np.uint64))
+    mixed = _mix(keys + (counters.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15))
     return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
