@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,46 @@ def test_an_export_replaces_the_last_one_as_a_whole(tiny: Path, tmp_path: Path) 
     assert not (folder / "leftover.txt").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["final"]
     load_model(config(folder))
+
+
+class Killed(BaseException):
+    """The end of the process."""
+
+
+class Killer:
+    """Ends the process, as far as the code under test can see, before the change of folders with this number."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, number: int) -> None:
+        self.left = number
+        rename, rmtree = Path.rename, shutil.rmtree
+        patch.setattr(Path, "rename", lambda one, other: self.call(rename, one, other))
+        patch.setattr(shutil, "rmtree", lambda *arguments, **options: self.call(rmtree, *arguments, **options))
+
+    def call(self, honest: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        if not self.left:
+            raise Killed
+        self.left -= 1
+        return honest(*arguments, **options)
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+@pytest.mark.parametrize("number", range(4))
+def test_an_export_that_is_killed_at_any_moment_leaves_a_whole_model(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, exchanges: bool
+) -> None:
+    model, tokenizer, folder = load_model(config(tiny)), load_tokenizer(config(tiny)), tmp_path / "final"
+    export(model, tokenizer, folder)
+    if not exchanges:
+        monkeypatch.setattr("ludus.trainer.learning.model._exchange", lambda *_: False)
+    with monkeypatch.context() as patch:
+        Killer(patch, number)
+        with pytest.raises(Killed):
+            export(model, tokenizer, folder)
+    assert folder.exists() or not exchanges
+    load_model(config(folder if folder.exists() else tmp_path / "final.old"))
+    export(model, tokenizer, folder)
+    load_model(config(folder))
+    assert [path.name for path in tmp_path.iterdir()] == ["final"]
 
 
 def test_an_export_that_fails_leaves_what_was_there(tiny: Path, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -187,6 +189,9 @@ def export(
 ) -> None:
     """Write a model and its tokenizer in Hugging Face format. Replace `folder` only after everything is written.
 
+    If the process is killed at any moment, a complete model is at `folder`, the old one or the new one. On file systems
+    that cannot exchange two folders, it may be at `<folder>.old` instead, and the next export puts it back first.
+
     Args:
         model: its configuration is written, and its weights unless `tensors` is given.
         tokenizer: written to the same folder, with the template in use.
@@ -198,18 +203,34 @@ def export(
     """
     fresh, old = folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
     try:
+        if old.exists() and not folder.exists():
+            old.rename(folder)
         for leftover in (fresh, old):
             shutil.rmtree(leftover, ignore_errors=True)
         model.save_pretrained(fresh, state_dict=None if tensors is None else dict(tensors))
         if tensors is not None:
             _write_dtype(fresh / "config.json", next(iter(tensors.values())).dtype)
         tokenizer.save_pretrained(fresh)
-        if folder.exists():
+        if not folder.exists():
+            fresh.rename(folder)
+        elif _exchange(fresh, folder):
+            fresh.rename(old)
+        else:
             folder.rename(old)
-        fresh.rename(folder)
+            fresh.rename(folder)
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         raise ModelError(f"the model cannot be written to {folder}: {error}") from error
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two folders in one step (Linux's renameat2). Return False where the system cannot."""
+    try:
+        renameat2 = ctypes.CDLL(None).renameat2
+    except AttributeError:
+        return False
+    here, exchange = -100, 2
+    return bool(renameat2(here, os.fsencode(one.absolute()), here, os.fsencode(other.absolute()), exchange) == 0)
 
 
 def _write_dtype(path: Path, dtype: torch.dtype) -> None:
