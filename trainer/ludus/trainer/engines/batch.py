@@ -37,7 +37,7 @@ from transformers import PreTrainedModel
 
 from ludus.trainer.config import TorchEngineConfig
 from ludus.trainer.engines.attention import Cache, Group, Pass
-from ludus.trainer.engines.base import Generation, Sampling
+from ludus.trainer.engines.base import Finish, Generation, Sampling
 from ludus.trainer.engines.decoder import forward_of
 from ludus.trainer.errors import EngineError
 
@@ -89,6 +89,7 @@ class Batch:
         self.context = context
         self.version = -1
         self.waiting: deque[Request] = deque()
+        """Requests that start as soon as there is room."""
         self.running: dict[int, Request] = {}
         self.sessions: dict[str, int] = {}
         self._clock = 0
@@ -111,10 +112,6 @@ class Batch:
         for row, request in self.running.items():
             request.row = row
         self.sessions = {request.session: row for row, request in self.running.items()}
-
-    def add(self, request: Request) -> None:
-        """Queue a request; it starts as soon as there is room."""
-        self.waiting.append(request)
 
     def cancel(self, request: Request) -> None:
         """Remove a request whose caller no longer waits for it."""
@@ -239,21 +236,22 @@ class Batch:
         cumulative = probabilities.cumsum(-1, dtype=torch.float64)
         point = self._tensor(_uniform([request.seed for request in requests], at - starts))[:, None]
         chosen = torch.searchsorted(cumulative, point * cumulative[:, -1:], right=True).clamp_(max=logits.shape[1] - 1)
-        logprobs = probabilities.gather(1, chosen).log_()[:, 0].cpu().numpy()
-        if not np.isfinite(logprobs).all():
+        values = probabilities.gather(1, chosen).log_()[:, 0].cpu().numpy()
+        if not np.isfinite(values).all():
             raise EngineError(f"weights of version {self.version} give NaN in place of probabilities")
-        ids = chosen[:, 0].cpu().numpy()
-        for name, values in (("id", ids), ("logprob", logprobs), ("version", self.version)):
-            self._cells[name][rows, at] = values
+        tokens = chosen[:, 0].cpu().numpy()
+        for name, column in (("id", tokens), ("logprob", values), ("version", self.version)):
+            self._cells[name][rows, at] = column
         self._length[rows] = at + 1
         answers: list[Answer] = []
-        for request, token, length in zip(requests, ids.tolist(), (at + 1).tolist(), strict=True):
+        for request, token, length in zip(requests, tokens.tolist(), (at + 1).tolist(), strict=True):
             stopped = token in request.sampling.stop
             if stopped or length == request.limit:
                 cells = self._cells[request.row, len(request.ids) : length]
                 self._release(request)
-                parts = (tuple(cells[name].tolist()) for name in ("id", "logprob", "version"))
-                answers.append((request.future, Generation(*parts, "stop" if stopped else "length")))
+                ids, logprobs, versions = (tuple(cells[name].tolist()) for name in ("id", "logprob", "version"))
+                finish: Finish = "stop" if stopped else "length"
+                answers.append((request.future, Generation(ids, logprobs, versions, finish)))
         return answers
 
     def sequence_logprobs(self, ids: Ints) -> list[float]:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import queue
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -33,6 +33,7 @@ from ludus.trainer.engines.clock import PlayClock
 from ludus.trainer.errors import ConfigError, EngineError, ModelError
 
 _CLOSING_SECONDS: Final = 30.0
+Action = tuple[Callable[[], Any], "asyncio.Future[Any] | None"]
 
 
 class TorchEngine:
@@ -70,10 +71,13 @@ class TorchEngine:
         self._context = context
         self.clock = PlayClock()
         """See `Engine`."""
-        self._inbox: deque[tuple[Callable[[], Any], asyncio.Future[Any] | None]] = deque()
-        self._wake = threading.Event()
-        self._closing = False
+        self._inbox: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any] | None] | None] = (
+            queue.SimpleQueue()
+        )
+        """Actions to run between two passes, with the future of the result; None ends the thread."""
+        self._closed = False
         self._broken: str | None = None
+        """Why the weights are a mixture, if they are."""
         self._thread = threading.Thread(target=self._work, name="torch-engine", daemon=True)
         self._thread.start()
 
@@ -97,18 +101,25 @@ class TorchEngine:
                 f"a prompt of {len(prompt)} tokens and {sampling.max_tokens} more exceed the context of "
                 f"{self._context}; ask for fewer, or raise rollouts.context"
             )
+        if self._closed:
+            raise EngineError("the torch engine is closed")
         request = Request(prompt, sampling, seed, session, asyncio.get_running_loop().create_future())
-        self._post(lambda: self._batch.add(request), request.future)
+        self._inbox.put((lambda: self._batch.waiting.append(request), None))
         try:
             return await request.future
         except asyncio.CancelledError:
-            self._post(lambda: self._batch.cancel(request))
+            self._inbox.put((lambda: self._batch.cancel(request), None))
             raise
 
     async def logprobs(self, ids: Sequence[int]) -> list[float]:
         """See `Engine`."""
         sequence = self._checked(ids)
-        return list(await self._call(lambda: self._probe(sequence)))
+
+        def compute() -> list[float]:
+            self._require_whole()
+            return self._batch.sequence_logprobs(sequence)
+
+        return list(await self._call(compute))
 
     async def update_weights(self, update: WeightUpdate) -> None:
         """See `Engine`. `update.tensors` is read in the engine's thread."""
@@ -117,12 +128,12 @@ class TorchEngine:
 
     async def forget(self, session: str) -> None:
         """See `Engine`."""
-        self._post(lambda: self._batch.forget(session))
+        self._inbox.put((lambda: self._batch.forget(session), None))
 
     async def aclose(self) -> None:
         """Stop the thread; open requests fail with an `EngineError`."""
-        self._closing = True
-        self._wake.set()
+        self._closed = True
+        self._inbox.put(None)
         await asyncio.to_thread(self._thread.join, _CLOSING_SECONDS)
         if self._thread.is_alive():
             raise EngineError(f"the torch engine did not end its pass within {_CLOSING_SECONDS:.0f} s")
@@ -137,55 +148,47 @@ class TorchEngine:
 
     # --- between the event loop and the thread
 
-    def _post(self, action: Callable[[], Any], future: asyncio.Future[Any] | None = None) -> None:
-        if future is not None and self._closing:
-            raise EngineError("the torch engine is closed")
-        self._inbox.append((action, future))
-        self._wake.set()
-
     async def _call(self, action: Callable[[], Any]) -> Any:
         """Run an action in the thread between two passes and return its result."""
+        if self._closed:
+            raise EngineError("the torch engine is closed")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._post(lambda: [(future, action())], future)
+        self._inbox.put((action, future))
         return await future
 
+    @torch.inference_mode()
     def _work(self) -> None:
-        with torch.inference_mode():
-            while not self._closing:
-                self._wake.clear()
-                answers = self._take()
-                if self._batch.waiting or self._batch.running:
-                    _deliver(answers + self._step())
-                else:
-                    _deliver(answers)
-                    self._wake.wait()
-        left = [future for _, future in self._inbox if future] + [request.future for request in self._batch.drop()]
-        _deliver([(future, EngineError("the torch engine was closed")) for future in left])
-
-    def _take(self) -> list[Answer]:
-        """Run the posted actions and return their answers."""
-        answers: list[Answer] = []
-        while self._inbox and not self._closing:
-            action, future = self._inbox.popleft()
+        """Run the actions and then a pass, again and again, until the engine is closed."""
+        batch, answers = self._batch, list[Answer]()
+        while True:
             try:
-                answers += action() or []
+                item = self._inbox.get(block=not (answers or batch.waiting or batch.running))
+            except queue.Empty:  # deliver the actions' results with those of one pass
+                _deliver(answers + self._step())
+                answers = []
+                continue
+            if item is None:
+                break
+            action, future = item
+            try:
+                result = action()
             except Exception as error:
-                answers += [(future, _failure(error))] if future else []
-        return answers
+                result = _failure(error)
+            answers += [(future, result)] if future else []
+        closed = [(request.future, EngineError("the torch engine was closed")) for request in batch.drop()]
+        _deliver(answers + closed)
 
     def _step(self) -> list[Answer]:
         """Compute one pass. If it fails, fail all requests and start again with an empty cache."""
         try:
-            self._refuse_mixture()
-            return self._batch.step()
+            if self._batch.waiting or self._batch.running:
+                self._require_whole()
+                return self._batch.step()
+            return []
         except Exception as error:
             return [(request.future, _failure(error)) for request in self._batch.drop()]
 
-    def _probe(self, ids: Ints) -> list[float]:
-        self._refuse_mixture()
-        return self._batch.sequence_logprobs(ids)
-
-    def _refuse_mixture(self) -> None:
+    def _require_whole(self) -> None:
         if self._broken:
             raise EngineError(f"{self._broken}, so the torch engine holds a mixture of weights; update them again")
 
@@ -244,16 +247,16 @@ def _failure(error: Exception) -> EngineError:
 
 def _deliver(answers: list[Answer]) -> None:
     """Deliver all answers with one wake-up of the event loop."""
+
+    def settle() -> None:
+        for future, result in answers:
+            if future.done():
+                continue
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
     if answers:
         with suppress(RuntimeError):  # The loop is closed, so there are no callers left.
-            answers[0][0].get_loop().call_soon_threadsafe(_settle, answers)
-
-
-def _settle(answers: list[Answer]) -> None:
-    for future, result in answers:
-        if future.done():
-            continue
-        if isinstance(result, Exception):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
+            answers[0][0].get_loop().call_soon_threadsafe(settle)
