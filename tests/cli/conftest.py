@@ -1,4 +1,4 @@
-"""The `ludus` command in real processes, against a real `ludus serve`."""
+"""The `ludus` command, in this process or in one of its own, against a real `ludus serve`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from terminal import run_ludus, serving
+from terminal import run_ludus, run_ludus_here, serving
 
 WORLD: Final = '''
 import asyncio
@@ -103,7 +103,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def ludus(tmp_path: Path) -> Ludus:
-    """`ludus("envs", url, input=…)` runs the command to its end."""
+    """`ludus("envs", url, input=…)` runs the command to its end in this process."""
+    return partial(run_ludus_here, cwd=tmp_path)
+
+
+@pytest.fixture
+def ludus_process(tmp_path: Path) -> Ludus:
+    """`ludus_process("envs", url, input=…)` runs the command to its end in a process of its own."""
     return partial(run_ludus, cwd=tmp_path)
 
 

@@ -35,7 +35,7 @@ def plugin(tmp_path: Path) -> Plugin:
     return install
 
 
-def test_a_declared_command_is_listed_without_importing_its_module(ludus: Ludus, plugin: Plugin) -> None:
+def test_a_declared_command_is_listed_without_importing_its_module(ludus_process: Ludus, plugin: Plugin) -> None:
     variables = plugin("""
         COMMANDS = {"greet": "Say hello."}
         print("imported")
@@ -44,13 +44,13 @@ def test_a_declared_command_is_listed_without_importing_its_module(ludus: Ludus,
             def greet(name: str):
                 print(f"hello {name}")
     """)
-    listed = ludus("--help", variables=variables)
+    listed = ludus_process("--help", variables=variables)
     assert "Say hello." in listed.stdout
     assert "imported" not in listed.stdout
-    assert ludus("greet", "you", variables=variables).stdout == "imported\nhello you\n"
+    assert ludus_process("greet", "you", variables=variables).stdout == "imported\nhello you\n"
 
 
-def test_an_undeclared_command_works_too(ludus: Ludus, plugin: Plugin) -> None:
+def test_an_undeclared_command_works_too(ludus_process: Ludus, plugin: Plugin) -> None:
     variables = plugin("""
         def register(app):
             @app.command("greet")
@@ -58,33 +58,33 @@ def test_an_undeclared_command_works_too(ludus: Ludus, plugin: Plugin) -> None:
                 "Say hello."
                 print(f"hello {name}")
     """)
-    assert "Say hello." in ludus("--help", variables=variables).stdout
-    assert ludus("greet", "you", variables=variables).stdout == "hello you\n"
+    assert "Say hello." in ludus_process("--help", variables=variables).stdout
+    assert ludus_process("greet", "you", variables=variables).stdout == "hello you\n"
 
 
-def test_a_broken_plugin_breaks_only_itself(ludus: Ludus, plugin: Plugin) -> None:
+def test_a_broken_plugin_breaks_only_itself(ludus_process: Ludus, plugin: Plugin) -> None:
     variables = plugin("raise RuntimeError('broken on import')")
-    listed = ludus("--help", variables=variables)
+    listed = ludus_process("--help", variables=variables)
     assert listed.returncode == 0
     assert "unavailable: broken on import" in listed.stdout
 
 
-def test_a_missing_package_is_answered_with_the_pip_command(ludus: Ludus, plugin: Plugin) -> None:
+def test_a_missing_package_is_answered_with_the_pip_command(ludus_process: Ludus, plugin: Plugin) -> None:
     variables = plugin("""
         COMMANDS = {"greet": "Say hello."}
         import surely_not_installed.anywhere
     """)
-    done = ludus("greet", variables=variables)
+    done = ludus_process("greet", variables=variables)
     assert done.returncode == 6
     assert done.stderr == (
         "ludus: the package 'surely_not_installed' is missing; install it with: pip install surely_not_installed\n"
     )
 
 
-def test_serving_without_the_servers_packages_names_the_extra(ludus: Ludus, tmp_path: Path) -> None:
+def test_serving_without_the_servers_packages_names_the_extra(ludus_process: Ludus, tmp_path: Path) -> None:
     for name in ("fastapi", "uvicorn", "starlette"):
         (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('No module named {name}', name='{name}')")
-    done = ludus("serve", "guess_number", variables={"PYTHONPATH": str(tmp_path)})
+    done = ludus_process("serve", "guess_number", variables={"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 6
     assert 'install it with: pip install "ludus-rl[server]"' in done.stderr
 
@@ -110,7 +110,7 @@ def test_control_characters_are_shown_and_scripts_left_alone() -> None:
     )
 
 
-def test_an_unforeseen_error_is_one_line_and_a_traceback_on_demand(ludus: Ludus, plugin: Plugin) -> None:
+def test_an_unforeseen_error_is_one_line_and_a_traceback_on_demand(ludus_process: Ludus, plugin: Plugin) -> None:
     variables = plugin("""
         COMMANDS = {"fail": "Fail."}
         def register(app):
@@ -118,11 +118,11 @@ def test_an_unforeseen_error_is_one_line_and_a_traceback_on_demand(ludus: Ludus,
             def fail():
                 raise KeyError("what")
     """)
-    done = ludus("fail", variables=variables)
+    done = ludus_process("fail", variables=variables)
     assert done.returncode == 70
     assert "LUDUS_DEBUG=1" in done.stderr
     assert "Traceback" not in done.stderr
-    assert "Traceback" in ludus("fail", variables=variables | {"LUDUS_DEBUG": "1"}).stderr
+    assert "Traceback" in ludus_process("fail", variables=variables | {"LUDUS_DEBUG": "1"}).stderr
 
 
 def test_help_imports_none_of_the_heavy_packages() -> None:

@@ -30,8 +30,8 @@ def busy() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def test_a_port_in_use_is_said_with_what_to_do(ludus: Ludus, busy: int) -> None:
-    done = ludus("serve", "guess_number", "--port", busy)
+def test_a_port_in_use_is_said_with_what_to_do(ludus_process: Ludus, busy: int) -> None:
+    done = ludus_process("serve", "guess_number", "--port", busy)
     assert done.returncode == 3, words(done)
     assert f"port {busy} of 127.0.0.1 is in use" in words(done)
     assert "--port" in words(done)
