@@ -78,7 +78,7 @@ async def test_a_full_queue_is_refused_on_stdio(tmp_path: Path) -> None:
 def test_the_longest_line_is_read(extra: int) -> None:
     from io import BytesIO
 
-    from ludus.server.transports.mcp.lines import _Lines
+    from ludus.server.transports.mcp.stdio_lines import _Lines
 
     lines = _Lines(BytesIO(b'"' + b"x" * (8 + extra) + b'"\nnext\n'), 10)
     assert lines.readline() == ('"xxxxxxxx"\n' if not extra else "refused: is longer than 10 bytes\n")

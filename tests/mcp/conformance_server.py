@@ -4,7 +4,7 @@
 
 The suite calls tools, prompts and resources by names of its own. Those that an environment can have are tools of
 `Fixture`, served by the play plane as any environment's are. The others (audio, progress, sampling, resources, …) are
-no part of Ludus and are added to our MCP servers through `McpWire(extend=…)`; so what is tested with them is our app:
+no part of Ludus and are added to our MCP servers through `McpTransport(extend=…)`; so what they test is our app:
 guard, authentication, routes, both planes, the extension. `--plain` adds nothing: the server exactly as it ships.
 
 Prints one line of JSON, `{"control": URL, "play": URL}`, and serves until its input ends.
@@ -31,8 +31,8 @@ from mcp.server.context import ServerRequestContext
 from ludus.protocol.episodes import StartParams
 from ludus.server import Environment, EpisodeLimits, ImageBlock, Task, ToolError, tool
 from ludus.server.auth.principal import Principal
-from ludus.server.transports.mcp import McpWire
-from ludus.server.transports.mcp.base import LudusServer as McpServer
+from ludus.server.transports.mcp import McpTransport
+from ludus.server.transports.mcp.server import McpServer
 from ludus.server.web.serve import LudusServer, build
 from ludus.server.web.settings import ServerSettings
 
@@ -478,13 +478,13 @@ async def main(*, plain: bool) -> None:
     settings = ServerSettings(port=0, log_level="WARNING")
     app = build([Fixture], settings, {})
     if not plain:
-        wire = McpWire(app.context, extend=add_fixture, back_channel=True)
-        app.api.router.routes[:0] = wire.routes()
+        transport = McpTransport(app.context, extend=add_fixture, back_channel=True)
+        app.api.router.routes[:0] = transport.routes()
         inner = app.api.router.lifespan_context
 
         @asynccontextmanager
         async def lifespan(api: FastAPI) -> AsyncIterator[Any]:
-            async with inner(api) as state, wire.run():
+            async with inner(api) as state, transport.run():
                 yield state
 
         app.api.router.lifespan_context = lifespan

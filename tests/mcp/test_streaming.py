@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ludus.server.transports.mcp.streaming import send_with_keepalive
+from ludus.server.transports.mcp.keepalive import send_with_keepalive
 
 REPLY = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {}}).encode()
 EVENTS = [(b"accept", b"application/json, text/event-stream")]

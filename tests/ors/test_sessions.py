@@ -12,7 +12,7 @@ from ludus.protocol.episodes import StartParams
 from ludus.server import Environment, EpisodeHost, Task
 from ludus.server.auth.principal import Principal
 from ludus.server.transports.ors.calls import Stream
-from ludus.server.transports.ors.sessions import Sessions
+from ludus.server.transports.ors.session_store import SessionStore
 
 
 class Quiet(Environment[Task]):
@@ -29,7 +29,7 @@ class Quiet(Environment[Task]):
 
 async def test_the_sweep_of_sessions_does_not_count_as_use_of_their_episodes(host: Any, trainer: Principal) -> None:
     running: EpisodeHost = await host(Quiet)
-    sessions = Sessions(running, idle_seconds=0.0)
+    sessions = SessionStore(running, idle_seconds=0.0)
     sessions.open(trainer, "sid", StartParams(environment="quiet", split="train", key="k"), "k")
     session = sessions.find(trainer, "sid")
     assert session.settled is not None

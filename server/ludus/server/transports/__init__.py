@@ -20,7 +20,7 @@ _BEARER: Final = "bearer "
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class WireContext:
+class TransportContext:
     """What the application passes to every transport."""
 
     host: EpisodeHost
@@ -29,6 +29,8 @@ class WireContext:
     origins: Origins
     tokens: TokenStore | None = None
     """The trainer tokens; None on a server in open mode."""
+    everybody: Principal = _EVERYBODY
+    """The sender of every request on a server in open mode."""
 
     def authenticate(self, headers: Mapping[str, str]) -> Principal:
         """Return the sender of a request: by `Authorization: Bearer …`, or by `X-API-Key`, which ORS clients send.
@@ -40,7 +42,7 @@ class WireContext:
             Unauthenticated: the server has tokens, and the headers hold no valid one.
         """
         if self.tokens is None:
-            return _EVERYBODY
+            return self.everybody
         value = headers.get("authorization", "")
         if value[: len(_BEARER)].lower() == _BEARER:
             return self.tokens.authenticate(value[len(_BEARER) :].strip())

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from ludus.protocol._model import WireModel
     from ludus.server.auth.principal import Principal
     from ludus.server.runtime.host import EpisodeHost
-    from ludus.server.transports import WireContext
+    from ludus.server.transports import TransportContext
 
 
 logger = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class _Entry(NamedTuple):
 class Channel:
     """The ASGI application behind `/channel`."""
 
-    def __init__(self, context: WireContext) -> None:
+    def __init__(self, context: TransportContext) -> None:
         self.context = context
         self.tasks: set[asyncio.Task[None]] = set()
         """Requests that are being served. They may outlive their connections."""
@@ -356,7 +356,7 @@ class _Connection:
                 self._room.set()
 
 
-def routes(context: WireContext) -> list[BaseRoute]:
+def routes(context: TransportContext) -> list[BaseRoute]:
     """Return the channel's route."""
     return [WebSocketRoute(CHANNEL_PATH, Channel(context), name="channel")]
 

@@ -22,7 +22,7 @@ from ludus.protocol.incidents import new_incident
 from ludus.protocol.methods import Scope as TokenScope
 from ludus.server.auth import CapabilitySigner, TokenStore
 from ludus.server.runtime.host import EpisodeHost
-from ludus.server.transports import WireContext
+from ludus.server.transports import TransportContext
 from ludus.server.web import openapi, telemetry
 from ludus.server.web.arrivals import Arrivals
 from ludus.server.web.guard import Guard, error_body
@@ -31,7 +31,7 @@ from ludus.server.web.metrics import CONTENT_TYPE, Metrics
 from ludus.server.web.proxies import ProxyMiddleware
 from ludus.server.web.settings import ServerSettings
 
-WIRES: Final = ("ludus.server.transports.channel", "ludus.server.transports.mcp", "ludus.server.transports.ors")
+TRANSPORTS: Final = ("ludus.server.transports.channel", "ludus.server.transports.mcp", "ludus.server.transports.ors")
 """The modules of the transports, in the order in which they match a path. ORS is last: it takes unmatched paths."""
 
 _access = logging.getLogger("ludus.access")
@@ -66,7 +66,7 @@ class LudusApp:
         guard: the middleware that checks hosts, origins and body sizes.
     """
 
-    def __init__(self, api: FastAPI, context: WireContext, guard: Guard, outermost: ASGIApp) -> None:
+    def __init__(self, api: FastAPI, context: TransportContext, guard: Guard, outermost: ASGIApp) -> None:
         self.api = api
         self.context = context
         self.guard = guard
@@ -89,8 +89,8 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
     """
     settings = settings or ServerSettings()
     signer = host.signer if isinstance(host.signer, CapabilitySigner) else CapabilitySigner.random()
-    context = WireContext(host=host, limits=host.limits, signer=signer, origins=settings.origins, tokens=tokens)
-    wires = [_Wire(name, context) for name in WIRES]
+    context = TransportContext(host=host, limits=host.limits, signer=signer, origins=settings.origins, tokens=tokens)
+    transports = [_Transport(name, context) for name in TRANSPORTS]
     if tokens is not None:
         host.admit_secrets = tokens.leave_out
     metrics = Metrics(host)
@@ -100,7 +100,7 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
         summary="Reinforcement-learning environments for language-model agents.",
         description=openapi.DESCRIPTION,
         version=installed_version(),
-        lifespan=_lifespan(context, wires, traces),
+        lifespan=_lifespan(context, transports, traces),
         redirect_slashes=False,
         redoc_url=None,
         # Those of `ludus.server.web.openapi` depend on the token and the path prefix of a request.
@@ -110,12 +110,12 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
         telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
     )
     _add_pages(api, context, metrics, metrics_open=settings.metrics_open)
-    for wire in wires:
-        api.router.routes.extend(wire.routes)
+    for transport in transports:
+        api.router.routes.extend(transport.routes)
     api.add_exception_handler(LudusError, _answer_error)
     api.add_exception_handler(Exception, _answer_fault)
     openapi.add_documentation(api, context)
-    inner: ASGIApp = _Faults(_Shortcut(api, [route for wire in wires for route in wire.routes]))
+    inner: ASGIApp = _Faults(_Shortcut(api, [route for transport in transports for route in transport.routes]))
     if settings.access_log:
         inner = _AccessLog(inner)
     if traces is not None:
@@ -136,10 +136,10 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
     return LudusApp(api, context, guard, outermost)
 
 
-class _Wire:
+class _Transport:
     """A transport's module, with the routes it made."""
 
-    def __init__(self, module: str, context: WireContext) -> None:
+    def __init__(self, module: str, context: TransportContext) -> None:
         self._context = context
         self._module = importlib.import_module(module)
         self.routes: list[BaseRoute] = self._module.routes(context)
@@ -155,7 +155,7 @@ class _Wire:
 
 
 def _lifespan(
-    context: WireContext, wires: list[_Wire], traces: telemetry.Telemetry | None
+    context: TransportContext, transports: list[_Transport], traces: telemetry.Telemetry | None
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -163,14 +163,14 @@ def _lifespan(
             if traces is not None:
                 stack.callback(traces.close)
             await stack.enter_async_context(context.host)
-            for wire in wires:
-                await stack.enter_async_context(wire.lifespan())
+            for transport in transports:
+                await stack.enter_async_context(transport.lifespan())
             yield
 
     return lifespan
 
 
-def _add_pages(api: FastAPI, context: WireContext, metrics: Metrics, *, metrics_open: bool) -> None:
+def _add_pages(api: FastAPI, context: TransportContext, metrics: Metrics, *, metrics_open: bool) -> None:
     host = context.host
 
     @api.get("/health", tags=["Operation"], summary="Whether the process answers")

@@ -14,7 +14,7 @@ from ludus.protocol.identifiers import CONTROL_PATH, PLAY_PATH
 from ludus.server.web.proxies import path_prefix
 
 if TYPE_CHECKING:
-    from ludus.server.transports import WireContext
+    from ludus.server.transports import TransportContext
 
 DOCS_PATH: Final = "/docs"
 DOCUMENT_PATH: Final = "/openapi.json"
@@ -50,7 +50,7 @@ _ORS: Final[tuple[tuple[str, str, str, bool], ...]] = (
 )
 
 
-def add_documentation(api: FastAPI, context: WireContext) -> None:
+def add_documentation(api: FastAPI, context: TransportContext) -> None:
     """Serve `/docs` and `/openapi.json`. The document names environments only for requests with a valid token."""
     named, anonymous = (_document(api, names) for names in (list(context.host.catalog), []))
 

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 from starlette.routing import BaseRoute, Route
 
 from ludus.protocol.identifiers import CONTROL_PATH, PLAY_PATH
-from ludus.server.transports.mcp.control import ControlPlane
+from ludus.server.transports.mcp.agent_endpoint import AgentEndpoint
+from ludus.server.transports.mcp.control_endpoint import ControlEndpoint
 from ludus.server.transports.mcp.http import Extend
-from ludus.server.transports.mcp.play import PlayPlane
 from ludus.server.transports.mcp.stdio import serve_stdio
 
 if TYPE_CHECKING:
-    from ludus.server.transports import WireContext
+    from ludus.server.transports import TransportContext
 
-__all__ = ["McpWire", "lifespan", "routes", "serve_stdio"]
+__all__ = ["McpTransport", "lifespan", "routes", "serve_stdio"]
 
 
-class McpWire:
+class McpTransport:
     """The control endpoint and the agent endpoints over HTTP.
 
     Args:
@@ -30,9 +30,9 @@ class McpWire:
         back_channel: whether those handlers may send messages to the client while they run; see `Endpoint`.
     """
 
-    def __init__(self, context: WireContext, *, extend: Extend | None = None, back_channel: bool = False) -> None:
-        self.control = ControlPlane(context, extend, back_channel=back_channel)
-        self.play = PlayPlane(context, extend, back_channel=back_channel)
+    def __init__(self, context: TransportContext, *, extend: Extend | None = None, back_channel: bool = False) -> None:
+        self.control = ControlEndpoint(context, extend, back_channel=back_channel)
+        self.play = AgentEndpoint(context, extend, back_channel=back_channel)
         # GET and DELETE act on a session, so they are not served without sessions.
         self._methods = ["POST", "GET", "DELETE"] if back_channel else ["POST"]
 
@@ -51,22 +51,22 @@ class McpWire:
             yield
 
 
-def routes(context: WireContext) -> list[BaseRoute]:
+def routes(context: TransportContext) -> list[BaseRoute]:
     """Return the routes of all endpoints."""
-    return _wire_of(context).routes()
+    return _transport_of(context).routes()
 
 
 @asynccontextmanager
-async def lifespan(context: WireContext) -> AsyncIterator[None]:
+async def lifespan(context: TransportContext) -> AsyncIterator[None]:
     """Serve all endpoints while entered."""
-    async with _wire_of(context).run():
+    async with _transport_of(context).run():
         yield
 
 
 @lru_cache(maxsize=16)
-def _wire_of(context: WireContext) -> McpWire:
+def _transport_of(context: TransportContext) -> McpTransport:
     """Return the transport that an application's routes and lifespan share.
 
     The cache is small because few applications of one process start at the same time.
     """
-    return McpWire(context)
+    return McpTransport(context)

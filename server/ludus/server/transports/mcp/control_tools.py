@@ -22,8 +22,8 @@ from ludus.protocol.errors import LudusError, RequestError
 from ludus.protocol.identifiers import EXTENSION_ID
 from ludus.protocol.methods import GET_EPISODE, LIST_ENVIRONMENTS, START, Scope
 from ludus.server.runtime.dispatch import dispatch
-from ludus.server.transports.mcp.answers import blocks, observation, prompt_text, refused, text_result, tool_result
-from ludus.server.transports.mcp.base import Context
+from ludus.server.transports.mcp.encoding import blocks, observation, prompt_text, refused, text_result, tool_result
+from ludus.server.transports.mcp.server import Context
 from ludus.server.web.proxies import address_seen
 
 if TYPE_CHECKING:

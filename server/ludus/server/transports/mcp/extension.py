@@ -13,8 +13,8 @@ from ludus.protocol.errors import LudusError
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, EXTENSION_ID, EXTENSION_VERSION, PLAY_PATH
 from ludus.protocol.methods import METHODS
 from ludus.server.runtime.dispatch import dispatch
-from ludus.server.transports.mcp.answers import mcp_error
-from ludus.server.transports.mcp.base import Context, LudusServer
+from ludus.server.transports.mcp.encoding import mcp_error
+from ludus.server.transports.mcp.server import Context, McpServer
 from ludus.server.web.proxies import with_urls
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ STDIO_SETTINGS: Final[Mapping[str, Any]] = {"version": EXTENSION_VERSION}
 
 
 def add_extension(
-    server: LudusServer, host: EpisodeHost, principal_of: Callable[[Context], Principal], settings: Mapping[str, Any]
+    server: McpServer, host: EpisodeHost, principal_of: Callable[[Context], Principal], settings: Mapping[str, Any]
 ) -> None:
     """Serve and announce every method of the extension."""
     server.extensions[EXTENSION_ID] = dict(settings)

@@ -10,13 +10,13 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import Receive, Scope, Send
 
-from ludus.server.transports.mcp.base import LudusServer
-from ludus.server.transports.mcp.streaming import send_with_keepalive
+from ludus.server.transports.mcp.keepalive import send_with_keepalive
+from ludus.server.transports.mcp.server import McpServer
 
 _CHECKED_ALREADY: Final = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 """The SDK's check of Host and Origin is off, because the application's `Guard` has checked them before."""
 
-Extend = Callable[[LudusServer], None]
+Extend = Callable[[McpServer], None]
 """Adds handlers to an MCP server."""
 
 
@@ -33,7 +33,7 @@ class Endpoint:
     """
 
     def __init__(
-        self, server: LudusServer, body_bytes: int, extend: Extend | None = None, *, back_channel: bool = False
+        self, server: McpServer, body_bytes: int, extend: Extend | None = None, *, back_channel: bool = False
     ) -> None:
         if extend is not None:
             extend(server)

@@ -15,12 +15,12 @@ from ludus.protocol.episodes import StartParams
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.methods import Scope
 from ludus.server.auth.principal import Principal
-from ludus.server.transports.mcp.base import Context, LudusServer
-from ludus.server.transports.mcp.control import catalog_server
+from ludus.server.transports.mcp.agent_endpoint import EpisodeServer
+from ludus.server.transports.mcp.control_endpoint import catalog_server
 from ludus.server.transports.mcp.control_tools import default_split
 from ludus.server.transports.mcp.extension import STDIO_SETTINGS, add_extension
-from ludus.server.transports.mcp.lines import bounded_stdio
-from ludus.server.transports.mcp.play import EpisodeServer
+from ludus.server.transports.mcp.server import Context, McpServer
+from ludus.server.transports.mcp.stdio_lines import bounded_stdio
 
 if TYPE_CHECKING:
     from ludus.server.runtime.host import EpisodeHost
@@ -75,7 +75,7 @@ async def serve_stdio(
         await host.discard(episode.episode)
 
 
-async def _serve(server: LudusServer, host: EpisodeHost, play_only: bool) -> None:
+async def _serve(server: McpServer, host: EpisodeHost, play_only: bool) -> None:
     if not play_only:
         add_extension(server, host, _owner, STDIO_SETTINGS)
     async with bounded_stdio(host.limits.body_bytes) as (incoming, outgoing):

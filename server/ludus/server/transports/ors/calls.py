@@ -2,9 +2,9 @@
 
 How this works:
 
-1. `_which` decides which call a request means: the call of its `task_id`, the call of its `Idempotency-Key`, an earlier
-   equal call whose reply was lost (`repeats`), or a new one.
-2. `_play` lets the host run the call, once per task id, and makes events of its outcome.
+1. `_find_call` decides which call a request means: the call of its `task_id`, the call of its `Idempotency-Key`, an
+   earlier equal call whose reply was lost (`repeats`), or a new one.
+2. `_run_call` lets the host run the call, once per task id, and `_events_of` makes events of its outcome.
 3. `Stream` sends the events. Most tools answer within `EARLY_SECONDS`, and the whole reply is sent in one piece.
    Otherwise the task id is sent first, so that a client whose connection breaks can resume the call, and comments
    follow until the result is ready.
@@ -21,13 +21,29 @@ from pydantic_core import to_json
 from ludus.protocol.episodes import Candidate, StepResult
 from ludus.protocol.errors import CapacityError, EpisodeEnded, EpisodeFailed, EpisodeNotFound, LudusError, to_wire
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
-from ludus.server.transports.ors import bodies
-from ludus.server.transports.ors.blocks import candidate, finished_json, step_json
-from ludus.server.transports.ors.frames import error_event, ludus_event, ping_comment, result_events, task_id_event
-from ludus.server.transports.ors.lifecycle import ready, view_of
-from ludus.server.transports.ors.request import Disconnected, HttpError, OrsRequest
-from ludus.server.transports.ors.sessions import NOT_FOUND, Call, Session
-from ludus.server.transports.ors.wire import SESSION_SCOPES, Ors, refusal_of
+from ludus.server.transports.ors.encoding import (
+    candidate,
+    error_event,
+    finished_json,
+    ludus_event,
+    ping_comment,
+    result_events,
+    step_json,
+    task_id_event,
+)
+from ludus.server.transports.ors.request import (
+    NOT_FOUND,
+    Disconnected,
+    HttpError,
+    OrsRequest,
+    ScoreGroupBody,
+    http_error,
+    parse_body,
+    parse_call,
+)
+from ludus.server.transports.ors.server import SESSION_SCOPES, OrsServer
+from ludus.server.transports.ors.session_store import Call, Session
+from ludus.server.transports.ors.sessions import ready, view_of
 from ludus.server.web.delivery import Delivery, watch
 
 EARLY_SECONDS: Final = 0.02
@@ -45,75 +61,122 @@ SMALL_BODY: Final = 64
 UNKNOWN_TASK_ID: Final = "unknown task_id"
 
 
-async def call(ors: Ors, x: OrsRequest, environment: str) -> None:
+async def call(ors: OrsServer, request: OrsRequest) -> None:
     """Answer `POST /{env}/call`: run a tool, or resume a call."""
-    principal = ors.principal(x, *SESSION_SCOPES)
-    session = ors.sessions.find(principal, x.header(b"x-session-id"))
-    body = await x.body(ors.limits.body_bytes)
-    asked = bodies.read_call(body)
-    if (episode := session.episode) is None or environment not in ("", session.environment):
-        episode = await ready(ors, x, session, principal, environment)
-    async with Stream(x) as stream:
-        found = await _which(session, x, stream, asked, _content(b"call", body))
+    principal = ors.principal(request, *SESSION_SCOPES)
+    session = ors.sessions.find(principal, request.header(b"x-session-id"))
+    body = await request.body()
+    name, arguments, task_id = parse_call(body)
+    if (episode := session.episode) is None or request.environment not in ("", session.environment):
+        episode = await ready(ors, request, session, principal)
+    async with Stream(request) as stream:
+        if task_id is not None:
+            found = _resumed_call(session, stream, task_id)
+        else:
+            found = await _find_call(session, stream, name, arguments, _content(b"call", body))
         if found is None:
             await stream.finish(error_event(UNKNOWN_TASK_ID))
             return
         await stream.send_task_id(found.task_id)
         try:
-            events = await _play(ors, x, session, episode, found)
-        except HttpError as refusal:
-            if not x.started:
+            outcome = found.outcome or await _run_call(ors, session, episode, found)
+            events = _events_of(outcome, found.name, extended=request.extended)
+        except HttpError as error:
+            if not request.started:
                 raise
-            events = error_event(str(refusal.detail))
+            events = error_event(str(error.detail))
         await stream.finish(events)
 
 
-async def _which(
-    session: Session, x: OrsRequest, stream: Stream, request: tuple[str, dict[str, Any], str | None], content: bytes
-) -> Call | None:
-    """Return the call that a request means; None for a task id that this session does not know."""
-    name, arguments, task_id = request
-    key = x.header(b"idempotency-key")
-    if task_id is not None:
-        known = session.call(task_id)
-        if known is not None:
-            stream.delivery = watch(x.scope)
-            session.repeats.resumed(task_id, stream.delivery)
-        return known
+def _resumed_call(session: Session, stream: Stream, task_id: str) -> Call | None:
+    """Return the call of a task id; None for one that this session does not know."""
+    found = session.call(task_id)
+    if found is not None:
+        session.repeats.resumed(task_id, stream.watch())
+    return found
+
+
+async def _find_call(session: Session, stream: Stream, name: str, arguments: dict[str, Any], content: bytes) -> Call:
+    """Return the call that a request without a task id means: an earlier one that it repeats, or a new one.
+
+    Raises:
+        HttpError: 409, the request's key was used for another call.
+        Disconnected: the client disconnected while this request waited for the verdict on an earlier equal one.
+    """
+    key = stream.request.header(b"idempotency-key")
     if key:
         return session.keyed_call(key, name, arguments, content)
-    stream.delivery = watch(x.scope)
-    asked = session.repeats.ask(content, stream.delivery)
+    delivery = stream.watch()
+    sent = session.repeats.record(content, delivery)
     found: Call | None = None
-    if asked.before is not None:
-        earlier = await session.repeats.repeated(asked, unhurried=_unhurried(x))
-        if stream.delivery.verdict is False:
+    if sent.before is not None:
+        earlier = await session.repeats.repeated(sent, retries_slowly=_retries_slowly(stream.request))
+        if delivery.verdict is False:
             raise Disconnected
         found = session.call(earlier) if earlier is not None else None
     if found is None:
         found = session.new_call(name, arguments, content)
-        asked.task_id = found.task_id
+        sent.task_id = found.task_id
     return found
 
 
-async def score_group(ors: Ors, x: OrsRequest, environment: str) -> None:
+async def _run_call(ors: OrsServer, session: Session, episode: str, call: Call) -> StepResult | LudusError:
+    """Run the tool of a call, and return its outcome. The host runs each task id once.
+
+    Raises:
+        HttpError: 429, the server is full; the call is dropped.
+    """
+    outcome: StepResult | LudusError
+    try:
+        outcome = await ors.host.play(episode, call.name, call.arguments, key=call.task_id)
+    except CapacityError as error:
+        session.forget(call)  # Nothing ran, and clients retry by themselves after a 429.
+        raise http_error(error) from None
+    except LudusError as error:
+        outcome = error
+    call.outcome = outcome
+    call.arguments = {}
+    return outcome
+
+
+def _events_of(outcome: StepResult | LudusError, tool: str, *, extended: bool) -> bytes:
+    """Return the outcome of a call as events.
+
+    Raises:
+        HttpError: 404, the server does not hold the episode any more.
+    """
+    if isinstance(outcome, StepResult):
+        return result_events(step_json(tool, outcome, extended=extended))
+    if isinstance(outcome, EpisodeNotFound):
+        raise HttpError(404, NOT_FOUND, error=outcome)
+    if isinstance(outcome, EpisodeEnded):
+        reason = EndReason(outcome.data["endReason"])
+        if reason in (EndReason.EXPIRED, EndReason.CLOSED, EndReason.SERVER_STOPPED):
+            raise HttpError(404, NOT_FOUND, error=outcome)
+        if EVENT_OF_REASON[reason] is not Event.FAIL:
+            return result_events(finished_json(tool))
+    typed = ludus_event(to_wire(outcome).model_dump_json()) if extended else b""
+    return typed + error_event(_message_of(outcome))
+
+
+async def score_group(ors: OrsServer, request: OrsRequest) -> None:
     """Answer `POST /{env}/score_group`: score several candidates for the session's task."""
-    session, view = await view_of(ors, x, environment)
-    raw = await x.body(ors.limits.body_bytes)
-    body = bodies.read(bodies.ScoreGroupBody, raw)
+    session, view = await view_of(ors, request)
+    raw = await request.body()
+    body = parse_body(ScoreGroupBody, raw)
     if not ors.published(view.environment).group_scoring:
         raise HttpError(404, f"Environment {view.environment!r} does not implement score_group")
     scores = session.scores = session.scores or {}
-    async with Stream(x) as stream:
-        stream.delivery = watch(x.scope)
+    async with Stream(request) as stream:
+        delivery = stream.watch()
         task_id = body.task_id
         if task_id is None:
-            asked = session.repeats.ask(_content(b"score", raw), stream.delivery)
-            task_id = await session.repeats.repeated(asked, unhurried=_unhurried(x))
+            sent = session.repeats.record(_content(b"score", raw), delivery)
+            task_id = await session.repeats.repeated(sent, retries_slowly=_retries_slowly(request))
             if task_id not in scores:
-                task_id = asked.task_id = _begin_scoring(ors, session, scores, view.id, body)
+                task_id = sent.task_id = _begin_scoring(ors, session, scores, view.id, body)
         elif task_id in scores:
-            session.repeats.resumed(task_id, stream.delivery)
+            session.repeats.resumed(task_id, delivery)
         else:
             await stream.finish(error_event(UNKNOWN_TASK_ID))
             return
@@ -124,7 +187,7 @@ async def score_group(ors: Ors, x: OrsRequest, environment: str) -> None:
 
 
 def _begin_scoring(
-    ors: Ors, session: Session, scores: dict[str, asyncio.Task[bytes]], episode: str, body: bodies.ScoreGroupBody
+    ors: OrsServer, session: Session, scores: dict[str, asyncio.Task[bytes]], episode: str, body: ScoreGroupBody
 ) -> str:
     try:
         candidates = [candidate(one) for one in body.candidates]
@@ -137,8 +200,25 @@ def _begin_scoring(
     return task_id
 
 
-def _unhurried(x: OrsRequest) -> bool:
-    return x.header(b"user-agent").startswith(("ors-sdk/", "openreward-sdk/"))
+async def _score(ors: OrsServer, episode: str, candidates: list[Candidate]) -> bytes:
+    try:
+        rewards = await ors.host.score_candidates(episode, candidates)
+    except LudusError as error:
+        return error_event(_message_of(error))
+    scores = [
+        {"reward": reward.value, "metadata": reward.model_dump(mode="json") if reward.components else None}
+        for reward in rewards
+    ]
+    return result_events(to_json({"scores": scores}).decode())
+
+
+def _message_of(error: LudusError) -> str:
+    return f"{type(error).__name__}: {error.message}" if isinstance(error, EpisodeFailed) else error.message
+
+
+def _retries_slowly(request: OrsRequest) -> bool:
+    """Return whether a request's client is known to pause before it sends a request again."""
+    return request.header(b"user-agent").startswith(("ors-sdk/", "openreward-sdk/"))
 
 
 def _content(route: bytes, body: bytes) -> bytes:
@@ -149,21 +229,27 @@ def _content(route: bytes, body: bytes) -> bytes:
 
 
 class Stream:
-    """The events of one reply, sent whole or begun early. Leaving it (`async with`) ends all its background work."""
+    """The events of one reply, sent whole or begun early. Leaving it (`async with`) ends all its background work.
 
-    __slots__ = ("_ahead", "_gone", "_task", "_task_id", "_task_id_sent", "_timer", "_x", "delivery")
+    Attributes:
+        request: the request that is answered.
+    """
 
-    def __init__(self, x: OrsRequest) -> None:
-        self._x = x
+    __slots__ = ("_ahead", "_delivery", "_gone", "_task", "_task_id", "_task_id_sent", "_timer", "request")
+
+    def __init__(self, request: OrsRequest) -> None:
+        self.request = request
+        self._delivery: Delivery | None = None
+        """The delivery of the reply, if the session watches it."""
         self._task_id = ""
         self._task_id_sent = False
-        """Whether the task id has been sent."""
         self._gone = False
+        """Whether the client has disconnected."""
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        """Sends comments, and notices that the client disconnects."""
         self._ahead: asyncio.Task[None] | None = None
-        self.delivery: Delivery | None = None
-        """The delivery of the reply, where the session follows it."""
+        """Sends the head, once the reply has begun early."""
 
     async def __aenter__(self) -> Self:
         """Start the timer that begins the reply early, unless it is finished within `EARLY_SECONDS`."""
@@ -176,15 +262,20 @@ class Stream:
         if self._ahead is not None and not self._ahead.done():
             self._ahead.cancel()  # the body raised while the head was still being sent
             await asyncio.gather(self._ahead, return_exceptions=True)
-        if self.delivery is not None and not self.delivery.was_sent:
-            self.delivery.settle(delivered=False)
+        if self._delivery is not None and not self._delivery.was_sent:
+            self._delivery.settle(delivered=False)
+
+    def watch(self) -> Delivery:
+        """Watch the delivery of this reply, and return it."""
+        self._delivery = watch(self.request.scope)
+        return self._delivery
 
     async def send_task_id(self, task_id: str) -> None:
         """Set the task id, and send it now if the reply has begun early."""
         self._task_id = task_id
         if self._ahead is not None:
             await self._ahead
-            await self._more(self._news())
+            await self._more(self._first_events())
 
     async def finish(self, events: bytes) -> None:
         """Send the last events, unless the client has disconnected."""
@@ -199,11 +290,11 @@ class Stream:
             events = task_id_event(self._task_id) + events
         if self._ahead is not None:
             await self._ahead
-            await self._x.send({"type": "http.response.body", "body": events})
+            await self.request.send({"type": "http.response.body", "body": events})
         else:
-            await self._x.events(events)
-        if self.delivery is not None:
-            self.delivery.sent()
+            await self.request.events(events)
+        if self._delivery is not None:
+            self._delivery.sent()
 
     async def _stop(self) -> None:
         if self._timer is not None:
@@ -216,12 +307,12 @@ class Stream:
 
     def _open(self) -> None:
         loop = asyncio.get_running_loop()
-        self._x.started = True
+        self.request.started = True
         self._timer = None
-        self._ahead = loop.create_task(self._x.begin_events(self._news()))
+        self._ahead = loop.create_task(self.request.begin_events(self._first_events()))
         self._task = loop.create_task(self._keep_open(self._ahead))
 
-    def _news(self) -> bytes:
+    def _first_events(self) -> bytes:
         """Return the task id event if it is known and not sent yet, else a comment that keeps the connection alive."""
         if self._task_id_sent or not self._task_id:
             return ping_comment()
@@ -230,7 +321,7 @@ class Stream:
 
     async def _keep_open(self, ahead: asyncio.Task[None]) -> None:
         await asyncio.wait({ahead})
-        leaving = asyncio.ensure_future(self._x.disconnected())
+        leaving = asyncio.ensure_future(self.request.disconnected())
         try:
             while not (await asyncio.wait({leaving}, timeout=PING_SECONDS))[0]:
                 await self._more(ping_comment())
@@ -239,51 +330,4 @@ class Stream:
             leaving.cancel()
 
     async def _more(self, events: bytes) -> None:
-        await self._x.send({"type": "http.response.body", "body": events, "more_body": True})
-
-
-async def _play(ors: Ors, x: OrsRequest, session: Session, episode: str, call: Call) -> bytes:
-    """Run the tool, once per task id, and return its outcome as events."""
-    outcome = call.outcome
-    if outcome is None:
-        try:
-            outcome = await ors.host.play(episode, call.name, call.arguments, key=call.task_id)
-        except CapacityError as error:
-            session.forget(call)  # Nothing ran, and clients retry by themselves after a 429.
-            raise refusal_of(error) from None
-        except LudusError as error:
-            outcome = error
-        call.settle(outcome)
-    if isinstance(outcome, StepResult):
-        return result_events(step_json(call.name, outcome, extended=x.extended))
-    if isinstance(outcome, EpisodeNotFound):
-        raise HttpError(404, NOT_FOUND, error=outcome)
-    if isinstance(outcome, EpisodeEnded):
-        reason = EndReason(outcome.data["endReason"])
-        if reason in (EndReason.EXPIRED, EndReason.CLOSED, EndReason.SERVER_STOPPED):
-            raise HttpError(404, NOT_FOUND, error=outcome)
-        if EVENT_OF_REASON[reason] is not Event.FAIL:
-            return result_events(finished_json(call.name))
-    return _failure(x, outcome)
-
-
-def _failure(x: OrsRequest, error: LudusError) -> bytes:
-    """Return the `error` event; for clients that know the extension, preceded by an event with the typed error."""
-    typed = ludus_event(to_wire(error).model_dump_json()) if x.extended else b""
-    return typed + error_event(_told(error))
-
-
-async def _score(ors: Ors, episode: str, candidates: list[Candidate]) -> bytes:
-    try:
-        rewards = await ors.host.score_candidates(episode, candidates)
-    except LudusError as error:
-        return error_event(_told(error))
-    scores = [
-        {"reward": reward.value, "metadata": reward.model_dump(mode="json") if reward.components else None}
-        for reward in rewards
-    ]
-    return result_events(to_json({"scores": scores}).decode())
-
-
-def _told(error: LudusError) -> str:
-    return f"{type(error).__name__}: {error.message}" if isinstance(error, EpisodeFailed) else error.message
+        await self.request.send({"type": "http.response.body", "body": events, "more_body": True})

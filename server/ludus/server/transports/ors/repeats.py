@@ -16,17 +16,17 @@ from typing import Final
 
 from ludus.server.web.delivery import Delivery
 
-UNHURRIED_SECONDS: Final = 0.2
+RETRY_PAUSE_SECONDS: Final = 0.2
 """The shortest pause before a repeat. `ors-sdk` and `openreward` send again 0.5 s after they lost a connection, so a
 request that comes sooner after a complete reply was reset is not a repeat: the client had read the reply."""
 
 
-class Asked:
+class SentRequest:
     """One request, and the task id of the work that answers it."""
 
     __slots__ = ("before", "delivery", "task_id")
 
-    def __init__(self, delivery: Delivery, before: Asked | None) -> None:
+    def __init__(self, delivery: Delivery, before: SentRequest | None) -> None:
         self.delivery = delivery
         self.before = before
         """The request that this one may repeat; None once that is known."""
@@ -40,12 +40,12 @@ class Repeats:
     __slots__ = ("_latest",)
 
     def __init__(self) -> None:
-        self._latest: dict[bytes, Asked] = {}
+        self._latest: dict[bytes, SentRequest] = {}
 
     def __len__(self) -> int:
         return len(self._latest)
 
-    def ask(self, content: bytes, delivery: Delivery) -> Asked:
+    def record(self, content: bytes, delivery: Delivery) -> SentRequest:
         """Record a request, and return its entry.
 
         Args:
@@ -57,32 +57,32 @@ class Repeats:
             if len(self._latest) > (before is not None):  # there are others
                 self._latest = {what: one for what, one in self._latest.items() if one.delivery.verdict is None}
             before = None
-        asked = self._latest[content] = Asked(delivery, before)
-        return asked
+        sent = self._latest[content] = SentRequest(delivery, before)
+        return sent
 
-    async def repeated(self, asked: Asked, *, unhurried: bool) -> str | None:
+    async def repeated(self, sent: SentRequest, *, retries_slowly: bool) -> str | None:
         """Return the task id of the lost request that this one repeats; None for a new request.
 
         Args:
-            asked: the request.
-            unhurried: whether its client is known to pause before it sends a request again.
+            sent: the request.
+            retries_slowly: whether its client is known to pause before it sends a request again.
         """
-        before = asked.before
-        too_soon = asyncio.get_running_loop().time() - UNHURRIED_SECONDS
+        before = sent.before
+        too_soon = asyncio.get_running_loop().time() - RETRY_PAUSE_SECONDS
         while before is not None:
             delivered = await before.delivery.wait()
-            if delivered or (unhurried and before.delivery.lost_after(too_soon)):
+            if delivered or (retries_slowly and before.delivery.lost_after(too_soon)):
                 before = None
             elif before.task_id is not None:
-                asked.task_id = before.task_id
+                sent.task_id = before.task_id
                 before = None
             else:  # its reply was lost before its work began
                 before = before.before
-        asked.before = None
-        return asked.task_id
+        sent.before = None
+        return sent.task_id
 
     def resumed(self, task_id: str, delivery: Delivery) -> None:
         """Record that work was requested again by its id: the delivery of this reply now decides for it."""
-        for asked in self._latest.values():
-            if asked.task_id == task_id:
-                asked.delivery = delivery
+        for sent in self._latest.values():
+            if sent.task_id == task_id:
+                sent.delivery = delivery

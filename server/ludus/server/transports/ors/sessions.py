@@ -1,311 +1,198 @@
-"""ORS sessions: each is an id that the client chooses, and one episode from its setup on."""
+"""Routes of a session except its calls: from `/create_session` to `/delete_session`."""
 
 from __future__ import annotations
 
-import asyncio
-import secrets
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+import uuid
+from secrets import token_hex
+from typing import Any, Final
 
-from ludus.protocol.episodes import StartParams, StepResult
-from ludus.protocol.errors import CapacityError, EpisodeNotFound, LudusError, ShuttingDown
-from ludus.protocol.lifecycle import EndReason
+from pydantic_core import to_json
+
+from ludus.protocol.episodes import GetTaskParams, Seed, StartParams
 from ludus.server.auth.principal import Principal
-from ludus.server.transports.ors.repeats import Repeats
-from ludus.server.transports.ors.request import HttpError
+from ludus.server.runtime.episode import EpisodeView
+from ludus.server.transports.ors.discovery import position
+from ludus.server.transports.ors.encoding import extend, messages_json, prompt_json, tools_json
+from ludus.server.transports.ors.request import (
+    CreateBody,
+    HttpError,
+    OrsRequest,
+    parse_create,
+    parse_json,
+    parse_secrets_header,
+)
+from ludus.server.transports.ors.server import SESSION_SCOPES, OrsServer
+from ludus.server.transports.ors.session_store import Session
 
-if TYPE_CHECKING:
-    from ludus.server.runtime.episode import EpisodeView
-    from ludus.server.runtime.host import EpisodeHost
+STARTING_SECONDS: Final = 25.0
+"""How long a request of `openreward`'s clients waits for setup before it is answered with 503."""
 
-NOT_FOUND: Final = "Active environment not found"
-DELETED: Final = "Session deleted"
-EXISTS: Final = "Session already exists"
-
-SWEEP_SECONDS: Final = 30.0
-
-CALLS_KEPT: Final = 1024
-"""The number of latest calls of a session that can be resumed."""
-
-Plan = Callable[[str], Awaitable[StartParams]]
-"""Returns what to start in an environment. Raises `HttpError` or `LudusError` if the environment does not have it."""
-
-_GONE: Final = (EndReason.EXPIRED, EndReason.CLOSED, EndReason.SERVER_STOPPED)
+SEED_LIMIT: Final = 2**63
 
 
-class Call:
-    """A call of a session, by its task id."""
-
-    __slots__ = ("arguments", "content", "name", "outcome", "task_id")
-
-    def __init__(self, task_id: str, name: str, arguments: dict[str, Any], content: bytes) -> None:
-        self.task_id = task_id
-        self.name = name
-        self.arguments = arguments
-        """The arguments; empty once there is an outcome."""
-        self.content = content
-        """The value that is compared with another call's to find out whether name and arguments are the same."""
-        self.outcome: StepResult | LudusError | None = None
-
-    def settle(self, outcome: StepResult | LudusError) -> None:
-        """Store the outcome, and release the arguments."""
-        self.outcome = outcome
-        self.arguments = {}
+async def create_session(ors: OrsServer, request: OrsRequest) -> None:
+    """Answer `POST /create_session` with a new session id, as events unless the client explicitly accepts JSON."""
+    ors.principal(request, *SESSION_SCOPES)
+    body = await request.body()
+    if body:
+        parse_json(body)
+    sid = str(uuid.uuid4())
+    if request.header(b"accept").startswith("application/json"):
+        await request.json(to_json({"sid": sid}))
+        return
+    await request.events(b"event: task_id\r\ndata: %b\r\n\r\nevent: end\r\ndata: \r\n\r\n" % sid.encode())
 
 
-class Session:
-    """One session. `environment` is None until it is known, and `episode` until setup is done."""
+async def create(ors: OrsServer, request: OrsRequest) -> None:
+    """Answer `POST /create`: begin an episode under a session id. Its setup goes on after the answer.
 
-    __slots__ = (
-        "_calls", "_count", "_keys", "_salt", "deleted", "environment", "episode", "failure", "key", "params", "plan",
-        "repeats", "scores", "settled", "used",
-    )  # fmt: skip
+    `ors-sdk` names no environment when it creates a session by split and index; the paths of its later requests do. If
+    the server has several environments, such a session starts its episode at the first of those requests.
+    """
+    principal = ors.principal(request, *SESSION_SCOPES)
+    sid = request.header(b"x-session-id")
+    if not sid:
+        raise HttpError(400, "X-Session-ID header is required")
+    body = parse_create(await request.body())
+    if body.env_name is not None:
+        named = ors.environment(body.env_name)
+        if named is None:
+            raise ors.unknown_environment(body.env_name)
+    else:
+        named = ors.named_environment(request)
+    if body.toolset_name is not None:
+        raise HttpError(400, f"unknown toolset {body.toolset_name!r}: this server lends no toolsets to sessions")
+    given = parse_secrets_header(request.header(b"x-secrets")) | (body.secrets or {})
+    credentials = request.credentials()
+    secrets = {name: value for name, value in given.items() if value.strip() not in credentials}
+    seed = _seed(request, body)
 
-    def __init__(self, start: StartParams | Plan, key: str) -> None:
-        self.key = key
-        """The idempotency key of its `/create`; empty if the client sent none."""
-        self.params: StartParams | None = start if isinstance(start, StartParams) else None
-        """What to start; dropped, with its secrets, once the episode has started."""
-        self.plan: Plan | None = None if isinstance(start, StartParams) else start
-        """Returns `params` once the environment is known."""
-        self.environment: str | None = self.params.environment if self.params is not None else None
-        self.episode: str | None = None
-        self.failure: LudusError | HttpError | None = None
-        self.deleted = False
-        self.settled: asyncio.Future[None] | None = None
-        """Done when setup has succeeded or failed."""
-        self.used = 0.0
-        self.scores: dict[str, asyncio.Task[bytes]] | None = None
-        """Group scorings by task id."""
-        self.repeats = Repeats()
-        """Requests without a key whose replies may be lost."""
-        self._salt: str | None = None
-        self._count = 0
-        self._calls: dict[str, Call] | None = None
-        self._keys: dict[str, str] | None = None
+    async def plan(environment: str) -> StartParams:
+        split, index = await _locate(ors, environment, body, principal)
+        if seed is not None and not ors.published(environment).cls.seedable:
+            raise HttpError(400, f"environment {environment!r} does not take seeds; leave X-Seed out")
+        return StartParams(
+            environment=environment, split=split, index=index, seed=seed, secrets=secrets, key=f"ors-{token_hex(16)}"
+        )
 
-    def new_task_id(self) -> str:
-        """Return an unguessable id of 32 hexadecimal digits, which is valid in this session only."""
-        if self._salt is None:
-            self._salt = secrets.token_hex(12)
-        self._count += 1
-        return f"{self._salt}{self._count:08x}"
-
-    def keyed_call(self, key: str, name: str, arguments: dict[str, Any], content: bytes) -> Call:
-        """Return the call of an idempotency key: the earlier one if the key has one, else a new one.
-
-        Raises:
-            HttpError: 409, the key was used for another call.
-        """
-        earlier = self.call(self._keys.get(key, "")) if self._keys is not None else None
-        if earlier is not None:
-            if earlier.content != content:
-                raise HttpError(409, "this Idempotency-Key already stands for another call; use a new one")
-            return earlier
-        call = self.new_call(name, arguments, content)
-        if self._keys is None:
-            self._keys = {}
-        elif len(self._keys) >= CALLS_KEPT:
-            del self._keys[next(iter(self._keys))]
-        self._keys[key] = call.task_id
-        return call
-
-    def new_call(self, name: str, arguments: dict[str, Any], content: bytes) -> Call:
-        """Add and return a new call."""
-        call = Call(self.new_task_id(), name, arguments, content)
-        if self._calls is None:
-            self._calls = {}
-        elif len(self._calls) >= CALLS_KEPT:
-            del self._calls[next(iter(self._calls))]
-        self._calls[call.task_id] = call
-        return call
-
-    def call(self, task_id: str) -> Call | None:
-        """Return the call of a task id, or None if this session does not have it."""
-        return self._calls.get(task_id) if self._calls is not None else None
-
-    def forget(self, call: Call) -> None:
-        """Drop a call that was refused before it ran."""
-        if self._calls is not None:
-            self._calls.pop(call.task_id, None)
+    key = request.header(b"idempotency-key")
+    if named:
+        ors.sessions.open(principal, sid, await plan(named), key)
+    else:
+        ors.sessions.open_undecided(principal, sid, plan, key)
+    await request.json(to_json({"sid": sid}))
 
 
-class Sessions:
-    """All sessions, by owner and id: two tokens may use the same id for different sessions."""
+async def prompt(ors: OrsServer, request: OrsRequest) -> None:
+    """Answer `GET /{env}/prompt`."""
+    _, view = await view_of(ors, request)
+    await request.json(prompt_json(view.prompt))
 
-    def __init__(self, host: EpisodeHost, idle_seconds: float) -> None:
-        self._host = host
-        self._most_undecided = host.limits.max_episodes
-        self._idle_seconds = idle_seconds
-        self._sessions: dict[tuple[str, str], Session] = {}
-        self._starting: set[asyncio.Task[None]] = set()
-        self._sweeper: asyncio.TimerHandle | None = None
 
-    def __len__(self) -> int:
-        return len(self._sessions)
+async def messages(ors: OrsServer, request: OrsRequest) -> None:
+    """Answer `GET /{env}/messages`: the prompt with its roles."""
+    _, view = await view_of(ors, request)
+    await request.json(messages_json(view.prompt))
 
-    def find(self, principal: Principal, sid: str) -> Session:
-        """Return the session of an id.
 
-        Raises:
-            HttpError: 400 without an id, 404 for an unknown one.
-        """
-        if not sid:
-            raise HttpError(400, "X-Session-ID header is required")
-        session = self._sessions.get((principal.name, sid))
-        if session is None:
-            raise HttpError(404, NOT_FOUND)
-        session.used = asyncio.get_running_loop().time()
-        return session
+async def task_tools(ors: OrsServer, request: OrsRequest) -> None:
+    """Answer `GET /{env}/task_tools`: the tools of this session's task."""
+    _, view = await view_of(ors, request)
+    published = ors.published(view.environment)
+    answer = tools_json(view.tools, gradable=published.gradable, group_scoring=published.group_scoring)
+    if request.extended:
+        started = {
+            "task": view.row.model_dump(mode="json"),
+            "seed": view.seed,
+            "limits": ors.limits.of_episode(published.cls.limits).model_dump(mode="json"),
+        }
+        answer = extend(answer, to_json(started).decode())
+    await request.json(answer)
 
-    def view(self, principal: Principal, sid: str, session: Session) -> EpisodeView:
-        """Return the view of a session's episode; this counts as use.
 
-        Raises:
-            HttpError: 404, the episode has expired or was closed.
-        """
-        assert session.episode is not None
-        try:
-            view = self._host.view(session.episode)
-        except EpisodeNotFound:
-            view = None
-        if view is None or view.end_reason in _GONE:
-            self._sessions.pop((principal.name, sid), None)
-            raise HttpError(404, NOT_FOUND)
-        return view
+async def ping(ors: OrsServer, request: OrsRequest) -> None:
+    """Answer `POST /ping`: keep a session alive, without waiting for its setup."""
+    principal = ors.principal(request, *SESSION_SCOPES)
+    sid = request.header(b"x-session-id")
+    session = ors.sessions.find(principal, sid)
+    if session.episode is not None:
+        ors.sessions.view(principal, sid, session)
+    await request.json(b'{"status":"ok"}')
 
-    def open(self, principal: Principal, sid: str, params: StartParams, key: str) -> None:
-        """Begin a session and its setup in the background. A repeat under the same key changes nothing.
 
-        Raises:
-            HttpError: 400, the id is in use.
-        """
-        session = self._add(principal, sid, params, key)
-        if session is not None:
-            self._start(session, principal)
+async def delete(ors: OrsServer, request: OrsRequest) -> None:
+    """Answer `POST /delete`: end a session. An unknown session is not an error."""
+    principal = ors.principal(request, *SESSION_SCOPES)
+    sid = request.header(b"x-session-id")
+    if not sid:
+        raise HttpError(400, "X-Session-ID header is required")
+    await ors.sessions.delete(principal, sid)
+    await request.json(to_json({"sid": sid}))
 
-    def open_undecided(self, principal: Principal, sid: str, plan: Plan, key: str) -> None:
-        """Begin a session whose environment is not known yet; `decide` starts its setup.
 
-        Raises:
-            HttpError: 400, the id is in use; 429, too many sessions wait for their first request.
-        """
-        waiting = sum(session.environment is None for session in self._sessions.values())
-        if waiting >= self._most_undecided:
-            raise HttpError(
-                429,
-                f"{waiting} sessions have been created without an `env_name` and not been used: name the environment "
-                "when you create a session, or delete those",
-                {"Retry-After": "5"},
-            )
-        self._add(principal, sid, plan, key)
+async def ready(ors: OrsServer, request: OrsRequest, session: Session, principal: Principal) -> str:
+    """Return the id of a session's episode once its setup is done.
 
-    def decide(self, session: Session, principal: Principal, environment: str) -> None:
-        """Set the environment of an undecided session, and start its setup."""
-        session.environment = environment
-        self._start(session, principal)
+    `openreward` gives up on an answer that takes long but retries after a 503; `ors-sdk` does the opposite.
 
-    def _add(self, principal: Principal, sid: str, start: StartParams | Plan, key: str) -> Session | None:
-        earlier = self._sessions.get((principal.name, sid))
-        if earlier is not None:
-            if key and earlier.key == key:
-                return None
-            try:
-                if earlier.episode is not None:
-                    self.view(principal, sid, earlier)
-            except HttpError:
-                pass
-            else:
-                raise HttpError(400, EXISTS)
-        loop = asyncio.get_running_loop()
-        session = Session(start, key)
-        session.used = loop.time()
-        self._sessions[principal.name, sid] = session
-        if self._sweeper is None:
-            self._sweeper = loop.call_later(SWEEP_SECONDS, self.sweep)
-        return session
-
-    async def delete(self, principal: Principal, sid: str) -> None:
-        """End a session: discard its episode and wake the requests that wait for its setup. Ignore unknown ids."""
-        session = self._sessions.pop((principal.name, sid), None)
-        if session is None:
-            return
-        session.deleted = True
-        if session.settled is not None and not session.settled.done():
-            session.settled.set_result(None)
-        if session.episode is not None:
-            await self._host.discard(session.episode)
-
-    async def ready(self, session: Session, principal: Principal, wait_seconds: float | None) -> str:
-        """Return the id of the session's episode when its setup is done.
-
-        Args:
-            session: the session.
-            principal: its owner.
-            wait_seconds: how long to wait for setup; None for no limit.
-
-        Raises:
-            TimeoutError: setup is not done yet.
-            HttpError: 410, the session was deleted meanwhile.
-            LudusError: setup failed.
-        """
-        if session.episode is not None:
-            return session.episode
-        if isinstance(session.failure, CapacityError | ShuttingDown) and session.params is not None:
-            # The earlier answer asked the client to retry later, so this request tries the start again.
-            self._start(session, principal)
-        settled = session.settled
-        if settled is not None and not settled.done():
-            await asyncio.wait({settled}, timeout=wait_seconds)
-            if not settled.done():
-                raise TimeoutError
-        if session.deleted:
-            raise HttpError(410, DELETED)
-        if isinstance(failure := session.failure, HttpError):
-            raise HttpError(failure.status, failure.detail, failure.headers, failure.error)
-        if failure is not None:
-            raise type(failure)(failure.message, **failure.data)
-        if session.episode is None:
-            raise TimeoutError
+    Raises:
+        HttpError: 400, the path is another environment's; 410, the session was deleted; 503, for `openreward` when
+            setup takes long.
+        LudusError: setup failed.
+    """
+    if session.environment is None:
+        ors.sessions.decide(session, principal, ors.default_environment(request))
+    elif request.environment not in ("", session.environment):
+        raise HttpError(
+            400,
+            f"this session plays {session.environment!r}, and the path is of {request.environment!r}: use the paths "
+            f"under /{session.environment}/, or create another session with `env_name` {request.environment!r}",
+        )
+    if session.episode is not None:
         return session.episode
+    wait_seconds = STARTING_SECONDS if request.header(b"user-agent").startswith("openreward") else None
+    try:
+        return await ors.sessions.ready(session, principal, wait_seconds)
+    except TimeoutError:
+        headers = {"X-Backend-State": "starting", "Retry-After": "2"}
+        raise HttpError(503, "Environment still starting.", headers) from None
 
-    def sweep(self) -> None:
-        """Drop sessions that were unused for longer than the idle limit, unless their episodes still run."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        for key, session in list(self._sessions.items()):
-            if session.used > now - self._idle_seconds or (session.settled is not None and not session.settled.done()):
-                continue
-            if session.episode is None or not self._host.runs(session.episode):
-                del self._sessions[key]
-        self._sweeper = loop.call_later(SWEEP_SECONDS, self.sweep) if self._sessions else None
 
-    def _start(self, session: Session, principal: Principal) -> None:
-        loop = asyncio.get_running_loop()
-        session.failure = None
-        session.settled = loop.create_future()
-        task = loop.create_task(self._run(session, principal))
-        self._starting.add(task)
-        task.add_done_callback(self._starting.discard)
+async def view_of(ors: OrsServer, request: OrsRequest) -> tuple[Session, EpisodeView]:
+    """Return the session of a request and the view of its episode."""
+    principal = ors.principal(request, *SESSION_SCOPES)
+    sid = request.header(b"x-session-id")
+    session = ors.sessions.find(principal, sid)
+    await ready(ors, request, session, principal)
+    return session, ors.sessions.view(principal, sid, session)
 
-    async def _run(self, session: Session, principal: Principal) -> None:
-        settled = session.settled
-        assert settled is not None
-        try:
-            if session.plan is not None and session.environment is not None:
-                session.params = await session.plan(session.environment)
-                session.plan = None
-            assert session.params is not None
-            session.episode = (await self._host.begin(session.params, principal))[0].id
-        except (LudusError, HttpError) as error:
-            session.failure = error
-            session.plan = None
-            if not isinstance(error, CapacityError | ShuttingDown):
-                session.params = None
-        else:
-            session.params = session.settled = None
-            if session.deleted:
-                await self._host.discard(session.episode)
-        finally:
-            if not settled.done():
-                settled.set_result(None)
+
+async def _locate(ors: OrsServer, environment: str, body: CreateBody, principal: Principal) -> tuple[str, int]:
+    """Return the split and index of the requested task. It is looked up, so clients need not send private fields.
+
+    Raises:
+        HttpError: 400, `task_spec` is not one that this server sent.
+        LudusError: there is no such split or task, or the principal may not use it.
+    """
+    task: dict[str, Any]
+    if body.task_spec is not None:
+        split, name = body.task_spec.get("split"), body.task_spec.get("id")
+        if not (isinstance(split, str) and split and isinstance(name, str) and name):
+            raise HttpError(400, "task_spec must hold the `id` and the `split` of a task that /tasks or /task gave")
+        task = {"task": name}
+    else:
+        assert body.split is not None
+        assert body.index is not None
+        split = body.split
+        task = {"index": await position(ors, environment, split, body.index, principal)}
+    result = await ors.host.get_task(GetTaskParams(environment=environment, split=split, **task), principal)
+    return split, result.task.index
+
+
+def _seed(request: OrsRequest, body: CreateBody) -> Seed | None:
+    text = request.header(b"x-seed")
+    if not text:
+        return body.seed
+    if not (text.isascii() and text.isdigit() and int(text) < SEED_LIMIT):
+        raise HttpError(400, f"X-Seed must be a whole number from 0 to {SEED_LIMIT - 1}")
+    return int(text)

@@ -13,15 +13,15 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ludus.protocol.errors import Unauthenticated
-from ludus.server.transports.mcp.base import Context, LudusServer
 from ludus.server.transports.mcp.control_tools import ControlTools
 from ludus.server.transports.mcp.extension import HTTP_SETTINGS, add_extension, declares_extension
 from ludus.server.transports.mcp.http import Endpoint, Extend
+from ludus.server.transports.mcp.server import Context, McpServer
 
 if TYPE_CHECKING:
     from ludus.server.auth.principal import Principal
     from ludus.server.runtime.host import EpisodeHost
-    from ludus.server.transports import WireContext
+    from ludus.server.transports import TransportContext
 
 _PRINCIPAL: Final = "ludus.principal"
 """The key of the ASGI scope under which the request's principal is stored."""
@@ -32,10 +32,10 @@ _INSTRUCTIONS: Final = (
 )
 
 
-class ControlPlane:
-    """The ASGI application of `POST /mcp`. The arguments are those of `McpWire`."""
+class ControlEndpoint:
+    """The ASGI application of `POST /mcp`. The arguments are those of `McpTransport`."""
 
-    def __init__(self, context: WireContext, extend: Extend | None = None, *, back_channel: bool = False) -> None:
+    def __init__(self, context: TransportContext, extend: Extend | None = None, *, back_channel: bool = False) -> None:
         self._authenticate = context.authenticate
         server = catalog_server(context.host, _principal_of_request)
         add_extension(server, context.host, _principal_of_request, HTTP_SETTINGS)
@@ -52,9 +52,9 @@ class ControlPlane:
         await self._endpoint(scope, receive, send)
 
 
-def catalog_server(host: EpisodeHost, principal_of: Callable[[Context], Principal]) -> LudusServer:
+def catalog_server(host: EpisodeHost, principal_of: Callable[[Context], Principal]) -> McpServer:
     """Return an MCP server with the catalog's tools."""
-    server = LudusServer(_INSTRUCTIONS)
+    server = McpServer(_INSTRUCTIONS)
     catalog = ControlTools(host, principal_of, declares_extension)
     server.add_request_handler("tools/list", types.PaginatedRequestParams, catalog.list_tools)
     server.add_request_handler("tools/call", types.CallToolRequestParams, catalog.call_tool)

@@ -32,7 +32,7 @@ from ludus.protocol.episodes import Key
 from ludus.protocol.errors import CapabilityRefused, EpisodeNotFound, LudusError
 from ludus.protocol.identifiers import STEP_META_KEY
 from ludus.protocol.methods import Scope as TokenScope
-from ludus.server.transports.mcp.answers import (
+from ludus.server.transports.mcp.encoding import (
     mcp_error,
     observation,
     prompt_messages,
@@ -41,13 +41,13 @@ from ludus.server.transports.mcp.answers import (
     tool_list,
     unknown_episode,
 )
-from ludus.server.transports.mcp.base import Context, LudusServer
 from ludus.server.transports.mcp.http import Endpoint, Extend
+from ludus.server.transports.mcp.server import Context, McpServer
 
 if TYPE_CHECKING:
     from ludus.server.auth import Claims
     from ludus.server.runtime.host import EpisodeHost
-    from ludus.server.transports import WireContext
+    from ludus.server.transports import TransportContext
 
 _CLAIMS: Final = "ludus.claims"
 """The key of the ASGI scope under which the claims of the request's capability are stored."""
@@ -71,13 +71,13 @@ class StepMark(WireModel):
     key: Key
 
 
-class PlayPlane:
+class AgentEndpoint:
     """The agent endpoint of every episode: one MCP server that takes the episode from the URL.
 
-    The arguments are those of `McpWire`.
+    The arguments are those of `McpTransport`.
     """
 
-    def __init__(self, context: WireContext, extend: Extend | None = None, *, back_channel: bool = False) -> None:
+    def __init__(self, context: TransportContext, extend: Extend | None = None, *, back_channel: bool = False) -> None:
         self._host = context.host
         self._signer = context.signer
         self._tokens = context.tokens
@@ -117,7 +117,7 @@ class PlayPlane:
             )
 
 
-class EpisodeServer(LudusServer):
+class EpisodeServer(McpServer):
     """An MCP server for episodes.
 
     Args:

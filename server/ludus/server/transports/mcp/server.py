@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from ludus.protocol.errors import InternalError
 from ludus.protocol.identifiers import EXTENSION_ID, EXTENSION_VERSION
 from ludus.protocol.incidents import new_incident
-from ludus.server.transports.mcp.answers import mcp_error
+from ludus.server.transports.mcp.encoding import mcp_error
 from ludus.server.web.proxies import path_prefix
 
 _logger = logging.getLogger("ludus.server.transports.mcp")
@@ -39,7 +39,7 @@ PATH_SETTINGS: Final = ("channel", "play")
 _OPENINGS: Final = frozenset({"initialize", "server/discover"})
 
 
-class LudusServer(Server[Any]):
+class McpServer(Server[Any]):
     """An MCP server that announces its extensions in the handshake era too.
 
     `InitializeResult` has no `extensions` before 2026-07-28, and the SDK leaves them out. It keeps `experimental`, so

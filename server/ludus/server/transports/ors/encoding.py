@@ -1,9 +1,17 @@
-"""Conversion of Ludus's values to and from ORS's JSON."""
+"""Ludus's values as ORS's JSON and server-sent events, and candidates of `/score_group` as Ludus's values.
+
+Events are framed by hand, because this is the transport's hot path. A result is cut into pieces of at most
+`CHUNK_CHARS` characters. The last piece is sent as an `end` event, the others as `chunk` events. Both published clients
+strip whitespace, including Unicode whitespace, from the beginning of every `data` value, and so lose text if a cut
+falls before a space. Results are compact JSON, in which a raw space appears only inside a string, so a space at a cut
+is written as its JSON escape: the text is the same, and nothing is stripped.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from pydantic_core import to_json
@@ -11,13 +19,18 @@ from pydantic_core import to_json
 from ludus.protocol.content import Content, ImageBlock, Message, TextBlock
 from ludus.protocol.episodes import Candidate, StepResult, TaskRow, ToolSpec
 from ludus.protocol.identifiers import SUBMIT_TOOL
-from ludus.server.transports.ors.bodies import BlockBody, CandidateBody
+from ludus.server.transports.ors.request import BlockBody, CandidateBody
 
 MESSAGE_BLOCK_TYPES: Final = ("text", "image", "reasoning", "tool_call", "tool_result")
 """The blocks that `/score_group` reads. Prompts hold text and images."""
 
 VALIDATION_PREFIX: Final = "Tool input validation error: "
 """The prefix by which old clients recognize invalid input."""
+
+CHUNK_CHARS: Final = 4096
+"""The most characters in one event, as in both published servers."""
+
+_LINE_BREAKS: Final = ("\r\n", "\r", "\n")
 
 _quote = json.encoder.encode_basestring
 
@@ -72,7 +85,8 @@ def step_json(tool: str, result: StepResult, *, extended: bool = False) -> str:
     under `ludus` at the root for clients that know the extension.
     """
     if extended:
-        return _extended_json(tool, result)
+        rest = result.model_dump_json(exclude={"content", "metadata"})
+        return f'{_step(tool, result, result.metadata)[:-1]},"ludus":{rest}}}'
     metadata: Mapping[str, Any] = result.metadata
     reward, error = result.reward, result.error
     if reward is not None and (reward.components or reward.reason is not None or not reward.valid):
@@ -86,19 +100,17 @@ def step_json(tool: str, result: StepResult, *, extended: bool = False) -> str:
     return _step(tool, result, metadata)
 
 
-def _extended_json(tool: str, result: StepResult) -> str:
-    rest = result.model_dump_json(exclude={"content", "metadata"})
-    return f'{_step(tool, result, result.metadata)[:-1]},"ludus":{rest}}}'
-
-
 def _step(tool: str, result: StepResult, metadata: Mapping[str, Any]) -> str:
     error, reward = result.error, result.reward
     if error is not None and error.code == "unknown_tool":
         return _failed(f"{tool!r} is not a valid tool", "not_found")
     if error is not None and error.code == "invalid_arguments":
         return _failed(VALIDATION_PREFIX + error.message, "input_validation")
-    value = reward.value if reward is not None else None
-    return _ok(_blocks(result.content), metadata, value, result.end_reason is not None)
+    blocks = _blocks(result.content)
+    meta = to_json(metadata).decode() if metadata else "null"
+    value = "null" if reward is None or reward.value is None else to_json(float(reward.value)).decode()
+    finished = "false" if result.end_reason is None else "true"
+    return f'{{"ok":true,"output":{{"blocks":[{blocks}],"metadata":{meta},"reward":{value},"finished":{finished}}}}}'
 
 
 def finished_json(tool: str) -> str:
@@ -137,13 +149,6 @@ def _text(block: BlockBody) -> str:
     return content.text if isinstance(content, TextBlock) else f"[image: {content.mime_type}]"
 
 
-def _ok(blocks: str, metadata: Mapping[str, Any], reward: float | None, finished: bool) -> str:
-    meta = to_json(metadata).decode() if metadata else "null"
-    value = "null" if reward is None else to_json(float(reward)).decode()
-    end = "true" if finished else "false"
-    return f'{{"ok":true,"output":{{"blocks":[{blocks}],"metadata":{meta},"reward":{value},"finished":{end}}}}}'
-
-
 def _failed(message: str, reason: str) -> str:
     return f'{{"ok":false,"error":{_quote(message)},"reason":"{reason}"}}'
 
@@ -157,3 +162,59 @@ def _blocks(content: Sequence[Content]) -> str:
         else f'{{"data":"{block.data}","mimeType":{_quote(block.mime_type)},"detail":null,"type":"image"}}'
         for block in content
     )
+
+
+def task_id_event(task_id: str) -> bytes:
+    """Return the first event of a call, which holds the id under which the call can be resumed."""
+    return b"event: task_id\r\ndata: %b\r\n\r\n" % task_id.encode("ascii")
+
+
+def result_events(json_text: str) -> bytes:
+    """Return the events of a finished result: `chunk` events as needed, then `end`.
+
+    Args:
+        json_text: compact JSON.
+    """
+    if len(json_text) <= CHUNK_CHARS:
+        return b"event: end\r\ndata: %b\r\n\r\n" % json_text.encode()
+    pieces = split(json_text)
+    last = pieces.pop()
+    events = [b"event: chunk\r\ndata: %b\r\n\r\n" % piece.encode() for piece in pieces]
+    events.append(b"event: end\r\ndata: %b\r\n\r\n" % last.encode())
+    return b"".join(events)
+
+
+def error_event(message: str) -> bytes:
+    """Return the last event of a call without a result. Each line of the message becomes a `data` line."""
+    for line_break in _LINE_BREAKS:
+        message = message.replace(line_break, "\n")
+    lines = "".join(f"data: {line}\r\n" for line in message.split("\n"))
+    return f"event: error\r\n{lines}\r\n".encode(errors="backslashreplace")
+
+
+def ludus_event(json_text: str) -> bytes:
+    """Return an event of the Ludus extension. Clients that do not know it ignore it, as SSE requires."""
+    return b"event: ludus\r\ndata: %b\r\n\r\n" % json_text.encode()
+
+
+def ping_comment() -> bytes:
+    """Return a comment that keeps the client from reaching its read timeout."""
+    return f": ping - {datetime.now(UTC)}\r\n\r\n".encode()
+
+
+def split(json_text: str) -> list[str]:
+    """Cut compact JSON into pieces of at most `CHUNK_CHARS` characters, none of which begins with whitespace."""
+    pieces = []
+    position = 0
+    lead = ""
+    while position < len(json_text):
+        end = position + CHUNK_CHARS - len(lead)
+        pieces.append(lead + json_text[position:end])
+        lead = ""
+        if end < len(json_text) and json_text[end].isspace():
+            lead = f"\\u{ord(json_text[end]):04x}"
+            end += 1
+        position = end
+    if lead:
+        pieces.append(lead)
+    return pieces
