@@ -9,6 +9,7 @@ transports, security warning).
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,8 +34,6 @@ _REMEMBERED: Final = 1024
 _LONG_NAME: Final = 512
 _LONG_NUMBER: Final = 18
 _SMALL_BODY: Final = 64 * 1024
-_SMALL_DIGITS: Final = 5
-"""A `Content-Length` with fewer digits is small, so it is not parsed."""
 
 
 @dataclass(frozen=True)
@@ -145,8 +144,11 @@ class Guard:
         headers = dict(scope["headers"])
         length = headers.get(b"content-length")
         error = self._origins.refusal(headers.get(b"host"), headers.get(b"origin"))
-        if error is None and length is not None and not self._fits(length):
-            error = self._too_large()
+        size = 0
+        if error is None and length is not None:
+            size = int(length) if len(length) <= _LONG_NUMBER and length.isdigit() else sys.maxsize
+            if size > self._body_bytes:
+                error = self._too_large()
         if error is not None:
             self.refused[type(error).__name__.lstrip("_")] += 1
             await refuse(scope, receive, send, error)
@@ -154,13 +156,10 @@ class Guard:
         if scope["type"] == "http":
             if b"transfer-encoding" in headers:
                 receive = _Reading(self, scope, headers, receive, self._body_bytes)
-            elif length is not None and len(length) >= _SMALL_DIGITS and (size := int(length)) > _SMALL_BODY:
+            elif size > _SMALL_BODY:
                 receive = _Reading(self, scope, headers, receive, size)
         self.requests[wire_of(scope["path"])] += 1
         await self._app(scope, receive, send)
-
-    def _fits(self, length: bytes) -> bool:
-        return len(length) <= _LONG_NUMBER and length.isdigit() and int(length) <= self._body_bytes
 
     async def read(self, sender: object, receive: Receive, size: int) -> Message:
         """Read a whole body of at most `size` bytes, and return it as one message, or the message of a disconnection.

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["McpTransport", "lifespan", "routes", "serve_stdio"]
 
 
+class McpRoute(Route):
+    """A route of an MCP endpoint."""
+
+    direct = True
+    """The application passes requests directly to this route, without FastAPI's middleware."""
+
+
 class McpTransport:
     """The control endpoint and the agent endpoints over HTTP.
 
@@ -32,22 +39,22 @@ class McpTransport:
 
     def __init__(self, context: TransportContext, *, extend: Extend | None = None, back_channel: bool = False) -> None:
         self.control = ControlEndpoint(context, extend, back_channel=back_channel)
-        self.play = AgentEndpoint(context, extend, back_channel=back_channel)
+        self.agents = AgentEndpoint(context, extend, back_channel=back_channel)
         # GET and DELETE act on a session, so they are not served without sessions.
         self._methods = ["POST", "GET", "DELETE"] if back_channel else ["POST"]
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes of all endpoints, with and without a slash at the end: clients and proxies add one."""
         return [
-            Route(path + slash, plane, methods=self._methods)
-            for path, plane in ((CONTROL_PATH, self.control), (PLAY_PATH, self.play))
+            McpRoute(path + slash, endpoint, methods=self._methods)
+            for path, endpoint in ((PLAY_PATH, self.agents), (CONTROL_PATH, self.control))
             for slash in ("", "/")
         ]
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Serve while entered."""
-        async with self.control.run(), self.play.run():
+        async with self.control.run(), self.agents.run():
             yield
 
 

@@ -4,7 +4,7 @@ How this works:
 
 1. `OrsRoute` makes an `OrsRequest` of the ASGI scope, and passes it to a handler.
 2. The handler checks the credential (`OrsServer.principal`), reads the body (`OrsRequest.body`) and validates it
-   (`parse_body`, `parse_create`, `parse_call`). Validation errors have the form of FastAPI and of both published servers.
+   (`parse_body`, `parse_create`, `parse_call`). Validation errors have the form of FastAPI, as in those servers.
 3. The handler replies once, with JSON or with server-sent events, or raises `HttpError` or a `LudusError`, which
    `OrsRequest.refuse` sends as `{"detail": …}`.
 

@@ -59,8 +59,8 @@ logger = logging.getLogger("ludus.server.transports.ors")
 class OrsRoute(BaseRoute):
     """All of ORS as one route: two dictionary look-ups instead of a regular expression for each path."""
 
-    answers_faults = True
-    """Handlers answer all their errors themselves, so the application may skip FastAPI's middleware."""
+    direct = True
+    """The application passes requests directly to this route, without FastAPI's middleware."""
 
     def __init__(self, context: TransportContext) -> None:
         self.ors = OrsServer(context)
