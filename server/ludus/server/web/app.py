@@ -6,7 +6,7 @@ import importlib
 import inspect
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from typing import Final, Literal
 
@@ -74,9 +74,9 @@ class LudusApp:
         """The limits that the HTTP protocol applies to connections."""
         self._outermost = outermost
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one connection, request or lifespan."""
-        await self._outermost(scope, receive, send)
+        return self._outermost(scope, receive, send)
 
 
 def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens: TokenStore | None = None) -> LudusApp:

@@ -127,6 +127,7 @@ def uvicorn_config(app: LudusApp, settings: ServerSettings) -> uvicorn.Config:
     """
     return uvicorn.Config(
         app,
+        interface="asgi3",
         host=settings.host,
         port=settings.port,
         loop="auto",

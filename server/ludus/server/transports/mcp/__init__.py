@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from ludus.protocol.identifiers import CONTROL_PATH, PLAY_PATH
 from ludus.server.transports.mcp.agent_endpoint import AgentEndpoint
@@ -26,6 +27,12 @@ class McpRoute(Route):
 
     direct = True
     """The application passes requests directly to this route, without FastAPI's middleware."""
+
+    def handle(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:  # type: ignore[override]
+        """Serve a matched request. Starlette's own `handle` answers a method that is not allowed here."""
+        if self.methods is not None and scope["method"] in self.methods:
+            return self.app(scope, receive, send)
+        return super().handle(scope, receive, send)
 
 
 class McpTransport:

@@ -15,7 +15,7 @@ import itertools
 import json
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -86,14 +86,13 @@ class AgentEndpoint:
         self._endpoint = Endpoint(server, context.limits.body_bytes, extend, back_channel=back_channel)
         self.run = self._endpoint.run
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one HTTP request on `PLAY_PATH`."""
         try:
             scope[_CLAIMS] = self._verified(scope["path_params"]["capability"])
-        except CapabilityRefused as refusal:
-            await _not_found(refusal)(scope, receive, send)
-            return
-        await self._endpoint(scope, receive, send)
+        except CapabilityRefused as error:
+            return _not_found(error)(scope, receive, send)
+        return self._endpoint(scope, receive, send)
 
     def _verified(self, capability: str) -> Claims:
         claims = self._known.get(capability)
@@ -205,7 +204,6 @@ def _step_mark(ctx: Context) -> StepMark | None:
         raise MCPError(types.INVALID_PARAMS, f"_meta[{STEP_META_KEY!r}] must be {{step?, key}}: see {where}") from None
 
 
-def _not_found(refusal: CapabilityRefused) -> Response:
-    error = {"code": refusal.code, "message": refusal.message}
-    body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error})
+def _not_found(error: CapabilityRefused) -> Response:
+    body = json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": error.code, "message": error.message}})
     return Response(body, status_code=404, media_type="application/json")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, cast
 
 import mcp_types as types
@@ -42,14 +42,13 @@ class ControlEndpoint:
         self._endpoint = Endpoint(server, context.limits.body_bytes, extend, back_channel=back_channel)
         self.run = self._endpoint.run
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one HTTP request on `CONTROL_PATH`."""
         try:
             scope[_PRINCIPAL] = self._authenticate(Headers(scope=scope))
         except Unauthenticated as error:
-            await _unauthorized(error)(scope, receive, send)
-            return
-        await self._endpoint(scope, receive, send)
+            return _unauthorized(error)(scope, receive, send)
+        return self._endpoint(scope, receive, send)
 
 
 def catalog_server(host: EpisodeHost, principal_of: Callable[[Context], Principal]) -> McpServer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -49,12 +49,11 @@ class Endpoint:
             yield
         self._manager = self._new_manager()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one HTTP request."""
         if self._back_channel:
-            await self._manager.asgi_app(scope, receive, send)
-        else:
-            await send_with_keepalive(self._manager.asgi_app, scope, receive, send)
+            return self._manager.asgi_app(scope, receive, send)
+        return send_with_keepalive(self._manager.asgi_app, scope, receive, send)
 
     def _new_manager(self) -> StreamableHTTPSessionManager:
         return StreamableHTTPSessionManager(
