@@ -60,8 +60,11 @@ class McpTransport:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Serve while entered."""
-        async with self.control.run(), self.agents.run():
+        """Serve while entered.
+
+        anyio visits all enclosing task groups whenever it leaves one, so the busier endpoint is entered first.
+        """
+        async with self.agents.run(), self.control.run():
             yield
 
 
