@@ -9,7 +9,7 @@ import signal
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
@@ -95,17 +95,22 @@ def serve(
     log_format: Annotated[str, typer.Option(envvar="LUDUS_LOG_FORMAT", help="console or json.")] = "console",
     log_level: Annotated[str, typer.Option(envvar="LUDUS_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
     access_log: Annotated[bool, typer.Option("--access-log", help="Log every request.")] = False,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Restart when a source file of the environments changes.")
+    ] = False,
 ) -> None:
     """Serve environments on every wire: MCP, channel and ORS.
 
     [bold]ludus serve guess_number countdown[/bold]
     [bold]ludus serve my_env.py:Arithmetic --port 9000[/bold]
     """
+    options = dict(locals())
     from ludus.server.tasks.loading import load_environments
     from ludus.server.tasks.noisy import all_with_noise
     from ludus.server.web.serve import run
 
-    options = dict(locals())
+    if reload:
+        _serve_with_reload(options)
     classes = all_with_noise(load_environments(environments), noise or ())
     settings = _settings(options)
     which = {name: options[name] for name in ("environment", "split", "task", "index", "seed", "play_only")}
@@ -116,6 +121,16 @@ def serve(
     if idle is not None:
         raise typer.BadParameter(f"--{idle.replace('_', '-')} means something only together with --stdio")
     raise typer.Exit(run(classes, settings))
+
+
+def _serve_with_reload(options: dict[str, Any]) -> NoReturn:
+    from ludus.server.web.reload import run_with_reload
+
+    if options["stdio"]:
+        raise typer.BadParameter(
+            "--reload restarts the server, which would end the client's session: leave out --stdio"
+        )
+    raise typer.Exit(run_with_reload(options["environments"], options["noise"] or (), _settings(options)))
 
 
 def _settings(options: dict[str, Any]) -> Any:

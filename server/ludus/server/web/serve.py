@@ -286,8 +286,15 @@ def _settle_heap() -> None:
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
-def run(environments: Sequence[type[Environment[Any]]], settings: ServerSettings) -> int:
+def run(
+    environments: Sequence[type[Environment[Any]]], settings: ServerSettings, listener: socket.socket | None = None
+) -> int:
     """Serve until a signal ends the server, and return the exit code.
+
+    Args:
+        environments: the environments to serve.
+        settings: the settings of the server.
+        listener: a bound socket to listen on; by default one is made for the address in `settings`.
 
     Raises:
         ServeError: see `build`; or the address cannot be listened on, or standard output cannot be written to.
@@ -295,7 +302,8 @@ def run(environments: Sequence[type[Environment[Any]]], settings: ServerSettings
     """
     logs.configure(settings.log_format, settings.log_level)
     app = build(environments, settings)
-    _check_address(settings.host, settings.port)
+    if listener is None:
+        listen(settings.host, settings.port).close()
 
     unwritten: list[OSError] = []
 
@@ -314,7 +322,7 @@ def run(environments: Sequence[type[Environment[Any]]], settings: ServerSettings
     _raise_file_limit()
     server = LudusServer(app, settings, signals=True, on_start=announce)
     try:
-        server.run()
+        server.run(None if listener is None else [listener])
     finally:
         logs.flush()
     if unwritten:
@@ -332,8 +340,8 @@ def _give_up_output() -> None:
     os.close(nothing)
 
 
-def _check_address(host: str, port: int) -> None:
-    """Refuse an address that cannot be listened on, before anything is started.
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound to an address, or say why that is not possible, before anything is started.
 
     Raises:
         ServeError: the port is in use or not permitted for this user, or the address is not one of this machine's.
@@ -341,9 +349,14 @@ def _check_address(host: str, port: int) -> None:
     place = f"port {port} of {host}"
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as asyncio's own servers do
-            probe.bind(address)
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as asyncio's own servers do
+            listener.bind(address)
+        except OSError:
+            listener.close()
+            raise
+        return listener
     except socket.gaierror:
         raise ServeError(f"there is no address {host!r} on this machine; name one with --host") from None
     except OSError as error:
