@@ -26,11 +26,11 @@ WRITTEN = "http://127.0.0.1:8000"
 
 PROGRAMS = {
     "client.py": r"7\+7 .*1\.0.* completed",
-    "blocking.py": r"What is 20\+20\?[\s\S]*invalid_arguments[\s\S]*value=1\.0",
+    "blocking.py": r"There is gold[\s\S]*invalid_arguments[\s\S]*Only sand here",
     "calibration.py": r"(beaches .* metres long: \d+ of \d+ found within ten holes\s*){4}in the band: \d+%",
     "rollouts.py": r"mean reward 0\.\d\d over 20 episodes",
     "trainer.py": r"(beach-\d+ \[.*\]\s*){4}",
-    "stock_mcp_client.py": r"\['submit'\][\s\S]*Thank you[\s\S]*value=1\.0",
+    "stock_mcp_client.py": r"\['dig'\][\s\S]*Only sand here[\s\S]*value=0\.0",
 }
 """Programs that talk to a server, and what they print."""
 
