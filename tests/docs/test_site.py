@@ -15,8 +15,15 @@ from typing import Final
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES: Final = ("client", "conformance", "protocol", "sandbox", "server", "trainer", "validation")
-"""Packages with a page of their own whose public names are those of `__all__`."""
+INTERNAL: Final = {"checks", "cli"}
+"""Packages without a page: the frame that two others share, and the command, which has docs/cli.md."""
+
+PACKAGES: Final = sorted(
+    path.parent.name
+    for path in ROOT.glob("*/ludus/*/__init__.py")
+    if path.parent.name not in INTERNAL and "__all__" in path.read_text(encoding="utf-8")
+)
+"""Packages with public names of their own."""
 
 LOADING: Final = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "object": "data"}
 """Elements that a browser loads without a click, and the attribute with the address."""

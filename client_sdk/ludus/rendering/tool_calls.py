@@ -22,7 +22,10 @@ from ludus.protocol.actions import Call
 from ludus.protocol.items import MalformedCall, arguments_text, parse_arguments
 
 AnyCall = Call | MalformedCall
+"""A call in a turn of the model, or text that was meant as one and cannot be parsed."""
+
 FormatName = Literal["hermes", "llama", "pythonic"]
+"""The text formats of tool calls, by the models that use them."""
 
 MARKS: Final = ("<tool_call>", "</tool_call>", "<|python_tag|>", "<|python_start|>", "<|python_end|>")
 """Tokens that are part of the assistant's turns, although some tokenizers mark them as special."""
