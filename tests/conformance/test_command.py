@@ -67,7 +67,7 @@ async def test_a_conforming_server_exits_with_0_and_the_report_goes_where_it_was
         }  # fmt: skip
         assert check["requirements"]
         assert (check["status"] == "passed") == (check["detail"] == "")
-    for title in ("a step sent again under its key runs once", "no reply holds a reward"):
+    for title in ("a step repeated under its key runs once", "no reply contains a reward"):
         assert title in shown
 
 
@@ -103,7 +103,7 @@ async def test_wrong_options_are_refused_before_anything_is_asked() -> None:
 async def test_a_server_that_cannot_be_reached_is_no_failed_check() -> None:
     code, shown, told = await ludus(f"http://127.0.0.1:{free_port()}")
     assert (code, shown) == (4, "")
-    assert "answers on no wire" in told
+    assert "answers on no transport" in told
 
 
 async def test_an_environment_or_split_that_is_not_there_is_named(serve: Serve) -> None:
@@ -121,8 +121,8 @@ async def test_a_missing_or_wrong_token_is_told_before_any_check(serve: Serve, c
     server = await serve(Playground, variables=credentials.variables)
     code, _, told = await ludus(server.url)
     assert code == 3
-    assert "wants a token" in told
-    with pytest.raises(Unauthenticated, match="does not know this token"):
+    assert "requires a token" in told
+    with pytest.raises(Unauthenticated, match="does not accept this token"):
         await conform(server.url, token="ludus_nobody")
 
 
@@ -156,7 +156,7 @@ async def test_checks_whose_answers_never_come_fail_and_the_others_go_on(serve: 
         report = await conform(server.url, wires=["channel"], seconds=8.0)
     failed = {verdict.check: verdict.detail for verdict in report.of("failed")}
     assert set(failed) == {"start_key", "step_key", "turn_key", "grade_key"}
-    assert set(failed.values()) == {"an answer did not come within 8 s"}
+    assert set(failed.values()) == {"no reply arrived within 8 s"}
     assert app.context.host.stats().running == 0
 
 

@@ -33,7 +33,7 @@ def test_a_fault_is_told_with_its_remedy_and_its_place_and_exit_code_1() -> None
     done = validate(f"{FAULTS}/rewarded.py:EmptyIsRight", "--check", "floor-gap", "--tasks", 3)
     assert done.returncode == 1
     assert "✗ floor-gap" in done.stdout
-    assert "the verifier pays for nothing" in done.stdout
+    assert "the verifier rewards doing nothing" in done.stdout
     assert "train/train-0, seed " in done.stdout
     assert "Found: floor-gap" in done.stdout
 
@@ -68,10 +68,10 @@ def test_the_report_is_json_on_demand(tmp_path: Path) -> None:
         (["http://127.0.0.1:9", "guess_number"], 2, "one address, or one or more environments"),
         (["http://127.0.0.1:9"], 4, "127.0.0.1:9"),
         (["127.0.0.1:9"], 2, "did you mean http://127.0.0.1:9"),
-        (["guess_number", "--wire", "smoke"], 2, "there is no wire 'smoke'"),
+        (["guess_number", "--wire", "smoke"], 2, "there is no transport 'smoke'"),
         (["guess_number", "--step-seconds", "-1"], 2, "step_seconds must be a number above 0"),
-        (["guess_number", "--chance", "nan"], 2, "chance must be a finite reward"),
-        (["guess_number", "--chance", "7"], 2, "guess_number pays 0 to 1"),
+        (["guess_number", "--random-baseline", "nan"], 2, "random_baseline must be a finite reward"),
+        (["guess_number", "--random-baseline", "7"], 2, "rewards of guess_number are 0 to 1"),
         (["guess_number", "--out", "/nowhere/report.json"], 2, "cannot write /nowhere/report.json"),
         (["gess_number"], 1, "did you mean 'guess_number'?"),
         (["guess_number", "--environment", "chess"], 3, "there is no environment 'chess'"),
@@ -85,7 +85,7 @@ def test_the_report_is_json_on_demand(tmp_path: Path) -> None:
         "scheme",
         "wire",
         "seconds",
-        "chance",
+        "random_baseline",
         "far",
         "out",
         "unknown",

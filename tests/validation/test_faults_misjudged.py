@@ -59,7 +59,7 @@ def test_the_limit_of_turns_is_not_laid_at_the_oracles_door(monkeypatch: pytest.
     monkeypatch.setattr("ludus.validation.target.ORACLE_TURNS", 30)
     verdict = verdict_of("LongWalk", "oracle-max")
     assert verdict.status == "skipped"
-    assert "8 of 8 episodes of the oracle were stopped here" in verdict.detail
+    assert "8 of 8 episodes of the oracle were stopped after" in verdict.detail
 
 
 def test_one_task_of_a_split_can_be_compared() -> None:

@@ -37,7 +37,7 @@ def test_a_check_finds_nothing_false(name: str) -> None:
 def test_episodes_that_break_are_not_taken_for_episodes_that_agree() -> None:
     (report,) = asyncio.run(validate(f"{FAULTS}/overlooked.py:BreaksLater", settings=QUICK, only={"seed-control"}))
     (verdict,) = report.verdicts
-    assert (verdict.status, verdict.detail) == ("skipped", "every episode broke (see `crash`)")
+    assert (verdict.status, verdict.detail) == ("skipped", "every episode failed (see `crash`)")
 
 
 def test_evidence_holds_every_action_in_full() -> None:

@@ -37,10 +37,19 @@ def validate_command(
     all_tasks: Annotated[bool, typer.Option("--all", help="Play all tasks.")] = False,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of episodes and random policies.")] = 0,
     margin: Annotated[
-        float, typer.Option("--margin", min=0.0, max=1.0, help="How far above chance is too far; 1 is the best reward.")
+        float,
+        typer.Option(
+            "--margin",
+            min=0.0,
+            max=1.0,
+            help="How far above the random baseline a policy that solves nothing may score; 1 is the best reward.",
+        ),
     ] = 0.25,
-    chance: Annotated[
-        float | None, typer.Option("--chance", help="What guessing earns; the class says it, too.")
+    random_baseline: Annotated[
+        float | None,
+        typer.Option(
+            "--random-baseline", help="The average reward of guessing; overrides the class's `random_baseline`."
+        ),
     ] = None,
     check: Annotated[
         list[str] | None, typer.Option("--check", metavar="KIND", help="Only this check; may be repeated.")
@@ -85,7 +94,8 @@ def validate_command(
     progress = _Progress(quiet=as_json)
     try:
         settings = Settings(
-            tasks=None if all_tasks else tasks, seed=seed, margin=margin, chance=chance, turns=turns, scan=scan,
+            tasks=None if all_tasks else tasks, seed=seed, margin=margin, random_baseline=random_baseline, turns=turns,
+            scan=scan,
             step_seconds=step_seconds, secrets=_secrets(secret or []),
         )  # fmt: skip
         reports = run(

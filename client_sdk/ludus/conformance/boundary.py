@@ -22,7 +22,7 @@ def boundary(place: Place) -> Suite:
     async def ask(context: CheckContext, **headers: str) -> Answer:
         method, path = await place(context)
         sent = {**bearer(context.token), "Accept": "application/json, text/event-stream", **headers}
-        return await context.link.ask(context.wire, method, path, headers=sent, body={} if method == "POST" else None)
+        return await context.probe.ask(context.wire, method, path, headers=sent, body={} if method == "POST" else None)
 
     @suite.check("requests from a foreign origin are refused", "SEC-3", negative=True, profile=True)
     async def origin(context: CheckContext) -> None:
@@ -36,13 +36,13 @@ def boundary(place: Place) -> Suite:
         status = (await ask(context, Host="elsewhere.ludus-conform.example")).status
         expect(status in (403, 421), f"a request for another host got the status {status}, expected 403 or 421")
 
-    @suite.check("pages of other origins may not read answers", "SEC-4", negative=True)
+    @suite.check("pages of other origins must not read replies", "SEC-4", negative=True)
     async def cors(context: CheckContext) -> None:
         method, path = await place(context)
         headers = {"Origin": FOREIGN_ORIGIN, "Access-Control-Request-Method": method}
         for answer in (
             await ask(context, Origin=FOREIGN_ORIGIN),
-            await context.link.ask(context.wire, "OPTIONS", path, headers=headers),
+            await context.probe.ask(context.wire, "OPTIONS", path, headers=headers),
         ):
             names = {name.lower(): value for name, value in answer.headers.items()}
             allowed = names.get("access-control-allow-origin")
@@ -50,14 +50,14 @@ def boundary(place: Place) -> Suite:
                 allowed not in ("*", FOREIGN_ORIGIN), f"Access-Control-Allow-Origin is {allowed} for a foreign origin"
             )
 
-    @suite.check("a body without end is refused with 413", "LIM-12", negative=True, profile=True)
+    @suite.check("an endless body is refused with 413", "LIM-12", negative=True, profile=True)
     async def large_body(context: CheckContext) -> None:
         method, path = await place(context)
         if method != "POST":
-            raise NotApplicable("no body is sent here")
-        status = await context.link.oversized(path, context.token)
+            raise NotApplicable("this wire sends no body")
+        status = await context.probe.oversized(path, context.token)
         if status is None:
-            raise NotApplicable("the server took 64 MiB of a body without an answer")
+            raise NotApplicable("the server accepted 64 MiB of a body without a reply")
         expect(status == 413, f"a body of a terabyte got the status {status}, expected 413")
 
     return suite

@@ -16,7 +16,7 @@ _PAGES: Final = 20
 _PAGE: Final = 7
 
 
-@suite.check("environments and their tools are listed under distinct names", "ENV-1", "ENV-2", "MTH-1")
+@suite.check("environments and their tools have distinct names", "ENV-1", "ENV-2", "MTH-1")
 async def environments(context: CheckContext) -> None:
     listed = read("environments/list", await context.must("environments/list")).environments
     names = [one.name for one in listed]
@@ -27,21 +27,21 @@ async def environments(context: CheckContext) -> None:
         expect(not RESERVED_TOOL_NAMES & set(tools), f"{one.name} publishes a reserved tool name")
 
 
-@suite.check("the splits of an environment are those that its entry lists", "MTH-1")
+@suite.check("splits/list agrees with the environment's entry", "MTH-1")
 async def splits(context: CheckContext) -> None:
     found = await context.must("splits/list", environment=context.name)
     read("splits/list", found)
     expect_equal(found["splits"], context.target.environment["splits"], "splits/list, against environments/list")
 
 
-@suite.check("pages of tasks give every task once, in order of index", "TASK-1", "TASK-2", "TASK-3")
+@suite.check("pages of tasks contain every task once, in the order of the index", "TASK-1", "TASK-2", "TASK-3")
 async def pages(context: CheckContext) -> None:
     rows: list[Any] = []
     cursor = None
     for _ in range(_PAGES):
         found = await context.must("tasks/list", **context.place, cursor=cursor, limit=_PAGE)
         page = read("tasks/list", found)
-        expect(len(page.tasks) <= _PAGE, f"a page holds {len(page.tasks)} tasks, asked for with the limit {_PAGE}")
+        expect(len(page.tasks) <= _PAGE, f"a page holds {len(page.tasks)} tasks, although the limit is {_PAGE}")
         rows += page.tasks
         cursor = page.next_cursor
         if cursor is None:
@@ -53,7 +53,7 @@ async def pages(context: CheckContext) -> None:
         expect_equal(len(rows), count, "tasks of all pages, against the split's count")
 
 
-@suite.check("a task is the same by its id, by its index and in a list", "TASK-1")
+@suite.check("a task is the same by id, by index and in a list", "TASK-1")
 async def one_task(context: CheckContext) -> None:
     listed = (await context.must("tasks/list", **context.place, limit=3))["tasks"]
     for row in listed:
@@ -63,7 +63,7 @@ async def one_task(context: CheckContext) -> None:
             expect_equal(got["task"], row, f"tasks/get by {next(iter(choice))}")
 
 
-@suite.check("an endless split has no count, and an index there always means one task", "TASK-5")
+@suite.check("an endless split has no count, and an index always means the same task", "TASK-5")
 async def endless(context: CheckContext) -> None:
     split = next((one for one in context.target.environment["splits"] if one["count"] is None), None)
     if split is None:
@@ -72,21 +72,21 @@ async def endless(context: CheckContext) -> None:
     if split["type"] == "test":
         raise NotApplicable("the endless split is a test split")
     one, two = await context.must("tasks/get", **place), await context.must("tasks/get", **place)
-    expect_equal(one["task"]["index"], 123_456, "the index of the task at 123456")
-    expect_equal(two, one, "the task at 123456, asked for again")
+    expect_equal(one["task"]["index"], 123_456, "the index of the task at index 123456")
+    expect_equal(two, one, "the task at index 123456, requested again")
 
 
-@suite.check("a drawn sample has the size asked for and depends on the seed only", "TASK-8", "TASK-9")
+@suite.check("a sample of tasks has the requested size and depends only on the seed", "TASK-8", "TASK-9")
 async def samples(context: CheckContext) -> None:
     params = {**context.place, "count": 5, "seed": 11}
     one, two = await context.must("tasks/sample", **params), await context.must("tasks/sample", **params)
     read("tasks/sample", one)
     expect_equal(len(one["tasks"]), 5, "size of the sample")
     expect_equal({row["split"] for row in one["tasks"]}, {context.target.split}, "splits of the sampled tasks")
-    expect_equal(two, one, "the sample drawn again with the same seed")
+    expect_equal(two, one, "a second sample with the same seed")
 
 
-@suite.check("outcomes of unknown tasks are refused, and none of the report is recorded", "OUT-2", negative=True)
+@suite.check("a report with an unknown task is refused as a whole", "OUT-2", negative=True)
 async def outcomes(context: CheckContext) -> None:
     task = (await context.must("tasks/get", **context.place, index=0))["task"]["id"]
     before = await context.must("outcomes/report", **context.place, outcomes=[], key=new_key())
@@ -96,7 +96,7 @@ async def outcomes(context: CheckContext) -> None:
     expect_equal(after["recorded"], before["recorded"], "recorded outcomes after a refused report")
 
 
-@suite.check("names that do not exist are refused, each with its code", "TASK-4", "TASK-7", "ERR-1", negative=True)
+@suite.check("unknown names are refused, each with its own code", "TASK-4", "TASK-7", "ERR-1", negative=True)
 async def unknown_names(context: CheckContext) -> None:
     await context.refused(4041, "splits/list", environment="no such environment")
     await context.refused(4042, "tasks/list", environment=context.name, split="no such split")
@@ -106,13 +106,13 @@ async def unknown_names(context: CheckContext) -> None:
     await context.refused((4044, 4045), "groups/score", group="no such group", candidates={}, key=new_key())
 
 
-@suite.check("a method that does not exist is refused as such", "NEG-10", negative=True)
+@suite.check("an unknown method is refused as unknown", "NEG-10", negative=True)
 async def unknown_methods(context: CheckContext) -> None:
     for method in ("episodes/nosuch", "nosuch", "episodes/start/", "Episodes/start"):
         await context.refused(-32601, method)
 
 
-@suite.check("an error's message names the input concerned", "ERR-3")
+@suite.check("an error message names the input that caused it", "ERR-3")
 async def messages(context: CheckContext) -> None:
     name = "absent-4711"
     for method, params in (
@@ -126,7 +126,7 @@ async def messages(context: CheckContext) -> None:
             expect(name in reply.message, f"{method} for {name!r} is refused with {reply.message!r}, without the name")
 
 
-@suite.check("fields that this version does not know are refused, and named", "MTH-2", "VER-1", negative=True)
+@suite.check("unknown fields are refused, and the error names them", "MTH-2", "VER-1", negative=True)
 async def unknown_fields(context: CheckContext) -> None:
     field = "fieldOfTheFuture"
     place: dict[str, Any] = context.place
@@ -145,7 +145,7 @@ async def unknown_fields(context: CheckContext) -> None:
         expect(field in reply.message, f"the refusal of {method} does not name the unknown field: {reply.message!r}")
 
 
-@suite.check("missing params and params of a wrong type are refused", "MTH-2", negative=True)
+@suite.check("missing params and params of the wrong type are refused", "MTH-2", negative=True)
 async def wrong_params(context: CheckContext) -> None:
     await context.refused(-32602, "splits/list")
     await context.refused(-32602, "splits/list", environment=7)
@@ -163,7 +163,7 @@ async def wrong_params(context: CheckContext) -> None:
         await context.refused(-32602, "episodes/step", **{**step, **wrong})
 
 
-@suite.check("a task is named by its id or its index, never by both", "TASK-6", "START-4", negative=True)
+@suite.check("a task is chosen by its id or by its index, not by both", "TASK-6", "START-4", negative=True)
 async def one_choice(context: CheckContext) -> None:
     both = {"task": (await context.must("tasks/get", **context.place, index=0))["task"]["id"], "index": 0}
     await context.refused(-32602, "tasks/get", **context.place, **both)
@@ -171,7 +171,7 @@ async def one_choice(context: CheckContext) -> None:
     await context.refused(-32602, "episodes/start", **context.place, **both, key=new_key())
 
 
-@suite.check("NaN and Infinity are no JSON, and are refused", "MTH-4", negative=True)
+@suite.check("NaN and Infinity are not JSON and are refused", "MTH-4", negative=True)
 async def not_finite(context: CheckContext) -> None:
     for value in (math.nan, math.inf):
         task = {"task": "x", "reward": value, "passed": True}
@@ -198,18 +198,23 @@ async def no_effect(context: CheckContext) -> None:
         expect(reply.code is not None, f"a wrong step ({wrong}) was answered with a result")
     expect_equal(await context.count_steps(episode), 0, "steps after refused requests")
     reply = await context.ask("episodes/step", **step, step=1)
-    expect(reply.result is not None, f"step 1 under a key that was refused before fails: {reply.code} {reply.message}")
+    expect(
+        reply.result is not None,
+        f"step 1 fails under a key that an earlier refused request used: {reply.code} {reply.message}",
+    )
     start = {**context.place, "key": new_key()}
     await context.refused(4043, "episodes/start", **start, index=2**60)
     fresh = await context.ask("episodes/start", **start)
     if fresh.result is None:
         raise ConformanceFailure(
-            f"a start under a key that was refused before fails with {fresh.code}: {fresh.message}"
+            f"a start fails under a key that an earlier refused request used, with {fresh.code}: {fresh.message}"
         )
     context.remember(fresh.result)
 
 
-@suite.check("what is no JSON-RPC request is refused and the server goes on", "CHAN-11", "SEC-7", negative=True)
+@suite.check(
+    "a body that is not a JSON-RPC request is refused, and the server continues", "CHAN-11", "SEC-7", negative=True
+)
 async def malformed(context: CheckContext) -> None:
     mcp = context.control.name == "mcp"
     cases: tuple[tuple[Any, tuple[int, ...]], ...] = (
@@ -229,18 +234,21 @@ async def malformed(context: CheckContext) -> None:
     await context.must("environments/list")
 
 
-@suite.check("every error had a code of the table, or one of MCP's", "ERR-1", "ERR-2", last=True)
+@suite.check("every error code is in the standard's table or is one of MCP's", "ERR-1", "ERR-2", last=True)
 async def known_codes(context: CheckContext) -> None:
     ours = {kind.code for kind in vars(errors).values() if isinstance(kind, type) and hasattr(kind, "code")}
-    seen = context.link.seen.codes.get(context.control.name)
+    seen = context.probe.transcript.codes.get(context.control.name)
     if not seen:
-        raise NotApplicable("no error came")
+        raise NotApplicable("the server sent no error")
     for code, message in seen.items():
         mcp = -32099 <= code <= -32000
-        expect(code in ours or mcp, f"an error came with the code {code}, which no table has: {message[:120]!r}")
+        expect(
+            code in ours or mcp,
+            f"an error has the code {code}, which neither the standard nor MCP defines: {message[:120]!r}",
+        )
 
 
-@suite.check("no message held a private text", "CRED-12", negative=True, last=True)
+@suite.check("no message contained a private text", "CRED-12", negative=True, last=True)
 async def private(context: CheckContext) -> None:
     no_leak(context, context.wire)
 
@@ -252,7 +260,7 @@ def no_leak(context: CheckContext, wire: str) -> None:
         ConformanceFailure: a message contained a private text.
         NotApplicable: no private texts were given.
     """
-    seen = context.link.seen
+    seen = context.probe.transcript
     if not seen.private:
-        raise NotApplicable("no private text was named with --private")
-    expect(wire not in seen.leaks, f"a private text is in a message: …{seen.leaks.get(wire)}")
+        raise NotApplicable("no private text was given with --private")
+    expect(wire not in seen.leaks, f"a message contains a private text: …{seen.leaks.get(wire)}")

@@ -26,7 +26,7 @@ def refusal(reply: Mapping[str, Any], codes: tuple[int, ...], identifier: Any, w
     if not isinstance(error, Mapping):
         raise ConformanceFailure(f"{what} was answered with a result")
     expect(error.get("code") in codes, f"{what} was refused with {error.get('code')}, expected {codes}")
-    expect_equal(reply.get("id", "no id"), identifier, f"the id in the refusal of {what}")
+    expect_equal(reply.get("id", "no id"), identifier, f"the id in the error for {what}")
 
 
 def step(identifier: Any, episode: str, number: int) -> dict[str, Any]:
@@ -35,12 +35,12 @@ def step(identifier: Any, episode: str, number: int) -> dict[str, Any]:
     return request(identifier, "episodes/step", **params)
 
 
-@suite.check("an upgrade chooses the subprotocol and tells the largest frame", "CHAN-5", "VER-2")
+@suite.check("an upgrade selects the subprotocol and states the largest frame", "CHAN-5", "VER-2")
 async def upgrade(context: CheckContext) -> None:
-    answer = await context.link.upgrade(context.token)
+    answer = await context.probe.upgrade(context.token)
     expect_equal(answer.status, 101, "the status of the upgrade")
     headers = {name.lower(): value for name, value in answer.headers.items()}
-    expect_equal(headers.get("sec-websocket-protocol"), CHANNEL_SUBPROTOCOL, "the subprotocol chosen")
+    expect_equal(headers.get("sec-websocket-protocol"), CHANNEL_SUBPROTOCOL, "the selected subprotocol")
     largest = headers.get(MAX_FRAME_HEADER.lower(), "")
     expect(largest.isdigit() and int(largest) > 0, f"{MAX_FRAME_HEADER} is {largest!r}, expected a number of bytes")
 
@@ -48,26 +48,26 @@ async def upgrade(context: CheckContext) -> None:
 @suite.check("an upgrade without the subprotocol is refused with 400", "CHAN-1", "CHAN-4", negative=True)
 async def subprotocol(context: CheckContext) -> None:
     for offered in ("", "ludus.channel.v99"):
-        answer = await context.link.upgrade(context.token, Sec_WebSocket_Protocol=offered)
+        answer = await context.probe.upgrade(context.token, Sec_WebSocket_Protocol=offered)
         expect_equal(answer.status, 400, f"the status of an upgrade that offers {offered!r}")
         body = answer.value
         expect(
             isinstance(body, dict) and "error" in body and body.get("id", "") is None,
-            f"the refusal of an upgrade is no failure with a null id: {answer.text[:120]!r}",
+            f"the refused upgrade's body is not an error with a null id: {answer.text[:120]!r}",
         )
 
 
 @suite.check("an upgrade from a foreign origin is refused with 403", "CHAN-3", "SEC-3", negative=True)
 async def origin(context: CheckContext) -> None:
-    answer = await context.link.upgrade(context.token, Origin=FOREIGN_ORIGIN)
+    answer = await context.probe.upgrade(context.token, Origin=FOREIGN_ORIGIN)
     expect_equal(answer.status, 403, f"the status of an upgrade with the origin {FOREIGN_ORIGIN}")
 
 
-@suite.check("every request of a batch is answered once, whatever the others are", "CHAN-6", "CHAN-7", "CHAN-13")
+@suite.check("every request of a batch is answered once, also next to invalid ones", "CHAN-6", "CHAN-7", "CHAN-13")
 async def batch(context: CheckContext) -> None:
     good = [request(name, "environments/list") for name in ("a", 7, "ä", 0)]
     wrong: list[Any] = [{"jsonrpc": "2.0", "id": "wrong", "method": 5}, 3]
-    async with context.link.channel(context.token) as pipe:
+    async with context.probe.channel(context.token) as pipe:
         await pipe.send([good[0], wrong[0], good[1], wrong[1], *good[2:]])
         replies = [await pipe.next() for _ in range(6)]
         await pipe.send(request("last", "environments/list"))
@@ -76,12 +76,12 @@ async def batch(context: CheckContext) -> None:
     expect_equal(sorted(map(str, answered)), sorted(map(str, ("a", 7, "ä", 0))), "ids of the results")
     refused = [reply["id"] for reply in replies if "error" in reply]
     expect_equal(sorted(map(str, refused)), ["None", "wrong"], "ids of the refusals")
-    expect_equal(last.get("id"), "last", "the reply after the batch: a request was answered twice, or this one late")
+    expect_equal(last.get("id"), "last", "the reply after the batch (a request was answered twice, or this one late)")
 
 
-@suite.check("an id that is no integer and no short string is refused", "CHAN-20", negative=True)
+@suite.check("an id must be an integer or a short string", "CHAN-20", negative=True)
 async def request_ids(context: CheckContext) -> None:
-    async with context.link.channel(context.token) as pipe:
+    async with context.probe.channel(context.token) as pipe:
         wrong: tuple[Any, ...] = ("x" * 129, 1.5, True, {})
         for identifier in wrong:
             await pipe.send(request(identifier, "environments/list"))
@@ -95,20 +95,20 @@ async def request_ids(context: CheckContext) -> None:
             expect_equal(reply.get("id"), good, "the id of the reply")
 
 
-@suite.check("a batch of steps runs in its order", "CHAN-9", "STEP-1", "STEP-8")
+@suite.check("the steps of a batch run in order", "CHAN-9", "STEP-1", "STEP-8")
 async def order(context: CheckContext) -> None:
     episode = (await context.start())["episode"]
-    async with context.link.channel(context.token) as pipe:
+    async with context.probe.channel(context.token) as pipe:
         await pipe.send([step(number, episode, number) for number in (1, 2, 3)])
         await pipe.send(step(4, episode, 4))
         replies = {reply["id"]: reply for reply in [await pipe.next() for _ in range(4)]}
     for number in (1, 2, 3, 4):
         reply = replies[number]
-        expect("result" in reply, f"step {number} of steps sent at one time failed: {reply.get('error')}")
+        expect("result" in reply, f"step {number} of steps sent in one batch failed: {reply.get('error')}")
         expect_equal(reply["result"]["step"], number, "the number of the step")
 
 
-@suite.check("what is no request is refused and the connection stays open", "CHAN-11", negative=True)
+@suite.check("an invalid request is refused, and the connection stays open", "CHAN-11", negative=True)
 async def stays_open(context: CheckContext) -> None:
     cases: tuple[tuple[Any, int, Any], ...] = (
         ("{", -32700, None),
@@ -118,7 +118,7 @@ async def stays_open(context: CheckContext) -> None:
         ({"jsonrpc": "2.0", "id": [], "method": "x"}, -32600, None),
         ({"jsonrpc": "2.0", "id": "p", "method": "dev.ludus/environments/list", "params": []}, -32600, "p"),
     )
-    async with context.link.channel(context.token) as pipe:
+    async with context.probe.channel(context.token) as pipe:
         for frame, code, identifier in cases:
             await pipe.send(frame)
             refusal(await pipe.next(), (code,), identifier, repr(frame))
@@ -128,47 +128,55 @@ async def stays_open(context: CheckContext) -> None:
 async def _still_serves(pipe: Pipe) -> None:
     await pipe.send(request("after", "environments/list"))
     reply = await pipe.next()
-    expect("result" in reply and reply["id"] == "after", f"the connection serves no more: {json.dumps(reply)[:200]}")
+    expect("result" in reply and reply["id"] == "after", f"the connection no longer works: {json.dumps(reply)[:200]}")
 
 
 @suite.check("a request without an id is an error and runs nothing", "CHAN-12", negative=True)
 async def notification(context: CheckContext) -> None:
     episode = (await context.start())["episode"]
     without = {key: value for key, value in request(0, "episodes/close", episode=episode).items() if key != "id"}
-    async with context.link.channel(context.token) as pipe:
+    async with context.probe.channel(context.token) as pipe:
         await pipe.send(without)
         refusal(await pipe.next(), (-32600,), None, "a request without an id")
     expect_equal((await context.info(episode))["status"], "running", "the episode after a close without an id")
 
 
-@suite.check("a frame larger than announced runs nothing and harms nobody", "CHAN-14", "LIM-12", negative=True)
+@suite.check("a frame above the announced limit has no effect", "CHAN-14", "LIM-12", negative=True)
 async def large_frame(context: CheckContext) -> None:
-    headers = {name.lower(): value for name, value in (await context.link.upgrade(context.token)).headers.items()}
+    headers = {name.lower(): value for name, value in (await context.probe.upgrade(context.token)).headers.items()}
     largest = headers.get(MAX_FRAME_HEADER.lower(), "")
     if not largest.isdigit() or int(largest) > _LARGEST_FRAME:
-        raise NotApplicable(f"the largest frame is {largest or 'not told'}")
+        raise NotApplicable(f"the largest frame is {largest or 'not announced'}")
     episode = (await context.start())["episode"]
     frame = json.dumps(request(1, "episodes/close", episode=episode))
-    async with context.link.channel(context.token) as other, context.link.channel(context.token) as pipe:
+    async with context.probe.channel(context.token) as other, context.probe.channel(context.token) as pipe:
         await pipe.send(frame + " " * int(largest))
         try:
             reply = await pipe.next()
         except ConformanceFailure:
             reply = {"error": "closed"}
         await _still_serves(other)
-    expect("error" in reply, f"a frame of more than {largest} bytes was answered with a result")
-    expect_equal((await context.info(episode))["status"], "running", "the episode that a frame too large would close")
+    expect("error" in reply, f"a frame of more than {largest} bytes got a result")
+    expect_equal(
+        (await context.info(episode))["status"], "running", "the episode that the oversized frame would have closed"
+    )
 
 
 @suite.check(
-    "losing the connection loses no step, and the repeat runs none", "CHAN-17", "CHAN-19", "STEP-5", negative=True
+    "a lost connection loses no step, and a repeated step does not run again",
+    "CHAN-17",
+    "CHAN-19",
+    "STEP-5",
+    negative=True,
 )
 async def lost_connection(context: CheckContext) -> None:
     started = await context.start()
     tool, arguments = context.some_call(started)
     params = {"episode": started["episode"], "step": 1, "tool": tool, "arguments": arguments, "key": new_key()}
-    async with context.link.channel(context.token) as pipe:
+    async with context.probe.channel(context.token) as pipe:
         await pipe.send(request(1, "episodes/step", **params))
     again = await context.ask("episodes/step", **params)
-    expect(again.code in (None, 5001, 5002), f"the repeat over another connection got {again.code}: {again.message}")
+    expect(
+        again.code in (None, 5001, 5002), f"the step repeated over another connection got {again.code}: {again.message}"
+    )
     expect_equal(await context.count_steps(started["episode"]), 1, "steps after a lost connection and a repeat")

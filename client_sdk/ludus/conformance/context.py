@@ -50,18 +50,18 @@ class CheckContext:
     Args:
         wire: the wire under test.
         target: the server under test.
-        link: sends the requests to the server.
+        probe: sends the requests to the server.
         control: the control wire for requests of the extension.
         token: the trainer token; the target's token by default.
     """
 
-    def __init__(self, wire: str, target: Target, link: HttpProbe, control: str, token: str | None = None) -> None:
+    def __init__(self, wire: str, target: Target, probe: HttpProbe, control: str, token: str | None = None) -> None:
         self.wire = wire
         self.target = target
-        self.link = link
+        self.probe = probe
         self.token = token if token is not None else target.token
         self._kind = control
-        self.control = CONTROLS[control](link, self.token)
+        self.control = CONTROLS[control](probe, self.token)
         self._ids = itertools.count(1)
         self._rng = random.Random(1)
         self._tidy: list[Callable[[], Awaitable[Any]]] = []
@@ -85,13 +85,13 @@ class CheckContext:
 
     def through(self, control: str | None = None, token: str | None = None) -> CheckContext:
         """Return a context for the same server over another control wire, or with another token."""
-        other = CheckContext(self.wire, self.target, self.link, control or self._kind, token or self.token)
+        other = CheckContext(self.wire, self.target, self.probe, control or self._kind, token or self.token)
         self._others.append(other)
         return other
 
     def stock(self, path: str, *, legacy: bool = False, declares: bool = False) -> StockMcpClient:
         """Return a stock MCP client for the agent endpoint at a path."""
-        return StockMcpClient(self.link, path, "play", legacy=legacy, declares=declares)
+        return StockMcpClient(self.probe, path, "play", legacy=legacy, declares=declares)
 
     # ── the extension's methods ────────────────────────────────────────────────────────────────────────────────────
 
@@ -109,11 +109,11 @@ class CheckContext:
         method = str(request.get("method")).removeprefix(METHOD_PREFIX)
         body, status = await self.control.send(request)
         if status is not None and body is None:
-            raise ConformanceFailure(f"{method} was answered with HTTP {status} and no JSON-RPC reply")
+            raise ConformanceFailure(f"{method} got HTTP {status} without a JSON-RPC reply")
         reply = Reply.of(body, status)
         if body.get("id") != request["id"]:
-            raise ConformanceFailure(f"the reply to id {request['id']!r} of {method} carries the id {body.get('id')!r}")
-        self.link.seen.code(self.control.name, reply.code, reply.message)
+            raise ConformanceFailure(f"the reply to id {request['id']!r} of {method} has the id {body.get('id')!r}")
+        self.probe.transcript.code(self.control.name, reply.code, reply.message)
         return reply
 
     async def must(self, method: str, /, **params: Any) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class CheckContext:
                 f"{method} should be refused with {' or '.join(map(str, wanted))}, but was answered {came}"
             )
         if not reply.message.strip():
-            raise ConformanceFailure(f"the refusal of {method} has an empty message")
+            raise ConformanceFailure(f"the error for {method} has an empty message")
         return reply
 
     # ── episodes ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -19,11 +19,11 @@ CONTROL_WIRES: Final = ("channel", "mcp")
 _NO_ANSWER: Final = (aiohttp.ClientError, OSError, TimeoutError, ConformanceFailure, KeyError, TypeError)
 
 
-async def discover(link: HttpProbe, target: Target, environment: str | None, split: str | None) -> Target:
+async def discover(probe: HttpProbe, target: Target, environment: str | None, split: str | None) -> Target:
     """Return the target with its environment, split and control wires, as its server lists them.
 
     Args:
-        link: sends the requests to the server.
+        probe: sends the requests to the server.
         target: the target, of which only the URL and the tokens are set.
         environment: the environment to play; None for the first.
         split: the split to take tasks from; None for the first one that is not a test split.
@@ -37,21 +37,21 @@ async def discover(link: HttpProbe, target: Target, environment: str | None, spl
     controls, listed, why = [], [], []
     for name in CONTROL_WIRES:
         try:
-            listed = (await CheckContext(name, target, link, name).must("environments/list"))["environments"]
+            listed = (await CheckContext(name, target, probe, name).must("environments/list"))["environments"]
             controls.append(name)
         except _NO_ANSWER as error:
             if getattr(error, "status", None) == 401 or "4010" in str(error):
-                raise _unauthenticated(link.url, target.token) from None
+                raise _unauthenticated(probe.url, target.token) from None
             why.append(f"{name}: {str(error) or type(error).__name__}")
     plain = False
     if not controls:
         try:
-            listed, plain = await _by_ors(link, target)
+            listed, plain = await _by_ors(probe, target)
         except _NO_ANSWER as error:
             why.append(f"ors: {str(error) or type(error).__name__}")
-            raise ConnectionFailed(f"{link.url} answers on no wire ({'; '.join(why)})", url=link.url) from None
+            raise ConnectionFailed(f"{probe.url} answers on no transport ({'; '.join(why)})", url=probe.url) from None
     found = _pick(listed, environment, lambda names: EnvironmentNotFound(
-        f"{link.url} has no environment {environment!r}; it has {names}"))  # fmt: skip
+        f"{probe.url} has no environment {environment!r}; it has {names}"))  # fmt: skip
     trained = [one for one in found["splits"] if one["type"] != "test"] if split is None else found["splits"]
     chosen = _pick(trained or found["splits"], split, lambda names: SplitNotFound(
         f"environment {found['name']!r} has no split {split!r}; it has {names}"))  # fmt: skip
@@ -66,30 +66,30 @@ def _pick(listed: list[dict[str, Any]], name: str | None, missing: Callable[[str
 
 
 def _unauthenticated(url: str, token: str | None) -> Unauthenticated:
-    return Unauthenticated(f"{url} {'does not know this token' if token else 'wants a token'}")
+    return Unauthenticated(f"{url} {'does not accept this token' if token else 'requires a token'}")
 
 
-async def _by_ors(link: HttpProbe, target: Target) -> tuple[list[dict[str, Any]], bool]:
+async def _by_ors(probe: HttpProbe, target: Target) -> tuple[list[dict[str, Any]], bool]:
     """Return the environments that ORS lists, and whether the server is plain ORS."""
     headers = bearer(target.token)
-    status, names = await request(link, "GET", "/list_environments", None, headers)
+    status, names = await request(probe, "GET", "/list_environments", None, headers)
     if status == 401:
-        raise _unauthenticated(link.url, target.token)
+        raise _unauthenticated(probe.url, target.token)
     if status != 200 or not isinstance(names, list):
         raise ConformanceFailure(f"GET /list_environments was answered with {status}")
     listed = []
     for name in names:
-        _, splits = await request(link, "GET", f"/{name}/splits", None, headers)
-        _, tools = await request(link, "GET", f"/{name}/tools", None, headers)
+        _, splits = await request(probe, "GET", f"/{name}/splits", None, headers)
+        _, tools = await request(probe, "GET", f"/{name}/tools", None, headers)
         listed.append({"name": name, "splits": splits, "gradable": bool(tools.get("terminal_tool"))})
-    _, version = await request(link, "GET", "/version", None, {**headers, ORS_EXTENSION_HEADER: EXTENSION_VERSION})
+    _, version = await request(probe, "GET", "/version", None, {**headers, ORS_EXTENSION_HEADER: EXTENSION_VERSION})
     return listed, not (isinstance(version, dict) and "ludus" in version)
 
 
-async def wires_of(link: HttpProbe, target: Target) -> tuple[str, ...]:
+async def wires_of(probe: HttpProbe, target: Target) -> tuple[str, ...]:
     """Return the wires that a server has, and those that the standard requires of it."""
     if not target.controls:
         return ("ors",)
-    status, _ = await request(link, "GET", "/list_environments", None, bearer(target.token))
-    channel = ("channel",) if "channel" in target.controls or (await link.upgrade(None)).status != 404 else ()
+    status, _ = await request(probe, "GET", "/list_environments", None, bearer(target.token))
+    channel = ("channel",) if "channel" in target.controls or (await probe.upgrade(None)).status != 404 else ()
     return (*channel, "mcp", "play", *(("ors",) if status != 404 else ()))

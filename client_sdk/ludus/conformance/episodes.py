@@ -18,39 +18,39 @@ _RANDOM_CHARS: Final = 11
 """The number of base-64 characters that hold 64 bits."""
 
 
-@suite.check("a started episode runs, with prompt, tools, limits and the seed in force", "START-1", "START-6", "CONT-3")
+@suite.check("a started episode is running and has a prompt, tools, limits and a seed", "START-1", "START-6", "CONT-3")
 async def starting(context: CheckContext) -> None:
     raw = await context.start_group(1)
     result = read("episodes/start", raw)
     started = result.episodes[0]
     expect(started.prompt, "the prompt is empty")
     info = read("episodes/get", await context.must("episodes/get", episode=started.episode)).info
-    expect_equal((info.status, info.end_reason, info.steps), ("running", None, 0), "a fresh episode")
+    expect_equal((info.status, info.end_reason, info.steps), ("running", None, 0), "a new episode")
     expect_equal((info.seed, info.task, info.group), (started.seed, started.task, result.group), "its data")
 
 
-@suite.check("a group has distinct episodes of one task and one seed", "START-2")
+@suite.check("a group has distinct episodes with the same task and seed", "START-2")
 async def groups(context: CheckContext) -> None:
     episodes = (await context.start_group(3))["episodes"]
     expect_equal(len({one["episode"] for one in episodes}), 3, "distinct ids")
     expect_equal(len({(one["task"]["id"], one["seed"]) for one in episodes}), 1, "one task and one seed")
 
 
-@suite.check("ids of episodes and groups cannot be guessed", "SEC-6")
+@suite.check("ids of episodes and groups are unguessable", "SEC-6")
 async def ids(context: CheckContext) -> None:
     if context.token is not None:
-        raise NotApplicable("ids are useless to others on a server with tokens")
+        raise NotApplicable("on a server with tokens, other principals cannot use an id")
     groups = [await context.start_group(_MANY // 4) for _ in range(4)]
     episodes = [one["episode"] for group in groups for one in group["episodes"]]
     for what, found in (("episode", episodes), ("group", [group["group"] for group in groups])):
         shared = len(os.path.commonprefix(found))
         differ = min(map(len, found)) - shared
         expect(
-            differ >= _RANDOM_CHARS, f"ids of {what}s differ in {differ} characters only, too few for 64 random bits"
+            differ >= _RANDOM_CHARS, f"ids of {what}s differ in only {differ} characters, too few for 64 random bits"
         )
 
 
-@suite.check("the task named is the task played", "TASK-1")
+@suite.check("the episode has the requested task", "TASK-1")
 async def named_task(context: CheckContext) -> None:
     row = (await context.must("tasks/get", **context.place, index=0))["task"]
     by_id, by_index = await context.start(task=row["id"]), await context.start(index=0)
@@ -58,13 +58,15 @@ async def named_task(context: CheckContext) -> None:
     expect_equal(by_index["task"], row, "the task started by its index")
 
 
-@suite.check("the seed decides task and observations, or is refused", "START-5", "START-6", "START-7", "START-8")
+@suite.check(
+    "the seed determines the task and the observations, or is refused", "START-5", "START-6", "START-7", "START-8"
+)
 async def seeds(context: CheckContext) -> None:
     if not context.target.environment["seedable"]:
         await context.refused(4220, "episodes/start", **context.place, seed=1, key=new_key())
         return
     one, two = await context.start(seed=5), await context.start(seed=5)
-    expect_equal((one["seed"], two["seed"]), (5, 5), "the seeds in force")
+    expect_equal((one["seed"], two["seed"]), (5, 5), "the seeds of two episodes")
     expect_equal((two["task"], two["prompt"]), (one["task"], one["prompt"]), "task and prompt under the same seed")
     for number in range(1, 4):
         if not one["tools"]:
@@ -74,7 +76,7 @@ async def seeds(context: CheckContext) -> None:
         expect_equal(second.result, first.result, f"step {number} of the same seed")
 
 
-@suite.check("only the tools that were asked for are there", "START-10")
+@suite.check("the episode has only the requested tools", "START-10")
 async def chosen_tools(context: CheckContext) -> None:
     everything = await context.start()
     names = [tool["name"] for tool in everything["tools"]]
@@ -84,30 +86,32 @@ async def chosen_tools(context: CheckContext) -> None:
     expect_equal([tool["name"] for tool in started["tools"]], names[:1], "the tools of the episode")
     reply = await context.step(started["episode"], 1, context.some_call(everything, 1))
     error = (reply.result or {}).get("error") or {}
-    expect_equal(error.get("code"), "unknown_tool", "the call of a tool that was left out")
+    expect_equal(error.get("code"), "unknown_tool", "the call of a tool that was not requested")
     await context.refused(-32602, "episodes/start", **context.place, tools=["no such tool"], key=new_key())
 
 
-@suite.check("secrets given to a start come back in no answer", "START-11", "CRED-14", negative=True)
+@suite.check("no reply contains a secret that was given to a start", "START-11", "CRED-14", negative=True)
 async def secrets(context: CheckContext) -> None:
     secret = f"secret-{new_key()}"
     group = await context.start_group(1, secrets={"CONFORM_PROBE": secret})
     episode = group["episodes"][0]["episode"]
     start = {**context.place, "key": new_key()}
     answers = {
-        "the answer of episodes/start": group,
-        "the answer of episodes/get": await context.must("episodes/get", episode=episode),
-        "the answer of episodes/rewards": await context.must("episodes/rewards", episode=episode),
+        "the reply to episodes/start": group,
+        "the reply to episodes/get": await context.must("episodes/get", episode=episode),
+        "the reply to episodes/rewards": await context.must("episodes/rewards", episode=episode),
         "a refused start": (await context.ask("episodes/start", **start, count=0, secrets={"A": secret})).raw,
-        "the refusal of a secret of a wrong type": (
+        "the error for a secret of the wrong type": (
             await context.ask("episodes/start", **start, secrets={"A": [secret]})
         ).raw,
     }
     for what, answer in answers.items():
-        expect(secret not in json.dumps(answer), f"{what} holds a secret that was given to a start")
+        expect(secret not in json.dumps(answer), f"{what} contains a secret that was given to a start")
 
 
-@suite.check("an agent's mistakes are observations and the episode goes on", "CALL-1", "CALL-2", "CALL-4", "STEP-6")
+@suite.check(
+    "an agent's mistake becomes an observation, and the episode continues", "CALL-1", "CALL-2", "CALL-4", "STEP-6"
+)
 async def mistakes(context: CheckContext) -> None:
     started = await context.start()
     cases: list[tuple[str, dict[str, Any], str]] = [("no such tool", {}, "unknown_tool")]
@@ -116,19 +120,23 @@ async def mistakes(context: CheckContext) -> None:
     for number, (name, arguments, code) in enumerate(cases, 1):
         result = (await context.step(started["episode"], number, (name, arguments))).result
         if result is None:
-            raise ConformanceFailure(f"a call of {name!r} failed instead of telling the agent")
+            raise ConformanceFailure(
+                f"a call of {name!r} failed as a request, instead of returning an observation to the agent"
+            )
         step = read("episodes/step", result)
         limited = step.end_reason is not None and step.truncated
-        expect_equal((step.step, step.error and step.error.code), (number, code), "number and error of the mistake")
-        expect(step.content, "the agent is shown nothing of its mistake")
+        expect_equal(
+            (step.step, step.error and step.error.code),
+            (number, code),
+            "the number and the error flag of the mistaken step",
+        )
+        expect(step.content, "the agent sees no message about its mistake")
         expect(limited or step.status == "running", f"the episode is {step.status} after a mistake of the agent")
         if limited:
             return
 
 
-@suite.check(
-    "each result holds its number, its status, and an end reason exactly at the end", "STEP-6", "CALL-5", "GET-2"
-)
+@suite.check("each result has its number and status, and an end reason only at the end", "STEP-6", "CALL-5", "GET-2")
 async def results(context: CheckContext) -> None:
     started = await context.start()
     for number in range(1, 5):
@@ -160,13 +168,13 @@ async def grading(context: CheckContext) -> None:
         last = log.entries[-1] if log.entries else None
         expect_equal(last and (last.source, last.reward), ("grade", graded.reward), "the last entry of the log")
     values = [entry.reward.value for entry in log.entries]
-    told = graded.info.reward.value if graded.info.reward is not None else None
-    if None not in values and told is not None:
-        expect(math.isclose(told, math.fsum(values), abs_tol=1e-9), f"the total told with the grade is {told}, "
+    total = graded.info.reward.value if graded.info.reward is not None else None
+    if None not in values and total is not None:
+        expect(math.isclose(total, math.fsum(values), abs_tol=1e-9), f"the total in the grade is {total}, "
                f"the sum of the log is {math.fsum(values)}")  # fmt: skip
 
 
-@suite.check("after the end a request is told that, and why it ended", "LIFE-9", "LIFE-2", negative=True)
+@suite.check("a request after the end is refused with the end reason", "LIFE-9", "LIFE-2", negative=True)
 async def after_the_end(context: CheckContext) -> None:
     started = await context.start()
     episode = started["episode"]
@@ -180,22 +188,22 @@ async def after_the_end(context: CheckContext) -> None:
     ):
         ended = await context.refused(4093, method, **params)
         expect_equal(ended.data.get("endReason"), "submitted", f"data.endReason of the refused {method}")
-    expect_equal(await context.info(episode), before, "the episode after requests that came too late")
+    expect_equal(await context.info(episode), before, "the episode after requests past its end")
 
 
-@suite.check("closing ends the episode and may be repeated", "CLOSE-1", "CLOSE-2")
+@suite.check("closing ends the episode, and a second close has no effect", "CLOSE-1", "CLOSE-2")
 async def closing(context: CheckContext) -> None:
     started = await context.start()
     one = await context.must("episodes/close", episode=started["episode"])
     info = read("episodes/close", one).info
     expect_equal((info.status, info.end_reason), ("truncated", "closed"), "the end")
     again = (await context.must("episodes/close", episode=started["episode"]))["info"]
-    expect_equal((again["status"], again["endReason"]), ("truncated", "closed"), "the end, closed again")
+    expect_equal((again["status"], again["endReason"]), ("truncated", "closed"), "the end after a second close")
     reply = await context.step(started["episode"], 1, context.some_call(started))
     expect(reply.code in (4093, 4044), f"a step after the close was answered with {reply.code or 'a result'}")
 
 
-@suite.check("closing what has ended leaves its end as it was", "CLOSE-2", "LIFE-2")
+@suite.check("closing an ended episode does not change its end", "CLOSE-2", "LIFE-2")
 async def closing_late(context: CheckContext) -> None:
     started = await context.start()
     await context.must("episodes/grade", episode=started["episode"], answer="x", key=new_key())
@@ -203,28 +211,28 @@ async def closing_late(context: CheckContext) -> None:
     expect_equal((info["status"], info["endReason"]), ("completed", "submitted"), "the end after the close")
 
 
-@suite.check("limits of the client tighten the episode's and never loosen them", "START-9")
+@suite.check("a client's limits can only tighten the episode's limits", "START-9")
 async def limits(context: CheckContext) -> None:
     usual = (await context.start())["limits"]
     tight = (await context.start(limits={"maxSteps": 1, "idleSeconds": 5}))["limits"]
-    expect_equal((tight["maxSteps"], tight["idleSeconds"]), (1, 5), "limits in force after tightening")
+    expect_equal((tight["maxSteps"], tight["idleSeconds"]), (1, 5), "the limits after tightening")
     loose = (await context.start(limits={"maxSteps": 10**9, "idleSeconds": 10.0**9}))["limits"]
     for name in ("maxSteps", "idleSeconds"):
         if usual.get(name) is not None:
             expect(loose[name] <= usual[name], f"{name} of {usual[name]} was loosened to {loose[name]}")
 
 
-@suite.check("the last step allowed ends the episode with `step_limit`", "LIM-1", "CALL-5")
+@suite.check("the last allowed step ends the episode with `step_limit`", "LIM-1", "CALL-5")
 async def step_limit(context: CheckContext) -> None:
     started = await context.start(limits={"maxSteps": 1})
     reply = await context.step(started["episode"], 1, NO_TOOL)
     if reply.result is None:
-        raise ConformanceFailure(f"the only step allowed failed with {reply.code}: {reply.message}")
+        raise ConformanceFailure(f"the only allowed step failed with {reply.code}: {reply.message}")
     step = read("episodes/step", reply.result)
     expect_equal((step.status, step.end_reason), ("truncated", "step_limit"), "after the last step")
 
 
-@suite.check("an episode ends when its time has passed, and unscored when it is not used", "LIM-2", "LIM-6", "REW-3")
+@suite.check("an episode ends at its time limit, and an unused one ends unscored", "LIM-2", "LIM-6", "REW-3")
 async def time_limits(context: CheckContext) -> None:
     timed, idle = await context.start(limits={"seconds": 0.2}), await context.start(limits={"idleSeconds": 0.2})
     # Reading an episode resets its idle timer, so the pauses of the idle one exceed its limit, and they grow.
@@ -251,7 +259,9 @@ async def _comes_to(context: CheckContext, episode: str, end: tuple[str, str], p
     expect_equal(found, end, f"the end of an episode with a limit of 0.2 s, {sum(pauses):g} s later")
 
 
-@suite.check("a fork stands where the other stood and leaves it alone, or is refused", "FORK-1", "FORK-2", "FORK-3")
+@suite.check(
+    "a fork continues from its source's state without changing the source, or is refused", "FORK-1", "FORK-2", "FORK-3"
+)
 async def forks(context: CheckContext) -> None:
     started = await context.start()
     episode = started["episode"]
@@ -267,11 +277,11 @@ async def forks(context: CheckContext) -> None:
     expect_equal((fork["task"], fork["seed"]), (started["task"], started["seed"]), "task and seed of the fork")
     expect_equal(await context.count_steps(fork["episode"]), 1, "steps of a fork after step 1")
     await context.step(fork["episode"], 2, NO_TOOL)
-    expect_equal(await context.info(episode), before, "the source after it was forked")
+    expect_equal(await context.info(episode), before, "the source after the fork")
     await context.refused(-32602, "episodes/fork", episode=episode, step=9, key=new_key())
 
 
-@suite.check("candidates of one group are scored, or scoring is refused", "GROUP-1", "GROUP-2", "GROUP-3")
+@suite.check("the candidates of a group are scored, or scoring is refused", "GROUP-1", "GROUP-2", "GROUP-3")
 async def group_scores(context: CheckContext) -> None:
     group, other = await context.start_group(2), await context.start_group(1)
     episodes = [one["episode"] for one in group["episodes"]]
@@ -284,6 +294,6 @@ async def group_scores(context: CheckContext) -> None:
     scored = await context.must("groups/score", **params)
     read("groups/score", scored)
     expect_equal(sorted(scored["rewards"]), sorted(episodes), "scored episodes")
-    expect_equal(await context.must("groups/score", **params), scored, "the scores asked for again")
+    expect_equal(await context.must("groups/score", **params), scored, "the scores, requested again")
     stranger = {other["episodes"][0]["episode"]: {"messages": [message]}}
     await context.refused((4044, 4045), "groups/score", **{**params, "candidates": stranger, "key": new_key()})

@@ -10,7 +10,7 @@ from ludus.conformance.context import NO_TOOL, CheckContext, new_key
 suite = Suite()
 
 
-@suite.check("a start sent again under its key starts nothing new", "KEY-2", "KEY-3", "KEEP-3", negative=True)
+@suite.check("a start repeated under its key starts no new episode", "KEY-2", "KEY-3", "KEEP-3", negative=True)
 async def start_once(context: CheckContext) -> None:
     key = new_key()
     one, two = await asyncio.gather(context.start_group(2, key=key), context.start_group(2, key=key))
@@ -19,14 +19,14 @@ async def start_once(context: CheckContext) -> None:
         expect_equal([x["episode"] for x in again["episodes"]], [x["episode"] for x in one["episodes"]], "the repeat")
 
 
-@suite.check("a start's key used with other params is refused", "KEY-4", negative=True)
+@suite.check("a start's key with other params is refused", "KEY-4", negative=True)
 async def start_key(context: CheckContext) -> None:
     key = new_key()
     await context.start_group(2, key=key)
     await context.refused(4092, "episodes/start", **context.place, key=key, count=3)
 
 
-@suite.check("a step sent again under its key runs once", "KEY-2", "KEY-3", "STEP-4", negative=True)
+@suite.check("a step repeated under its key runs once", "KEY-2", "KEY-3", "STEP-4", negative=True)
 async def step_once(context: CheckContext) -> None:
     started = await context.start()
     episode, call, key = started["episode"], context.some_call(started), new_key()
@@ -39,7 +39,7 @@ async def step_once(context: CheckContext) -> None:
     expect(len(log["entries"]) <= 1, "the repeated step was rewarded more than once")
 
 
-@suite.check("a step sent again after the end is answered as before", "STEP-4", "KEEP-2")
+@suite.check("a step repeated after the end gets its first result", "STEP-4", "KEEP-2")
 async def step_again_after_the_end(context: CheckContext) -> None:
     started = await context.start()
     episode, key = started["episode"], new_key()
@@ -48,20 +48,20 @@ async def step_again_after_the_end(context: CheckContext) -> None:
         raise ConformanceFailure(f"step 1 failed with {first.code}: {first.message}")
     await context.must("episodes/grade", episode=episode, answer="x", key=new_key())
     again = await context.step(episode, 1, NO_TOOL, key)
-    expect_equal(again.result, first.result, "step 1, sent again after the end")
+    expect_equal(again.result, first.result, "step 1, repeated after the end")
 
 
-@suite.check("a step that skips numbers is refused, and the number due is told", "STEP-2", negative=True)
+@suite.check("a step that skips a number is refused, and the error names the expected number", "STEP-2", negative=True)
 async def gaps(context: CheckContext) -> None:
     episode = (await context.start())["episode"]
     for number in (2, 7):
         params = {"episode": episode, "step": number, "tool": NO_TOOL[0], "arguments": {}, "key": new_key()}
         gap = await context.refused(4091, "episodes/step", **params)
-        expect("1" in gap.message, f"the refusal of step {number} does not tell that step 1 is due: {gap.message!r}")
+        expect("1" in gap.message, f"the error for step {number} does not say that step 1 is expected: {gap.message!r}")
     expect_equal(await context.count_steps(episode), 0, "steps after the refusals")
 
 
-@suite.check("a step's number used again under another key is refused", "STEP-3", negative=True)
+@suite.check("a step number repeated under another key is refused", "STEP-3", negative=True)
 async def old_numbers(context: CheckContext) -> None:
     episode = (await context.start())["episode"]
     await context.step(episode, 1, NO_TOOL)
@@ -72,7 +72,7 @@ async def old_numbers(context: CheckContext) -> None:
     expect_equal(await context.count_steps(episode), 2, "steps after the refusals")
 
 
-@suite.check("a step's key used with other params is refused", "KEY-4", negative=True)
+@suite.check("a step's key with other params is refused", "KEY-4", negative=True)
 async def step_key(context: CheckContext) -> None:
     episode = (await context.start())["episode"]
     key = new_key()
@@ -82,7 +82,7 @@ async def step_key(context: CheckContext) -> None:
         await context.refused(4092, "episodes/step", **{**params, **other})
 
 
-@suite.check("a step's key used with another turn is refused", "TURN-4", negative=True)
+@suite.check("a step's key with another turn is refused", "TURN-4", negative=True)
 async def turn_key(context: CheckContext) -> None:
     episode = (await context.start())["episode"]
     params = {"episode": episode, "step": 1, "tool": NO_TOOL[0], "arguments": {}, "key": new_key()}
@@ -91,7 +91,7 @@ async def turn_key(context: CheckContext) -> None:
         await context.refused(4092, "episodes/step", **params, **other)
 
 
-@suite.check("a call of a turn that is over is refused, and uses up no number", "CALL-6", "KEY-6", negative=True)
+@suite.check("a call of a past turn is refused and consumes no step number", "CALL-6", "KEY-6", negative=True)
 async def turns_over(context: CheckContext) -> None:
     episode = (await context.start())["episode"]
     step = {"episode": episode, "tool": NO_TOOL[0], "arguments": {}}
@@ -104,7 +104,7 @@ async def turns_over(context: CheckContext) -> None:
     expect_equal(await context.count_steps(episode), len(marks), "steps after the refusals")
 
 
-@suite.check("the same key in two episodes, or for a start and a step, is two keys", "KEY-5")
+@suite.check("one key used in two episodes, or for a start and a step, counts as two keys", "KEY-5")
 async def keys_apart(context: CheckContext) -> None:
     key = new_key()
     episodes = (await context.start_group(2, key=key))["episodes"]
@@ -115,7 +115,7 @@ async def keys_apart(context: CheckContext) -> None:
         expect_equal(await context.count_steps(one["episode"]), 1, "steps of each episode")
 
 
-@suite.check("an answer is graded once, and sent again under its key", "KEY-2", "KEY-3", negative=True)
+@suite.check("an answer is graded once, and a repeated request gets the same grade", "KEY-2", "KEY-3", negative=True)
 async def grade_once(context: CheckContext) -> None:
     started = await context.start()
     params = {"episode": started["episode"], "answer": "an answer", "key": new_key()}
@@ -130,14 +130,14 @@ async def grade_once(context: CheckContext) -> None:
     expect(len(grades) <= 1, f"one answer was graded {len(grades)} times")
 
 
-@suite.check("a grade's key used with another answer is refused", "KEY-4", negative=True)
+@suite.check("a grade's key with another answer is refused", "KEY-4", negative=True)
 async def grade_key(context: CheckContext) -> None:
     params = {"episode": (await context.start())["episode"], "answer": "an answer", "key": new_key()}
     await context.must("episodes/grade", **params)
     await context.refused(4092, "episodes/grade", **{**params, "answer": "another"})
 
 
-@suite.check("a fork sent again under its key makes one episode", "KEY-2", negative=True)
+@suite.check("a fork repeated under its key makes one episode", "KEY-2", negative=True)
 async def fork_once(context: CheckContext) -> None:
     if not context.target.environment["forkable"]:
         raise NotApplicable("the environment is not forkable")

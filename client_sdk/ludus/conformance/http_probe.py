@@ -29,7 +29,7 @@ _MOST_MEGABYTES: Final = 64
 _ENOUGH_CODES: Final = 100
 
 
-class Seen:
+class Transcript:
     """A record of all answers: the private texts that they contained, and their error codes.
 
     Args:
@@ -83,14 +83,14 @@ class HttpProbe:
         http: makes the connections.
         url: the server's address.
         seconds: how long to wait for one answer.
-        seen: records every answer.
+        transcript: records every answer.
     """
 
-    def __init__(self, http: aiohttp.ClientSession, url: str, seconds: float, seen: Seen) -> None:
+    def __init__(self, http: aiohttp.ClientSession, url: str, seconds: float, transcript: Transcript) -> None:
         self.http = http
         self.url = url
         self.seconds = seconds
-        self.seen = seen
+        self.transcript = transcript
 
     async def ask(
         self, wire: str, method: str, path: str, *, headers: Mapping[str, str] | None = None, body: Any = None
@@ -106,7 +106,7 @@ class HttpProbe:
             answer = Answer(response.status, dict(response.headers), text, response.content_type)
             if upgraded:
                 response.close()
-        self.seen.text(wire, text)
+        self.transcript.text(wire, text)
         return answer
 
     async def mcp(
@@ -211,8 +211,8 @@ async def _first_of(answer: asyncio.Future[bytes], other: Coroutine[Any, Any, No
 class Pipe:
     """One channel connection, which returns replies one by one and splits batches."""
 
-    def __init__(self, link: HttpProbe, socket: aiohttp.ClientWebSocketResponse) -> None:
-        self._link = link
+    def __init__(self, probe: HttpProbe, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._probe = probe
         self._waiting: list[Any] = []
         self.socket = socket
 
@@ -230,12 +230,12 @@ class Pipe:
             ConformanceFailure: the server sent something other than a text frame with JSON.
         """
         while not self._waiting:
-            message = await self.socket.receive(timeout=self._link.seconds)
+            message = await self.socket.receive(timeout=self._probe.seconds)
             if message.type is not aiohttp.WSMsgType.TEXT:
                 raise ConformanceFailure(
                     f"the channel answered with {message.type.name} {message.data!r} instead of a text frame"
                 )
-            self._link.seen.text("channel", message.data)
+            self._probe.transcript.text("channel", message.data)
             try:
                 value = json.loads(message.data)
             except ValueError:

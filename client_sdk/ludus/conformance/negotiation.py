@@ -9,7 +9,7 @@ from typing import Any
 from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
 from ludus.conformance.context import NO_TOOL, CheckContext, new_key
 from ludus.conformance.http_probe import bearer
-from ludus.conformance.play import telling
+from ludus.conformance.play import find_leak
 from ludus.conformance.probes import CLIENT, StockMcpClient, envelope
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION, METHOD_PREFIX
 
@@ -20,7 +20,7 @@ _PLAY_PATH = re.compile(r"/play/[^/\s\"']+/mcp")
 def host(context: CheckContext, *, legacy: bool = False, declares: bool = False) -> StockMcpClient:
     """Return a stock MCP host for the control endpoint."""
     return StockMcpClient(
-        context.link, CONTROL_PATH, "mcp", legacy=legacy, declares=declares, headers=bearer(context.token)
+        context.probe, CONTROL_PATH, "mcp", legacy=legacy, declares=declares, headers=bearer(context.token)
     )
 
 
@@ -35,13 +35,13 @@ async def settings_of(context: CheckContext, *, legacy: bool) -> Any:
     return found.get("capabilities", {}).get("experimental" if legacy else "extensions", {}).get(EXTENSION_ID)
 
 
-@suite.check("server/discover announces the extension with its version", "NEG-1", "NEG-3")
+@suite.check("server/discover announces the extension and its version", "NEG-1", "NEG-3")
 async def discover(context: CheckContext) -> None:
     settings = await settings_of(context, legacy=False)
     expect(isinstance(settings, dict), f"capabilities.extensions has no {EXTENSION_ID!r} in server/discover")
     expect_equal(settings.get("version"), EXTENSION_VERSION, "the version in the settings")
     for name in ("channel", "channelSubprotocol", "play"):
-        expect(isinstance(settings.get(name, ""), str), f"the setting {name} is no string: {settings.get(name)!r}")
+        expect(isinstance(settings.get(name, ""), str), f"the setting {name} is not a string: {settings.get(name)!r}")
     if "play" in settings:
         expect("{capability}" in settings["play"], f"the setting play has no {{capability}}: {settings['play']!r}")
 
@@ -62,14 +62,14 @@ async def undeclared(context: CheckContext) -> None:
             if method == "episodes/start":
                 params |= {**context.place, "key": new_key()}
             body = {"jsonrpc": "2.0", "id": 1, "method": METHOD_PREFIX + method, "params": params}
-            value, _ = await context.link.mcp("mcp", CONTROL_PATH, body, headers=bearer(context.token))
+            value, _ = await context.probe.mcp("mcp", CONTROL_PATH, body, headers=bearer(context.token))
             error = value.get("error") if isinstance(value, dict) else None
             if not isinstance(error, dict):
                 raise ConformanceFailure(f"{method} was answered without the extension being declared")
             expect_equal(error.get("code"), -32021, f"the code for {method} without a declaration")
 
 
-@suite.check("a client that begins with initialize needs to declare nothing", "NEG-7", "NEG-8")
+@suite.check("a client that starts with initialize need not declare the extension", "NEG-7", "NEG-8")
 async def legacy(context: CheckContext) -> None:
     old = context.through("legacy")
     listed = await old.must("environments/list")
@@ -77,28 +77,35 @@ async def legacy(context: CheckContext) -> None:
     started = await old.start()
     reply = await old.step(started["episode"], 1, NO_TOOL)
     if reply.result is None:
-        raise ConformanceFailure(f"a step in the era of initialize failed with {reply.code}: {reply.message}")
+        raise ConformanceFailure(
+            f"a step of a client that started with initialize failed with {reply.code}: {reply.message}"
+        )
     await old.refused(-32602, "episodes/get")
     await old.refused(4044, "episodes/get", episode="no such episode")
 
 
-@suite.check("an episode belongs to no wire and no era: repeats elsewhere get the first outcome", "NEG-9", "CHAN-19")
+@suite.check("a request repeated over another transport or MCP revision gets the first result", "NEG-9", "CHAN-19")
 async def across_wires(context: CheckContext) -> None:
     wires = [context.through("channel")] if "channel" in context.target.controls else []
     wires += [context, context.through("legacy")]
     key, step_key = new_key(), new_key()
     begun = [await one.start_group(1, key=key) for one in wires]
     ids = {group["episodes"][0]["episode"] for group in begun}
-    expect(len(ids) == 1, f"one start under one key, over {len(wires)} wires and eras, made {len(ids)} episodes")
+    expect(
+        len(ids) == 1,
+        f"one start under one key, over {len(wires)} transports and MCP revisions, made {len(ids)} episodes",
+    )
     episode = ids.pop()
     call = context.some_call(begun[0]["episodes"][0])
     replies = [await one.step(episode, 1, call, step_key) for one in wires]
     for reply in replies[1:]:
-        expect_equal((reply.result, reply.code), (replies[0].result, replies[0].code), "the step repeated elsewhere")
-    expect_equal(await context.count_steps(episode), 1, "steps after the same one over every wire")
+        expect_equal(
+            (reply.result, reply.code), (replies[0].result, replies[0].code), "the step repeated over another transport"
+        )
+    expect_equal(await context.count_steps(episode), 1, "the steps after one step was sent over every transport")
 
 
-@suite.check("a host that knows only tools can start an episode and learn where it is played", "NEG-11")
+@suite.check("a host that supports only tools can start an episode and gets its play URL", "NEG-11")
 async def start_tool(context: CheckContext) -> None:
     client = host(context)
     tools = {tool["name"]: tool for tool in ((await client.ask("tools/list")).result or {}).get("tools", ())}
@@ -111,17 +118,17 @@ async def start_tool(context: CheckContext) -> None:
     text = " ".join(str(block.get("text", "")) for block in reply.result.get("content", ()))
     found = _PLAY_PATH.search(text + json.dumps(reply.result.get("structuredContent", "")))
     if "play" not in (await settings_of(context, legacy=False) or {}):
-        raise NotApplicable("the server has no play plane")
+        raise NotApplicable("the server has no agent endpoint")
     if found is None:
-        raise ConformanceFailure("start_episode does not tell the path of the play plane")
-    player = context.stock(found[0])
-    expect((await player.ask("tools/list")).result is not None, "the path that start_episode tells does not work")
+        raise ConformanceFailure("start_episode does not return the path of the agent endpoint")
+    agent = context.stock(found[0])
+    expect((await agent.ask("tools/list")).result is not None, "the path that start_episode returns does not work")
     # The text has no fixed format. Ids in Ludus's format are closed after the check; other episodes expire.
     for episode in re.findall(r"\be_[\w-]+", text):
         context.remember_episode(episode)
 
 
-@suite.check("the endpoint's tools tell no reward to a client that knows only tools", "NEG-13", negative=True)
+@suite.check("the endpoint's tools show no reward to a client that supports only tools", "NEG-13", negative=True)
 async def no_reward(context: CheckContext) -> None:
     client = host(context)
     listed = ((await client.ask("tools/list")).result or {}).get("tools", ())
@@ -134,12 +141,12 @@ async def no_reward(context: CheckContext) -> None:
         for name, arguments in calls:
             given = {"episode": started["episode"], "tool": name, "arguments": arguments}
             reply = await client.call(tool["name"], given)
-            where = telling(reply.raw)
-            expect(where is None, f"the result of {tool['name']} tells at {where} what only trainers may know")
-            expect("structuredContent" not in (reply.result or {}), f"{tool['name']} answers with structuredContent")
+            where = find_leak(reply.raw)
+            expect(where is None, f"the result of {tool['name']} shows at {where} what only trainers may see")
+            expect("structuredContent" not in (reply.result or {}), f"{tool['name']} returns structuredContent")
 
 
-@suite.check("the control endpoint lists the same tools to everybody", "NEG-12")
+@suite.check("the control endpoint lists the same tools to all clients", "NEG-12")
 async def same_tools(context: CheckContext) -> None:
     seen = []
     for legacy, declares in ((False, False), (False, True), (True, False)):
@@ -147,13 +154,13 @@ async def same_tools(context: CheckContext) -> None:
             await context.start()
         listed = (await host(context, legacy=legacy, declares=declares).ask("tools/list")).result or {}
         seen.append(sorted((tool["name"], json.dumps(tool["inputSchema"], sort_keys=True)) for tool in listed["tools"]))
-    expect(seen[0] == seen[1], "a client that declares the extension is listed other tools")
-    expect(seen[0] == seen[2], "a client of the other era, with an episode running, is listed other tools")
+    expect(seen[0] == seen[1], "a client that declares the extension sees other tools")
+    expect(seen[0] == seen[2], "a client of the other MCP revision, with a running episode, sees other tools")
 
 
-@suite.check("the endpoint begins with initialize and names its server", "NEG-8")
+@suite.check("the endpoint answers initialize and names its server", "NEG-8")
 async def handshake(context: CheckContext) -> None:
     client = host(context, legacy=True)
     await client.ask("tools/list")
     found = client.handshake or {}
-    expect(isinstance(found.get("serverInfo"), dict), f"initialize of {CLIENT['name']} is answered without serverInfo")
+    expect(isinstance(found.get("serverInfo"), dict), f"initialize of {CLIENT['name']} has no serverInfo in its reply")

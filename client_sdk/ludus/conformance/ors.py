@@ -24,25 +24,25 @@ _LONG: Final = 12_000
 
 async def get(context: CheckContext, path: str) -> tuple[int, Any]:
     """Send a GET request for a route of the environment; return the status and the value."""
-    return await request(context.link, "GET", f"/{context.name}/{path}", None, bearer(context.token))
+    return await request(context.probe, "GET", f"/{context.name}/{path}", None, bearer(context.token))
 
 
 async def post(context: CheckContext, path: str, **body: Any) -> tuple[int, Any]:
     """Send a POST request with a JSON body to a route of the environment; return the status and the value."""
-    return await request(context.link, "POST", f"/{context.name}/{path}", body, bearer(context.token))
+    return await request(context.probe, "POST", f"/{context.name}/{path}", body, bearer(context.token))
 
 
-@suite.check("every environment is listed under its name", "ORS-1")
+@suite.check("list_environments contains the environment", "ORS-1")
 async def environments(context: CheckContext) -> None:
-    status, names = await request(context.link, "GET", "/list_environments", None, bearer(context.token))
+    status, names = await request(context.probe, "GET", "/list_environments", None, bearer(context.token))
     expect(status == 200 and isinstance(names, list), f"list_environments answered {status} {names}")
     expect(context.name in names, f"{context.name} is not among the environments {names}")
     if context.target.controls:
         wanted = [one["name"] for one in (await context.must("environments/list"))["environments"]]
-        expect_equal(sorted(names), sorted(wanted), "environments on ORS, against environments/list")
+        expect_equal(sorted(names), sorted(wanted), "environments over ORS, compared with environments/list")
 
 
-@suite.check("tools and splits are found, in ORS's keys", "ORS-1")
+@suite.check("tools and splits are listed with ORS's keys", "ORS-1")
 async def tools_and_splits(context: CheckContext) -> None:
     status, tools = await get(context, "tools")
     expect_equal(status, 200, "the status of tools")
@@ -55,7 +55,7 @@ async def tools_and_splits(context: CheckContext) -> None:
     expect(context.target.split in {split["name"] for split in splits}, f"there is no split {context.target.split!r}")
 
 
-@suite.check("a task is found by its index, on both routes that clients know", "ORS-1")
+@suite.check("a task is available by its index, on both routes that clients use", "ORS-1")
 async def tasks(context: CheckContext) -> None:
     status, counted = await post(context, "num_tasks", split=context.target.split)
     expect(status == 200 and isinstance(counted.get("num_tasks"), int), f"num_tasks answered {status} {counted}")
@@ -68,11 +68,11 @@ async def tasks(context: CheckContext) -> None:
         status, listed = await post(context, "tasks", split=context.target.split)
         expect(status == 200 or context.target.plain_ors, f"tasks answered {status}")
         if status == 200:
-            expect_equal(len(listed["tasks"]), counted["num_tasks"], "tasks, against num_tasks")
-            expect_equal(listed["tasks"][0], answers[0][1]["task"], "the first of tasks, against task 0")
+            expect_equal(len(listed["tasks"]), counted["num_tasks"], "tasks, compared with num_tasks")
+            expect_equal(listed["tasks"][0], answers[0][1]["task"], "the first of the tasks, compared with task 0")
 
 
-@suite.check("tasks of a test split hold their id only", "ORS-11", "CRED-13", negative=True, profile=True)
+@suite.check("tasks of a test split contain only their id", "ORS-11", "CRED-13", negative=True, profile=True)
 async def test_tasks(context: CheckContext) -> None:
     split = context.split_of("test")["name"]
     status, value = await post(context, "task", split=split, index=0)
@@ -82,7 +82,7 @@ async def test_tasks(context: CheckContext) -> None:
     expect_equal(set(value["task"]) - {"split"}, {"id"}, "keys of a task of the test split")
 
 
-@suite.check("a session is one episode from create to delete", "ORS-4")
+@suite.check("a session is one episode, from create to delete", "ORS-4")
 async def session(context: CheckContext) -> None:
     one = await open_session(context)
     status, prompt = await one.send("GET", "/{env}/prompt")
@@ -92,10 +92,10 @@ async def session(context: CheckContext) -> None:
     for _ in range(2):
         expect_equal((await one.delete())[0], 200, "the status of delete, and of delete again")
     status, _ = await one.send("GET", "/{env}/prompt")
-    expect(status in (404, 410), f"a deleted session's prompt is answered with {status}")
+    expect(status in (404, 410), f"the prompt of a deleted session got the status {status}")
 
 
-@suite.check("a call is answered with its task_id first and a whole output last", "ORS-6", "ORS-7", "ORS-8")
+@suite.check("a call's first event is its task_id, and its last event a complete output", "ORS-6", "ORS-7", "ORS-8")
 async def calls(context: CheckContext) -> None:
     one = await open_session(context)
     for index in range(3):
@@ -115,26 +115,26 @@ async def calls(context: CheckContext) -> None:
             return
 
 
-@suite.check("a result is sent again by its task_id, without another step", "ORS-10", negative=True)
+@suite.check("a result can be requested again by its task_id without another step", "ORS-10", negative=True)
 async def resume(context: CheckContext) -> None:
     one = await open_session(context)
     tool, arguments = await some_call(context, one)
     events = await one.call(tool, arguments)
     again = await one.call(tool, arguments, task_id=dict(events)["task_id"])
-    expect_equal(again, events, "the result sent again")
+    expect_equal(again, events, "the result, requested again")
 
 
-@suite.check("a task_id is of use to its own session only", "ORS-10", "ORS-5", negative=True, profile=True)
+@suite.check("a task_id works only in its own session", "ORS-10", "ORS-5", negative=True, profile=True)
 async def foreign_task_id(context: CheckContext) -> None:
     one, two = await open_session(context), await open_session(context)
     tool, arguments = await some_call(context, one)
     task_id = dict(await one.call(tool, arguments))["task_id"]
     status, events = await two.send("POST", "/{env}/call", {"name": tool, "input": arguments, "task_id": task_id})
-    told = isinstance(events, list) and events[-1][0] == "end"
-    expect(not told and status != 500, "another session was sent the result of a task_id that is not its own")
+    delivered = isinstance(events, list) and events[-1][0] == "end"
+    expect(not delivered and status != 500, "a session got the result of another session's task_id")
 
 
-@suite.check("a call that equals one whose reply arrived is a step of its own", "ORS-16", profile=True)
+@suite.check("a call equal to one whose reply has arrived is a new step", "ORS-16", profile=True)
 async def equal_calls(context: CheckContext) -> None:
     one = await open_session(context)
     tool, arguments = await some_call(context, one)
@@ -142,9 +142,9 @@ async def equal_calls(context: CheckContext) -> None:
     expect(None not in ids and ids[0] != ids[1], f"two equal calls have the task_ids {ids}, expected different ones")
 
 
-@suite.check("a session is not served under another environment's path", "ORS-17", negative=True, profile=True)
+@suite.check("another environment's path does not serve a session", "ORS-17", negative=True, profile=True)
 async def other_environment(context: CheckContext) -> None:
-    status, names = await request(context.link, "GET", "/list_environments", None, bearer(context.token))
+    status, names = await request(context.probe, "GET", "/list_environments", None, bearer(context.token))
     expect(status == 200 and isinstance(names, list), f"list_environments answered {status} {names}")
     others = [name for name in names if name != context.name]
     if not others:
@@ -158,38 +158,38 @@ async def other_environment(context: CheckContext) -> None:
     ):
         status, _ = await one.send(method, f"/{others[0]}/{path}", body)
         expect(
-            400 <= status < 500, f"{method} /{others[0]}/{path} of a session of {context.name} got the status {status}"
+            400 <= status < 500, f"{method} /{others[0]}/{path} for a session of {context.name} got the status {status}"
         )
     expect_equal((await one.send("GET", "/{env}/prompt"))[0], 200, "the status of the prompt under the session's path")
 
 
-@suite.check("large results arrive whole although clients strip white space", "ORS-12", "CONT-4", profile=True)
+@suite.check("large results arrive complete although clients strip white space", "ORS-12", "CONT-4", profile=True)
 async def large_results(context: CheckContext) -> None:
     one = await open_session(context)
     name = "x" + " " * _LONG + "y"
     events = await one.call(name, {})
     parts = [data for event, data in events if event in ("chunk", "end", "error")]
     if sum(map(len, parts)) < _LONG:
-        raise NotApplicable("no large result was to be had")
+        raise NotApplicable("no tool returned a large result")
     for part in parts:
-        expect(part == part.lstrip(), "an event's data begins with white space, which clients in use strip")
-    expect(name in str(result_of(events).get("error", name)), "a text of many spaces came back changed")
+        expect(part == part.lstrip(), "an event's data begins with white space, which current clients strip")
+    expect(name in str(result_of(events).get("error", name)), "a text of many spaces arrived changed")
 
 
-@suite.check("unknown tools and wrong input are told, and the session goes on", "ORS-9", negative=True)
+@suite.check("unknown tools and wrong input are reported, and the session continues", "ORS-9", negative=True)
 async def mistakes(context: CheckContext) -> None:
     one = await open_session(context)
     for _ in range(2):
         result = result_of(await one.call("no_such_tool", {}))
         expect_equal(result.get("ok"), False, "`ok` for an unknown tool")
-        expect("is not a valid tool" in result.get("error", ""), "the text by which clients know an unknown tool")
+        expect("is not a valid tool" in result.get("error", ""), "the text by which clients detect an unknown tool")
     wrong = [tool for tool in await one.tools() if tool["inputSchema"].get("required")]
     if wrong:
         result = result_of(await one.call(wrong[0]["name"], {}))
         expect_equal(result.get("ok"), False, "`ok` for a call without its arguments")
 
 
-@suite.check("wrong requests are refused in ORS's own form", "ORS-4", negative=True)
+@suite.check("invalid requests are refused in ORS's error format", "ORS-4", negative=True)
 async def refusals(context: CheckContext) -> None:
     status, body = await stranger(context).send("GET", "/{env}/prompt")
     expect_equal(status, 404, "the status of an unknown session's prompt")
@@ -198,15 +198,15 @@ async def refusals(context: CheckContext) -> None:
     status, body = await post(context, "tasks", split="x", unknown=1)
     expect_equal(status, 422, "the status for an unknown field")
     if not isinstance(body, dict) or not isinstance(body.get("detail"), list):
-        raise ConformanceFailure("a validation error is not FastAPI's list under `detail`")
+        raise ConformanceFailure("a validation error has no list under `detail`, as FastAPI's has")
     expect_equal((await post(context, "tasks", split=new_key()))[0], 400, "the status for an unknown split")
-    one = OrsSession(context.link, context.name, str(uuid.uuid4()), bearer(context.token))
+    one = OrsSession(context.probe, context.name, str(uuid.uuid4()), bearer(context.token))
     context.at_end(one.delete)
     status, _ = await one.send("POST", "/create", {"env_name": "no such environment", "split": "x", "index": 0})
     expect_equal(status, 404, "the status of create for an unknown environment")
 
 
-@suite.check("a final answer can be handed in where answers are graded", "ORS-13", "ORS-8", profile=True)
+@suite.check("a final answer can be submitted if answers are graded", "ORS-13", "ORS-8", profile=True)
 async def final_answer(context: CheckContext) -> None:
     if not context.target.environment.get("gradable"):
         raise NotApplicable("the environment does not grade answers")
@@ -219,29 +219,33 @@ async def final_answer(context: CheckContext) -> None:
     expect_equal(result["output"]["finished"], True, f"finished after {SUBMIT_TOOL}")
     tool, arguments = await some_call(context, one)
     late = await one.call(tool, arguments)
-    expect(late[-1][0] == "error" or not result_of(late).get("ok"), "a call after the end was answered as any other")
+    expect(late[-1][0] == "error" or not result_of(late).get("ok"), "a call after the end was answered like any other")
 
 
-@suite.check("what ORS has no word for is told to those only who ask for it", "ORS-14", negative=True, profile=True)
+@suite.check(
+    "fields that ORS does not define are sent only to clients that request them", "ORS-14", negative=True, profile=True
+)
 async def extension(context: CheckContext) -> None:
     one = await open_session(context)
     tool, arguments = await some_call(context, one)
     answers = {
-        "version": (await request(context.link, "GET", "/version", None, bearer(context.token)))[1],
+        "version": (await request(context.probe, "GET", "/version", None, bearer(context.token)))[1],
         "tools": (await get(context, "tools"))[1],
         "task": (await post(context, "task", split=context.target.split, index=0))[1],
         "task_tools": (await one.send("GET", "/{env}/task_tools"))[1],
         "a refusal": (await stranger(context).send("GET", "/{env}/prompt"))[1],
     }
     events = await one.call(tool, arguments)
-    expect("ludus" not in dict(events), "a call is answered with an event `ludus`")
+    expect("ludus" not in dict(events), "the reply to a call has an event `ludus`")
     if events[-1][0] == "end":
         answers["a call"] = result_of(events)
     for what, answer in answers.items():
-        expect("ludus" not in (answer or {}), f"the answer of {what} has a field `ludus`, for which nobody asked")
+        expect(
+            "ludus" not in (answer or {}), f"the reply to {what} has a field `ludus`, which the client did not request"
+        )
 
 
-@suite.check("secrets given to create come back in no answer", "CRED-14", negative=True, profile=True)
+@suite.check("no reply contains a secret that was given to create", "CRED-14", negative=True, profile=True)
 async def secrets(context: CheckContext) -> None:
     secret = f"secret-{new_key()}"
     one = stranger(context)
@@ -251,10 +255,13 @@ async def secrets(context: CheckContext) -> None:
         status, answer = await one.send("POST", "/create", {**body, **wrong})
         if status == 200:
             break
-        expect(secret not in json.dumps(answer), f"a refused create ({status}) tells a secret that it was given")
+        expect(
+            secret not in json.dumps(answer),
+            f"the error of a refused create ({status}) contains a secret that it was given",
+        )
 
 
-@suite.check("nothing of tasks, sessions and calls without a token", "ORS-2", negative=True)
+@suite.check("tasks, sessions and calls require a token", "ORS-2", negative=True)
 async def no_token(context: CheckContext) -> None:
     needed(context.target.token, "--token")
     one = await open_session(context)
@@ -272,14 +279,16 @@ async def no_token(context: CheckContext) -> None:
             ("POST", "/delete", {}),
         ):
             status, _ = await other.send(method, path, body)
-            expect(status == 401, f"{method} {path} without a good token got the status {status}, expected 401")
+            expect(status == 401, f"{method} {path} without a valid token got the status {status}, expected 401")
 
 
-@suite.check("the token is taken as X-API-Key too", "ORS-3")
+@suite.check("the token is also accepted as X-API-Key", "ORS-3")
 async def api_key(context: CheckContext) -> None:
     token = needed(context.target.token, "--token")
     one = await open_session(context, {"X-API-Key": token})
-    expect_equal((await one.send("GET", "/{env}/prompt"))[0], 200, "the status of a prompt asked for with X-API-Key")
+    expect_equal(
+        (await one.send("GET", "/{env}/prompt"))[0], 200, "the status of a prompt that is requested with X-API-Key"
+    )
 
 
 @suite.check("another principal's session does not exist", "ORS-5", "CRED-5", negative=True)
@@ -303,8 +312,8 @@ async def other_principal(context: CheckContext) -> None:
 @suite.check("a token without `rewards:read` opens no session", "ORS-2", negative=True)
 async def scopes(context: CheckContext) -> None:
     headers = bearer(needed(context.target.limited_token, "--limited-token"))
-    status, _ = await request(context.link, "POST", "/create_session", {}, headers)
-    one = OrsSession(context.link, context.name, str(uuid.uuid4()), headers)
+    status, _ = await request(context.probe, "POST", "/create_session", {}, headers)
+    one = OrsSession(context.probe, context.name, str(uuid.uuid4()), headers)
     context.at_end(one.delete)
     body = {"env_name": context.name, "split": context.target.split, "index": 0}
     created, _ = await one.send("POST", "/create", body)
@@ -313,6 +322,6 @@ async def scopes(context: CheckContext) -> None:
     expect(called in (403, 404), f"a call got the status {called}, expected 403")
 
 
-@suite.check("no message held a private text", "CRED-12", "ORS-11", negative=True, last=True)
+@suite.check("no message contained a private text", "CRED-12", "ORS-11", negative=True, last=True)
 async def private(context: CheckContext) -> None:
     no_leak(context, "ors")

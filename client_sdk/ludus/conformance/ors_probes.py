@@ -15,10 +15,10 @@ Events = list[tuple[str, str]]
 
 
 async def request(
-    link: HttpProbe, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    probe: HttpProbe, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
 ) -> tuple[int, Any]:
     """Send one request; return the status, and the JSON value or a list of (event, data)."""
-    answer = await link.ask("ors", method, path, headers=headers, body=body)
+    answer = await probe.ask("ors", method, path, headers=headers, body=body)
     return answer.status, value_of(answer)
 
 
@@ -52,8 +52,8 @@ def result_of(events: Events) -> dict[str, Any]:
     try:
         value = json.loads("".join(data for name, data in events if name in ("chunk", "end")))
     except ValueError as error:
-        raise ConformanceFailure(f"the chunks and the end of a stream make no JSON: {error}") from None
-    expect(isinstance(value, dict), "the result of a call is no object")
+        raise ConformanceFailure(f"the chunks and the end of a stream are not JSON: {error}") from None
+    expect(isinstance(value, dict), "the result of a call is not an object")
     return value  # type: ignore[no-any-return]
 
 
@@ -61,26 +61,26 @@ class OrsSession:
     """One ORS session.
 
     Args:
-        link: sends the requests to the server.
+        probe: sends the requests to the server.
         environment: the name of its environment.
         sid: the session id.
         headers: the headers with the credential.
     """
 
-    def __init__(self, link: HttpProbe, environment: str, sid: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, probe: HttpProbe, environment: str, sid: str, headers: Mapping[str, str]) -> None:
         self.sid = sid
-        self._link = link
+        self._probe = probe
         self._environment = environment
         self._headers = {"X-Session-ID": sid, **headers}
 
     def seen_by(self, headers: Mapping[str, str]) -> OrsSession:
         """Return the same session with another credential."""
-        return OrsSession(self._link, self._environment, self.sid, headers)
+        return OrsSession(self._probe, self._environment, self.sid, headers)
 
     async def send(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Send a request of this session; `{env}` in a path stands for the environment's name."""
         path = path.replace("{env}", self._environment)
-        return await request(self._link, method, path, body, self._headers)
+        return await request(self._probe, method, path, body, self._headers)
 
     async def call(self, tool: str, arguments: Mapping[str, Any], **more: Any) -> Events:
         """Call a tool and return the events.
@@ -90,7 +90,7 @@ class OrsSession:
         """
         status, events = await self.send("POST", "/{env}/call", {"name": tool, "input": dict(arguments), **more})
         if not isinstance(events, list) or not events:
-            raise ConformanceFailure(f"a call is not answered with events (status {status})")
+            raise ConformanceFailure(f"the reply to a call is not an event stream (status {status})")
         return events
 
     async def tools(self) -> list[dict[str, Any]]:
@@ -107,10 +107,10 @@ class OrsSession:
 async def open_session(context: CheckContext, headers: Mapping[str, str] | None = None, index: int = 0) -> OrsSession:
     """Open a session with `create_session` and `create`, as every client does; it is deleted when the check ends."""
     headers = bearer(context.token) if headers is None else headers
-    status, value = await request(context.link, "POST", "/create_session", {}, headers)
+    status, value = await request(context.probe, "POST", "/create_session", {}, headers)
     sid = dict(value).get("task_id") if isinstance(value, list) else (value or {}).get("sid")
     expect(status == 200 and isinstance(sid, str) and sid, f"create_session answered {status} and no session id")
-    session = OrsSession(context.link, context.name, str(sid), headers)
+    session = OrsSession(context.probe, context.name, str(sid), headers)
     context.at_end(session.delete)
     body = {"env_name": context.name, "split": context.target.split, "index": index}
     expect_equal(await session.send("POST", "/create", body), (200, {"sid": sid}), "create")
@@ -127,4 +127,4 @@ async def some_call(context: CheckContext, session: OrsSession, index: int = 0) 
 
 def stranger(context: CheckContext) -> OrsSession:
     """Return a session with an id that was never opened."""
-    return OrsSession(context.link, context.name, str(uuid.uuid4()), bearer(context.token))
+    return OrsSession(context.probe, context.name, str(uuid.uuid4()), bearer(context.token))

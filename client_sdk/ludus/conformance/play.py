@@ -28,7 +28,9 @@ _PATIENCE: Final = 10.0
 """The longest wait, in seconds, for a capability to expire."""
 
 
-async def sit(context: CheckContext, *, legacy: bool = False, **more: Any) -> tuple[dict[str, Any], StockMcpClient]:
+async def start_session(
+    context: CheckContext, *, legacy: bool = False, **more: Any
+) -> tuple[dict[str, Any], StockMcpClient]:
     """Start an episode; return it and a stock MCP client on its agent endpoint.
 
     Raises:
@@ -36,22 +38,22 @@ async def sit(context: CheckContext, *, legacy: bool = False, **more: Any) -> tu
     """
     started = await context.start(**more)
     if started["play"] is None:
-        raise NotApplicable("the server has no play plane")
+        raise NotApplicable("the server has no agent endpoint")
     return started, context.stock(started["play"]["path"], legacy=legacy)
 
 
-def telling(value: Any, path: str = "") -> str | None:
+def find_leak(value: Any, path: str = "") -> str | None:
     """Return the path of a key that reveals more than an agent may know; None if a reply has no such key."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             here = f"{path}.{key}"
             if key in _TELLING or str(key).startswith("dev.ludus/"):
                 return here
-            if found := telling(inner, here):
+            if found := find_leak(inner, here):
                 return found
     elif isinstance(value, list):
         for position, inner in enumerate(value):
-            if found := telling(inner, f"{path}[{position}]"):
+            if found := find_leak(inner, f"{path}[{position}]"):
                 return found
     return None
 
@@ -77,33 +79,33 @@ def mark(step: int | None, key: str) -> dict[str, Any]:
     return {STEP_META_KEY: {"key": key} if step is None else {"step": step, "key": key}}
 
 
-@suite.check("the tools are the episode's, and submit_answer where answers are graded", "PLAY-2", "PLAY-3")
+@suite.check("the tools are the episode's, with submit_answer if answers are graded", "PLAY-2", "PLAY-3")
 async def tools(context: CheckContext) -> None:
-    started, player = await sit(context)
-    listed = {tool["name"]: tool for tool in ((await player.ask("tools/list")).result or {}).get("tools", ())}
+    started, agent = await start_session(context)
+    listed = {tool["name"]: tool for tool in ((await agent.ask("tools/list")).result or {}).get("tools", ())}
     submit = listed.pop(SUBMIT_TOOL, None)
     expect_equal(submit is not None, context.target.environment["gradable"], f"whether {SUBMIT_TOOL} is listed")
-    told = [(one["name"], one.get("description", ""), one["inputSchema"]) for one in listed.values()]
+    tools = [(one["name"], one.get("description", ""), one["inputSchema"]) for one in listed.values()]
     wanted = [(one["name"], one["description"], one["inputSchema"]) for one in started["tools"]]
-    expect_equal(sorted(told, key=str), sorted(wanted, key=str), "tools of the play plane")
+    expect_equal(sorted(tools, key=str), sorted(wanted, key=str), "tools of the agent endpoint")
     if submit is not None:
         found = {name: one.get("type") for name, one in submit["inputSchema"].get("properties", {}).items()}
         expect_equal(found, {"answer": "string"}, f"arguments of {SUBMIT_TOOL}")
 
 
-@suite.check("the prompt is given as a prompt and as instructions", "PLAY-8")
+@suite.check("the prompt is available as a prompt and as instructions", "PLAY-8")
 async def prompt(context: CheckContext) -> None:
-    started, player = await sit(context)
+    started, agent = await start_session(context)
     texts = [block["text"] for message in started["prompt"] for block in message["content"] if block["type"] == "text"]
-    listed = ((await player.ask("prompts/list")).result or {}).get("prompts", ())
-    expect_equal(len(listed), 1, "prompts of the play plane")
-    got = (await player.ask("prompts/get", name=listed[0]["name"])).result or {}
+    listed = ((await agent.ask("prompts/list")).result or {}).get("prompts", ())
+    expect_equal(len(listed), 1, "prompts of the agent endpoint")
+    got = (await agent.ask("prompts/get", name=listed[0]["name"])).result or {}
     given = [one["content"]["text"] for one in got.get("messages", ()) if one["content"]["type"] == "text"]
     expect_equal("".join(given), "".join(texts), "the text of prompts/get")
     old = context.stock(started["play"]["path"], legacy=True)
     await old.ask("tools/list")
     for method, result in (
-        ("server/discover", (await player.ask("server/discover")).result),
+        ("server/discover", (await agent.ask("server/discover")).result),
         ("initialize", old.handshake),
     ):
         instructions = (result or {}).get("instructions") or ""
@@ -111,26 +113,26 @@ async def prompt(context: CheckContext) -> None:
             expect(text in instructions, f"`instructions` of {method} lack the prompt's text {text[:80]!r}")
 
 
-@suite.check("a client that begins with initialize plays as well", "PLAY-1")
+@suite.check("a client that starts with initialize can play", "PLAY-1")
 async def legacy_client(context: CheckContext) -> None:
-    started, player = await sit(context, legacy=True)
-    listed = (await player.ask("tools/list")).result
+    started, agent = await start_session(context, legacy=True)
+    listed = (await agent.ask("tools/list")).result
     if listed is None:
-        raise ConformanceFailure("tools/list of a client that begins with initialize is not answered")
-    reply = await player.call(*context.some_call(started))
+        raise ConformanceFailure("tools/list of a client that starts with initialize got no result")
+    reply = await agent.call(*context.some_call(started))
     if reply.result is None:
         raise ConformanceFailure(
-            f"a call of a client that begins with initialize failed with {reply.code}: {reply.message}"
+            f"a call of a client that starts with initialize failed with {reply.code}: {reply.message}"
         )
     expect_equal(await context.count_steps(started["episode"]), 1, "steps after one call")
 
 
-@suite.check("a call is one step, and its result is the step's observation alone", "PLAY-4", "PLAY-5", "PLAY-6")
+@suite.check("a call is one step, and its result is only the step's observation", "PLAY-4", "PLAY-5", "PLAY-6")
 async def observation(context: CheckContext) -> None:
-    started, player = await sit(context)
+    started, agent = await start_session(context)
     for number in range(1, 4):
         call, key = context.some_call(started, number - 1), new_key()
-        shown = (await player.call(*call, mark(number, key))).result
+        shown = (await agent.call(*call, mark(number, key))).result
         if shown is None:
             return
         expect("structuredContent" not in shown, "a tool result has structuredContent")
@@ -139,10 +141,11 @@ async def observation(context: CheckContext) -> None:
             return
         content = [_plain(block) for block in shown["content"]]
         wanted = [_plain(block) for block in step["content"]]
-        expect_equal(content[: len(wanted)], wanted, f"content shown for step {number}, against the step's own")
+        expect_equal(content[: len(wanted)], wanted, f"content shown for step {number}, compared with the step's own")
         ended = step.get("endReason") is not None
         expect(
-            ended or len(content) == len(wanted), f"step {number} shows more than it should: {content[len(wanted) :]}"
+            ended or len(content) == len(wanted),
+            f"step {number} shows more than its observation: {content[len(wanted) :]}",
         )
         expect_equal(bool(shown.get("isError")), step.get("error") is not None, f"isError of step {number}")
         if ended:
@@ -153,76 +156,84 @@ def _plain(block: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in block.items() if key not in ("annotations", "_meta") or value}
 
 
-@suite.check("no reply holds a reward, a task row or a fact of the lifecycle", "PLAY-6", "PLAY-3", negative=True)
+@suite.check("no reply contains a reward, a task row or lifecycle data", "PLAY-6", "PLAY-3", negative=True)
 async def no_reward(context: CheckContext) -> None:
-    started, player = await sit(context)
+    started, agent = await start_session(context)
     calls = [context.some_call(started, index) for index in range(len(started["tools"]))] if started["tools"] else []
     first = calls[0] if calls else ("none", {})
     calls += [("no such tool", {}), (first[0], {"no such argument": 1}), (SUBMIT_TOOL, {"answer": "x"}), first]
-    replies = [(f"reply to {tool}", await player.call(tool, arguments)) for tool, arguments in calls]
-    replies += [(method, await player.ask(method)) for method in ("server/discover", "prompts/list")]
+    replies = [(f"reply to {tool}", await agent.call(tool, arguments)) for tool, arguments in calls]
+    replies += [(method, await agent.ask(method)) for method in ("server/discover", "prompts/list")]
     log = await context.must("episodes/rewards", episode=started["episode"])
     values = {float(entry["reward"]["value"]) for entry in log["entries"] if entry["reward"]["value"] is not None}
     for what, reply in replies:
         # `no_extension` checks the announced capabilities.
-        where = telling({key: value for key, value in (reply.result or {}).items() if key != "capabilities"}, what)
-        where = where or telling((reply.raw or {}).get("error"), what)
-        expect(where is None, f"the place {where} tells what no player may know")
-        told = values & set(numbers((reply.raw or {}).get("result", {}).get("_meta")))
-        expect(not told, f"`_meta` of the {what} holds {told}, which is a reward")
+        where = find_leak({key: value for key, value in (reply.result or {}).items() if key != "capabilities"}, what)
+        where = where or find_leak((reply.raw or {}).get("error"), what)
+        expect(where is None, f"{where} contains what an agent must not see")
+        rewards = values & set(numbers((reply.raw or {}).get("result", {}).get("_meta")))
+        expect(not rewards, f"`_meta` of the {what} contains {rewards}, which is a reward")
 
 
-@suite.check("wrong arguments are told to the agent, and an unknown tool is MCP's -32602", "PLAY-4", "PLAY-11")
+@suite.check("wrong arguments are reported to the agent, and an unknown tool is MCP's -32602", "PLAY-4", "PLAY-11")
 async def mistakes(context: CheckContext) -> None:
-    started, player = await sit(context)
-    expect_equal((await player.call("no such tool", {})).code, -32602, "the code for an unknown tool")
+    started, agent = await start_session(context)
+    expect_equal((await agent.call("no such tool", {})).code, -32602, "the code for an unknown tool")
     if started["tools"]:
-        reply = await player.call(started["tools"][0]["name"], {"no such argument, surely": 1})
+        reply = await agent.call(started["tools"][0]["name"], {"no such argument, surely": 1})
         if reply.result is None:
-            raise ConformanceFailure(f"wrong arguments are an error of the protocol: {reply.code} {reply.message}")
+            raise ConformanceFailure(
+                f"wrong arguments are answered with a protocol error: {reply.code} {reply.message}"
+            )
         expect(reply.result.get("isError") is True, "the result of wrong arguments is not marked as an error")
-        expect(text_of(reply.result).strip(), "the agent is not told what is wrong with its arguments")
+        expect(text_of(reply.result).strip(), "the agent is not shown what is wrong with its arguments")
 
 
-@suite.check("the extension's methods do not exist here, for nobody", "PLAY-7", "CRED-11", negative=True)
+@suite.check(
+    "the extension's methods do not exist on the agent endpoint for any client", "PLAY-7", "CRED-11", negative=True
+)
 async def no_lifecycle(context: CheckContext) -> None:
-    started, player = await sit(context)
+    started, agent = await start_session(context)
     path = started["play"]["path"]
-    loud = StockMcpClient(context.link, path, "play", declares=True, headers=bearer(context.token))
-    old = StockMcpClient(context.link, path, "play", legacy=True, headers=bearer(context.token))
-    for client, kind in ((player, "a stock client"), (loud, "one with the extension and a token"), (old, "an old one")):
+    loud = StockMcpClient(context.probe, path, "play", declares=True, headers=bearer(context.token))
+    old = StockMcpClient(context.probe, path, "play", legacy=True, headers=bearer(context.token))
+    for client, kind in (
+        (agent, "a stock client"),
+        (loud, "a client with the extension and a token"),
+        (old, "a client that starts with initialize"),
+    ):
         for method in METHODS:
             reply = await client.ask(method, episode=started["episode"])
-            expect(reply.result is None, f"{method} was answered on the play plane, to {kind}")
-            expect_equal(reply.code, -32601, f"the code for {method}, asked by {kind}")
-    expect_equal((await context.info(started["episode"]))["status"], "running", "the episode after all that")
+            expect(reply.result is None, f"{method} was answered on the agent endpoint, for {kind}")
+            expect_equal(reply.code, -32601, f"the code for {method}, requested by {kind}")
+    expect_equal((await context.info(started["episode"]))["status"], "running", "the episode after these requests")
 
 
-@suite.check("the extension is announced to no player", "PLAY-7", negative=True)
+@suite.check("the agent endpoint does not announce the extension", "PLAY-7", negative=True)
 async def no_extension(context: CheckContext) -> None:
-    started, player = await sit(context)
+    started, agent = await start_session(context)
     old = context.stock(started["play"]["path"], legacy=True)
     await old.ask("tools/list")
     for method, result in (
-        ("server/discover", (await player.ask("server/discover")).result),
+        ("server/discover", (await agent.ask("server/discover")).result),
         ("initialize", old.handshake),
     ):
         capabilities = (result or {}).get("capabilities", {})
         announced = {**(capabilities.get("extensions") or {}), **(capabilities.get("experimental") or {})}
-        expect(EXTENSION_ID not in announced, f"{method} of the play plane announces the extension")
+        expect(EXTENSION_ID not in announced, f"{method} of the agent endpoint announces the extension")
 
 
-@suite.check("a capability that is altered, cut or made up opens nothing", "CRED-10", negative=True)
+@suite.check("a capability that is altered, truncated or invented is refused", "CRED-10", negative=True)
 async def forged(context: CheckContext) -> None:
-    (one, player), (two, _) = await sit(context), await sit(context)
+    (one, agent), (two, _) = await start_session(context), await start_session(context)
     path: str = one["play"]["path"]
     real, other = path.split("/")[2], two["play"]["path"].split("/")[2]
     forgeries = {
         "shortened by four characters": real[:-4],
-        "with a character more": real + "A",
-        "in the other case": real.swapcase(),
-        "that is the episode's id": one["episode"],
-        "that is a word": "x",
+        "with an additional character": real + "A",
+        "in the opposite letter case": real.swapcase(),
+        "which is the episode's id": one["episode"],
+        "which is a word": "x",
     }
     for place in (len(real) // 4, len(real) // 2, len(real) - 2, len(real) - 1):
         change = "A" if real[place] != "A" else "B"
@@ -234,81 +245,81 @@ async def forged(context: CheckContext) -> None:
         if forgery in (real, other):
             continue
         reply = await context.stock(path.replace(real, forgery)).ask("tools/list")
-        expect(reply.result is None, f"a capability {what} opens a play plane")
+        expect(reply.result is None, f"a capability {what} opens an agent endpoint")
         expect_equal(reply.status, 404, f"the HTTP status for a capability {what}")
         if what.startswith("altered"):
             expect_equal(reply.code, 4011, f"the code for a capability {what}")
-    expect((await player.ask("tools/list")).result is not None, "the real capability does not work after forgeries")
+    expect((await agent.ask("tools/list")).result is not None, "the real capability does not work after forgeries")
 
 
-@suite.check("a capability opens its own episode and no other", "CRED-8", "PLAY-6", negative=True)
+@suite.check("a capability opens only its own episode", "CRED-8", "PLAY-6", negative=True)
 async def own_episode(context: CheckContext) -> None:
-    (one, first), (two, second) = await sit(context), await sit(context)
+    (one, first), (two, second) = await start_session(context), await start_session(context)
     await first.call(*context.some_call(one))
     expect_equal(await context.count_steps(two["episode"]), 0, "steps of an episode whose capability was not used")
     expect_equal(await context.count_steps(one["episode"]), 1, "steps of the episode whose capability was used")
     await context.must("episodes/close", episode=one["episode"])
     await second.call(*context.some_call(two))
     expect_equal(
-        await context.count_steps(two["episode"]), 1, "steps of the second episode, played when the first is over"
+        await context.count_steps(two["episode"]), 1, "steps of the second episode, played after the first has ended"
     )
 
 
-@suite.check("capabilities cannot be guessed, and expire when they say", "CRED-8", "CRED-9", negative=True)
+@suite.check("capabilities are unguessable and expire at their `expiresAt`", "CRED-8", "CRED-9", negative=True)
 async def expiry(context: CheckContext) -> None:
-    (one, player), (two, _) = await sit(context), await sit(context)
+    (one, agent), (two, _) = await start_session(context), await start_session(context)
     found = [each["play"]["path"].split("/")[2] for each in (one, two)]
     differ = sum(a != b for a, b in zip(*found, strict=False))
     expect(len(found[0]) >= _CAPABILITY_CHARS, f"a capability has {len(found[0])} characters, too few for 128 bits")
-    expect(differ >= _CAPABILITY_CHARS // 2, f"two capabilities differ in {differ} characters only")
+    expect(differ >= _CAPABILITY_CHARS // 2, f"two capabilities differ in only {differ} characters")
     left = one["play"]["expiresAt"] - time.time()
-    expect(left > -1, f"a fresh capability expired {-left:.0f} s ago")
+    expect(left > -1, f"a new capability expired {-left:.0f} s ago")
     if left > _PATIENCE:
         return
     await asyncio.sleep(max(0.0, left) + 1.1)
-    reply = await player.ask("tools/list")
-    expect(reply.result is None, "a capability opens the play plane after its `expiresAt`")
+    reply = await agent.ask("tools/list")
+    expect(reply.result is None, "a capability opens the agent endpoint after its `expiresAt`")
     expect_equal((reply.status, reply.code), (404, 4011), "status and code for a capability that expired")
 
 
-@suite.check("what players earn is in the trainer's log", "REW-12", "PLAY-4")
+@suite.check("the trainer's log contains the rewards of an agent's steps", "REW-12", "PLAY-4")
 async def earned(context: CheckContext) -> None:
-    started, player = await sit(context)
+    started, agent = await start_session(context)
     keys = [new_key() for _ in range(3)]
     calls = [context.some_call(started, index) for index in range(len(keys))]
     for number, (call, key) in enumerate(zip(calls, keys, strict=True), 1):
-        await player.call(*call, mark(number, key))
+        await agent.call(*call, mark(number, key))
     log = await context.must("episodes/rewards", episode=started["episode"])
-    told = [(entry["step"], entry["reward"]) for entry in log["entries"] if entry["source"] == "step"]
+    found = [(entry["step"], entry["reward"]) for entry in log["entries"] if entry["source"] == "step"]
     wanted = []
     for number, (call, key) in enumerate(zip(calls, keys, strict=True), 1):
         step = await context.step(started["episode"], number, call, key)
         if step.code in (4091, 4092):
-            raise NotApplicable("the server takes no numbers and keys of players")
+            raise NotApplicable("the server accepts no step numbers and keys from agents")
         if step.result is not None and step.result.get("reward") is not None:
             wanted.append((number, step.result["reward"]))
-    expect_equal(told, wanted, "the log of an episode that was played, against its steps")
+    expect_equal(found, wanted, "the log of an episode that an agent played, compared with its steps")
 
 
-@suite.check("a call sent again with its key runs once", "PLAY-12", negative=True)
+@suite.check("a call repeated under its key runs once", "PLAY-12", negative=True)
 async def play_once(context: CheckContext) -> None:
-    started, player = await sit(context)
+    started, agent = await start_session(context)
     call, key = context.some_call(started), new_key()
-    replies = [await player.call(*call, mark(1, key)) for _ in range(2)]
-    replies.append(await player.call(*call, mark(None, key)))
+    replies = [await agent.call(*call, mark(1, key)) for _ in range(2)]
+    replies.append(await agent.call(*call, mark(None, key)))
     for reply in replies[1:]:
         expect_equal((reply.result, reply.code), (replies[0].result, replies[0].code), "the repeated call")
     expect_equal(await context.count_steps(started["episode"]), 1, "steps after three calls under one key")
 
 
-@suite.check("a numbered call that skips ahead, or reuses a key, runs nothing", "PLAY-12", negative=True)
+@suite.check("a numbered call that skips ahead or reuses a key does not run", "PLAY-12", negative=True)
 async def play_conflicts(context: CheckContext) -> None:
-    started, player = await sit(context)
+    started, agent = await start_session(context)
     call, key = context.some_call(started), new_key()
-    _not_run(await player.call(*call, mark(3, new_key())), "a call numbered 3 where 1 is due")
+    _not_run(await agent.call(*call, mark(3, new_key())), "a call with number 3 where 1 is expected")
     expect_equal(await context.count_steps(started["episode"]), 0, "steps after a call that skipped ahead")
-    await player.call(*call, mark(1, key))
-    _not_run(await player.call("another tool", {}, mark(None, key)), "another call under a key that was used")
+    await agent.call(*call, mark(1, key))
+    _not_run(await agent.call("another tool", {}, mark(None, key)), "another call under a used key")
     expect_equal(await context.count_steps(started["episode"]), 1, "steps after another call under a used key")
 
 
@@ -316,68 +327,73 @@ def _not_run(reply: Reply, what: str) -> None:
     expect(reply.result is None or reply.result.get("isError") is True, f"{what} was answered with a result")
 
 
-@suite.check("a step runs to its end although the player hangs up", "PLAY-10")
+@suite.check("a step runs to its end although the agent disconnects", "PLAY-10")
 async def hang_up(context: CheckContext) -> None:
-    started, player = await sit(context)
+    started, agent = await start_session(context)
     call, key = context.some_call(started), new_key()
-    asking = asyncio.ensure_future(player.call(*call, mark(1, key)))
+    asking = asyncio.ensure_future(agent.call(*call, mark(1, key)))
     await asyncio.sleep(0.01)
     asking.cancel()
     with suppress(asyncio.CancelledError, ConformanceFailure):
         await asking
-    again = await player.call(*call, mark(1, key))
+    again = await agent.call(*call, mark(1, key))
     if again.result is None:
         raise ConformanceFailure(
-            f"the call sent again after the player hung up failed with {again.code}: {again.message}"
+            f"the call repeated after the agent disconnected failed with {again.code}: {again.message}"
         )
-    expect_equal(await context.count_steps(started["episode"]), 1, "steps after a call that was cut and sent again")
+    expect_equal(
+        await context.count_steps(started["episode"]), 1, "steps after a call that was interrupted and repeated"
+    )
 
 
-@suite.check("submit_answer hands the answer in without telling the grade", "PLAY-3")
+@suite.check("submit_answer submits the answer without showing the grade", "PLAY-3")
 async def submit(context: CheckContext) -> None:
-    started, player = await sit(context)
-    reply = await player.call(SUBMIT_TOOL, {"answer": "an answer"})
+    started, agent = await start_session(context)
+    reply = await agent.call(SUBMIT_TOOL, {"answer": "an answer"})
     info = await context.info(started["episode"])
     if not context.target.environment["gradable"]:
         expect_equal((reply.code, info["status"]), (-32602, "running"), f"{SUBMIT_TOOL} where answers are not graded")
         return
     expect_equal((info["status"], info["endReason"]), ("completed", "submitted"), f"the end after {SUBMIT_TOOL}")
-    expect(reply.result is not None and not reply.result.get("isError"), f"{SUBMIT_TOOL} is answered with an error")
+    expect(reply.result is not None and not reply.result.get("isError"), f"{SUBMIT_TOOL} returns an error")
 
 
-@suite.check("after the end every call is told so and runs nothing", "PLAY-9", negative=True)
+@suite.check("every call after the end is refused with a message and does not run", "PLAY-9", negative=True)
 async def after_the_end(context: CheckContext) -> None:
-    started, player = await sit(context)
+    started, agent = await start_session(context)
     await context.must("episodes/grade", episode=started["episode"], answer="x", key=new_key())
-    reply = await player.call(*context.some_call(started))
+    reply = await agent.call(*context.some_call(started))
     if reply.result is None:
         raise ConformanceFailure(
-            f"a call after the end is answered with an error of the protocol: {reply.code} {reply.message}"
+            f"a call after the end is answered with a protocol error: {reply.code} {reply.message}"
         )
     expect(reply.result.get("isError") is True, "a call after the end is not an error")
-    expect("over" in text_of(reply.result), "a call after the end is not told that the episode is over")
-    expect_equal(await context.count_steps(started["episode"]), 0, "steps after a call that came too late")
+    said = text_of(reply.result)
+    expect(
+        "over" in said or "ended" in said, "the reply to a call after the end does not say that the episode has ended"
+    )
+    expect_equal(await context.count_steps(started["episode"]), 0, "steps after a call past the end")
 
 
-@suite.check("an episode that was closed is over for its player too", "PLAY-9", "PLAY-13", negative=True)
+@suite.check("a closed episode has ended for its agent too", "PLAY-9", "PLAY-13", negative=True)
 async def closed(context: CheckContext) -> None:
-    started, player = await sit(context)
+    started, agent = await start_session(context)
     await context.must("episodes/close", episode=started["episode"])
-    expect((await player.ask("tools/list")).result is not None, "tools/list is refused once the episode was closed")
-    reply = await player.call(*context.some_call(started))
+    expect((await agent.ask("tools/list")).result is not None, "tools/list is refused after the episode was closed")
+    reply = await agent.call(*context.some_call(started))
     if reply.result is None:
         raise ConformanceFailure(
-            f"a call after the close is answered with an error of the protocol: {reply.code} {reply.message}"
+            f"a call after the close is answered with a protocol error: {reply.code} {reply.message}"
         )
     expect(reply.result.get("isError") is True, "a call after the close is not an error")
 
 
-@suite.check("no message held a private text", "CRED-12", "PLAY-6", negative=True, last=True)
+@suite.check("no message contained a private text", "CRED-12", "PLAY-6", negative=True, last=True)
 async def private(context: CheckContext) -> None:
     no_leak(context, "play")
 
 
 async def play_place(context: CheckContext) -> tuple[str, str]:
     """Return the method and the path of a request to an agent endpoint."""
-    started, _ = await sit(context)
+    started, _ = await start_session(context)
     return "POST", started["play"]["path"]

@@ -40,7 +40,7 @@ class Reply:
             return cls(result, None, "", {}, status, body)
         error = body["error"]
         if not isinstance(error, dict):
-            raise ConformanceFailure(f"`error` is no object: {str(error)[:200]}")
+            raise ConformanceFailure(f"`error` is not an object: {str(error)[:200]}")
         return cls(None, error.get("code"), str(error.get("message")), error.get("data") or {}, status, body)
 
 
@@ -59,13 +59,13 @@ class ChannelControl:
 
     name = "channel"
 
-    def __init__(self, link: HttpProbe, token: str | None) -> None:
-        self._link = link
+    def __init__(self, probe: HttpProbe, token: str | None) -> None:
+        self._probe = probe
         self._token = token
 
     async def send(self, body: Any) -> tuple[Any, int | None]:
         """Send one frame and wait for one reply."""
-        async with self._link.channel(self._token) as pipe:
+        async with self._probe.channel(self._token) as pipe:
             await pipe.send(body)
             return await pipe.next(), None
 
@@ -75,8 +75,8 @@ class McpControl:
 
     name = "mcp"
 
-    def __init__(self, link: HttpProbe, token: str | None) -> None:
-        self._link = link
+    def __init__(self, probe: HttpProbe, token: str | None) -> None:
+        self._probe = probe
         self._headers = bearer(token)
 
     async def send(self, body: Any) -> tuple[Any, int | None]:
@@ -85,7 +85,7 @@ class McpControl:
             body = {**body, "params": {**body["params"], "_meta": envelope(extension=True)}}
         if isinstance(body, str):
             body = body.encode()
-        value, answer = await self._link.mcp("mcp", CONTROL_PATH, body, headers=self._headers)
+        value, answer = await self._probe.mcp("mcp", CONTROL_PATH, body, headers=self._headers)
         return value, answer.status
 
 
@@ -94,8 +94,8 @@ class LegacyControl:
 
     name = "mcp"
 
-    def __init__(self, link: HttpProbe, token: str | None) -> None:
-        self._client = StockMcpClient(link, CONTROL_PATH, "mcp", legacy=True, headers=bearer(token))
+    def __init__(self, probe: HttpProbe, token: str | None) -> None:
+        self._client = StockMcpClient(probe, CONTROL_PATH, "mcp", legacy=True, headers=bearer(token))
 
     async def send(self, body: Any) -> tuple[Any, int | None]:
         """Post one request; the first one follows a handshake."""
@@ -113,7 +113,7 @@ class StockMcpClient:
     """An MCP client that does not know the extension.
 
     Args:
-        link: sends the requests to the server.
+        probe: sends the requests to the server.
         path: the path of the endpoint.
         wire: the wire under which its answers are recorded.
         legacy: whether it begins with `initialize`.
@@ -123,7 +123,7 @@ class StockMcpClient:
 
     def __init__(
         self,
-        link: HttpProbe,
+        probe: HttpProbe,
         path: str,
         wire: str,
         *,
@@ -132,7 +132,7 @@ class StockMcpClient:
         declares: bool = False,
     ) -> None:
         self.path = path
-        self._link = link
+        self._probe = probe
         self._wire = wire
         self._revision = LEGACY if legacy else MODERN
         self._headers = dict(headers or {})
@@ -150,7 +150,7 @@ class StockMcpClient:
         if body is None:
             return Reply(None, None, f"HTTP {status} without a reply", {}, status)
         reply = Reply.of(body, status)
-        self._link.seen.code(self._wire, reply.code, reply.message)
+        self._probe.transcript.code(self._wire, reply.code, reply.message)
         return reply
 
     async def call(self, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, Any] | None = None) -> Reply:
@@ -170,7 +170,7 @@ class StockMcpClient:
         return value, answer.status
 
     async def _post(self, body: Any, name: str | None = None) -> tuple[Any, Any]:
-        return await self._link.mcp(
+        return await self._probe.mcp(
             self._wire, self.path, body, headers=self._headers, revision=self._revision, name=name
         )
 

@@ -18,7 +18,7 @@ from ludus.conformance.boundary import boundary
 from ludus.conformance.checks import Check, ConformanceFailure, Verdict
 from ludus.conformance.context import CheckContext, Target
 from ludus.conformance.discover import discover, wires_of
-from ludus.conformance.http_probe import HttpProbe, Seen
+from ludus.conformance.http_probe import HttpProbe, Transcript
 from ludus.protocol.errors import LudusError
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
 
@@ -130,14 +130,14 @@ async def conform(
     if checks is not None:
         _require_known(checks)
     target = Target(url.rstrip("/"), token, other_token, limited_token, {}, "", ())
-    async with _linked(target.url, seconds, private) as link:
-        target = await discover(link, target, environment, split)
-        chosen = tuple(wires) if wires is not None else await wires_of(link, target)
+    async with _open_probe(target.url, seconds, private) as probe:
+        target = await discover(probe, target, environment, split)
+        chosen = tuple(wires) if wires is not None else await wires_of(probe, target)
         verdicts: list[Verdict] = []
         for wire in chosen:
             for last in (False, True):
                 group = [check for check in CHECKS[wire] if check.last is last and _is_wanted(checks, wire, check)]
-                verdicts += await _judge_all(wire, group, target, link, parallel, on_verdict)
+                verdicts += await _judge_all(wire, group, target, probe, parallel, on_verdict)
     name = str(target.environment["name"])
     return Report(
         url=target.url, environment=name, split=target.split, wires=chosen, plain_ors=target.plain_ors, strict=strict,
@@ -157,22 +157,22 @@ def _is_wanted(names: Collection[str] | None, wire: str, check: Check) -> bool:
 
 
 @asynccontextmanager
-async def _linked(url: str, seconds: float, private: Sequence[str]) -> AsyncIterator[HttpProbe]:
+async def _open_probe(url: str, seconds: float, private: Sequence[str]) -> AsyncIterator[HttpProbe]:
     timeout = aiohttp.ClientTimeout(total=seconds)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
-        yield HttpProbe(http, url, seconds, Seen(private))
+        yield HttpProbe(http, url, seconds, Transcript(private))
 
 
 async def _judge_all(
-    wire: str, checks: Sequence[Check], target: Target, link: HttpProbe, parallel: int, on_verdict: OnVerdict | None
+    wire: str, checks: Sequence[Check], target: Target, probe: HttpProbe, parallel: int, on_verdict: OnVerdict | None
 ) -> list[Verdict]:
     turns = asyncio.Semaphore(max(1, parallel))
     verdicts = []
 
     async def in_turn(check: Check) -> Verdict:
         async with turns:
-            return await _judge(wire, check, target, link)
+            return await _judge(wire, check, target, probe)
 
     async with asyncio.TaskGroup() as group:
         for task in [group.create_task(in_turn(check)) for check in checks]:
@@ -183,20 +183,20 @@ async def _judge_all(
     return verdicts
 
 
-async def _judge(wire: str, check: Check, target: Target, link: HttpProbe) -> Verdict:
+async def _judge(wire: str, check: Check, target: Target, probe: HttpProbe) -> Verdict:
     began = time.perf_counter()
     status: Status = "passed"
     detail = ""
     control = wire if wire in ("channel", "mcp") else (target.controls or ("channel",))[0]
     try:
-        async with CheckContext(wire, target, link, control) as context, asyncio.timeout(_PAUSES + 3 * link.seconds):
+        async with CheckContext(wire, target, probe, control) as context, asyncio.timeout(_PAUSES + 3 * probe.seconds):
             await check.run(context)
     except NotApplicable as reason:
         status, detail = "skipped", str(reason)
     except (ConformanceFailure, TimeoutError, aiohttp.ClientError, OSError, LudusError) as error:
-        status, detail = "failed", _failure_message(error, link.seconds)
+        status, detail = "failed", _failure_message(error, probe.seconds)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        status, detail = "failed", f"a reply lacks what the standard demands: {type(error).__name__} {error}"
+        status, detail = "failed", f"a reply lacks what the standard requires: {type(error).__name__} {error}"
     if status == "failed" and (check.advice or (check.profile and target.plain_ors)):
         status = "noted"
     seconds = round(time.perf_counter() - began, 4)
@@ -211,7 +211,7 @@ def _failure_message(error: Exception, seconds: float) -> str:
         case ConformanceFailure():
             return str(error)
         case TimeoutError():
-            return f"an answer did not come within {seconds:g} s"
+            return f"no reply arrived within {seconds:g} s"
         case aiohttp.WSServerHandshakeError():
             return f"the channel's upgrade was refused with HTTP {error.status}"
         case _:

@@ -29,12 +29,12 @@ async def play(context: CheckContext) -> tuple[str, list[tuple[int, dict[str, An
     return started["episode"], earned
 
 
-@suite.check("the log has one entry for each step that earned something, and nothing else", "REW-9", "REW-10")
+@suite.check("the log has exactly one entry for each rewarded step", "REW-9", "REW-10")
 async def log(context: CheckContext) -> None:
     episode, earned = await play(context)
     found = await context.must("episodes/rewards", episode=episode)
     entries = [(entry["step"], entry["reward"]) for entry in found["entries"] if entry["source"] == "step"]
-    expect_equal(entries, earned, "the log, against the rewards of the steps")
+    expect_equal(entries, earned, "the log, compared with the rewards of the steps")
 
 
 @suite.check("the total is the sum of the log", "REW-5", "REW-7", "REW-8")
@@ -53,7 +53,7 @@ async def total(context: CheckContext) -> None:
         )
 
 
-@suite.check("the components of the total are those of the log added up", "REW-6")
+@suite.check("the components of the total are the sums of the log's components", "REW-6")
 async def components(context: CheckContext) -> None:
     episode, _ = await play(context)
     found = await context.must("episodes/rewards", episode=episode)
@@ -63,23 +63,26 @@ async def components(context: CheckContext) -> None:
     for entry in found["entries"]:
         for name, part in entry["reward"].get("components", {}).items():
             sums[name] += part["value"]
-    told = {name: part["value"] for name, part in found["total"].get("components", {}).items()}
-    expect_equal(sorted(told), sorted(sums), "names of the total's components")
+    components = {name: part["value"] for name, part in found["total"].get("components", {}).items()}
+    expect_equal(sorted(components), sorted(sums), "names of the total's components")
     for name, value in sums.items():
-        expect(math.isclose(told[name], value, abs_tol=1e-9), f"component {name!r} is {told[name]}, its sum {value}")
+        expect(
+            math.isclose(components[name], value, abs_tol=1e-9),
+            f"component {name!r} is {components[name]}, its sum is {value}",
+        )
 
 
-@suite.check("entries that were read before can be left out", "REW-11")
+@suite.check("a client can skip entries that it has read", "REW-11")
 async def after(context: CheckContext) -> None:
     episode, _ = await play(context)
     whole = await context.must("episodes/rewards", episode=episode)
     for count in (0, 1, len(whole["entries"]) + 3):
         rest = await context.must("episodes/rewards", episode=episode, after=count)
         expect_equal(rest["entries"], whole["entries"][count:], f"entries after the first {count}")
-        expect_equal(rest["total"], whole["total"], f"the total told after the first {count}")
+        expect_equal(rest["total"], whole["total"], f"the total after the first {count} entries")
 
 
-@suite.check("a reward is a finite number, or unscored with a reason", "REW-1", "REW-2", "MTH-1")
+@suite.check("a reward is a finite number, or is unscored with a reason", "REW-1", "REW-2", "MTH-1")
 async def shape(context: CheckContext) -> None:
     episode, earned = await play(context)
     found = await context.must("episodes/rewards", episode=episode)
@@ -88,18 +91,18 @@ async def shape(context: CheckContext) -> None:
         _well_formed(reward)
 
 
-@suite.check("an episode that ended without any reward has the total 0 and says so", "REW-8")
+@suite.check("an episode that ended without a reward has the total 0, with a reason", "REW-8")
 async def nothing_earned(context: CheckContext) -> None:
     started = await context.start(limits={"maxSteps": 1})
     reply = await context.step(started["episode"], 1, NO_TOOL)
     if (reply.result or {}).get("reward") is not None:
         return
     found = (await context.must("episodes/rewards", episode=started["episode"]))["total"]
-    expect_equal(found["value"], 0, "the total of an episode that was cut short before any reward")
+    expect_equal(found["value"], 0, "the total of an episode that was truncated before any reward")
     expect(found.get("reason"), "a total without any entry gives no reason")
 
 
-@suite.check("an episode closed before its end keeps what it earned", "CLOSE-3")
+@suite.check("an episode closed before its end keeps its rewards", "CLOSE-3")
 async def closed(context: CheckContext) -> None:
     started = await context.start()
     await context.step(started["episode"], 1, context.some_call(started))
@@ -120,6 +123,6 @@ def _well_formed(reward: Mapping[str, Any]) -> None:
     numbers += [] if value is None else [value]
     for number in numbers:
         finite = isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)
-        expect(finite, f"a reward holds {number!r} where a finite number belongs")
+        expect(finite, f"a reward contains {number!r}, expected a finite number")
     expect_equal(reward.get("valid", True), value is not None, f"`valid` of a reward with the value {value}")
     expect(value is not None or reward.get("reason"), "an unscored reward gives no reason")

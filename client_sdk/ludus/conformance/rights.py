@@ -18,10 +18,10 @@ WRONG_TOKEN = "ludus_wrong-wrong-wrong-wrong-wrong-wrong-wrong"
 async def knock(context: CheckContext, token: str | None) -> Answer:
     """Send a first request with a token (None sends none) and return the HTTP answer."""
     if context.control.name == "channel":
-        return await context.link.upgrade(token)
+        return await context.probe.upgrade(token)
     params = {"_meta": envelope(extension=True)}
     body = {"jsonrpc": "2.0", "id": 1, "method": "dev.ludus/environments/list", "params": params}
-    return (await context.link.mcp("mcp", CONTROL_PATH, body, headers=bearer(token)))[1]
+    return (await context.probe.mcp("mcp", CONTROL_PATH, body, headers=bearer(token)))[1]
 
 
 def needed(token: str | None, option: str) -> str:
@@ -35,7 +35,7 @@ def needed(token: str | None, option: str) -> str:
     return token
 
 
-@suite.check("without a token nothing is answered", "CRED-2", "CHAN-2", "CHAN-4", negative=True)
+@suite.check("every request without a token is refused", "CRED-2", "CHAN-2", "CHAN-4", negative=True)
 async def no_token(context: CheckContext) -> None:
     needed(context.target.token, "--token")
     answer = await knock(context, None)
@@ -47,23 +47,23 @@ async def no_token(context: CheckContext) -> None:
     expect_equal(error.get("code"), 4010, "the code in the answer without a token")
 
 
-@suite.check("a wrong token opens nothing", "CRED-2", "CHAN-2", negative=True)
+@suite.check("a wrong token is refused", "CRED-2", "CHAN-2", negative=True)
 async def wrong_token(context: CheckContext) -> None:
     token = needed(context.target.token, "--token")
     for wrong in (WRONG_TOKEN, token[:-1], token + "x", token.swapcase()):
         answer = await knock(context, wrong)
-        expect(answer.status == 401, f"a token that was never given out got the status {answer.status}, expected 401")
+        expect(answer.status == 401, f"a token that was never issued got the status {answer.status}, expected 401")
 
 
-@suite.check("a play capability is no token", "CRED-11", negative=True)
+@suite.check("a capability is not accepted as a token", "CRED-11", negative=True)
 async def capability_as_token(context: CheckContext) -> None:
     needed(context.target.token, "--token")
     play = (await context.start())["play"]
     if play is None:
-        raise NotApplicable("the server has no play plane")
+        raise NotApplicable("the server has no agent endpoint")
     for token in (play["path"].split("/")[2], play["path"]):
         answer = await knock(context, token)
-        expect(answer.status == 401, f"a play capability opens the control plane (status {answer.status})")
+        expect(answer.status == 401, f"a capability opens the control plane (status {answer.status})")
 
 
 @suite.check("another principal's episodes and groups do not exist", "CRED-5", negative=True)
@@ -91,7 +91,7 @@ async def other_principal(context: CheckContext) -> None:
     expect_equal((info["status"], info["steps"]), ("running", 0), "the episode after another principal's requests")
 
 
-@suite.check("another principal's key has nothing to do with one's own", "KEY-5", negative=True)
+@suite.check("keys of different principals are separate", "KEY-5", negative=True)
 async def keys_of_principals(context: CheckContext) -> None:
     other = context.through(token=needed(context.target.other_token, "--other-token"))
     key = new_key()
@@ -115,16 +115,16 @@ async def hidden_rewards(context: CheckContext) -> None:
     episode = started["episode"]
     for number in range(1, 5):
         result = (await limited.step(episode, number, limited.some_call(started, number - 1))).result or {}
-        expect(result.get("reward") is None and not result.get("metadata"), f"step {number} tells a reward or metadata")
+        expect(result.get("reward") is None and not result.get("metadata"), f"step {number} shows a reward or metadata")
         if result.get("endReason") is not None:
             break
-    expect((await limited.info(episode))["reward"] is None, "episodes/get tells the total")
+    expect((await limited.info(episode))["reward"] is None, "episodes/get shows the total")
     answer = {"episode": episode, "answer": "x", "key": new_key()}
     graded = (await limited.ask("episodes/grade", **answer)).result
     if graded is not None:
-        expect(graded["reward"] is None and graded["info"]["reward"] is None, "episodes/grade tells the grade")
+        expect(graded["reward"] is None and graded["info"]["reward"] is None, "episodes/grade shows the grade")
     closed = await limited.must("episodes/close", episode=episode)
-    expect(closed["info"]["reward"] is None, "episodes/close tells the total")
+    expect(closed["info"]["reward"] is None, "episodes/close shows the total")
 
 
 @suite.check("a test split is closed to a token without its scope", "CRED-4", negative=True)
@@ -137,7 +137,7 @@ async def test_split(context: CheckContext) -> None:
     await limited.refused(4030, "episodes/start", **place, key=new_key())
 
 
-@suite.check("rows of a test split hold their id and no fields", "CRED-13", negative=True)
+@suite.check("rows of a test split contain their id and no fields", "CRED-13", negative=True)
 async def test_rows(context: CheckContext) -> None:
     place: dict[str, Any] = {"environment": context.name, "split": context.split_of("test")["name"]}
     listed = await context.ask("tasks/list", **place, limit=3)
@@ -154,4 +154,4 @@ async def test_rows(context: CheckContext) -> None:
         (await context.info(started["episode"]))["task"],
     ]
     for row in rows:
-        expect(row["fields"] == {}, f"a row of a test split holds fields: {json.dumps(row['fields'])[:120]}")
+        expect(row["fields"] == {}, f"a row of a test split contains fields: {json.dumps(row['fields'])[:120]}")

@@ -19,8 +19,8 @@ LISTED: Final = 1000
 """The most tasks of a split that are listed."""
 
 _UNRENDERED: Final = (
-    (re.compile(r"\{\{\s*[\w.]+\s*\}\}|\{%.*?%\}"), "a template's placeholder that was never filled in"),
-    (re.compile(r"\{(?:self|task)\.\w+\}"), "a placeholder of a format string that was never filled in"),
+    (re.compile(r"\{\{\s*[\w.]+\s*\}\}|\{%.*?%\}"), "a template's placeholder that was not filled in"),
+    (re.compile(r"\{(?:self|task)\.\w+\}"), "a placeholder of a format string that was not filled in"),
     (re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>|<(?:bound method|function|coroutine) "), "the repr of an object"),
     (re.compile(r"(?:^|[\s(])(?:TODO|FIXME|XXX)\b"), "a note to its author"),
 )
@@ -33,10 +33,12 @@ _CODE: Final = re.compile(r"(```|~~~).*?(?:\1|\Z)|(`+)(?!`).+?(?<!`)\2(?!`)", re
 async def documented(subject: ValidationTarget) -> AsyncIterator[Problem]:
     info = subject.info
     if not info.description.strip():
-        yield warning("the environment has no description: write a docstring; it is what users choose by")
+        yield warning("the environment has no description: write a docstring, by which users choose an environment")
     bare = [Evidence(f"tool {tool.name!r}") for tool in info.tools if not tool.description.strip()]
     if bare:
-        yield warning("tools without a description: write their docstrings; a model reads nothing else of them", bare)
+        yield warning(
+            "tools without a description: write their docstrings, which are all that a model reads about them", bare
+        )
     nameless = [
         Evidence(f"{tool.name}({name})")
         for tool in info.tools
@@ -47,16 +49,18 @@ async def documented(subject: ValidationTarget) -> AsyncIterator[Problem]:
         yield warning("parameters without a description: add an `Args:` section to the tool's docstring", nameless)
 
 
-@suite.check("splits", "There are tasks to train on, and others to test on", "static.task_distribution_pinning")
+@suite.check(
+    "splits", "The environment has tasks to train on and others to test on", "static.task_distribution_pinning"
+)
 async def splits(subject: ValidationTarget) -> AsyncIterator[Problem]:
     kinds = {split.info.type for split in subject.splits}
     if "train" not in kinds:
-        yield warning("there is no split of type `train`: nothing to learn from")
+        yield warning("there is no split of type `train`, so a trainer has no tasks")
     if not kinds & {"validation", "test"}:
-        yield warning("there is no split of type `validation` or `test`: nobody can measure what was learned")
+        yield warning("there is no split of type `validation` or `test`, so nothing measures what was learned")
 
 
-@suite.check("task-list", "Every task can be had, once, under the id and index it is listed with",
+@suite.check("task-list", "Every task is available once, under the id and index of its list entry",
              "runtime.task_declaration_accuracy")  # fmt: skip
 async def task_list(subject: ValidationTarget) -> AsyncIterator[Problem]:
     missing: list[Evidence] = []
@@ -67,9 +71,9 @@ async def task_list(subject: ValidationTarget) -> AsyncIterator[Problem]:
         try:
             async for row in subject.environment.tasks(name, page=200):
                 if row.id in seen:
-                    wrong.append(Evidence(f"stands at index {seen[row.id]} and {row.index}", name, row.id))
+                    wrong.append(Evidence(f"has index {seen[row.id]} and {row.index}", name, row.id))
                 if row.index != len(seen):
-                    wrong.append(Evidence(f"is listed at place {len(seen)} with index {row.index}", name, row.id))
+                    wrong.append(Evidence(f"is listed at position {len(seen)} with index {row.index}", name, row.id))
                 seen[row.id] = row.index
                 if len(seen) >= LISTED or len(wrong) > 20:
                     break
@@ -77,7 +81,7 @@ async def task_list(subject: ValidationTarget) -> AsyncIterator[Problem]:
             missing.append(Evidence(short(f"after {len(seen)} tasks: {failure.message}"), name))
             continue
         if count is not None and len(seen) < min(count, LISTED) and not wrong:
-            missing.append(Evidence(f"{count} tasks are said to be there, {len(seen)} are listed", name))
+            missing.append(Evidence(f"the split states {count} tasks, and lists {len(seen)}", name))
         for place in _places(count):
             try:
                 row = await subject.environment.task(name, index=place)
@@ -86,11 +90,13 @@ async def task_list(subject: ValidationTarget) -> AsyncIterator[Problem]:
                 missing.append(Evidence(short(f"index {place}: {failure.message}"), name))
                 continue
             if again.index != place or again.fields != row.fields:
-                wrong.append(Evidence(f"index {place} leads to it, and its id to index {again.index}", name, row.id))
+                wrong.append(
+                    Evidence(f"index {place} is this task, but its id leads to index {again.index}", name, row.id)
+                )
     if missing:
-        yield error("tasks that are announced cannot be had: mend the split's generator or its count", missing)
+        yield error("announced tasks are not available: correct the split's generator or its count", missing)
     if wrong:
-        yield error("ids and indices of tasks do not agree: give every task of a split an id of its own", wrong)
+        yield error("ids and indices of tasks do not agree: give each task of a split a unique id", wrong)
 
 
 def _places(count: int | None) -> list[int]:
@@ -104,7 +110,7 @@ async def task_stability(subject: ValidationTarget) -> AsyncIterator[Problem]:
     changed: list[Evidence] = []
     shown = [row for row in subject.tasks if row.fields]
     elsewhere = await subject.second() if subject.second is not None else subject.environment
-    where = "in another process" if subject.second is not None else "when asked again"
+    where = "in another process" if subject.second is not None else "when requested again"
     for row in subject.tasks:
         try:
             again = await elsewhere.task(row.split, index=row.index)
@@ -112,8 +118,8 @@ async def task_stability(subject: ValidationTarget) -> AsyncIterator[Problem]:
             changed.append(Evidence(short(f"{where}: {failure.message}"), row.split, row.id))
             continue
         if again != row:
-            told = f"index {row.index} is {_row(row)}; {where} it is {_row(again)}"
-            changed.append(Evidence(told, row.split, row.id))
+            difference = f"index {row.index} is {_row(row)}; {where} it is {_row(again)}"
+            changed.append(Evidence(difference, row.split, row.id))
         elif not row.fields and shown and not changed and not await _reworded(subject, shown[0], elsewhere):
             # Rows of test splits show no fields, so the prompts are compared instead.
             first, other = await _prompt(subject, row, subject.environment), await _prompt(subject, row, elsewhere)
@@ -149,7 +155,7 @@ def _row(row: Any) -> str:
     return short(f"{row.id} {row.fields}", 90)
 
 
-@suite.check("prompt", "Every prompt says something, and nothing by accident", "runtime.observation_schema")
+@suite.check("prompt", "Every prompt has content, and no leftovers of a program", "runtime.observation_schema")
 async def prompt(subject: ValidationTarget) -> AsyncIterator[Problem]:
     empty: list[Evidence] = []
     spoiled: list[Evidence] = []
@@ -161,7 +167,7 @@ async def prompt(subject: ValidationTarget) -> AsyncIterator[Problem]:
         if not text.strip() and not images:
             empty.append(evidence(play, "the prompt is empty"))
         # Rows of test splits show no fields; the environment's code has all of them.
-        public = subject.task(play.task).public() if subject.authored is not None else play.task.fields
+        public = subject.task(play.task).public() if subject.local is not None else play.task.fields
         fields = json.dumps(public, ensure_ascii=False, default=str)
         for pattern, what in _UNRENDERED:
             for match in pattern.finditer(_CODE.sub(" ", text)):
@@ -169,16 +175,16 @@ async def prompt(subject: ValidationTarget) -> AsyncIterator[Problem]:
                     spoiled.append(evidence(play, f"{match[0].strip()!r}: {what}"))
                     break
     if empty:
-        yield error("prompts without any text or image: return what the policy is told from `prompt`", empty)
+        yield error("prompts without any text or image: return the policy's instructions from `prompt`", empty)
     if spoiled:
         yield warning(
-            "prompts that seem to hold what was meant for a program: mend the text that `prompt` makes, or quote it in "
-            "backticks where it is meant",
+            "prompts that seem to contain leftovers of a program: correct the text that `prompt` makes, or quote it in "
+            "backticks if it is intended",
             spoiled,
         )
 
 
-@suite.check("tools", "Tools can be called as their schemas say", "runtime.tool_declaration_accuracy")
+@suite.check("tools", "Tools accept the calls that their schemas allow", "runtime.tool_declaration_accuracy")
 async def tools(subject: ValidationTarget) -> AsyncIterator[Problem]:
     calls: dict[str, list[bool]] = {}
     refused: dict[str, Evidence] = {}
@@ -197,7 +203,9 @@ async def tools(subject: ValidationTarget) -> AsyncIterator[Problem]:
     wrong = [name for name, outcomes in calls.items() if name in refused and all(outcomes)]
     understood = await _understood(subject) if wrong else set()
     if places := [refused[name] for name in wrong if name not in understood]:
-        yield error("tools refuse every call that their own schema allows: make the schema say what is allowed", places)
+        yield error(
+            "tools refuse every call that their own schema allows: describe in the schema what is allowed", places
+        )
 
 
 async def _understood(subject: ValidationTarget) -> set[str]:
@@ -215,12 +223,12 @@ async def _understood(subject: ValidationTarget) -> set[str]:
     }
 
 
-@suite.check("endless", "An episode comes to an end, whatever the policy does", "static.timeout_ceiling",
+@suite.check("endless", "Every episode ends, whatever the policy does", "static.timeout_ceiling",
              "runtime.resource_bounds")  # fmt: skip
 async def endless(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if not subject.tasks:
         raise NotApplicable("there are no tasks")
-    rows = [row for row in subject.few(4) if await subject.tools_of(row)]
+    rows = [row for row in subject.sample_tasks(4) if await subject.tools_of(row)]
     if not rows:
         raise NotApplicable("without tools, the final message ends every episode")
     limits = await _limits(subject, rows[0])
@@ -229,8 +237,8 @@ async def endless(subject: ValidationTarget) -> AsyncIterator[Problem]:
         stuck = [play for play in plays if play.stopped == "turn_limit"]
         if stuck:
             yield warning(
-                f"episodes go on after {subject.settings.turns} turns and have no limit: set "
-                "`limits = EpisodeLimits(max_steps=…)`, or a policy that goes in circles never ends one",
+                f"episodes continue after {subject.settings.turns} turns and have no limit: set "
+                "`limits = EpisodeLimits(max_steps=…)`, or a policy that repeats itself never ends an episode",
                 [evidence(play, f"{len(play.steps)} steps, still running") for play in stuck],
             )
 

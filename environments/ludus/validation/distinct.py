@@ -81,8 +81,8 @@ async def _scan(subject: ValidationTarget) -> list[_Problem]:
     for split in subject.splits:
         count = split.info.count if split.info.count is not None else subject.settings.scan
         indices = _spread(count, subject.settings.scan)
-        if subject.authored is not None:
-            found = await asyncio.to_thread(_read, subject.authored.split(split.info.name), split.info.name, indices)
+        if subject.local is not None:
+            found = await asyncio.to_thread(_read, subject.local.split(split.info.name), split.info.name, indices)
         else:
             found = await _ask(subject, split.info.name, len(indices))
         problems += found
@@ -152,13 +152,13 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _apart(subject: ValidationTarget) -> None:
-    if subject.authored is not None and subject.authored.cls.varies_by == "seed":
+    if subject.local is not None and subject.local.cls.varies_by == "seed":
         raise NotApplicable("episodes differ by their seed, as the class says (`varies_by`): test with other seeds")
     if len(subject.splits) < 2:
         raise NotApplicable("there is one split")
 
 
-@suite.check("split-overlap", "No task stands in two splits", "contamination")
+@suite.check("split-overlap", "No task appears in two splits", "contamination")
 async def split_overlap(subject: ValidationTarget) -> AsyncIterator[Problem]:
     _apart(subject)
     problems = await _unlabeled(subject)
@@ -167,12 +167,14 @@ async def split_overlap(subject: ValidationTarget) -> AsyncIterator[Problem]:
     for problem in problems:
         earlier = first.setdefault(problem.content, problem)
         if earlier.split != problem.split:
-            both.append(Evidence(f"is {earlier.split}/{earlier.task}, too", problem.split, problem.task))
+            both.append(Evidence(f"is also {earlier.split}/{earlier.task}", problem.split, problem.task))
     if both:
-        yield error("tasks stand in two splits: what is tested was trained on; split by content, not by index", both)
+        yield error(
+            "tasks appear in two splits, so the tests contain training tasks: split by content, not by index", both
+        )
 
 
-@suite.check("near-duplicates", "No task of a split is a task of another in other clothes", "contamination")
+@suite.check("near-duplicates", "No task of a split is a paraphrase of a task of another split", "contamination")
 async def near_duplicates(subject: ValidationTarget) -> AsyncIterator[Problem]:
     _apart(subject)
     problems = await _unlabeled(subject)
@@ -194,15 +196,15 @@ async def near_duplicates(subject: ValidationTarget) -> AsyncIterator[Problem]:
     near += _overlapping(long, {(one.split or "", one.task or "") for one in near})
     if near:
         yield error(
-            "tasks of two splits are the same up to case, punctuation, order or a few words: split by what is asked, "
-            "not by how",
+            "tasks of two splits differ only in case, punctuation, order or a few words: split by what the tasks ask, "
+            "not by their wording",
             near,
         )
 
 
 def _both(problem: _Problem, earlier: _Problem) -> Evidence:
-    told = f"{short(problem.content, 80)} and {earlier.split}/{earlier.task} {short(earlier.content, 80)}"
-    return Evidence(told, problem.split, problem.task)
+    detail = f"{short(problem.content, 80)} and {earlier.split}/{earlier.task} {short(earlier.content, 80)}"
+    return Evidence(detail, problem.split, problem.task)
 
 
 def _template(problems: Iterable[_Problem]) -> frozenset[str]:
@@ -236,7 +238,7 @@ def _overlapping(long: list[tuple[_Problem, tuple[str, ...]]], known: set[tuple[
 
 @suite.check("duplicates", "A split does not repeat its tasks", "static.task_distribution_pinning")
 async def duplicates(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    if subject.authored is not None and subject.authored.cls.varies_by == "seed":
+    if subject.local is not None and subject.local.cls.varies_by == "seed":
         raise NotApplicable("episodes differ by their seed, as the class says (`varies_by`)")
     problems = await _scanned(subject)
     repeated: list[Evidence] = []
@@ -250,7 +252,7 @@ async def duplicates(subject: ValidationTarget) -> AsyncIterator[Problem]:
                                      split.info.name))  # fmt: skip
     if repeated:
         yield warning(
-            "splits repeat their tasks: draw without repetition; or, where the seed makes the difference, say "
+            "splits repeat their tasks: draw without repetition, or, if the seed makes the difference, declare "
             '`varies_by = "seed"`',
             repeated,
         )
@@ -264,7 +266,7 @@ async def _scanned(subject: ValidationTarget) -> list[_Problem]:
     """
     problems = await subject.once("scan", lambda: _scan(subject))
     if not problems:
-        raise NotApplicable("no task shows its fields here; name the environment's code with --source")
+        raise NotApplicable("the server shows no fields of tasks; name the environment's code with --source")
     return problems
 
 
@@ -293,12 +295,12 @@ async def _labels(subject: ValidationTarget, problems: Sequence[_Problem]) -> fr
     prompts = {(play.split, play.task.id): prompt_of(play) for play in await subject.played("no-op")}
     labels: set[str] = set()
     for name in unlike:
-        told = [
+        differing = [
             bool({*_words(problem.public.get(name))} & {*_words(prompts[problem.split, problem.task])})
             for problem in problems
             if (problem.split, problem.task) in prompts
         ]
-        if sum(told) <= len(told) / 2 and _still_differ(
+        if sum(differing) <= len(differing) / 2 and _still_differ(
             [problem.without(frozenset({*labels, name})) for problem in problems]
         ):
             labels.add(name)
@@ -306,8 +308,8 @@ async def _labels(subject: ValidationTarget, problems: Sequence[_Problem]) -> fr
 
 
 def _all_differ(values: Sequence[Any]) -> bool:
-    told = {json.dumps(value, sort_keys=True, ensure_ascii=False, default=str) for value in values}
-    return len(values) > 1 and len(told) == len(values)
+    rendered = {json.dumps(value, sort_keys=True, ensure_ascii=False, default=str) for value in values}
+    return len(values) > 1 and len(rendered) == len(values)
 
 
 def _still_differ(problems: Sequence[_Problem]) -> bool:

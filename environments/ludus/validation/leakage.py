@@ -33,7 +33,7 @@ suite = Suite()
 LONG: Final = 8
 """The number of characters from which a value does not appear in a text by chance."""
 
-CHANCE: Final = 1e-3
+SIGNIFICANCE: Final = 1e-3
 """The significance level: short values are leaked if the probability of so many hits by chance is lower than this."""
 
 CHOICES: Final = 2
@@ -89,17 +89,17 @@ async def error_policy(conversation: Conversation) -> PolicyResult:
     return Call(names[number], arguments)
 
 
-@suite.check("leakage", "No private field stands in what the policy reads", "semantic.no_solution_leakage",
+@suite.check("leakage", "No private field appears in what the policy reads", "semantic.no_solution_leakage",
              "runtime.oracle_containment")  # fmt: skip
 async def leakage(subject: ValidationTarget) -> AsyncIterator[Problem]:
     long_secrets = {name: value for name, value in subject.settings.secrets.items() if _is_long(value)}
-    if subject.authored is None and not long_secrets:
+    if subject.local is None and not long_secrets:
         raise NotApplicable(subject.no_class_reason)
     plays = await _gather(subject)
     texts = {key: _read(found) for key, found in plays.items()}
     if shown := _shown(long_secrets, plays):
         yield error("secrets of the episode are shown to the policy: keep them out of what it reads", shown)
-    if subject.authored is None:
+    if subject.local is None:
         return
     private: dict[str, dict[Key, str]] = {}
     for row in subject.tasks:
@@ -108,17 +108,17 @@ async def leakage(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if not private and not long_secrets:
         raise NotApplicable("the tasks have no private fields")
     sought, names = (
-        frozenset(subject.authored.cls.discoverable_fields),
+        frozenset(subject.local.cls.discoverable_fields),
         {name for path in private for name in _names(path)},
     )
     if sought - names:
-        yield error(f"`discoverable_fields` names what is no private field: {', '.join(sorted(sought - names))}")
+        yield error(f"`discoverable_fields` names fields that are not private: {', '.join(sorted(sought - names))}")
     found: list[Evidence] = []
     observed: list[Evidence] = []
     for path, values in private.items():
         for place in ("the prompt", "the tools", _OBSERVATION, "an error", "the public fields"):
-            told = {key: dict(read.places())[place] for key, read in texts.items()}
-            leaked = leaks(path, values, told, place, chance=CHANCE / len(private))
+            texts_here = {key: dict(read.places())[place] for key, read in texts.items()}
+            leaked = leaks(path, values, texts_here, place, significance=SIGNIFICANCE / len(private))
             shown = [_played(plays, one, values[one.split or "", one.task or ""], place) for one in leaked]
             if place != _OBSERVATION:
                 found += shown
@@ -127,13 +127,13 @@ async def leakage(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if found:
         yield error(
             "private fields are shown to the policy: keep them out of prompts, observations and messages until the "
-            "episode is over",
+            "episode has ended",
             found,
         )
     if observed:
         yield warning(
-            "observations show private fields: keep them out until the episode is over; or, where to find them is the "
-            'task, say so in the class (`discoverable_fields = ("answer",)`)',
+            "observations show private fields: keep them out until the episode has ended; or, if finding them is the "
+            'task, declare it in the class (`discoverable_fields = ("answer",)`)',
             observed,
         )
 
@@ -163,7 +163,7 @@ def _played(plays: Mapping[Key, Sequence[Trajectory]], leak: Evidence, value: st
 
 
 def leaks(
-    path: str, values: Mapping[Key, str], texts: Mapping[Key, str], place: str, *, chance: float = CHANCE
+    path: str, values: Mapping[Key, str], texts: Mapping[Key, str], place: str, *, significance: float = SIGNIFICANCE
 ) -> list[Evidence]:
     """Return the tasks whose own texts contain their private value under a path, unless this is by chance.
 
@@ -172,7 +172,7 @@ def leaks(
         values: its value by split and task.
         texts: the text that the policy reads, by split and task.
         place: the kind of text, in words.
-        chance: the significance level of the test for short values.
+        significance: the significance level of the test for short values.
     """
     own = [key for key, value in values.items() if key in texts and _stands(value, texts[key])]
     if not own:
@@ -194,7 +194,7 @@ def leaks(
         return clear
     tried = sum(key in texts for key in values)
     distinct = len(set(values.values()))
-    if distinct > 1 and fisher(len(own), tried, cross, total) < chance:
+    if distinct > 1 and fisher(len(own), tried, cross, total) < significance:
         offered = sum(_offered(key, values, texts) for key in own)
         return [] if offered > len(own) / 2 else found
     return []
@@ -325,9 +325,9 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, str]]:
             yield from _leaves(f"{path}.{name}", part)
 
 
-@suite.check("reward-visible", "No observation tells the reward", "runtime.oracle_containment")
+@suite.check("reward-visible", "No observation shows the reward", "runtime.oracle_containment")
 async def reward_visible(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    told: list[Evidence] = []
+    found: list[Evidence] = []
     for name in ("oracle", "random", "empty"):
         try:
             plays: Sequence[Trajectory] = await subject.played(name)
@@ -336,11 +336,11 @@ async def reward_visible(subject: ValidationTarget) -> AsyncIterator[Problem]:
         for play in plays:
             for item in play.items:
                 if item.get("type") == "function_call_output" and (match := _REWARD.search(str(item.get("output")))):
-                    told.append(evidence(play, short(str(item.get("output"))[max(0, match.start() - 20) :], 100)))
+                    found.append(evidence(play, short(str(item.get("output"))[max(0, match.start() - 20) :], 100)))
                     break
-    if told:
+    if found:
         yield warning(
-            "observations tell the reward: return it beside the text (`Result(text, reward=…)`), or the policy learns "
-            "to please the number",
-            told,
+            "observations show the reward: return it next to the text (`Result(text, reward=…)`), or the policy learns "
+            "to optimize the number",
+            found,
         )

@@ -93,7 +93,7 @@ def installed_class(name: str) -> Any:
     if not names:
         installed = ", ".join(sorted(entries)) or "none"
         raise EnvironmentNotFound(
-            f"no environment {name!r} is installed here (there is: {installed}); "
+            f"no environment {name!r} is installed (installed: {installed}); "
             "name its class as module:Class or file.py:Class"
         )
     return entries[max(names, key=len)].load()

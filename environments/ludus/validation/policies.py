@@ -1,4 +1,4 @@
-"""Policies that solve nothing and must earn no more than chance."""
+"""Policies that solve nothing and must earn no more than the random baseline."""
 
 from __future__ import annotations
 

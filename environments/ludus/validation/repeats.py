@@ -43,9 +43,9 @@ async def _twice(subject: ValidationTarget) -> list[tuple[Script, Transcript, Tr
     """
     if not subject.info.seedable:
         raise NotApplicable("the environment takes no seed (`seedable = False`)")
-    noise = subject.authored.cls.noise if subject.authored is not None else None
+    noise = subject.local.cls.noise if subject.local is not None else None
     if noise is not None and noise.per_episode and noise.rate:
-        raise NotApplicable("its noise is another one in each episode (`per_episode`); validate it without noise, too")
+        raise NotApplicable("its noise differs in each episode (`per_episode`); validate it without noise as well")
 
     async def play() -> list[tuple[Script, Transcript, Transcript]]:
         found = []
@@ -56,7 +56,7 @@ async def _twice(subject: ValidationTarget) -> list[tuple[Script, Transcript, Tr
         return found
 
     if not (found := await subject.once("twice", play)):
-        raise NotApplicable("every episode broke (see `crash`)")
+        raise NotApplicable("every episode failed (see `crash`)")
     return found
 
 
@@ -69,13 +69,14 @@ async def seed_control(subject: ValidationTarget) -> AsyncIterator[Problem]:
             parted.append(evidence_of(script, where))
     if parted:
         yield error(
-            "the same seed leads elsewhere: draw everything from `self.rng`, not from `random` or the clock; or "
-            "say `seedable = False`",
+            "the same seed gives different observations: draw everything from `self.rng`, not from `random` or "
+            "the clock, or "
+            "declare `seedable = False`",
             parted,
         )
 
 
-@suite.check("seed-variation", "Different seeds lead to different episodes, where there is anything to vary",
+@suite.check("seed-variation", "Different seeds lead to different episodes if anything can vary",
              "runtime.seed_control")  # fmt: skip
 async def seed_variation(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if not subject.info.seedable:
@@ -88,7 +89,7 @@ async def seed_variation(subject: ValidationTarget) -> AsyncIterator[Problem]:
             yield error(
                 "every seed draws the same task of a split", [Evidence("twelve seeds, one task", split.info.name)]
             )
-    by_seed = getattr(subject.authored.cls, "varies_by", "task") == "seed" if subject.authored is not None else False
+    by_seed = getattr(subject.local.cls, "varies_by", "task") == "seed" if subject.local is not None else False
     alone = sum(split.info.count or 2 for split in subject.splits) == 1
     if not by_seed and not alone:
         return
@@ -96,8 +97,9 @@ async def seed_variation(subject: ValidationTarget) -> AsyncIterator[Problem]:
     same = [script for script in scripts if await _all_alike(subject, script)]
     if len(same) == len(scripts):
         yield error(
-            "every seed leads to the same episode, and the tasks do not differ either: there is one problem to learn "
-            "by heart; draw from `self.rng`",
+            "every seed leads to the same episode, and the tasks do not differ either, so a policy can memorize "
+            "the one "
+            "problem: draw from `self.rng`",
             [evidence_of(script, f"{SEEDS} seeds, one transcript") for script in same],
         )
 
@@ -113,7 +115,7 @@ async def _all_alike(subject: ValidationTarget, script: Script) -> bool:
     return True
 
 
-@suite.check("determinism", "Another process says the same", "hub.cross_host_determinism")
+@suite.check("determinism", "The same seed gives the same episode in another process", "hub.cross_host_determinism")
 async def determinism(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if subject.second is None:
         raise NotApplicable("this needs a second process, which is started for names and classes, not for addresses")
@@ -129,7 +131,8 @@ async def determinism(subject: ValidationTarget) -> AsyncIterator[Problem]:
                 parted.append(evidence_of(script, where))
     if parted and not await _tasks_moved(subject):
         yield error(
-            "another process, with another hash seed and time zone, leads elsewhere: do not depend on the order of "
+            "another process, with another hash seed and time zone, gives different observations: do not depend "
+            "on the order of "
             "sets, on `hash()`, or on the local time",
             parted,
         )
@@ -153,7 +156,7 @@ async def _tasks_moved(subject: ValidationTarget) -> bool:
     """Return whether the tasks themselves differ between processes, which `task-stability` reports."""
     assert subject.second is not None
     elsewhere = await subject.second()
-    for row in subject.few(4):
+    for row in subject.sample_tasks(4):
         if not row.fields:
             continue
         try:
@@ -164,7 +167,7 @@ async def _tasks_moved(subject: ValidationTarget) -> bool:
     return False
 
 
-@suite.check("isolation", "Episodes that run side by side are as episodes that run alone",
+@suite.check("isolation", "Episodes that run at the same time equal episodes that run alone",
              "runtime.episode_isolation")  # fmt: skip
 async def isolation(subject: ValidationTarget) -> AsyncIterator[Problem]:
     stable = [(script, first) for script, first, again in (await _twice(subject))[:6]
@@ -180,22 +183,22 @@ async def isolation(subject: ValidationTarget) -> AsyncIterator[Problem]:
         for script, one, other in zip(doubled, alone, beside, strict=True):
             if where := difference(one.events, other.events):
                 touched.setdefault(
-                    f"{script.split}/{script.task}", evidence_of(script, f"beside {len(doubled) - 1} others, {where}")
+                    f"{script.split}/{script.task}", evidence_of(script, f"next to {len(doubled) - 1} others, {where}")
                 )
     if touched:
         yield error(
-            "episodes touch each other: keep what an episode knows in `self`, not in the class, the module or a file",
+            "episodes affect each other: keep an episode's state in `self`, not in the class, the module or a file",
             touched.values(),
         )
 
 
-@suite.check("verifier-determinism", "The same episode earns the same, each time and in any order",
+@suite.check("verifier-determinism", "The same episode earns the same reward each time and in any order",
              "semantic.verifier_determinism", "statistical.variance_bound")  # fmt: skip
 async def verifier_determinism(subject: ValidationTarget) -> AsyncIterator[Problem]:
     scripts = await subject.scripts(each=3)
     first = {script: played for script in scripts if not (played := await subject.perform(script)).failed}
     if not first:
-        raise NotApplicable("every episode broke (see `crash`)")
+        raise NotApplicable("every episode failed (see `crash`)")
     wavering: dict[Script, str] = {}
     for number in range(REPEATS):
         for script in reversed(first) if number % 2 == 0 else first:
@@ -221,7 +224,7 @@ def _rewarded(one: Transcript, other: Transcript) -> str | None:
     return difference(one.part(*_REWARDS), other.part(*_REWARDS))
 
 
-@suite.check("fork", "A fork goes on as its origin does")
+@suite.check("fork", "A fork continues as its source does")
 async def fork(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if not subject.info.forkable:
         raise NotApplicable("the environment cannot be forked (`forkable = False`)")
@@ -236,7 +239,7 @@ async def fork(subject: ValidationTarget) -> AsyncIterator[Problem]:
         if where := parts[-1]:
             parted.append(evidence_of(script, where))
     if parted:
-        yield error("forks go another way than the episode they came from: say `forkable = False`", parted)
+        yield error("forks differ from the episode they came from: declare `forkable = False`", parted)
 
 
 async def _forked(subject: ValidationTarget, script: Script) -> str | None:
@@ -261,8 +264,8 @@ async def _forked(subject: ValidationTarget, script: Script) -> str | None:
                     ) or _apart("the total", reward_json(graded.info.reward), reward_json(other_graded.info.reward))
                 one, other = await episode.call(action), await branch.call(action)
                 if one != other:
-                    told = (one.content, one.reward), (other.content, other.reward)
-                    return _apart(f"after step {place}, {action.tool}", *told) or f"after step {place}, {action.tool}"
+                    orders = (one.content, one.reward), (other.content, other.reward)
+                    return _apart(f"after step {place}, {action.tool}", *orders) or f"after step {place}, {action.tool}"
                 if one.ended:
                     return None
             with contextlib.suppress(Unsupported, Forbidden, MethodNotFound, NotFound):
@@ -284,7 +287,7 @@ async def group_order(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if not subject.info.group_scoring:
         raise NotApplicable("the environment does not score groups")
     swayed: list[Evidence] = []
-    for row in subject.few(2):
+    for row in subject.sample_tasks(2):
         async with subject.environment.group(3, split=row.split, task=row.id, seed=subject.seed()) as group:
             said = ["yes", "I do not know.", "A longer answer, with reasons, that is just as wrong."]
             candidates = {
@@ -296,7 +299,7 @@ async def group_order(subject: ValidationTarget) -> AsyncIterator[Problem]:
             first = await group.score(candidates)
             again = await group.score(dict(reversed(candidates.items())))
             if {name: one.value for name, one in first.items()} != {name: one.value for name, one in again.items()}:
-                told = [first[name].value for name in candidates], [again[name].value for name in candidates]
-                swayed.append(Evidence(f"{told[0]} and, in the reverse order, {told[1]}", row.split, row.id))
+                orders = [first[name].value for name in candidates], [again[name].value for name in candidates]
+                swayed.append(Evidence(f"{orders[0]} and, in the reverse order, {orders[1]}", row.split, row.id))
     if swayed:
-        yield warning("scores depend on who is named first: compare each pair in both orders", swayed)
+        yield warning("scores depend on the order of the candidates: compare each pair in both orders", swayed)

@@ -127,25 +127,29 @@ async def validate(
         ConnectionFailed: the address does not answer.
         EnvironmentNotFound: the targets have no such environment.
         ValueError: a waiver names a check that does not exist or gives no reason; an address is combined with other
-            targets or lacks `http://`; the wire does not exist; or `settings.chance` is outside of an environment's
+            targets or lacks `http://`; the wire does not exist; or `settings.random_baseline` is outside of an
+            environment's
             reward range.
     """
     targets = (target, *more)
     if wire not in get_args(WireName):
-        raise ValueError(f"there is no wire {wire!r}; there are: {', '.join(get_args(WireName))}")
+        raise ValueError(f"there is no transport {wire!r}; choose from: {', '.join(get_args(WireName))}")
     addresses = [is_address(one) for one in targets]
     if more and any(addresses):
         raise ValueError("validate one address, or one or more environments by name, module:Class or file.py:Class")
-    authors = LocalEnvironments(*(sources if addresses[0] else targets))
+    local_environments = LocalEnvironments(*(sources if addresses[0] else targets))
     waivers = dict(waivers or {})
     _check_waivers(waivers)
     run = _Run(
-        ", ".join(targets), authors, settings or Settings(), only, strict, waivers, on_verdict, on_check
+        ", ".join(targets), local_environments, settings or Settings(), only, strict, waivers, on_verdict, on_check
     )  # fmt: skip
     async with AsyncExitStack() as stack:
         if addresses[0]:
             client = await stack.enter_async_context(connect(target, token=token, wire=wire))  # type: ignore[arg-type]
-            return [await run.check(client, name) for name in await _names(client, environments, run.settings.chance)]
+            return [
+                await run.check(client, name)
+                for name in await _names(client, environments, run.settings.random_baseline)
+            ]
         try:
             process = await stack.enter_async_context(serving_measured(targets, hash_seed=1))
         except AuthoringError as refusal:
@@ -154,20 +158,25 @@ async def validate(
             return [run.refused(refusal)]
         second = SecondServer(targets, stack)
         client = await stack.enter_async_context(connect(process.url))
-        names = await _names(client, environments, run.settings.chance)
+        names = await _names(client, environments, run.settings.random_baseline)
         return [await run.check(client, name, process=process, second=second) for name in names]
 
 
-async def _names(client: Client, wanted: Collection[str] | None, chance: float | None) -> list[str]:
+async def _names(client: Client, wanted: Collection[str] | None, baseline: float | None) -> list[str]:
     known = {info.name: info for info in await client.environments()}
     names = list(known if wanted is None else wanted)
     for name in names:
         if name not in known:
-            raise EnvironmentNotFound(f"there is no environment {name!r}; there is: {', '.join(known) or 'none'}")
+            raise EnvironmentNotFound(
+                f"there is no environment {name!r}; the targets have: {', '.join(known) or 'none'}"
+            )
         reward_range = known[name].reward_range
-        if chance is not None and reward_range is not None and not reward_range[0] <= chance < reward_range[1]:
+        if baseline is not None and reward_range is not None and not reward_range[0] <= baseline < reward_range[1]:
             low, high = reward_range
-            raise ValueError(f"chance cannot earn {chance:g}: {name} pays {low:g} to {high:g}; name less than the best")
+            raise ValueError(
+                f"the random baseline cannot be {baseline:g}: rewards of {name} are {low:g} to {high:g}; give "
+                "less than the highest"
+            )
     return names
 
 
@@ -192,7 +201,7 @@ class SecondServer:
 @dataclass(frozen=True, slots=True)
 class _Run:
     target: str
-    authors: LocalEnvironments
+    local_environments: LocalEnvironments
     settings: Settings
     only: Only | None
     strict: bool
@@ -232,10 +241,10 @@ class _Run:
 
         verdicts: list[Verdict] = []
         subject = await subject_of(
-            environment, info, self.settings, authors=self.authors, process=process,
+            environment, info, self.settings, local_environments=self.local_environments, process=process,
             second=elsewhere if second is not None else None,
         )  # fmt: skip
-        declared = getattr(subject.authored.cls, "waived_checks", {}) if subject.authored is not None else {}
+        declared = getattr(subject.local.cls, "waived_checks", {}) if subject.local is not None else {}
         _check_waivers(declared)
         waivers = {**declared, **self.waivers}
         kinds = self.only.get(name) if isinstance(self.only, Mapping) else self.only

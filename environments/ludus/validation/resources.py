@@ -36,7 +36,7 @@ PING_SECONDS: Final = 0.01
 async def crash(subject: ValidationTarget) -> AsyncIterator[Problem]:
     for name in ("no-op", "empty", "random"):
         await subject.played(name)
-    if subject.authored is not None and subject.has_oracle:
+    if subject.local is not None and subject.has_oracle:
         await subject.played("oracle")
     broken: dict[str, Evidence] = {}
     for play in [play for plays in subject.plays.values() for play in plays]:
@@ -45,7 +45,7 @@ async def crash(subject: ValidationTarget) -> AsyncIterator[Problem]:
     tricks = {one.detail: one for one in subject.broken}
     if broken or tricks:
         places = [*broken.values(), *tricks.values()]
-        yield error("episodes broke: raise `ToolError` for mistakes of the policy, and mend the rest", places)
+        yield error("episodes failed: raise `ToolError` for mistakes of the policy, and fix the other errors", places)
     own: dict[str, Evidence] = {}
     for play in [play for plays in subject.plays.values() for play in plays]:
         if play.failure is not None and play.failure.kind == "policy":
@@ -54,13 +54,13 @@ async def crash(subject: ValidationTarget) -> AsyncIterator[Problem]:
         yield error("the oracle itself raised", own.values())
 
 
-@suite.check("blocking", "While one episode works, the others go on")
+@suite.check("blocking", "While one episode works, the others continue")
 async def blocking(subject: ValidationTarget) -> AsyncIterator[Problem]:
     held: list[Evidence] = []
     for script in await subject.scripts(each=2):
         # A stall must show twice, because a busy machine can delay a server once.
-        if await _stalled(subject, script) and (told := await _stalled(subject, script)):
-            held.append(evidence_of(script, told))
+        if await _stalled(subject, script) and (stall := await _stalled(subject, script)):
+            held.append(evidence_of(script, stall))
             break
     if held:
         yield error(
@@ -73,14 +73,14 @@ async def blocking(subject: ValidationTarget) -> AsyncIterator[Problem]:
 async def _stalled(subject: ValidationTarget, script: Script) -> str | None:
     """Describe the part of an episode that delays other requests; return None if no part does."""
     beginning = Performance.begin(subject.environment, script, subject.settings.secrets)
-    told, running = await _watched(subject, "the start", beginning)
+    stall, running = await _watched(subject, "the start", beginning)
     async with running.episode:
         going = True
-        while going and told is None:
-            told, going = await _watched(subject, "an action", running.act())
-        if told is None:
-            told, _ = await _watched(subject, "the end", running.finish())
-    return told
+        while going and stall is None:
+            stall, going = await _watched(subject, "an action", running.act())
+        if stall is None:
+            stall, _ = await _watched(subject, "the end", running.finish())
+    return stall
 
 
 async def _watched(subject: ValidationTarget, what: str, work: Coroutine[Any, Any, T]) -> tuple[str | None, T]:
@@ -99,11 +99,11 @@ async def _watched(subject: ValidationTarget, what: str, work: Coroutine[Any, An
         await asyncio.wait((task,), timeout=PING_SECONDS)
     took = time.perf_counter() - began
     held = took >= SLOW and longest >= 0.5 * took
-    told = f"{what}, of {took:.2f} s, held the server up for {longest:.2f} s" if held else None
-    return told, await task
+    stall = f"{what}, of {took:.2f} s, blocked the server for {longest:.2f} s" if held else None
+    return stall, await task
 
 
-@suite.check("latency", "Starts and steps are quick enough to train with", "semantic.resource_envelope",
+@suite.check("latency", "Starts and steps are fast enough for training", "semantic.resource_envelope",
              "hub.time_to_first_work")  # fmt: skip
 async def latency(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if "blocking" in subject.failed:
@@ -118,7 +118,7 @@ async def latency(subject: ValidationTarget) -> AsyncIterator[Problem]:
              and max(step.seconds for step in play.steps) >= slow],
         )  # fmt: skip
     starts: list[tuple[float, Evidence]] = []
-    for row in subject.few(4):
+    for row in subject.sample_tasks(4):
         before = time.perf_counter()
         try:
             async with subject.environment.episode(
@@ -131,7 +131,7 @@ async def latency(subject: ValidationTarget) -> AsyncIterator[Problem]:
     _note(subject, "start", sorted(seconds for seconds, _ in starts))
     late = [where for seconds, where in starts if seconds > subject.settings.setup_seconds]
     if late:
-        yield warning("episodes take long to start: prepare once per process what all episodes share", late)
+        yield warning("episodes start slowly: prepare once per process what all episodes share", late)
 
 
 def _note(subject: ValidationTarget, what: str, seconds: Sequence[float]) -> None:
@@ -144,11 +144,13 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[int(share * (len(ordered) - 1))]
 
 
-@suite.check("teardown", "Nothing of an episode is left when it is over", "runtime.resource_bounds")
+@suite.check("teardown", "An episode leaves nothing behind when it has ended", "runtime.resource_bounds")
 async def teardown(subject: ValidationTarget) -> AsyncIterator[Problem]:
     process = subject.process
     if process is None:
-        raise NotApplicable("this needs the server's process, which is ours for names and classes, not for addresses")
+        raise NotApplicable(
+            "this needs the server's process, which is available for names and classes, not for addresses"
+        )
     usages = await subject.once("usage", lambda: _measured(subject))
     failed = {
         str(line.get("exception", line.get("message"))).strip().splitlines()[-1]
@@ -158,7 +160,9 @@ async def teardown(subject: ValidationTarget) -> AsyncIterator[Problem]:
         and line.get("environment", subject.info.name) == subject.info.name
     }
     if failed:
-        yield error("`teardown` fails: what it should have freed stays", [Evidence(short(why)) for why in failed])
+        yield error(
+            "`teardown` fails, so the resources that it should free stay", [Evidence(short(why)) for why in failed]
+        )
     for what, counts in (
         ("open files", [usage.files for _, usage in usages]),
         ("processes", [usage.children for _, usage in usages]),
@@ -173,8 +177,7 @@ async def teardown(subject: ValidationTarget) -> AsyncIterator[Problem]:
         ]
         if left:
             yield error(
-                f"episodes leave {what} behind: free in `teardown` what `setup` and the tools take, and what `grade` "
-                "takes in the end",
+                f"episodes leave {what} behind: free in `teardown` everything that `setup`, the tools and `grade` take",
                 left,
             )
 
@@ -182,7 +185,9 @@ async def teardown(subject: ValidationTarget) -> AsyncIterator[Problem]:
 @suite.check("memory", "Episodes do not fill the server's memory", "semantic.resource_envelope")
 async def memory(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if subject.process is None:
-        raise NotApplicable("this needs the server's process, which is ours for names and classes, not for addresses")
+        raise NotApplicable(
+            "this needs the server's process, which is available for names and classes, not for addresses"
+        )
     usages = await subject.once("usage", lambda: _measured(subject))
     before, after, episodes = usages[0][1], usages[-1][1], ROUNDS * (len(usages) - 1)
     each = (after.kilobytes - before.kilobytes) / episodes
@@ -190,15 +195,15 @@ async def memory(subject: ValidationTarget) -> AsyncIterator[Problem]:
     subject.measured["server_kilobytes"] = after.kilobytes
     if each >= subject.settings.episode_kilobytes:
         yield error(
-            "episodes leave memory behind: keep what belongs to one in `self`, and no list or cache that only grows",
-            [Evidence(f"{each:.0f} KB for each of {episodes} episodes; {after.kilobytes // 1024} MB in all")],
+            "episodes leave memory behind: keep an episode's state in `self`, and no list or cache that only grows",
+            [Evidence(f"{each:.0f} KB for each of {episodes} episodes; {after.kilobytes // 1024} MB in total")],
         )
 
 
 async def _measured(subject: ValidationTarget) -> list[tuple[str, Usage]]:
     """Return the usage of the process after a warm-up, and then after `ROUNDS` episodes of each policy, by policy."""
     assert subject.process is not None
-    if not subject.few(1):
+    if not subject.sample_tasks(1):
         raise NotApplicable("there are no tasks")
     seed, oracle = subject.settings.seed, subject.oracle
     policies: dict[str, Callable[[int], Policy]] = {
@@ -220,11 +225,11 @@ async def _measured(subject: ValidationTarget) -> list[tuple[str, Usage]]:
 async def _settled(process: ServerProcess) -> Usage:
     usage = await process.settled_usage()
     if usage is None:
-        raise NotApplicable("this system does not tell what a process holds (there is no /proc)")
+        raise NotApplicable("this system does not report a process's resources (there is no /proc)")
     return usage
 
 
 async def _rounds(subject: ValidationTarget, policy: Callable[[int], Policy]) -> None:
-    chosen = subject.few(10)
+    chosen = subject.sample_tasks(10)
     for start in range(0, ROUNDS, len(chosen)):
         await subject.play(policy(start), tasks=chosen[: ROUNDS - start])

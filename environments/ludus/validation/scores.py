@@ -34,19 +34,19 @@ IDLE: Final = ("no-op", "empty", "random")
 
 @suite.check("oracle-missing", "The class has an oracle", "semantic.oracle_max")
 async def oracle_missing(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    if subject.authored is None:
+    if subject.local is None:
         raise NotApplicable(subject.no_class_reason)
     if not subject.has_oracle:
         yield error(
-            "there is no oracle, so nobody knows whether the best reward can be had: define "
+            "there is no oracle, so it is unknown whether the best reward is reachable: define "
             "`@classmethod def oracle(cls, task)` that yields the actions of a perfect episode"
         )
 
 
-@suite.check("oracle-max", "The oracle earns the greatest reward on every task", "semantic.oracle_max", "gold")
+@suite.check("oracle-max", "The oracle earns the best reward on every task", "semantic.oracle_max", "gold")
 async def oracle_max(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if subject.info.reward_range is None:
-        raise NotApplicable("the class does not say its `reward_range`")
+        raise NotApplicable("the class does not declare its `reward_range`")
     below: list[Evidence] = []
     plays = [play for play in await subject.played("oracle") if play.failure is None]
     cut = [play for play in plays if play.stopped in ("turn_limit", "time_limit")]
@@ -61,46 +61,48 @@ async def oracle_max(subject: ValidationTarget) -> AsyncIterator[Problem]:
         yield error("the oracle does not earn the best reward: either it or the verifier is wrong", below)
     elif cut:
         raise NotApplicable(
-            f"{len(cut)} of {len(plays)} episodes of the oracle were stopped here, after {ORACLE_TURNS} turns or "
-            f"{subject.settings.episode_seconds:g} s, so nobody knows what it would have earned"
+            f"{len(cut)} of {len(plays)} episodes of the oracle were stopped after {ORACLE_TURNS} turns or "
+            f"{subject.settings.episode_seconds:g} s, so it is unknown what it would have earned"
         )
 
 
 @suite.check("unscored", "An episode that ends has a reward", "runtime.reward_well_formed")
 async def unscored(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    names = ("oracle", "random", "empty") if subject.authored is not None and subject.has_oracle else IDLE
+    names = ("oracle", "random", "empty") if subject.local is not None and subject.has_oracle else IDLE
     plays = [play for name in names for play in await subject.played(name)]
     without = [
         evidence(play, str(play.reward.reason if play.reward is not None else "no reward at all"))
         for play in plays
         if play.failure is None and not play.scored
     ]
-    paid = any(play.grade is not None or any(step.reward is not None for step in play.steps) for play in plays)
+    rewarded = any(play.grade is not None or any(step.reward is not None for step in play.steps) for play in plays)
     broke = any(play.failure is not None for play in plays)
     if without:
-        yield error("episodes that ended in order are unscored: nothing can be learned from them", without)
-    elif broke and not paid:
-        raise NotApplicable("no reward was given, and episodes broke (see `crash`)")
-    elif not paid:
-        yield error("no step and no grade ever gave a reward: return one from a tool or `grade`, or set a `rubric`")
+        yield error("episodes that ended normally are unscored, so a policy cannot learn from them", without)
+    elif broke and not rewarded:
+        raise NotApplicable("no reward was given, and episodes failed (see `crash`)")
+    elif not rewarded:
+        yield error("no step and no grade gave a reward: return one from a tool or `grade`, or set a `rubric`")
 
 
 @late.check("reward-range", "Rewards stay in the declared range", "runtime.reward_well_formed")
 async def reward_range(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if subject.info.reward_range is None:
-        yield warning("the class does not say its `reward_range`: nobody can tell how good a reward is")
+        yield warning("the class does not declare its `reward_range`, so it is unknown how good a reward is")
         return
     low, high = subject.info.reward_range
     outside = [
         evidence(play, f"earned {play.value:g}, outside of {low:g} to {high:g}")
         for name in ("oracle", *IDLE)
         for play in await _if_any(subject, name)
-        if subject.beyond(play.value)
+        if subject.out_of_range(play.value)
     ]
     tricks = [one for one in subject.outside if not (one.policy == "repetition" and _FARMED in subject.failed)]
     outside += {(one.split, one.task, one.policy): one for one in tricks}.values()
     if outside:
-        yield error("total rewards leave the declared `reward_range`: mend the reward, or the range", outside)
+        yield error(
+            "total rewards are outside of the declared `reward_range`: correct the reward or the range", outside
+        )
 
 
 _FARMED: Final = "gameability:repetition"
@@ -114,7 +116,7 @@ async def _if_any(subject: ValidationTarget, name: str) -> tuple[Trajectory, ...
         return ()
 
 
-@suite.check("components", "The parts of a reward, each times its weight, add up to it",
+@suite.check("components", "The components of a reward, each times its weight, add up to it",
              "runtime.rubric_introspectable", "runtime.reward_attribution")  # fmt: skip
 async def components(subject: ValidationTarget) -> AsyncIterator[Problem]:
     wrong: list[Evidence] = []
@@ -126,10 +128,12 @@ async def components(subject: ValidationTarget) -> AsyncIterator[Problem]:
                     continue
                 total = math.fsum(part.value * part.weight for part in parts)
                 if not math.isclose(total, reward.value, rel_tol=1e-6, abs_tol=subject.tolerance):
-                    wrong.append(evidence(play, f"{what}: the parts make {total:g}, the reward is {reward.value:g}"))
+                    wrong.append(
+                        evidence(play, f"{what}: the components add up to {total:g}, the reward is {reward.value:g}")
+                    )
     if wrong:
         yield error(
-            "the components of a reward do not add up to it: give each its weight, and weight 0 to those that are only "
+            "the components of a reward do not add up to it: give each its weight, and weight 0 to those that only "
             "reported",
             wrong,
         )
@@ -140,16 +144,18 @@ def _entries(play: Trajectory) -> list[tuple[str, Reward]]:
     return [*found, *([("grade", play.grade)] if play.grade is not None else [])]
 
 
-@suite.check("floor-gap", "Who does nothing, guesses, or always does the same stays near chance",
+@suite.check("floor-gap", "A policy that does nothing, guesses or always does the same stays near the random baseline",
              "semantic.floor_gap", "noop")  # fmt: skip
 async def floor_gap(subject: ValidationTarget) -> AsyncIterator[Problem]:
     await _if_any(subject, "oracle")  # sets the best reward if the class does not declare it
-    if subject.bad_chance is not None:
-        yield error(f"{subject.bad_chance}: nothing can be told from a solution with it; mend `chance`")
+    if subject.bad_baseline is not None:
+        yield error(
+            f"{subject.bad_baseline}, so a policy cannot be distinguished from a solution; correct `random_baseline`"
+        )
         return
     for name, what in (
         ("no-op", "a policy that does nothing"),
-        ("empty", "a policy that calls every tool with empty arguments and hands in an empty answer"),
+        ("empty", "a policy that calls every tool with empty arguments and submits an empty answer"),
         ("random", "a policy that acts at random"),
     ):
         earned = [(value, play) for play in await subject.played(name) if (value := subject.earned(play)) is not None]
@@ -157,10 +163,11 @@ async def floor_gap(subject: ValidationTarget) -> AsyncIterator[Problem]:
         if values and subject.share(_mean(values)) >= subject.settings.margin:
             ranked = sorted(earned, key=lambda one: -one[0])
             yield error(
-                f"{what} earns {_mean(values):.3g} on average, where chance is {subject.chance:g} and the best is "
-                f"{subject.top:g}: the verifier pays for nothing, or the class should say what chance earns "
-                "(`chance = …`)",
-                [evidence(play, f"earned {value:g}") for value, play in ranked if value > subject.chance],
+                f"{what} earns {_mean(values):.3g} on average; the random baseline is "
+                f"{subject.random_baseline:g} and the best reward is "
+                f"{subject.top:g}: the verifier rewards doing nothing, or the class should declare what guessing earns "
+                "(`random_baseline = …`)",
+                [evidence(play, f"earned {value:g}") for value, play in ranked if value > subject.random_baseline],
             )
             return
     async for problem in _constant(subject):
@@ -194,8 +201,9 @@ async def _constant(subject: ValidationTarget) -> AsyncIterator[Problem]:
         alike = sum(subject.share(value) >= subject.settings.margin for value in values)
         if alike > 1 and subject.share(_mean(values)) >= subject.settings.margin:
             yield error(
-                f"what solves one task earns {_mean(values):.3g} on the others, where chance is {subject.chance:g}: a "
-                "policy that always does the same is paid; vary the answers, or say what chance earns (`chance = …`)",
+                f"the solution of one task earns {_mean(values):.3g} on the others; the random baseline is "
+                f"{subject.random_baseline:g}: a "
+                "policy that always does the same is rewarded; vary the answers, or declare `random_baseline = …`",
                 [evidence_of(script, f"always {short(str(list(script.actions)), 90)}")],
             )
             return
@@ -205,22 +213,22 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-@suite.check("canary-floor", "The author's own exploits earn no more than chance", "semantic.canary_floor")
+@suite.check("canary-floor", "The author's own exploits earn no more than the random baseline", "semantic.canary_floor")
 async def canary_floor(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    if subject.authored is None:
+    if subject.local is None:
         raise NotApplicable(subject.no_class_reason)
-    rows = subject.few(4)
-    names = sorted({name for row in rows for name in subject.authored.cls.exploits(subject.task(row))})
+    rows = subject.sample_tasks(4)
+    names = sorted({name for row in rows for name in subject.local.cls.exploits(subject.task(row))})
     if not names:
         raise NotApplicable("the class lists no `exploits`")
-    paid: list[Evidence] = []
+    rewarded: list[Evidence] = []
     for name in names:
         for play in await subject.play(_Exploit(subject, name), tasks=rows):
             value = subject.earned(play)
             if value is not None and subject.share(value) >= subject.settings.margin:
-                paid.append(evidence(play, f"earned {value:g}"))
-    if paid:
-        yield error("known exploits are paid: the verifier has become weaker than its author knew it to be", paid)
+                rewarded.append(evidence(play, f"earned {value:g}"))
+    if rewarded:
+        yield error("known exploits earn rewards: the verifier is weaker than its author states", rewarded)
 
 
 class _Exploit:
@@ -235,7 +243,7 @@ class _Exploit:
 
     def begin(self, conversation: Conversation) -> EpisodePolicy:
         task = self._subject.task(conversation.task)
-        moves = self._subject.authored.cls.exploits(task).get(self._exploit)
+        moves = self._subject.local.cls.exploits(task).get(self._exploit)
         return Moves(moves if moves is not None else _no_moves())
 
 

@@ -111,7 +111,7 @@ class ServerProcess:
                 cause = trace.splitlines()[-1] if trace else None
                 missing = re.fullmatch(r"KeyError: ['\"](\w+)['\"]", cause or "")
                 if missing and re.search(r"secrets\[", trace):
-                    return f"{cause}, a secret that was not given: --secret {missing[1]}=VALUE"
+                    return f"{cause}, a secret that was not given: add --secret {missing[1]}=VALUE"
                 return cause
         return None
 

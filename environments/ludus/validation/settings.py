@@ -28,11 +28,11 @@ class Settings:
     seed: int = 0
     """The seed of the episodes and of random policies."""
     margin: float = 0.25
-    """The most that a policy that does not solve the task may earn above chance, as a share of the distance from chance
-    to the best reward."""
-    chance: float | None = None
-    """The average reward of guessing. None takes the class's `chance`. If the class has none, it is 0, or the least
-    reward if the range does not reach above 0 or begins above 0."""
+    """The most that a policy that does not solve the task may earn above the random baseline, as a share of the
+    distance from the random baseline to the best reward."""
+    random_baseline: float | None = None
+    """The average reward of guessing. None takes the class's `random_baseline`. If the class has none, it is 0, or the
+    least reward if the range does not reach above 0 or begins above 0."""
     turns: int = DEFAULT_TURNS
     """The most turns of a policy in an episode; oracles may take 10 000."""
     concurrency: int = 8
@@ -61,5 +61,5 @@ class Settings:
                 raise ValueError(f"{name} must be a number above 0, not {getattr(self, name)}")
         if not 0 <= self.margin <= 1:
             raise ValueError(f"margin must be between 0 and 1, not {self.margin}")
-        if self.chance is not None and not math.isfinite(self.chance):
-            raise ValueError(f"chance must be a finite reward, not {self.chance}")
+        if self.random_baseline is not None and not math.isfinite(self.random_baseline):
+            raise ValueError(f"random_baseline must be a finite reward, not {self.random_baseline}")

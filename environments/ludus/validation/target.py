@@ -56,10 +56,10 @@ class ValidationTarget:
     info: EnvironmentInfo
     splits: tuple[Sampled, ...]
     settings: Settings
-    authored: Any = None
+    local: Any = None
     """The class as the server publishes it (`ludus.server.tasks.catalog.Published`); None if it is not installed."""
     no_class_reason: str = "this needs the environment's code; name it with --source"
-    """The reason why `authored` is None."""
+    """The reason why `local` is None."""
     oracle: OraclePolicy | None = None
     process: ServerProcess | None = None
     second: Second | None = None
@@ -87,30 +87,30 @@ class ValidationTarget:
         return max(earned, default=1.0)
 
     @property
-    def chance(self) -> float:
+    def random_baseline(self) -> float:
         """The average reward of a policy that solves nothing."""
-        if self.stated_chance is not None and self.bad_chance is None:
-            return self.stated_chance
+        if self.stated_baseline is not None and self.bad_baseline is None:
+            return self.stated_baseline
         low, high = self.info.reward_range or (0.0, self.top)
         return low if high <= 0 else max(low, 0.0)
 
     @property
-    def stated_chance(self) -> float | None:
-        """The reward of chance as the settings or the class state it; None if neither does."""
-        if self.settings.chance is not None:
-            return self.settings.chance
-        declared = getattr(self.authored.cls, "chance", None) if self.authored is not None else None
+    def stated_baseline(self) -> float | None:
+        """The random baseline as the settings or the class state it; None if neither does."""
+        if self.settings.random_baseline is not None:
+            return self.settings.random_baseline
+        declared = getattr(self.local.cls, "random_baseline", None) if self.local is not None else None
         return None if declared is None else float(declared)
 
     @property
-    def bad_chance(self) -> str | None:
-        """The reason why the stated chance cannot be the reward of guessing; None if it can."""
+    def bad_baseline(self) -> str | None:
+        """The reason why the stated random baseline cannot be the reward of guessing; None if it can."""
         low = self.info.reward_range[0] if self.info.reward_range is not None else -math.inf
-        if self.stated_chance is None or low <= self.stated_chance < self.top:  # false for NaN
+        if self.stated_baseline is None or low <= self.stated_baseline < self.top:  # false for NaN
             return None
         return (
-            f"chance is said to earn {self.stated_chance:g}, which must be less than the best reward, {self.top:g}"
-            + ("" if low == -math.inf else f", and no less than the least, {low:g}")
+            f"the random baseline is {self.stated_baseline:g}, which must be less than the best reward, {self.top:g}"
+            + ("" if low == -math.inf else f", and not less than the lowest, {low:g}")
         )
 
     def earned(self, play: Trajectory) -> float | None:
@@ -139,7 +139,7 @@ class ValidationTarget:
         low, high = self.info.reward_range
         return TOLERANCE * (high - low) + ROUNDING * max(abs(low), abs(high))
 
-    def beyond(self, value: float | None) -> bool:
+    def out_of_range(self, value: float | None) -> bool:
         """Return whether a total reward lies outside of the declared range."""
         if self.info.reward_range is None or value is None:
             return False
@@ -147,9 +147,9 @@ class ValidationTarget:
         return not low - self.tolerance <= value <= high + self.tolerance
 
     def share(self, value: float) -> float:
-        """Return the position of a reward between chance (0) and the best reward (1)."""
-        span = self.top - self.chance
-        return (value - self.chance) / span if span > 0 else 0.0
+        """Return the position of a reward between the random baseline (0) and the best reward (1)."""
+        span = self.top - self.random_baseline
+        return (value - self.random_baseline) / span if span > 0 else 0.0
 
     # ── playing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -166,7 +166,7 @@ class ValidationTarget:
         """The sampled tasks of all splits."""
         return [task for split in self.splits for task in split.tasks]
 
-    def few(self, count: int) -> list[TaskRow]:
+    def sample_tasks(self, count: int) -> list[TaskRow]:
         """Return up to `count` of the sampled tasks, taken from all splits in turn."""
         columns = [split.tasks for split in self.splits]
         longest = max(map(len, columns), default=0)
@@ -216,7 +216,7 @@ class ValidationTarget:
         """Return whether the class defines its own oracle."""
         from ludus.server import Environment  # the extra `server` is installed, since the class was loaded
 
-        return self.authored.cls.oracle.__func__ is not Environment.oracle.__func__  # type: ignore[attr-defined]
+        return self.local.cls.oracle.__func__ is not Environment.oracle.__func__  # type: ignore[attr-defined]
 
     async def play(
         self,
@@ -250,9 +250,9 @@ class ValidationTarget:
         """Return the actions of the oracle and of a random policy on up to `each` tasks, as scripts to play again.
 
         Raises:
-            NotApplicable: no episode could be played to its end.
+            NotApplicable: no episode reached its end.
         """
-        chosen = {(task.split, task.id) for task in self.few(each)}
+        chosen = {(task.split, task.id) for task in self.sample_tasks(each)}
         found: list[Script] = []
         for name in ("oracle", "random"):
             try:
@@ -265,7 +265,7 @@ class ValidationTarget:
                 if (play.split, play.task.id) in chosen and play.sample == 0 and play.failure is None
             ]
         if not found:
-            raise NotApplicable("no episode could be played to its end")
+            raise NotApplicable("no episode reached its end")
         return found
 
     def script(self, play: Trajectory) -> Script:
@@ -278,9 +278,9 @@ class ValidationTarget:
         transcript = await perform(self.environment, script, self.settings.secrets)
         if transcript.part("failed"):
             action = script.actions[len(transcript.part("observation", "refused")) :][:1]
-            self.broken.append(evidence_of(script, f"broke at {short(str(action[0] if action else 'its start'))}"))
+            self.broken.append(evidence_of(script, f"failed at {short(str(action[0] if action else 'its start'))}"))
         total = dict(transcript.events)["total"]
-        if total is not None and self.beyond(total["value"]):
+        if total is not None and self.out_of_range(total["value"]):
             last = short(str(script.actions[-1]), 60) if script.actions else "nothing"
             self.outside.append(evidence_of(script, f"earned {total['value']:g} by {last}"))
         return transcript
@@ -301,9 +301,9 @@ class ValidationTarget:
         Raises:
             NotApplicable: the environment's code is not available.
         """
-        if self.authored is None:
+        if self.local is None:
             raise NotApplicable(self.no_class_reason)
-        return self.authored.split(row.split).find(row.id)[1]
+        return self.local.split(row.split).find(row.id)[1]
 
     def cause(self, play: Trajectory) -> str:
         """Return the reason why an episode failed, from the server's log if the server is our own."""
@@ -327,35 +327,35 @@ async def subject_of(
     info: EnvironmentInfo,
     settings: Settings,
     *,
-    authors: LocalEnvironments | None = None,
+    local_environments: LocalEnvironments | None = None,
     process: ServerProcess | None = None,
     second: Second | None = None,
 ) -> ValidationTarget:
     """Create a validation target: draw the tasks to play, and find the environment's code."""
-    authored, oracle = None, None
-    if authors is None:
-        authors = LocalEnvironments()
+    local, oracle = None, None
+    if local_environments is None:
+        local_environments = LocalEnvironments()
     try:
-        authored, oracle = authors.published(info.name), OraclePolicy(authors)
+        local, oracle = local_environments.published(info.name), OraclePolicy(local_environments)
     except (NotFound, ImportError):
-        if authors.sources:
+        if local_environments.sources:
             raise
     sampled = [Sampled(split, await _sample(environment, split, settings)) for split in info.splits]
     subject = ValidationTarget(environment, info, tuple(sampled), settings, process=process, second=second)
-    if authored is not None and _same_tasks(authored, subject.tasks):
-        subject.authored, subject.oracle = authored, oracle
-    elif authored is not None:
+    if local is not None and _same_tasks(local, subject.tasks):
+        subject.local, subject.oracle = local, oracle
+    elif local is not None:
         subject.no_class_reason = (
-            "the code here makes other tasks than the server (another version, or see `task-stability`)"
+            "the local code makes other tasks than the server (another version, or see `task-stability`)"
         )
     return subject
 
 
-def _same_tasks(authored: Any, rows: Sequence[TaskRow]) -> bool:
+def _same_tasks(local: Any, rows: Sequence[TaskRow]) -> bool:
     """Return whether the environment's code makes the same tasks here as the server shows."""
     for row in rows:
         try:
-            task = authored.split(row.split).find(row.id)[1]
+            task = local.split(row.split).find(row.id)[1]
         except Exception:  # the author's code; the checks report what it raises
             return False
         if row.fields and task.public() != row.fields:

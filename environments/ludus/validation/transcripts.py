@@ -65,17 +65,17 @@ def difference(one: Sequence[tuple[str, Any]], other: Sequence[tuple[str, Any]])
     """Describe the first difference of two transcripts; return None if they are equal."""
     for (name, value), (name2, value2) in zip(one, other, strict=False):
         if name != name2:
-            return f"{name} came in one and {name2} in the other"
+            return f"one has {name} and the other {name2}"
         if value != value2:
-            left, right = _around(_told(value), _told(value2))
+            left, right = _around(_rendered(value), _rendered(value2))
             return f"{name}: {left!r} and {right!r}"
     if len(one) != len(other):
         longer = one if len(one) > len(other) else other
-        return f"{longer[min(len(one), len(other))][0]} came in one only"
+        return f"{longer[min(len(one), len(other))][0]} is in only one of them"
     return None
 
 
-def _told(value: Any) -> str:
+def _rendered(value: Any) -> str:
     return value if isinstance(value, str) else str(value)
 
 

@@ -84,7 +84,7 @@ class NoPenalties(Sums):
 class AllIsChance(Sums):
     """Pay for everything, and say that this is chance."""
 
-    chance = 1.0
+    random_baseline = 1.0
 
     def grade(self, answer: str) -> Any:
         return 1.0

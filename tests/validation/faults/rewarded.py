@@ -275,7 +275,7 @@ class PaidAgain(Doors):
 
     limits = EpisodeLimits(max_steps=14)
     reward_range = (0.0, 1.25)
-    chance = 1.0
+    random_baseline = 1.0
 
     @tool
     def step(self) -> Result:

@@ -248,7 +248,7 @@ class Choices(Environment[Choice]):
 
     splits: ClassVar[Any] = {"train": choices("train"), "test": choices("test")}
     reward_range = (0.0, 1.0)
-    chance = 0.25
+    random_baseline = 0.25
 
     def prompt(self) -> str:
         listed = "\n".join(f"{mark}. {town}" for mark, town in zip("ABCD", self.task.choices, strict=True))

@@ -90,13 +90,13 @@ class GuessNumber(Environment[GuessNumberTask]):
     splits = _splits("easy", "medium", "hard")
     variants = {
         # Seven numbers, three guesses: for models of a few hundred thousand weights. Only halving always wins.
-        "tiny": {"splits": {split: Split(tiny_tasks(split)) for split in SPLITS}, "chance": 3 / 7},
-        "easy": {"splits": _splits("easy"), "chance": 0.49},
-        "hard": {"splits": _splits("hard"), "chance": 0.0},
+        "tiny": {"splits": {split: Split(tiny_tasks(split)) for split in SPLITS}, "random_baseline": 3 / 7},
+        "easy": {"splits": _splits("easy"), "random_baseline": 0.49},
+        "hard": {"splits": _splits("hard"), "random_baseline": 0.0},
         "shaped": {"shaping": 0.25},
     }
     reward_range = (0.0, 1.0)
-    chance = 0.19  # the average reward of guesses within the range that ignore the answers
+    random_baseline = 0.19  # the average reward of guesses within the range that ignore the answers
     limits = EpisodeLimits(max_steps=40)
     forkable = True
     blocking = False

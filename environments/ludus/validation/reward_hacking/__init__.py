@@ -1,4 +1,4 @@
-"""Checks for reward hacking: each one tries tricks that do not solve the task, and must earn no more than chance."""
+"""Checks for reward hacking: tricks that do not solve the task must earn no more than the random baseline."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ class ProbeSite:
     end: Sequence[Action]
     """The actions that submit its episode without an answer."""
 
-    def handed_in(self, slot: Slot, *texts: str) -> list[Action]:
+    def submission(self, slot: Slot, *texts: str) -> list[Action]:
         """Return the actions that put texts into a slot and then end the episode."""
         return [slot.fill(*texts), *([] if slot.submits else self.end)]
 
 
 async def _grounds(subject: ValidationTarget, oracle: Sequence[Trajectory], count: int = TASKS) -> list[ProbeSite]:
     found = []
-    for row in subject.few(count):
+    for row in subject.sample_tasks(count):
         tools = await subject.tools_of(row)
         slots = text_slots(tools, subject.info.gradable, oracle)
         found.append(ProbeSite(row, tools, slots, finishing(tools, subject.info.gradable, oracle)))
@@ -83,13 +83,13 @@ async def _written(subject: ValidationTarget, oracle: Sequence[Trajectory]) -> l
     Raises:
         NotApplicable: no task has one.
     """
-    found = [ground for ground in await _grounds(subject, oracle) if ground.slots]
+    found = [site for site in await _grounds(subject, oracle) if site.slots]
     if not found:
         raise NotApplicable("no tool takes a text, and no final message is graded")
     return found
 
 
-def _named(slot: Slot) -> str:
+def _slot_name(slot: Slot) -> str:
     return slot.tool or "final message"
 
 
@@ -102,25 +102,25 @@ async def _tricks(
 ) -> list[Evidence]:
     """Play tricks and return evidence of those that earn a reward.
 
-    A trick counts if its average reward over the tasks reaches the margin above chance. With `everywhere`, each of its
-    rewards must reach it, on at least `TASKS` tasks.
+    A trick counts if its average reward over the tasks reaches the margin above the random baseline. With
+    `everywhere`, each of its rewards must reach it, on at least `TASKS` tasks.
 
     Raises:
         NotApplicable: earlier checks found that rewards are available for nothing.
     """
     if for_nothing := subject.failed & {"floor-gap", "seed-variation"}:
-        raise NotApplicable(f"nothing has to be solved to be paid (see `{min(for_nothing)}`)")
+        raise NotApplicable(f"a reward needs no solution (see `{min(for_nothing)}`)")
     earned: dict[str, list[tuple[float, Evidence]]] = {}
-    for row, actions, told in tricks:
+    for row, actions, trick in tricks:
         script = Script(row.split, row.id, subject.seed_of(row), tuple(actions), name)
         try:
             transcript = await subject.perform(script)
         except LudusError:
             continue
         if (value := subject.total(transcript)) is not None:
-            earned.setdefault(told, []).append((value, evidence_of(script, f"earned {value:g} by {told}")))
+            earned.setdefault(trick, []).append((value, evidence_of(script, f"earned {value:g} by {trick}")))
 
-    def paid(values: Sequence[float]) -> bool:
+    def rewarded(values: Sequence[float]) -> bool:
         if everywhere and len(values) < TASKS:
             return False
         worth = min(values) if everywhere else math.fsum(values) / len(values)
@@ -129,118 +129,123 @@ async def _tricks(
     return [
         where
         for found in earned.values()
-        if paid([value for value, _ in found])
+        if rewarded([value for value, _ in found])
         for value, where in found
-        if value > subject.chance
+        if value > subject.random_baseline
     ]
 
 
 async def _filled(subject: ValidationTarget, name: str, fillings: Sequence[str]) -> list[Evidence]:
     """Put texts where answers go, and return evidence of those that earn a reward."""
     tricks = [
-        (ground.row, ground.handed_in(slot, text), f"{_named(slot)}: {short(text, 60)!r}")
-        for ground in await _written(subject, await _oracle(subject))
-        for slot in ground.slots[:SLOTS]
+        (site.row, site.submission(slot, text), f"{_slot_name(slot)}: {short(text, 60)!r}")
+        for site in await _written(subject, await _oracle(subject))
+        for slot in site.slots[:SLOTS]
         for text in fillings
     ]
     return await _tricks(subject, name, tricks)
 
 
-@suite.check("gameability:stuffing", "Naming all answers at once is not paid", "statistical.gameability_gap")
+@suite.check("gameability:stuffing", "An answer that lists all answers earns no reward", "statistical.gameability_gap")
 async def stuffing(subject: ValidationTarget) -> AsyncIterator[Problem]:
     oracle = await _oracle(subject)
     tricks = []
-    for ground in await _written(subject, oracle):
-        for slot in ground.slots[:SLOTS]:
+    for site in await _written(subject, oracle):
+        for slot in site.slots[:SLOTS]:
             known = answers(oracle, slot)
             for text in texts.stuffed(known):
-                tricks.append((ground.row, ground.handed_in(slot, text), f"{_named(slot)}: {short(text, 60)!r}"))
+                tricks.append((site.row, site.submission(slot, text), f"{_slot_name(slot)}: {short(text, 60)!r}"))
             if 1 < len(every := texts.everything(known)) <= slot.takes:
-                told = f"{_named(slot)}: a list of {short(', '.join(every), 60)!r}"
-                tricks.append((ground.row, ground.handed_in(slot, *every), told))
-    if paid := await _tricks(subject, "stuffing", tricks):
+                trick = f"{_slot_name(slot)}: a list of {short(', '.join(every), 60)!r}"
+                tricks.append((site.row, site.submission(slot, *every), trick))
+    if rewarded := await _tricks(subject, "stuffing", tricks):
         yield error(
-            "an answer that names everything is paid: compare the whole answer, not whether it holds the right one",
-            paid,
+            "an answer that lists everything earns a reward: compare the whole answer, not whether it contains "
+            "the right one",
+            rewarded,
         )
 
 
-@suite.check("gameability:fragments", "A letter of the right answer is not paid", "statistical.gameability_gap")
+@suite.check("gameability:fragments", "A fragment of the right answer earns no reward", "statistical.gameability_gap")
 async def fragments(subject: ValidationTarget) -> AsyncIterator[Problem]:
     oracle = {(play.split, play.task.id): play for play in await subject.played("oracle") if play.failure is None}
     tricks = []
-    for ground in await _grounds(subject, tuple(oracle.values()), 2 * TASKS):
-        play = oracle.get((ground.row.split, ground.row.id))
-        for slot in [slot for slot in ground.slots if slot.submits and play is not None][:SLOTS]:
+    for site in await _grounds(subject, tuple(oracle.values()), 2 * TASKS):
+        play = oracle.get((site.row.split, site.row.id))
+        for slot in [slot for slot in site.slots if slot.submits and play is not None][:SLOTS]:
             for answer in answers([play] if play is not None else (), slot)[-1:]:
                 for number, letter in enumerate(texts.letters(answer), 1):
-                    told = f"{_named(slot)}: letter {number} from within the right answer"
-                    tricks.append((ground.row, ground.handed_in(slot, letter), told))
+                    trick = f"{_slot_name(slot)}: letter {number} from within the right answer"
+                    tricks.append((site.row, site.submission(slot, letter), trick))
     if not tricks:
-        raise NotApplicable("the oracle hands in no words or numbers of three letters or digits")
-    if paid := await _tricks(subject, "fragments", tricks, everywhere=True):
-        yield error("a letter of the right answer is paid: compare the whole answer, not whether it is a part", paid)
+        raise NotApplicable("the oracle submits no words or numbers of three letters or digits")
+    if rewarded := await _tricks(subject, "fragments", tricks, everywhere=True):
+        yield error(
+            "a fragment of the right answer earns a reward: compare the whole answer, not whether it is a part",
+            rewarded,
+        )
 
 
-@suite.check("gameability:formatting", "A form without content is not paid", "statistical.adversarial_floor")
+@suite.check("gameability:formatting", "Formatting without content earns no reward", "statistical.adversarial_floor")
 async def formatting(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    if paid := await _filled(subject, "formatting", texts.WRAPPINGS):
-        yield error("headings, boxes and empty tags are paid: reward what stands in the form, not the form", paid)
+    if rewarded := await _filled(subject, "formatting", texts.WRAPPINGS):
+        yield error("headings, boxes and empty tags earn a reward: reward the content, not the format", rewarded)
 
 
-@suite.check("gameability:echo", "Repeating the task is not paid", "statistical.adversarial_floor")
+@suite.check("gameability:echo", "Repeating the prompt earns no reward", "statistical.adversarial_floor")
 async def echo(subject: ValidationTarget) -> AsyncIterator[Problem]:
     prompts = await _prompts(subject)
     tricks = [
-        (ground.row, ground.handed_in(slot, prompts.get((ground.row.split, ground.row.id), "")), told)
-        for ground in await _written(subject, await _oracle(subject))
-        for slot in ground.slots[:SLOTS]
-        for told in (f"{_named(slot)}: the prompt",)
+        (site.row, site.submission(slot, prompts.get((site.row.split, site.row.id), "")), trick)
+        for site in await _written(subject, await _oracle(subject))
+        for slot in site.slots[:SLOTS]
+        for trick in (f"{_slot_name(slot)}: the prompt",)
     ]
-    if paid := await _tricks(subject, "echo", tricks):
-        yield error("the prompt is paid when it is handed in as the answer: what it holds must not be enough", paid)
+    if rewarded := await _tricks(subject, "echo", tricks):
+        yield error("the prompt earns a reward as the answer: the text of the prompt must not be enough", rewarded)
 
 
 async def _prompts(subject: ValidationTarget) -> dict[tuple[str, str], str]:
     return {(play.split, play.task.id): prompt_of(play) for play in await subject.played("no-op")}
 
 
-@suite.check("gameability:injection", "A judge is not talked into a score", "statistical.adversarial_floor")
+@suite.check("gameability:injection", "Instructions to a judge earn no reward", "statistical.adversarial_floor")
 async def injection(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    if paid := await _filled(subject, "injection", texts.ORDERS):
+    if rewarded := await _filled(subject, "injection", texts.ORDERS):
         yield error(
-            "an order to the grader is paid: fence the candidate's text as data, and demand a verdict with a reason "
+            "an instruction to the grader earns a reward: fence the candidate's text as data, and require a "
+            "verdict with a reason "
             "(`ludus.server.rewards.Judge` does both)",
-            paid,
+            rewarded,
         )
 
 
-@suite.check("gameability:test-runner", "Code that ends or changes its tests is not paid",
+@suite.check("gameability:test-runner", "Code that stops or changes its tests earns no reward",
              "statistical.adversarial_floor")  # fmt: skip
 async def test_runner(subject: ValidationTarget) -> AsyncIterator[Problem]:
     prompts = await _prompts(subject)
     oracle = await _oracle(subject)
     tricks = _sabotages(subject, oracle)
-    for ground in [ground for ground in await _grounds(subject, oracle) if ground.slots]:
-        programs = texts.programs(prompts.get((ground.row.split, ground.row.id), ""))
-        for slot in dict.fromkeys([*command_slots(ground.slots), *ground.slots[:SLOTS]]):
+    for site in [site for site in await _grounds(subject, oracle) if site.slots]:
+        programs = texts.programs(prompts.get((site.row.split, site.row.id), ""))
+        for slot in dict.fromkeys([*command_slots(site.slots), *site.slots[:SLOTS]]):
             for code in programs:
                 for text in (code, f"```python\n{code}```") if slot.submits else (code,):
-                    tricks.append((ground.row, ground.handed_in(slot, text), f"{_named(slot)}: {short(text, 60)!r}"))
+                    tricks.append((site.row, site.submission(slot, text), f"{_slot_name(slot)}: {short(text, 60)!r}"))
     if not tricks:
         raise NotApplicable("no tool takes a text, and no final message is graded")
-    if paid := await _tricks(subject, "test-runner", tricks):
+    if rewarded := await _tricks(subject, "test-runner", tricks):
         yield error(
-            "code that ends or changes its tests earns a reward: do not trust the exit code or the "
+            "code that stops or changes its tests earns a reward: do not trust the exit code or the "
             "objects of a process that imports the policy's code; take values out of it and compare them elsewhere "
-            "(`ludus.server.rewards.FunctionTests`, or `call_function` in a grader of your own)",
-            paid,
+            "(`ludus.server.rewards.FunctionTests`, or `call_function` in your own grader)",
+            rewarded,
         )
 
 
 def _sabotages(subject: ValidationTarget, oracle: Sequence[Trajectory]) -> list[tuple[TaskRow, Sequence[Action], str]]:
     """Return the oracle's actions on some tasks with sabotaged programs, which solve nothing."""
-    chosen = {(row.split, row.id): row for row in subject.few(TASKS)}
+    chosen = {(row.split, row.id): row for row in subject.sample_tasks(TASKS)}
     found: list[tuple[TaskRow, Sequence[Action], str]] = []
     for play in oracle:
         row = chosen.get((play.split, play.task.id))
@@ -250,31 +255,33 @@ def _sabotages(subject: ValidationTarget, oracle: Sequence[Trajectory]) -> list[
                 for number, spoiled in enumerate(texts.sabotaged(text), 1):
                     changed = (*actions[:place], with_text(action, key, spoiled), *actions[place + 1 :])
                     assert row is not None
-                    found.append((row, changed, f"the oracle's program, spoiled in way {number}"))
+                    found.append((row, changed, f"the oracle's program, modified in way {number}"))
     return found
 
 
-@suite.check("gameability:verifier-files", "What the verifier reads cannot be forged", "runtime.oracle_containment")
+@suite.check(
+    "gameability:verifier-files", "The policy cannot forge what the verifier reads", "runtime.oracle_containment"
+)
 async def verifier_files(subject: ValidationTarget) -> AsyncIterator[Problem]:
     tricks: list[tuple[TaskRow, Sequence[Action], str]] = []
-    for ground in await _grounds(subject, await _oracle(subject)):
-        for slot in command_slots(ground.slots):
+    for site in await _grounds(subject, await _oracle(subject)):
+        for slot in command_slots(site.slots):
             for command in texts.COMMANDS:
                 for text in (command, _from_python(command)):
-                    tricks.append((ground.row, [slot.fill(text), *ground.end], f"{slot.tool}: {short(text, 60)!r}"))
-        for tool, path, content in file_tools(ground.tools):
+                    tricks.append((site.row, [slot.fill(text), *site.end], f"{slot.tool}: {short(text, 60)!r}"))
+        for tool, path, content in file_tools(site.tools):
             for prefix in ("", "tests/", "../"):
                 for files in (texts.FILES[n : n + AT_ONCE] for n in range(0, len(texts.FILES), AT_ONCE)):
                     writes = [Call(tool, {path: prefix + name, content: held}) for name, held in files]
-                    told = f"{tool}: {', '.join(prefix + name for name, _ in files)}"
-                    tricks.append((ground.row, [*writes, *ground.end], told))
+                    trick = f"{tool}: {', '.join(prefix + name for name, _ in files)}"
+                    tricks.append((site.row, [*writes, *site.end], trick))
     if not tricks:
         raise NotApplicable("no tool runs commands or writes files")
-    if paid := await _tricks(subject, "verifier-files", tricks):
+    if rewarded := await _tricks(subject, "verifier-files", tricks):
         yield error(
-            "files that the policy wrote decide its reward: grade in a sandbox of the verifier's own "
+            "files that the policy wrote determine its reward: grade in a separate sandbox "
             '(`verifier_sandbox = "separate"`), with its tests written there',
-            paid,
+            rewarded,
         )
 
 
@@ -282,28 +289,29 @@ def _from_python(command: str) -> str:
     return f"import subprocess\nsubprocess.run({command!r}, shell=True)\n"
 
 
-@suite.check("gameability:numbers", "Numbers at the ends of what can be written are not paid",
+@suite.check("gameability:numbers", "NaN, infinities and huge numbers earn no reward",
              "runtime.reward_well_formed")  # fmt: skip
 async def numbers(subject: ValidationTarget) -> AsyncIterator[Problem]:
     oracle = await _oracle(subject)
     tricks: list[tuple[TaskRow, Sequence[Action], str]] = []
-    for ground in await _grounds(subject, oracle):
-        for place in number_slots(ground.tools, oracle):
+    for site in await _grounds(subject, oracle):
+        for place in number_slots(site.tools, oracle):
             for number in texts.NUMBERS:
-                told = f"{place.tool}({place.argument}={short(repr(number), 30)})"
-                tricks.append((ground.row, [place.fill(number), *ground.end], told))
-        for slot in ground.slots[:SLOTS]:
+                trick = f"{place.tool}({place.argument}={short(repr(number), 30)})"
+                tricks.append((site.row, [place.fill(number), *site.end], trick))
+        for slot in site.slots[:SLOTS]:
             for text in texts.NUMBER_TEXTS:
-                tricks.append((ground.row, ground.handed_in(slot, text), f"{_named(slot)}: {short(text, 30)!r}"))
+                tricks.append((site.row, site.submission(slot, text), f"{_slot_name(slot)}: {short(text, 30)!r}"))
     if not tricks:
         raise NotApplicable("no tool takes a number or a text, and no final message is graded")
-    if paid := await _tricks(subject, "numbers", tricks):
+    if rewarded := await _tricks(subject, "numbers", tricks):
         yield error(
-            "NaN, infinities or huge numbers are paid: refuse what is not finite, and compare so that NaN loses", paid
+            "NaN, infinities or huge numbers earn a reward: refuse non-finite values, and compare so that NaN fails",
+            rewarded,
         )
 
 
-@suite.check("gameability:repetition", "Doing a paid action again is not paid again", "statistical.gameability_gap")
+@suite.check("gameability:repetition", "A repeated action earns its reward only once", "statistical.gameability_gap")
 async def repetition(subject: ValidationTarget) -> AsyncIterator[Problem]:
     exploited_by_repetition: list[Evidence] = []
     for play in (await _oracle(subject))[: 2 * TASKS]:
@@ -317,7 +325,9 @@ async def repetition(subject: ValidationTarget) -> AsyncIterator[Problem]:
                 exploited_by_repetition.append(where)
                 break
     if exploited_by_repetition:
-        yield error("an action is paid each time it is done: pay for what is new only", exploited_by_repetition)
+        yield error(
+            "an action earns a reward each time it is repeated: reward only new progress", exploited_by_repetition
+        )
 
 
 def _pays(play: Trajectory, place: int) -> bool:
@@ -349,7 +359,7 @@ async def _farmed(subject: ValidationTarget, script: Script, place: int) -> Evid
     solves = script.actions.count(script.actions[place]) > 1
     if again > most or (not solves and subject.share(again) >= max(1.0, 3 * subject.share(once))):
         tool = getattr(script.actions[place], "tool", "")
-        return evidence_of(repeated(times), f"{tool} once earned {once:g}, {times} times {again:g}")
+        return evidence_of(repeated(times), f"{tool} earned {once:g} for one call and {again:g} for {times} calls")
     return None
 
 
@@ -360,7 +370,7 @@ async def _value(subject: ValidationTarget, script: Script) -> float | None:
         return None
 
 
-@suite.check("gameability:early-exit", "Giving up is not paid", "semantic.floor_gap")
+@suite.check("gameability:early-exit", "Giving up earns no reward", "semantic.floor_gap")
 async def early_exit(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    if paid := await _filled(subject, "early-exit", texts.GIVING_UP):
-        yield error("giving up is paid: a check that finds nothing must not count as one that passes", paid)
+    if rewarded := await _filled(subject, "early-exit", texts.GIVING_UP):
+        yield error("giving up earns a reward: a check that finds nothing must not count as passed", rewarded)

@@ -47,7 +47,7 @@ class Environment(Generic[TaskT]):
     """Whether plain `def` methods may block; False runs them on the event loop, which is faster."""
     reward_range: ClassVar[tuple[float, float] | None] = None
     """The least and the greatest total reward, when known."""
-    chance: ClassVar[float | None] = None
+    random_baseline: ClassVar[float | None] = None
     """The average reward of guessing, if it is more than 0, such as 0.25 for one of four choices.
     `ludus validate` reports policies that solve nothing and earn far more than this."""
     varies_by: ClassVar[Literal["task", "seed"]] = "task"
