@@ -28,9 +28,9 @@ class OraclePolicy:
     def __init__(self, source: str | LocalEnvironments | None = None) -> None:
         self.name = "oracle"
         if isinstance(source, LocalEnvironments):
-            self._authored = source
+            self._local = source
         else:
-            self._authored = LocalEnvironments(*([source] if source is not None else ()))
+            self._local = LocalEnvironments(*([source] if source is not None else ()))
 
     def check(self, environment: str) -> None:
         """Check before the first episode that the environment's class can be imported here.
@@ -39,7 +39,7 @@ class OraclePolicy:
             EnvironmentNotFound: no class for the environment is installed here.
             AuthoringError: importing the class failed, for example because a package is missing.
         """
-        self._authored.published(environment)
+        self._local.published(environment)
 
     def begin(self, conversation: Conversation) -> EpisodePolicy:
         """Return a policy that plays the oracle of the conversation's task.
@@ -49,8 +49,8 @@ class OraclePolicy:
             TaskNotFound: the class does not have the task, since its version differs from the server's.
             Unsupported: the class has no oracle.
         """
-        cls = self._authored.published(conversation.environment).cls
-        task = self._authored.task(conversation.environment, conversation.task.split, conversation.task.id)
+        cls = self._local.published(conversation.environment).cls
+        task = self._local.task(conversation.environment, conversation.task.split, conversation.task.id)
         try:
             moves = cls.oracle(task)
         except NotImplementedError:
