@@ -1,8 +1,10 @@
-"""The requirement manifest: which sentence of the spec demands what, and which tests prove it.
+"""The requirement manifest: which sentence of the spec demands what, and which tests and checks prove it.
 
 A requirement is a list item of `spec/*.md` that begins with its id: `- **[STEP-3]** A server MUST …`.
-A test claims it with `@pytest.mark.requirement("STEP-3")`. `scripts/generate_spec.py` joins the two in
-`spec/requirements.toml`; of that file only the `deferred` lines are edited by hand.
+A test claims it with `@pytest.mark.requirement("STEP-3")`. A conformance check names it too, and proves it if
+`tests/conformance` plants a fault for the check: our server passes it, and a server with the fault does not.
+`scripts/generate_spec.py` joins the three in `spec/requirements.toml`; of that file only the `deferred` lines are
+edited by hand.
 """
 
 from __future__ import annotations
@@ -16,9 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from ludus.conformance import CHECKS
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 SPEC_DIR: Final = ROOT / "spec"
 TEST_DIR: Final = ROOT / "tests"
+FAULT_DIR: Final = TEST_DIR / "conformance"
 MANIFEST: Final = SPEC_DIR / "requirements.toml"
 
 KEYWORD: Final = re.compile(r"\b(MUST NOT|MUST|SHALL NOT|SHALL|REQUIRED|SHOULD NOT|SHOULD|RECOMMENDED|MAY|OPTIONAL)\b")
@@ -29,8 +34,9 @@ ITEM: Final = re.compile(
 )
 
 HEADER: Final = """\
-# Which test proves which sentence of the spec.
-# Written by `python scripts/generate_spec.py` from spec/*.md and from the `requirement` markers in tests/.
+# Which tests and which conformance checks prove which sentence of the spec.
+# Written by `python scripts/generate_spec.py` from spec/*.md, from the `requirement` markers in tests/ and from the
+# checks of `ludus conform` for which tests/conformance plants a fault.
 # Edit only `deferred`: the reason why this version leaves a requirement untested.
 """
 
@@ -48,6 +54,8 @@ class Requirement:
     """With white space collapsed."""
     tests: tuple[str, ...] = ()
     """Node ids without parameters."""
+    checks: tuple[str, ...] = ()
+    """Conformance checks for which a fault is planted, as `wire/check`."""
     deferred: str | None = field(default=None)
 
 
@@ -132,6 +140,29 @@ def _marks(decorators: list[ast.expr]) -> Iterator[str]:
                         yield ast.literal_eval(argument)
 
 
+def faulted_checks(root: Path = FAULT_DIR) -> frozenset[str]:
+    """Return the names (`wire/check`) in `@faults.caught_by(…)`: the checks for which a fault is planted."""
+    calls = (
+        node
+        for path in sorted(root.glob("test_*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "caught_by"
+    )
+    return frozenset(ast.literal_eval(argument) for call in calls for argument in call.args)
+
+
+def proving_checks() -> dict[str, tuple[str, ...]]:
+    """Return the conformance checks that prove each requirement: those for which a fault is planted on some wire."""
+    faulted = faulted_checks()
+    found: dict[str, list[str]] = {}
+    for wire, checks in CHECKS.items():
+        for check in checks:
+            if (name := f"{wire}/{check.name}") in faulted:
+                for identifier in check.requirements:
+                    found.setdefault(identifier, []).append(name)
+    return {identifier: tuple(sorted(names)) for identifier, names in found.items()}
+
+
 def load_manifest() -> dict[str, Requirement]:
     """The manifest as it is on disk; empty where there is none."""
     if not MANIFEST.exists():
@@ -139,15 +170,21 @@ def load_manifest() -> dict[str, Requirement]:
     rows: Mapping[str, Any] = tomllib.loads(MANIFEST.read_text("utf-8"))
     return {
         identifier: Requirement(
-            identifier, row["level"], row["chapter"], row["sentence"], tuple(row["tests"]), row.get("deferred")
-        )
+            identifier,
+            row["level"],
+            row["chapter"],
+            row["sentence"],
+            tuple(row["tests"]),
+            tuple(row.get("checks", ())),
+            row.get("deferred"),
+        )  # fmt: skip
         for identifier, row in rows.items()
     }
 
 
 def wanted_manifest() -> dict[str, Requirement]:
     """The manifest as text and tests say it should be, with the `deferred` lines of the one on disk."""
-    tests, before = marked_tests(), load_manifest()
+    tests, checks, before = marked_tests(), proving_checks(), load_manifest()
     return {
         identifier: Requirement(
             identifier,
@@ -155,6 +192,7 @@ def wanted_manifest() -> dict[str, Requirement]:
             requirement.chapter,
             requirement.sentence,
             tests.get(identifier, ()),
+            checks.get(identifier, ()),
             before[identifier].deferred if identifier in before else None,
         )
         for identifier, requirement in spec_requirements().items()
@@ -175,6 +213,8 @@ def manifest_text(manifest: Mapping[str, Requirement]) -> str:
             lines += ["tests = [", *(f"    {_quoted(test)}," for test in requirement.tests), "]"]
         else:
             lines.append("tests = []")
+        if requirement.checks:
+            lines += ["checks = [", *(f"    {_quoted(check)}," for check in requirement.checks), "]"]
         if requirement.deferred is not None:
             lines.append(f"deferred = {_quoted(requirement.deferred)}")
         parts.append("\n".join(lines) + "\n")
@@ -183,20 +223,23 @@ def manifest_text(manifest: Mapping[str, Requirement]) -> str:
 
 def problems(manifest: Mapping[str, Requirement]) -> list[str]:
     """What is wrong between text, manifest and tests, one sentence each."""
-    spec, tests = spec_requirements(), marked_tests()
+    spec, tests, checks = spec_requirements(), marked_tests(), proving_checks()
     found = [f"{i}: in the text, not in the manifest" for i in spec if i not in manifest]
     found += [f"{i}: in the manifest, not in the text" for i in manifest if i not in spec]
     found += [f"{i}: claimed by {tests[i][0]}, not in the text" for i in tests if i not in spec]
+    found += [f"{i}: claimed by the check {checks[i][0]}, not in the text" for i in checks if i not in spec]
     for identifier in (i for i in manifest if i in spec):
         row, sentence = manifest[identifier], spec[identifier]
         if (row.sentence, row.level, row.chapter) != (sentence.sentence, sentence.level, sentence.chapter):
             found.append(f"{identifier}: the manifest's sentence, level or chapter differs from the text")
         if row.tests != tests.get(identifier, ()):
             found.append(f"{identifier}: the manifest's tests differ from the markers in tests/")
-        if row.level == "MUST" and not row.tests and row.deferred is None:
-            found.append(f"{identifier}: a MUST without a test")
-        if row.deferred is not None and row.tests:
-            found.append(f"{identifier}: deferred, and yet it has tests")
+        if row.checks != checks.get(identifier, ()):
+            found.append(f"{identifier}: the manifest's checks differ from the checks with a planted fault")
+        if row.level == "MUST" and not row.tests and not row.checks and row.deferred is None:
+            found.append(f"{identifier}: a MUST without a test, and without a check that has a planted fault")
+        if row.deferred is not None and (row.tests or row.checks):
+            found.append(f"{identifier}: deferred, and yet it has tests or checks")
     return found
 
 

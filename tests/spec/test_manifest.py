@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 import tomllib
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from ludus.conformance import CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,7 +24,7 @@ def test_every_sentence_of_the_text_is_in_the_manifest_with_the_same_words_and_v
     assert listed == text
 
 
-def test_every_must_names_a_test_or_the_reason_why_it_has_none(manifest: ModuleType) -> None:
+def test_every_must_names_a_test_or_a_check_or_the_reason_why_it_has_neither(manifest: ModuleType) -> None:
     found = [p for p in manifest.problems(manifest.load_manifest()) if "a MUST without a test" in p]
     assert not found, "\n".join(found)
 
@@ -45,6 +48,24 @@ def test_every_test_named_in_the_manifest_is_one_that_pytest_would_run(manifest:
                 ]
                 assert found, f"{requirement.id}: {node} does not exist"
                 body = found[0].body
+
+
+def test_every_check_named_in_the_manifest_has_a_planted_fault_and_names_the_requirement(manifest: ModuleType) -> None:
+    known = {f"{wire}/{check.name}": check for wire, checks in CHECKS.items() for check in checks}
+    planted: set[str] = set()
+    for module in ("control", "ors", "play"):
+        name = f"test_faults_{module}"
+        spec = importlib.util.spec_from_file_location(name, ROOT / "tests" / "conformance" / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        loaded = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(loaded)
+        planted |= {check for fault in loaded.faults.all for check in fault.values[0].caught}
+    assert planted == manifest.faulted_checks()
+    for requirement in manifest.load_manifest().values():
+        for check in requirement.checks:
+            assert check in planted
+            assert requirement.id in known[check].requirements
 
 
 def test_no_keyword_stands_outside_a_requirement(manifest: ModuleType) -> None:
@@ -128,6 +149,17 @@ def test_a_manifest_that_differs_from_the_text_is_a_problem(
     rows = manifest.load_manifest()
     change(rows)
     assert any(complaint in problem for problem in manifest.problems(rows))
+
+
+def test_a_check_proves_a_requirement_only_while_a_fault_is_planted_for_it(
+    manifest: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_checks_alone = {r.id for r in manifest.load_manifest().values() if r.level == "MUST" and not r.tests}
+    assert by_checks_alone, "some requirements are proven by checks alone"
+    monkeypatch.setattr(manifest, "faulted_checks", frozenset)
+    unproven = {p.split(":")[0] for p in manifest.problems(manifest.wanted_manifest()) if "a MUST without a test" in p}
+    deferred = {r.id for r in manifest.load_manifest().values() if r.deferred is not None}
+    assert unproven == by_checks_alone - deferred
 
 
 def test_the_manifest_is_toml_that_reads_back_as_written(manifest: ModuleType) -> None:

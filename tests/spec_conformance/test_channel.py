@@ -40,17 +40,6 @@ def step(identifier: Any, episode: str, number: int, tool: str, **arguments: Any
 
 
 @pytest.mark.requirement("CHAN-1")
-@pytest.mark.parametrize("offered", [(), ("mcp",), ("ludus.channel.v9",)], ids=str)
-async def test_an_upgrade_without_the_subprotocol_is_refused(server: LudusServer, offered: tuple[str, ...]) -> None:
-    async with aiohttp.ClientSession() as session:
-        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
-            await session.ws_connect(server.url + "/channel", protocols=offered)
-        assert caught.value.status == 400
-        async with session.ws_connect(server.url + "/channel", protocols=("other", SUBPROTOCOL)) as socket:
-            assert socket.protocol == SUBPROTOCOL
-
-
-@pytest.mark.requirement("CHAN-1")
 async def test_our_client_offers_the_subprotocol(server: LudusServer) -> None:
     wire = ChannelWire(server.url)
     try:
@@ -60,35 +49,6 @@ async def test_our_client_offers_the_subprotocol(server: LudusServer) -> None:
     assert len(result.environments) == len(world.WORLD)
 
 
-@pytest.mark.requirement("CHAN-5")
-async def test_the_largest_frame_is_told(serve: Serve) -> None:
-    server = await serve(*world.WORLD, limits=ServerLimits(body_bytes=5000, grace_seconds=0.3))
-    async with aiohttp.ClientSession() as session:
-        async with session.ws_connect(server.url + "/channel", protocols=(SUBPROTOCOL,)) as socket:
-            assert socket._response.headers["Ludus-Max-Frame"] == "5000"
-
-
-@pytest.mark.requirement("CHAN-6", "CHAN-7")
-@pytest.mark.parametrize("batch", [1, 2, 50])
-async def test_every_request_is_answered_once_alone_or_in_a_batch(peer: ChannelPeer, batch: int) -> None:
-    ids = [f"q{number}" for number in range(100)]
-    for begin in range(0, 100, batch):
-        group = [request(identifier) for identifier in ids[begin : begin + batch]]
-        await peer.frame(group if batch > 1 else group[0])
-    replies = [await peer.reply() for _ in ids]
-    assert sorted(reply["id"] for reply in replies) == sorted(ids)
-    assert all(len(reply["result"]["environments"]) == len(world.WORLD) for reply in replies)
-    assert peer.stray.empty()
-
-
-@pytest.mark.requirement("CHAN-7", "CHAN-20")
-@pytest.mark.parametrize("identifier", [0, -1, 2**53, "", "a" * 128, 'é\n"', 1], ids=ascii)
-async def test_an_id_comes_back_as_it_was(peer: ChannelPeer, identifier: int | str) -> None:
-    await peer.frame(request(identifier))
-    reply = await peer.reply()
-    assert (reply["id"], type(reply["id"])) == (identifier, type(identifier))
-
-
 @pytest.mark.requirement("CHAN-8")
 async def test_one_answer_does_not_wait_for_another(peer: ChannelPeer) -> None:
     first, second = [(await peer.start())["episode"] for _ in range(2)]
@@ -96,76 +56,6 @@ async def test_one_answer_does_not_wait_for_another(peer: ChannelPeer) -> None:
     assert {(await peer.reply())["id"] for _ in range(2)} == {"quick", "list"}
     world.GATES["g"].set()
     assert (await peer.reply())["id"] == "slow"
-
-
-@pytest.mark.requirement("CHAN-9", "STEP-8")
-async def test_requests_begin_in_the_order_in_which_they_arrive(peer: ChannelPeer) -> None:
-    ids = [(await peer.start())["episode"] for _ in range(3)]
-    await peer.frame([step(f"{one}/{n}", one, n, "which") for n in range(1, 6) for one in ids])
-    for number in (6, 7):
-        await peer.frame([step(f"{one}/{number}", one, number, "which") for one in ids])
-    replies = {reply["id"]: reply for reply in [await peer.reply() for _ in range(21)]}
-    for one in ids:
-        for number in range(1, 8):
-            assert replies[f"{one}/{number}"]["result"]["content"][0]["text"] == str(number)
-
-
-@pytest.mark.requirement("CHAN-11", "CHAN-12", "CHAN-20")
-@pytest.mark.parametrize(
-    ("frame", "code", "identifier"),
-    [
-        ("", -32700, None),
-        ("{", -32700, None),
-        ("nonsense", -32700, None),
-        ('{"jsonrpc":"2.0","id":1', -32700, None),
-        ("[]", -32600, None),
-        ("1", -32600, None),
-        ("null", -32600, None),
-        ('"text"', -32600, None),
-        ("{}", -32600, None),
-        ([[]], -32600, None),
-        ({"jsonrpc": "2.0", "method": "dev.ludus/environments/list"}, -32600, None),
-        ({"jsonrpc": "2.0", "id": None, "method": "dev.ludus/environments/list"}, -32600, None),
-        ({"jsonrpc": "2.0", "id": 1.5, "method": "dev.ludus/environments/list"}, -32600, None),
-        ({"jsonrpc": "2.0", "id": "a" * 129, "method": "dev.ludus/environments/list"}, -32600, None),
-        ({"jsonrpc": "2.0", "id": True, "method": "dev.ludus/environments/list"}, -32600, None),
-        ({"jsonrpc": "2.0", "id": "a", "method": 3}, -32600, "a"),
-        ({"jsonrpc": "2.0", "id": "a"}, -32600, "a"),
-        ({"id": "a", "method": "dev.ludus/environments/list"}, -32600, "a"),
-        ({"jsonrpc": "1.0", "id": "a", "method": "dev.ludus/environments/list"}, -32600, "a"),
-        ({"jsonrpc": "2.0", "id": "a", "method": "dev.ludus/environments/list", "params": []}, -32600, "a"),
-        ({"jsonrpc": "2.0", "id": "a", "method": "dev.ludus/environments/list", "extra": 1}, -32600, "a"),
-        ({"jsonrpc": "2.0", "id": "a", "method": "nope"}, -32601, "a"),
-    ],
-    ids=str,
-)
-async def test_what_is_no_request_is_answered_and_the_connection_stays(
-    peer: ChannelPeer, frame: Any, code: int, identifier: str | None
-) -> None:
-    await peer.frame(frame)
-    reply = await peer.reply()
-    assert (reply["error"]["code"], reply["id"]) == (code, identifier)
-    assert (await peer.call("environments/list"))["environments"]
-
-
-@pytest.mark.requirement("CHAN-12")
-async def test_a_step_without_an_id_does_not_run(peer: ChannelPeer) -> None:
-    episode = (await peer.start())["episode"]
-    nameless = step("x", episode, 1, "earn")
-    del nameless["id"]
-    await peer.frame(nameless)
-    assert (await peer.reply())["error"]["code"] == -32600
-    assert (await peer.info(episode))["steps"] == 0
-    assert world.RUNS["earn"] == 0
-
-
-@pytest.mark.requirement("CHAN-13")
-async def test_a_bad_request_in_a_batch_leaves_the_others_alone(peer: ChannelPeer) -> None:
-    await peer.frame([request("a"), 7, {"id": "b"}, request("c", "nope"), request("d", "splits/list"), request("e")])
-    replies = [await peer.reply() for _ in range(6)]
-    assert {reply["id"] for reply in replies if "result" in reply} == {"a", "e"}
-    failed = {reply["id"]: reply["error"]["code"] for reply in replies if "error" in reply}
-    assert failed == {None: -32600, "b": -32600, "c": -32601, "d": -32602}
 
 
 @pytest.mark.requirement("CHAN-14", "SEC-7")
@@ -207,25 +97,6 @@ async def test_reading_goes_on_when_answers_have_made_room(
     assert peer.stray.empty()
     world.GATES["g"].set()
     assert {(await peer.reply())["id"] for _ in range(54)} == {*ids, *(f"q{number}" for number in range(50))}
-
-
-@pytest.mark.requirement("CHAN-17", "CHAN-19", "KEY-3")
-async def test_a_lost_connection_loses_replies_only(peer: ChannelPeer, server: LudusServer, connect: Connect) -> None:
-    ids = [(await peer.start())["episode"] for _ in range(5)]
-    frame = [step(one, one, 1, "wait", gate="g") for one in ids]
-    await peer.frame(frame)
-    await until(lambda: world.RUNS["begin g"] == 5)
-    assert peer.socket is not None
-    transport = peer.socket._writer.transport
-    assert transport is not None
-    transport.abort()
-    other: ChannelPeer = connect("channel", server)
-    await other.frame(frame[::-1])
-    world.GATES["g"].set()
-    replies = [await other.reply() for _ in ids]
-    assert {reply["id"] for reply in replies} == set(ids)
-    assert all(reply["result"]["reward"]["value"] == 1.0 for reply in replies)
-    assert (world.RUNS["begin g"], world.RUNS["end g"]) == (5, 5)
 
 
 # ── our client against a server that loses connections ─────────────────────────────────────────────────────────────

@@ -26,15 +26,6 @@ def without_play(started: dict[str, Any]) -> dict[str, Any]:
 # ── keys ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.requirement("KEY-2", "KEEP-3")
-async def test_a_start_asked_again_is_the_same_group(peer: Peer) -> None:
-    first = await peer.call("episodes/start", **START, count=2, key="k")
-    await peer.step(first["episodes"][0]["episode"], 1, "earn")
-    again = await peer.call("episodes/start", **START, count=2, key="k")
-    assert without_play(again) == without_play(first)
-    assert world.RUNS["setup"] == 2
-
-
 @pytest.mark.requirement("KEEP-3")
 async def test_the_answer_to_a_start_outlives_the_linger_while_an_episode_runs(
     serve: Callable[..., Awaitable[LudusServer]], connect: Connect, wire: str
@@ -56,18 +47,6 @@ async def test_a_failed_start_asked_again_fails_again_without_running_again(peer
             await peer.call("episodes/start", environment="faulty", split="train", task="p-1", key="k")
         assert caught.value.code == 5001
     assert world.RUNS["faulty setup"] == 1
-
-
-@pytest.mark.requirement("KEY-2", "STEP-4", "STEP-6")
-async def test_a_step_asked_again_is_the_stored_outcome(peer: Peer) -> None:
-    episode = (await peer.start())["episode"]
-    first = await peer.step(episode, 1, "earn", key="a")
-    second = await peer.step(episode, 2, "refuse", key="b")
-    assert (first["step"], second["step"]) == (1, 2)
-    assert await peer.step(episode, 1, "earn", key="a") == first
-    assert await peer.step(episode, 2, "refuse", key="b") == second
-    assert (world.RUNS["earn"], world.RUNS["refuse"]) == (1, 1)
-    assert (await peer.rewards(episode))["total"]["value"] == 1.0
 
 
 @pytest.mark.requirement("KEY-2", "STEP-4", "KEEP-1")
@@ -101,27 +80,6 @@ async def test_a_fork_asked_again_is_the_same_episode(peer: Peer) -> None:
     forks = [await peer.call("episodes/fork", episode=episode, key="k") for _ in range(2)]
     assert forks[0]["episode"]["episode"] == forks[1]["episode"]["episode"]
     assert world.RUNS["setup"] == 2
-
-
-@pytest.mark.requirement("KEY-3", "STEP-5")
-async def test_a_repeat_of_what_still_runs_gets_its_outcome(peer: Peer, server: LudusServer, connect: Connect) -> None:
-    other = connect("channel", server)
-    episode = (await peer.start())["episode"]
-    gate = world.GATES["g"] = asyncio.Event()
-    asked = {"arguments": {"gate": "g"}, "key": "a"}
-    waiting = [asyncio.create_task(one.step(episode, 1, "wait", **asked)) for one in (peer, other, peer)]
-    await until(lambda: world.RUNS["begin g"] == 1)
-    gate.set()
-    results = await asyncio.gather(*waiting)
-    assert results[0] == results[1] == results[2]
-    assert (world.RUNS["begin g"], world.RUNS["end g"]) == (1, 1)
-
-
-@pytest.mark.requirement("KEY-3")
-async def test_starts_under_one_key_at_one_time_start_once(peer: Peer) -> None:
-    results = await asyncio.gather(*(peer.call("episodes/start", **START, key="k") for _ in range(5)))
-    assert len({one["group"] for one in results}) == 1
-    assert world.RUNS["setup"] == 1
 
 
 @pytest.mark.requirement("KEY-4", "MTH-5", "MTH-6")
@@ -228,34 +186,6 @@ async def test_a_gap_is_refused_and_told_what_was_expected(peer: Peer) -> None:
         assert caught.value.code == 4091
     assert world.RUNS["earn"] == 1
     assert (await peer.step(episode, 2, "earn"))["step"] == 2
-
-
-@pytest.mark.requirement("STEP-3")
-async def test_a_number_that_was_used_under_another_key_is_refused(peer: Peer) -> None:
-    episode = (await peer.start())["episode"]
-    await peer.step(episode, 1, "earn", key="a")
-    with pytest.raises(RpcError) as caught:
-        await peer.step(episode, 1, "earn", key="b")
-    assert caught.value.code == 4091
-    assert world.RUNS["earn"] == 1
-
-
-@pytest.mark.requirement("STEP-5", "CHAN-17", "CHAN-19", "NEG-9")
-async def test_a_step_runs_on_when_its_caller_is_gone_and_is_told_to_the_next(
-    peer: Peer, server: LudusServer, connect: Connect, wire: str
-) -> None:
-    episode = (await peer.start())["episode"]
-    gate = world.GATES["g"] = asyncio.Event()
-    asked = {"arguments": {"gate": "g"}, "key": "a"}
-    waiting = asyncio.create_task(peer.step(episode, 1, "wait", **asked))
-    await until(lambda: world.RUNS["begin g"] == 1)
-    waiting.cancel()
-    await asyncio.gather(waiting, return_exceptions=True)
-    await peer.close()
-    again = asyncio.create_task(connect(wire, server).step(episode, 1, "wait", **asked))
-    gate.set()
-    assert (await again)["reward"]["value"] == 1.0
-    assert (world.RUNS["begin g"], world.RUNS["end g"]) == (1, 1)
 
 
 @pytest.mark.requirement("STEP-7", "STEP-8", "CHAN-8")

@@ -15,37 +15,6 @@ from ludus.server.web.serve import LudusServer
 Connect = Callable[..., Any]
 
 
-@pytest.mark.requirement("REW-9", "REW-10", "REW-5", "REW-6")
-async def test_the_log_has_one_entry_for_each_step_that_gave_a_reward(peer: Peer) -> None:
-    episode = (await peer.start(index=0))["episode"]
-    for number, (tool, arguments) in enumerate(
-        [("earn", {"amount": 1.5}), ("say", {"text": "x"}), ("refuse", {}), ("earn", {"amount": -0.5})], 1
-    ):
-        await peer.step(episode, number, tool, arguments=arguments)
-    log = await peer.rewards(episode)
-    assert [(e["step"], e["source"], e["reward"]["value"]) for e in log["entries"]] == [
-        (1, "step", 1.5),
-        (4, "step", -0.5),
-    ]
-    assert log["total"]["value"] == 1.0
-    assert log["total"]["components"][f"{world.SECRET}-part"]["value"] == 1.0
-    await peer.grade(episode, "no")
-    after = await peer.rewards(episode)
-    assert after["entries"][:2] == log["entries"]
-    assert [(e["step"], e["source"]) for e in after["entries"]][2:] == [(4, "grade")]
-
-
-@pytest.mark.requirement("REW-11")
-@pytest.mark.parametrize("after", [0, 1, 3, 4, 1000])
-async def test_entries_that_are_known_are_left_out_but_counted(peer: Peer, after: int) -> None:
-    episode = (await peer.start())["episode"]
-    for number in range(1, 5):
-        await peer.step(episode, number, "earn")
-    log = await peer.rewards(episode, after)
-    assert [entry["step"] for entry in log["entries"]] == [1, 2, 3, 4][after:]
-    assert log["total"]["value"] == 4.0
-
-
 @pytest.mark.requirement("REW-7", "REW-2")
 async def test_an_unscored_step_makes_the_total_unscored(peer: Peer) -> None:
     episode = (await peer.start())["episode"]
@@ -58,16 +27,6 @@ async def test_an_unscored_step_makes_the_total_unscored(peer: Peer) -> None:
     assert (await peer.info(episode))["reward"]["valid"] is False
 
 
-@pytest.mark.requirement("CLOSE-3")
-async def test_an_episode_that_its_player_closes_keeps_what_it_earned(peer: Peer) -> None:
-    episode = (await peer.start())["episode"]
-    await peer.step(episode, 1, "earn")
-    await peer.call("episodes/close", episode=episode)
-    assert (await peer.info(episode))["reward"]["value"] == 1.0
-    total = (await peer.rewards(episode))["total"]
-    assert (total["value"], total["valid"]) == (1.0, True)
-
-
 @pytest.mark.requirement("REW-8")
 async def test_a_truncated_episode_without_rewards_is_worth_nought(peer: Peer) -> None:
     episode = (await peer.start(limits={"maxSteps": 1}))["episode"]
@@ -75,22 +34,6 @@ async def test_a_truncated_episode_without_rewards_is_worth_nought(peer: Peer) -
     reward = (await peer.info(episode))["reward"]
     assert (reward["value"], reward["valid"]) == (0.0, True)
     assert reward["reason"]
-
-
-@pytest.mark.requirement("REW-12")
-async def test_rewards_of_play_and_ors_are_in_the_log(peer: Peer, server: LudusServer, connect: Connect) -> None:
-    started = await peer.start()
-    player: McpPeer = connect("mcp", server, path=started["play"]["path"])
-    await player.tool("earn", {"amount": 2.0})
-    await peer.step(started["episode"], 2, "earn")
-    assert [e["reward"]["value"] for e in (await peer.rewards(started["episode"]))["entries"]] == [2.0, 1.0]
-    host = server.app.context.host
-    before = {entry.id for entry in host._register}
-    ors: OrsPeer = connect("ors", server)
-    session = await ors.open()
-    await ors.call(session, "earn", {"amount": 3.0})
-    (episode,) = {entry.id for entry in host._register} - before
-    assert [e["reward"]["value"] for e in (await peer.rewards(episode))["entries"]] == [3.0]
 
 
 # ── common rules ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import conformance_world as world
 import pytest
 from conformance_peer import Peer, RpcError, until
 
-from ludus.server import ServerLimits
 from ludus.server.runtime.journal import Asked
 from ludus.server.web.serve import LudusServer
 
-Connect = Callable[..., Peer]
 START: dict[str, Any] = {"environment": "workshop", "split": "train"}
 
 
@@ -48,59 +45,6 @@ async def test_a_start_that_names_task_and_index_is_refused(peer: Peer) -> None:
     with pytest.raises(RpcError) as caught:
         await peer.call("episodes/start", **START, task="p-0", index=0, key="k")
     assert caught.value.code == -32602
-
-
-@pytest.mark.requirement("START-5")
-async def test_without_a_name_the_seed_draws_the_task(peer: Peer) -> None:
-    drawn = [(await peer.start(seed=seed))["task"]["id"] for seed in range(12)]
-    assert drawn == [(await peer.start(seed=seed))["task"]["id"] for seed in range(12)]
-    assert len(set(drawn)) > 1
-
-
-@pytest.mark.requirement("START-6", "START-8")
-async def test_the_seed_that_was_drawn_leads_to_the_same_episode_again(peer: Peer) -> None:
-    first = await peer.start(index=0)
-    again = await peer.start(index=0, seed=first["seed"])
-    assert again["seed"] == first["seed"]
-    for number, (tool, arguments) in enumerate([("roll", {}), ("earn", {"amount": 0.5}), ("roll", {})], 1):
-        outcomes = [await peer.step(one["episode"], number, tool, arguments=arguments) for one in (first, again)]
-        assert outcomes[0] == outcomes[1]
-    other = await peer.start(index=0, seed=first["seed"] ^ 1)
-    shown = [(await peer.step(one["episode"], n, "roll"))["content"] for one, n in ((other, 1), (first, 4))]
-    assert shown[0] != shown[1]
-
-
-@pytest.mark.requirement("START-7")
-async def test_a_seed_that_would_be_ignored_is_refused(peer: Peer) -> None:
-    with pytest.raises(RpcError) as caught:
-        await peer.start("plain", seed=1)
-    assert caught.value.code == 4220
-    assert (await peer.start("plain"))["seed"] >= 0
-
-
-@pytest.mark.requirement("START-9")
-async def test_the_tightest_limit_holds_and_is_told(
-    serve: Callable[..., Awaitable[LudusServer]], connect: Connect, wire: str
-) -> None:
-    server = await serve(*world.WORLD, limits=ServerLimits(idle_seconds=50, max_steps=8, grace_seconds=0.3))
-    peer = connect(wire, server)
-    asked = {"maxSteps": 9, "idleSeconds": 20, "toolSeconds": 5}
-    limits = (await peer.start("faulty", task="p-0", limits=asked))["limits"]
-    assert (limits["maxSteps"], limits["idleSeconds"], limits["toolSeconds"]) == (8, 20, 0.2)
-    assert (await peer.start(limits={"maxSteps": 2}))["limits"]["maxSteps"] == 2
-
-
-@pytest.mark.requirement("START-10")
-async def test_only_the_tools_named_are_there(peer: Peer, server: LudusServer) -> None:
-    episode = await peer.start(tools=["say"])
-    assert [tool["name"] for tool in episode["tools"]] == ["say"]
-    result = await peer.step(episode["episode"], 1, "earn")
-    assert result["error"]["code"] == "unknown_tool"
-    assert world.RUNS["earn"] == 0
-    with pytest.raises(RpcError, match="sing") as caught:
-        await peer.start(tools=["say", "sing"])
-    assert caught.value.code == -32602
-    assert server.app.context.host.stats().running == 1
 
 
 @pytest.mark.requirement("START-11", "CRED-14")
@@ -185,34 +129,6 @@ async def test_steps_asked_for_are_counted_mistakes_included(peer: Peer) -> None
 # ── forking ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.requirement("FORK-1")
-async def test_what_cannot_be_forked_is_refused(peer: Peer) -> None:
-    episode = (await peer.start("plain"))["episode"]
-    with pytest.raises(RpcError) as caught:
-        await peer.call("episodes/fork", episode=episode, key="k")
-    assert caught.value.code == 4220
-
-
-@pytest.mark.requirement("FORK-2", "FORK-3")
-@pytest.mark.parametrize("step", [0, 1, 2, None])
-async def test_a_fork_stands_where_the_other_stood_and_leaves_it_alone(peer: Peer, step: int | None) -> None:
-    source = await peer.start(seed=3, index=1)
-    for number in (1, 2, 3):
-        await peer.step(source["episode"], number, "earn", arguments={"amount": float(number)})
-    before, log = await peer.info(source["episode"]), await peer.rewards(source["episode"])
-    fork = (await peer.call("episodes/fork", episode=source["episode"], step=step, key="k"))["episode"]
-    upto = 3 if step is None else step
-    assert (fork["task"], fork["seed"]) == (source["task"], source["seed"])
-    assert fork["episode"] != source["episode"]
-    info = await peer.info(fork["episode"])
-    assert (info["steps"], info["status"]) == (upto, "running")
-    assert (await peer.rewards(fork["episode"]))["entries"] == log["entries"][:upto]
-    shown = await peer.step(fork["episode"], upto + 1, "earn")
-    assert shown["content"][0]["text"] == f"done {upto + 1}"
-    assert await peer.info(source["episode"]) == before
-    assert await peer.rewards(source["episode"]) == log
-
-
 @pytest.mark.requirement("FORK-4")
 async def test_a_fork_after_a_step_that_is_not_finished_is_refused(peer: Peer) -> None:
     episode = (await peer.start())["episode"]
@@ -247,20 +163,6 @@ async def test_closing_ends_a_running_step_and_tears_down_once(peer: Peer) -> No
     assert caught.value.code == 4093
     assert world.RUNS["end never"] == 0
     assert world.RUNS["teardown"] == 1
-
-
-@pytest.mark.requirement("CLOSE-3")
-async def test_what_was_earned_before_a_close_stands(peer: Peer) -> None:
-    episode = (await peer.start())["episode"]
-    await peer.step(episode, 1, "earn")
-    waiting = asyncio.create_task(peer.step(episode, 2, "wait", arguments={"gate": "never"}))
-    await until(lambda: world.RUNS["begin never"] == 1)
-    before = (await peer.rewards(episode))["total"]
-    info = (await peer.call("episodes/close", episode=episode))["info"]
-    assert (info["status"], info["endReason"], info["reward"]) == ("truncated", "closed", before)
-    assert before["value"] == 1.0
-    assert (await peer.rewards(episode))["total"] == before
-    await asyncio.gather(waiting, return_exceptions=True)
 
 
 @pytest.mark.requirement("CLOSE-2", "LIFE-2", "LIFE-10")

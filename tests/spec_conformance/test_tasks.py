@@ -47,25 +47,6 @@ def test_a_reserved_tool_name_is_refused_at_start() -> None:
         EpisodeHost([Bad])
 
 
-@pytest.mark.requirement("TASK-1", "TASK-2", "TASK-3")
-@pytest.mark.parametrize("limit", [1, 3, 7, 1000])
-async def test_pages_give_every_task_once_in_order(peer: Peer, limit: int) -> None:
-    found: list[dict[str, Any]] = []
-    cursor: str | None = None
-    while True:
-        page = await peer.call("tasks/list", **TRAIN, limit=limit, cursor=cursor)
-        assert len(page["tasks"]) <= limit
-        found += page["tasks"]
-        cursor = page["nextCursor"]
-        if cursor is None:
-            break
-    assert [row["index"] for row in found] == list(range(7))
-    assert len({row["id"] for row in found}) == 7
-    for row in found:
-        assert (await peer.call("tasks/get", **TRAIN, index=row["index"]))["task"] == row
-        assert (await peer.call("tasks/get", **TRAIN, task=row["id"]))["task"] == row
-
-
 @pytest.mark.requirement("TASK-4")
 @pytest.mark.parametrize("cursor", ["", "nonsense", "-1", "1e3", "\x00", "9" * 5000])
 async def test_a_cursor_that_cannot_be_read_is_refused(peer: Peer, cursor: str) -> None:
@@ -89,41 +70,6 @@ async def test_a_task_is_got_by_exactly_one_name(peer: Peer, naming: dict[str, A
     with pytest.raises(RpcError) as caught:
         await peer.call("tasks/get", **TRAIN, **naming)
     assert caught.value.code == -32602
-
-
-@pytest.mark.requirement("TASK-7")
-@pytest.mark.parametrize(
-    ("split", "naming"),
-    [("train", {"task": "p-100"}), ("train", {"index": 7}), ("endless", {"task": "zzz"}), ("validation", {"index": 3})],
-)
-async def test_a_task_that_is_not_there_is_not_found(peer: Peer, split: str, naming: dict[str, Any]) -> None:
-    for method, more in (("tasks/get", {}), ("episodes/start", {"key": "k"})):
-        with pytest.raises(RpcError) as caught:
-            await peer.call(method, environment="workshop", split=split, **naming, **more)
-        assert caught.value.code == 4043
-
-
-@pytest.mark.requirement("ERR-3")
-async def test_an_unknown_environment_or_split_is_named_in_the_message(peer: Peer) -> None:
-    with pytest.raises(RpcError, match="workshp") as caught:
-        await peer.call("splits/list", environment="workshp")
-    assert caught.value.code == 4041
-    with pytest.raises(RpcError, match="trian") as caught:
-        await peer.call("tasks/list", environment="workshop", split="trian")
-    assert caught.value.code == 4042
-
-
-@pytest.mark.requirement("TASK-8", "TASK-9")
-@pytest.mark.parametrize("split", ["train", "endless"])
-@pytest.mark.parametrize("strategy", ["uniform", "band"])
-async def test_a_draw_has_the_count_asked_for_and_repeats_with_its_seed(peer: Peer, split: str, strategy: str) -> None:
-    where = {"environment": "workshop", "split": split, "strategy": strategy}
-    first = await peer.call("tasks/sample", **where, count=20, seed=5)
-    assert len(first["tasks"]) == 20
-    assert await peer.call("tasks/sample", **where, count=20, seed=5) == first
-    assert await peer.call("tasks/sample", **where, count=20, seed=6) != first
-    for row in first["tasks"][:3]:
-        assert (await peer.call("tasks/get", environment="workshop", split=split, index=row["index"]))["task"] == row
 
 
 @pytest.mark.requirement("TASK-10")
