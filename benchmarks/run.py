@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 HERE = Path(__file__).resolve().parent
 QUICK = {
     "channel": ["--quick"],
+    "harness": ["--quick"],
     "ors": ["--rounds", "1", "--seconds", "0.5"],
     "mcp_play": ["--rounds", "2", "--calls", "500"],
     "startup": ["--rounds", "3"],
@@ -91,6 +92,14 @@ def of_channel(found: dict[str, Any]) -> Iterator[Figure]:
     size, p99 = idle["bytes_per_episode"], idle["open_p99_ms"]
     told = f"{size / 1024:.1f} KB each; opening p99 {p99:.1f} ms"
     yield Figure(f"{idle['episodes']:,} open idle episodes", "≤ 4 KB each", told, size <= 4096)
+
+
+def of_harness(found: dict[str, float]) -> Iterator[Figure]:
+    """Rollouts per second, and the client's CPU for a turn."""
+    rate, cpu = found["rollouts_per_second"], found["turn_us"]
+    yield Figure("harness, echo, rollouts/s of 1 step + close, 64 in flight", "≥ 6,000", f"{rate:,.0f}", rate >= 6000)
+    more = f"{cpu:.0f} µs; a further turn {found['further_turn_us']:.0f} µs"
+    yield Figure("harness, client CPU per turn", "≤ 50 µs", more, cpu <= 50)
 
 
 def of_ors(found: dict[str, Any]) -> Iterator[Figure]:
@@ -221,6 +230,7 @@ def of_bounds(found: dict[str, Any]) -> Iterator[Figure]:
 
 READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "channel": of_channel,
+    "harness": of_harness,
     "ors": of_ors,
     "mcp_play": of_mcp_play,
     "startup": of_startup,

@@ -159,7 +159,7 @@ async def test_calls_after_the_one_that_ended_the_episode_are_told_so_and_nothin
     assert found.failure is None
     assert found.value == 1.0
     assert len(found.steps) == 1
-    assert [item["output"] for item in found.items[-2:]] == ["not run: the episode was over"] * 2
+    assert [item["output"] for item in found.items[-2:]] == ["not run: the episode had ended"] * 2
 
 
 async def test_what_was_earned_stands_when_the_policy_stops_where_nothing_is_graded(remote: Remote) -> None:

@@ -33,7 +33,7 @@ def check_json(value: Any, name: str) -> None:
     Raises:
         InvalidParams: `value` contains a NaN, an infinity or a lone surrogate.
     """
-    if type(value) is str and value.isascii():
+    if not value or type(value) is int or (type(value) is str and value.isascii()):
         return
     if (problem := json_problem(value, name)) is not None:
         raise InvalidParams(f"{problem}; JSON cannot carry it")

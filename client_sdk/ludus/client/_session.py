@@ -16,11 +16,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
+import time
 import warnings
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ludus.protocol import errors
 from ludus.protocol.episodes import CloseParams, ForkParams, ForkResult, StartParams, StartResult
@@ -28,6 +28,7 @@ from ludus.protocol.methods import CLOSE, GET_EPISODE
 
 if TYPE_CHECKING:
     from ludus.client.transports.base import Wire
+    from ludus.protocol.episodes import EpisodeInfo, EpisodeLimits
     from ludus.protocol.methods import Method
 
 P = TypeVar("P", StartParams, ForkParams)
@@ -40,18 +41,29 @@ REFRESHES_PER_IDLE: Final = 4
 """The number of checks per idle limit; an episode that was unused for one such interval gets a request."""
 
 
-@dataclass(slots=True, eq=False)
-class OpenEpisode:
-    """The part of an open episode that its session uses."""
+class OpenEpisode(Protocol):
+    """The part of an `Episode` that its session uses."""
 
-    id: str
-    idle_seconds: float | None
-    """The server's idle limit; None if the episode does not expire."""
-    refresh: Callable[[], Awaitable[Any]]
-    """Sends a request that keeps the episode alive."""
-    close: Callable[[], Awaitable[Any]]
     used_at: float
-    """The event loop's time of the last answer."""
+    """The time of the last answer, by `Session.now`."""
+
+    @property
+    def id(self) -> str:
+        """The episode's id on the server."""
+        ...
+
+    @property
+    def limits(self) -> EpisodeLimits:
+        """The limits that apply to the episode, with the idle limit."""
+        ...
+
+    async def info(self) -> EpisodeInfo:
+        """Request the state of the episode, which keeps it alive."""
+        ...
+
+    async def close(self) -> EpisodeInfo:
+        """End the episode."""
+        ...
 
 
 class Session:
@@ -74,8 +86,8 @@ class Session:
         return f"{self.nonce}-{next(self._keys)}"
 
     def now(self) -> float:
-        """Return the time of the event loop in seconds."""
-        return asyncio.get_running_loop().time()
+        """Return the time in seconds, by a clock that never goes back."""
+        return time.monotonic()
 
     def add(self, episode: OpenEpisode) -> None:
         """Keep an episode alive until it is discarded, and close it when the session is closed."""
@@ -166,7 +178,7 @@ class _KeepAlive:
 
     def watch(self, episode: OpenEpisode) -> None:
         """Start the task if necessary, and shorten its pause if this episode expires sooner than all others."""
-        idle = episode.idle_seconds
+        idle = episode.limits.idle_seconds
         if idle is None or not self._supported:
             return
         if self._task is None:
@@ -198,7 +210,7 @@ class _KeepAlive:
         limits = [
             (idle / REFRESHES_PER_IDLE, episode)
             for episode in session.open_episodes.values()
-            if (idle := episode.idle_seconds) is not None
+            if (idle := episode.limits.idle_seconds) is not None
         ]
         self._pause = min((interval for interval, _ in limits), default=float("inf"))
         now = session.now()
@@ -207,7 +219,7 @@ class _KeepAlive:
 
 async def _refresh(session: Session, episode: OpenEpisode) -> None:
     try:
-        await episode.refresh()
+        await episode.info()
     except errors.NotFound:
         session.discard(episode.id)
     except errors.LudusError:

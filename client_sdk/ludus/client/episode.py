@@ -13,8 +13,8 @@ How this works:
   from the server. So no step runs twice and no number is skipped. Servers without keys cannot do this
   (`WireCapabilities.exactly_once` is false); the numbers then continue as if the step had run.
 * A fork begins in the uncertain state, because only the server knows how many steps it has.
-* `_entry` registers the episode with the client's session, which closes it with the client. Its `used_at` is the time
-  of the last answer; the session sends a request for an episode that has been unused for long.
+* An episode is registered with the client's session until it has ended. The session closes it with the client, and
+  sends a request for an episode that has been unused for long; `used_at` is the time of the last answer.
 * Leaving the `async with` block closes the episode. If an exception leaves the block, the close is shielded from
   cancellation and bounded in time, and its own errors are dropped.
 """
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import ValidationError
 
 from ludus.client._params import check_json, make, wrong
-from ludus.client._session import OpenEpisode, Session
+from ludus.client._session import Session
 from ludus.protocol import errors
 from ludus.protocol.actions import Call
 from ludus.protocol.episodes import (
@@ -83,10 +83,9 @@ class Episode:
         self._in_order = None if session.wire.capabilities.ordered else asyncio.Lock()
         self._last: StepResult | EpisodeInfo | None = None
         self._closed: EpisodeInfo | None = None
-        self._entry = OpenEpisode(
-            started.episode, started.limits.idle_seconds, refresh=self.info, close=self.close, used_at=session.now()
-        )
-        session.add(self._entry)
+        self.used_at = session.now()
+        """The time of the last answer, by the clock of the session."""
+        session.add(self)
 
     @property
     def id(self) -> str:
@@ -282,7 +281,7 @@ class Episode:
         except BaseException as error:
             self._mark_uncertain(params, error)
             raise
-        self._entry.used_at = self._session.now()
+        self.used_at = self._session.now()
         if result.end_reason is not None:
             self._note(result)
         return result
@@ -325,7 +324,7 @@ class Episode:
             self._session.discard(self.id)
 
     def _touch(self) -> None:
-        self._entry.used_at = self._session.now()
+        self.used_at = self._session.now()
 
 
 class Group:

@@ -209,9 +209,14 @@ class _Player:
                 raise
             return self._never_started(job, error, began), error.retry_after
         trajectory = await run_episode(
-            episode, self.policy, harness=self.harness, gradable=self.info.gradable, sample=job.sample
+            episode,
+            self.policy,
+            harness=self.harness,
+            gradable=self.info.gradable,
+            sample=job.sample,
+            version=self.info.version,
         )
-        return trajectory.model_copy(update={"environment_version": self.info.version}), None
+        return trajectory, None
 
     def _never_started(self, job: _Job, error: e.LudusError, began: float) -> Trajectory:
         return Trajectory(
@@ -233,6 +238,8 @@ class _Player:
 
 def _final(trajectory: Trajectory, failure: Failure | None, earlier: list[Failure], began: float) -> Trajectory:
     """Return the trajectory of the last attempt at an episode, with the failures of the earlier ones."""
+    if failure is trajectory.failure and not earlier:
+        return trajectory
     times = {"started_at": began, "seconds": time.time() - began} if earlier else {}
     return trajectory.model_copy(
         update={"failure": failure, "attempts": len(earlier) + 1, "incidents": tuple(earlier)} | times

@@ -11,12 +11,16 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ludus.protocol.actions import Call
 from ludus.protocol.content import Content, ImageBlock, Message, TextBlock
 from ludus.protocol.errors import ParseError
 from ludus.protocol.text import replace_surrogates
+
+_encode: Final = json.JSONEncoder(ensure_ascii=False).encode
+_encode_strictly: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+"""Made once, because `json.dumps` makes an encoder for each call that has options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ def parse_arguments(tool: str, arguments: object) -> Call | MalformedCall:
 def checked(call: Call) -> Call | MalformedCall:
     """The call itself when its arguments can travel as JSON, which NaN and lone surrogates cannot."""
     try:
-        json.dumps(call.arguments, ensure_ascii=False, allow_nan=False).encode()
+        _encode_strictly(call.arguments).encode()
     except (ValueError, TypeError, RecursionError) as error:
         return MalformedCall(call.tool, replace_surrogates(str(call.arguments)), f"the arguments are no JSON: {error}")
     return call
@@ -88,7 +92,7 @@ def checked(call: Call) -> Call | MalformedCall:
 
 def arguments_text(call: Call | MalformedCall) -> str:
     """A call's arguments as the JSON text that providers carry."""
-    return call.text if isinstance(call, MalformedCall) else json.dumps(call.arguments, ensure_ascii=False)
+    return call.text if isinstance(call, MalformedCall) else _encode(call.arguments)
 
 
 def data_url(image: ImageBlock) -> str:
