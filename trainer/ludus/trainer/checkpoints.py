@@ -54,18 +54,44 @@ class Checkpoints:
         """
         final = self.folder / f"{'warm-up' if warm_up else 'step'}-{step:08d}"
         aside = self.folder / f".writing-{final.name}"
+
+        def prepare() -> None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for left in (*self.folder.glob(".writing-*"), *self.folder.glob(".removed-*")):
+                shutil.rmtree(left)
+            aside.mkdir()
+
+        def finish() -> None:
+            if final.exists():
+                _remove(final)
+            sizes = {path.name: path.stat().st_size for path in aside.iterdir()}
+            with (aside / MANIFEST).open("w") as file:
+                json.dump({"step": step, "state": state, "files": sizes}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            _sync_folder(aside)
+            aside.rename(final)
+            _sync_folder(self.folder)
+            whole = [path for path in self._paths() if _whole(path)]
+            for path in self._paths():
+                if path not in whole[-self._keep :] and path != final:
+                    _remove(path)
+
         if _on_first(lambda: _whole(final)):
             return final
         try:
-            with self._failures(step, tensors):
-                _on_first(lambda: self._prepare(aside))
-                with _one_process():
-                    state_dict_saver.save(tensors, storage_writer=_Writer(aside, sync_files=True))
-                _on_first(lambda: self._finish(aside, final, {"step": step, "state": state}))
-                _on_first(lambda: self._prune(final))
-        except CheckpointError:
+            _on_first(prepare)
+            with _one_process():
+                state_dict_saver.save(tensors, storage_writer=_Writer(aside, sync_files=True))
+            _on_first(finish)
+        except (CheckpointException, OSError) as error:
+            need, free = _size(tensors) / 2**20, _free(self.folder) / 2**20
             _on_first(lambda: shutil.rmtree(aside, ignore_errors=True))
-            raise
+            raise CheckpointError(
+                f"the checkpoint of step {step} cannot be written to {self.folder}: {_cause(error)}. It needs about "
+                f"{need:,.1f} MiB there, and {free:,.1f} MiB are free. Make room, or keep fewer with checkpoints.keep; "
+                f"the earlier ones are untouched."
+            ) from None
         return final
 
     def latest(self) -> Path | None:
@@ -95,50 +121,10 @@ class Checkpoints:
 
     def clear(self) -> None:
         """Remove all checkpoints, so that a new run is never resumed from checkpoints of an earlier run."""
-        _on_first(self._remove_all)
-
-    def _remove_all(self) -> None:
-        for path in self._paths():
-            _remove(path)
-
-    def _prepare(self, aside: Path) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for left in (*self.folder.glob(".writing-*"), *self.folder.glob(".removed-*")):
-            shutil.rmtree(left)
-        aside.mkdir()
-
-    def _finish(self, aside: Path, final: Path, manifest: dict[str, Any]) -> None:
-        if final.exists():
-            _remove(final)
-        sizes = {path.name: path.stat().st_size for path in aside.iterdir()}
-        with (aside / MANIFEST).open("w") as file:
-            json.dump({**manifest, "files": sizes}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        _sync_folder(aside)
-        aside.rename(final)
-        _sync_folder(self.folder)
-
-    def _prune(self, newest: Path) -> None:
-        whole = [path for path in self._paths() if _whole(path)]
-        for path in self._paths():
-            if path not in whole[-self._keep :] and path != newest:
-                _remove(path)
+        _on_first(lambda: [_remove(path) for path in self._paths()])
 
     def _paths(self) -> list[Path]:
         return [*sorted(self.folder.glob("warm-up-*")), *sorted(self.folder.glob("step-*"))]
-
-    @contextmanager
-    def _failures(self, step: int, tensors: dict[str, Any]) -> Iterator[None]:
-        try:
-            yield
-        except (CheckpointException, OSError) as error:
-            need, free = _size(tensors) / 2**20, _free(self.folder) / 2**20
-            raise CheckpointError(
-                f"the checkpoint of step {step} cannot be written to {self.folder}: {_cause(error)}. It needs about "
-                f"{need:,.1f} MiB there, and {free:,.1f} MiB are free. Make room, or keep fewer with checkpoints.keep; "
-                f"the earlier ones are untouched."
-            ) from None
 
 
 class _Writer(FileSystemWriter):

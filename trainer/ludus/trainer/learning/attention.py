@@ -98,43 +98,32 @@ class Layout:
         return F.pad(torch.tensor(self.lengths).cumsum(0), (1, 0)).to(self.device, torch.int32)
 
     @functools.cached_property
-    def buckets(self) -> list[Tensor]:
-        """Groups of samples of similar length: the index in the row of each of their tokens. [samples, longest] each;
-        padding repeats the sample's last token."""
-        return [places.to(self.device) for _, places in self._bucketed]
+    def padded(self) -> tuple[list[Tensor], Tensor]:
+        """Samples of similar length in batches, and the way back.
 
-    @functools.cached_property
-    def unpadded(self) -> Tensor:
-        """The index of each token of the row among the tokens of all buckets. [R]."""
-        found = torch.empty(self.total, dtype=torch.long)
-        before = 0
-        for members, places in self._bucketed:
-            for number, sample in enumerate(members):
-                start, length = self._starts[sample], self.lengths[sample]
-                found[start : start + length] = torch.arange(length) + before + number * places.shape[1]
-            before += places.numel()
-        return (found if self.kept is None else found[self.kept.cpu()]).to(self.device)
-
-    @functools.cached_property
-    def _starts(self) -> list[int]:
-        return list(accumulate(self.lengths, initial=0))
-
-    @functools.cached_property
-    def _bucketed(self) -> list[tuple[list[int], Tensor]]:
-        """The samples of each bucket, and their indices as in `buckets`."""
+        Returns:
+            For each batch, the index in the row of each token of its samples, [samples, longest]; padding repeats the
+            sample's last token. And for each token of the row its index among the tokens of all batches, [R].
+        """
         row = torch.arange(self.total) if self.spread is None else self.spread.cpu()
+        starts = list(accumulate(self.lengths, initial=0))
         groups: list[list[int]] = []
         for sample in sorted(range(len(self.lengths)), key=self.lengths.__getitem__, reverse=True):
             if not groups or self.lengths[sample] < LIKE * self.lengths[groups[-1][0]]:
                 groups.append([])
             groups[-1].append(sample)
-        out = []
+        batches: list[Tensor] = []
+        back, before = torch.empty(self.total, dtype=torch.long), 0
         for members in groups:
-            inside = torch.arange(self.lengths[members[0]])
-            last = torch.tensor([self.lengths[sample] - 1 for sample in members])
-            starts = torch.tensor([self._starts[sample] for sample in members])
-            out.append((members, row[starts[:, None] + torch.minimum(inside, last[:, None])]))
-        return out
+            longest = self.lengths[members[0]]
+            inside, last = torch.arange(longest), torch.tensor([self.lengths[sample] - 1 for sample in members])
+            first = torch.tensor([starts[sample] for sample in members])
+            batches.append(row[first[:, None] + torch.minimum(inside, last[:, None])].to(self.device))
+            for number, sample in enumerate(members):
+                length = self.lengths[sample]
+                back[starts[sample] : starts[sample] + length] = inside[:length] + before + number * longest
+            before += len(members) * longest
+        return batches, (back if self.kept is None else back[self.kept.cpu()]).to(self.device)
 
     def mask(self, window: int | None) -> BlockMask:
         """Return the block mask of flex attention, made from the lengths without a matrix of all pairs of tokens."""
@@ -192,8 +181,9 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, scale: float | None, window
     """Attend in batches of samples of similar length. Shorter samples are padded at the end, where causal attention
     ignores the padding."""
     rows, heads = [part[0].transpose(0, 1) for part in (query, key, value)], query.shape[1]
+    batches, back = layout.padded
     out = []
-    for places in layout.buckets:
+    for places in batches:
         # Flattened to matrices, because torch adds up gradients of rows much faster than of higher dimensions.
         taken = [part.flatten(1).index_select(0, places.flatten()) for part in rows]
         q, k, v = (
@@ -207,7 +197,7 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, scale: float | None, window
             q, k, v, attn_mask=band, is_causal=band is None, scale=scale, enable_gqa=grouped
         )
         out.append(part.transpose(1, 2).flatten(2).flatten(0, 1))
-    return torch.cat(out).index_select(0, layout.unpadded).view(1, -1, heads, value.shape[-1])
+    return torch.cat(out).index_select(0, back).view(1, -1, heads, value.shape[-1])
 
 
 def _flex(query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: int | None, layout: Layout) -> Tensor:
