@@ -79,8 +79,11 @@ def test_a_model_without_tokenizer_or_template_says_what_to_do(copied: Path, tmp
     with pytest.raises(ModelError, match=r"no chat template.*model.chat_template"):
         load_tokenizer(config(copied))
     template = tmp_path / "mine.jinja"
+    template.write_text("{{ messages[0].content }}!")
+    settings = config(copied, chat_template=template)
+    template.unlink()
     with pytest.raises(ModelError, match=r"model.chat_template = .*mine.jinja.* cannot be read"):
-        load_tokenizer(config(copied, chat_template=template))
+        load_tokenizer(settings)
     template.write_text("{{ messages[0].content }}!")
     found = load_tokenizer(config(copied, chat_template=template))
     assert found.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False) == "hi!"

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ludus.client.summary import pass_at_k, pass_hat_k, wilson
-from ludus.trainer.learning.statistics import interval
+from ludus.trainer.evaluation import interval
 
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "golden.json").read_text())
 

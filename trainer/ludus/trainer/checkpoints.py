@@ -121,7 +121,7 @@ class Checkpoints:
 
     def clear(self) -> None:
         """Remove all checkpoints, so that a new run is never resumed from checkpoints of an earlier run."""
-        _on_first(lambda: [_remove(path) for path in self._paths()])
+        _on_first(lambda: list(map(_remove, self._paths())))
 
     def _paths(self) -> list[Path]:
         return [*sorted(self.folder.glob("warm-up-*")), *sorted(self.folder.glob("step-*"))]

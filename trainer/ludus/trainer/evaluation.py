@@ -8,10 +8,11 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ludus.client.summary import SUCCESS_TOLERANCE, pass_at_k, pass_hat_k
+import torch
+
+from ludus.client.summary import SUCCESS_TOLERANCE, pass_at_k, pass_hat_k, wilson
 from ludus.protocol.episodes import TaskRow
 from ludus.trainer.config import TrainConfig
-from ludus.trainer.learning.statistics import interval
 from ludus.trainer.rollouts.episodes import Player, unwrap_exception_group
 from ludus.trainer.rollouts.sampler import ConnectedEnvironment, GroupSpec, TaskSampler, derive_seed
 from ludus.trainer.samples import RolloutGroup, scored_rewards
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 PERSISTENCE: Final = 16
 """How many times the persistent baseline samples a turn again, at most."""
+RESAMPLES: Final = 2_000
 
 
 class Evaluation(NamedTuple):
@@ -118,3 +120,23 @@ def evaluation_metrics(groups: Sequence[RolloutGroup], samples: int, threshold: 
             low, high = interval(values)
             metrics |= {name: math.fsum(values) / len(values), f"{name}_low": low, f"{name}_high": high}
     return metrics
+
+
+def interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
+    """Return a 95 % confidence interval of the mean of one value per task. Tasks are resampled, not episodes.
+
+    If every value is 0 or 1, it is Wilson's interval, which is meaningful even when all values are equal. Otherwise it
+    is the percentile bootstrap of 2,000 resamples (Efron 1979), the same for the same seed.
+
+    Raises:
+        ValueError: there are no values.
+    """
+    if not values:
+        raise ValueError("an interval needs at least one value")
+    if set(values) <= {0, 1}:
+        return wilson(round(sum(values)), len(values))
+    tensor = torch.tensor(values, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    means = tensor[torch.randint(len(values), (RESAMPLES, len(values)), generator=generator)].mean(dim=1)
+    low, high = means.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    return low, high

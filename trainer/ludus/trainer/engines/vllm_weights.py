@@ -115,9 +115,11 @@ class BucketTransfer(ABC):
     one between learner and servers.
     """
 
-    def __init__(self, servers: VllmServers, thread: str) -> None:
+    def __init__(self, servers: VllmServers, thread: str, prepare: Callable[[torch.Tensor], torch.Tensor]) -> None:
         self._servers = servers
         self._thread = DaemonThread(thread)
+        self._prepare = prepare
+        """Returns a tensor in the form in which it is sent."""
 
     @abstractmethod
     async def open(self) -> None:
@@ -143,10 +145,6 @@ class BucketTransfer(ABC):
         self._thread.close()
 
     @abstractmethod
-    def _prepare(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the tensor in the form in which it is sent."""
-
-    @abstractmethod
     async def _send_bucket(self, bucket: Bucket, name: str) -> None:
         """Send one bucket to all servers."""
 
@@ -155,15 +153,12 @@ class FileTransfer(BucketTransfer):
     """A transfer of safetensors files in a shared folder; see `ludus.trainer.engines.vllm_worker`."""
 
     def __init__(self, servers: VllmServers, folder: Path) -> None:
-        super().__init__(servers, "ludus-weights")
+        super().__init__(servers, "ludus-weights", lambda tensor: tensor.detach().cpu().contiguous())
         self._folder = folder.absolute()
 
     async def open(self) -> None:
         """Create the folder."""
         self._folder.mkdir(parents=True, exist_ok=True)
-
-    def _prepare(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.detach().cpu().contiguous()
 
     async def _send_bucket(self, bucket: Bucket, name: str) -> None:
         path = self._folder / f"{name}.safetensors"
@@ -186,7 +181,7 @@ class NcclTransfer(BucketTransfer):
     """
 
     def __init__(self, servers: VllmServers, sender: NcclSender, address: str) -> None:
-        super().__init__(servers, "ludus-nccl")
+        super().__init__(servers, "ludus-nccl", sender.prepare)
         self._sender = sender
         self._address = address
 
@@ -211,9 +206,6 @@ class NcclTransfer(BucketTransfer):
         with suppress(EngineError, TimeoutError):
             async with asyncio.timeout(10):
                 await self._servers.post("/shutdown_weight_transfer_engine")
-
-    def _prepare(self, tensor: torch.Tensor) -> torch.Tensor:
-        return self._sender.prepare(tensor)
 
     async def _send_bucket(self, bucket: Bucket, name: str) -> None:
         info = {

@@ -237,9 +237,7 @@ class Learner:
     def _update(self, batch: TrainBatch, works: Sequence[_Work], objective: Objective) -> _Outcome:
         outcome = self._gradient(works, objective)
         if not outcome.finite:
-            culprits = self._culprits(batch, objective)
-            self.optimizer.zero_grad()
-            raise LearningError(_blame(self.batches, batch, culprits, outcome))
+            raise self._not_finite(batch, objective, outcome)
         clip_gradient(self.parameters, self.config.optimizer.clip_gradient, outcome.norm)
         self.whole = False
         self.optimizer.step()
@@ -249,7 +247,8 @@ class Learner:
     def _gradient(self, works: Sequence[_Work], objective: Objective) -> _Outcome:
         """Compute the gradient of the whole loss in place, and return the sums over all ranks."""
         self.optimizer.zero_grad()
-        found: list[dict[str, Tensor]] = []
+        found: list[Tensor] = []
+        names: list[str] = []
         for work in works:
             logprobs, entropy = self.policy(work.micro, objective is not linear_objective)
             if not work.counts:  # it takes part in the collectives, but not in the sums
@@ -257,18 +256,35 @@ class Learner:
                 continue
             loss, metrics = objective(work.tokens(logprobs, entropy))
             torch.autograd.backward(loss)
-            found.append({"loss": loss.detach(), **metrics})
+            metrics["loss"] = loss.detach()
+            found.append(torch.stack([value.double() for value in metrics.values()]))
+            names = list(metrics)
         norm = gradient_norm(self.parameters)
-        own = _merge(_floats(metrics) for metrics in found)
+        own = _merge(dict(zip(names, values.tolist(), strict=True)) for values in found)
         return _Outcome(_merge(self.parallel.gather(own)[:: self.parallel.tensor]), float(norm))
 
-    def _culprits(self, batch: TrainBatch, objective: Objective) -> list[int]:
-        """Return the indices of samples whose loss or gradient is not finite when each is tried alone."""
-        bad: list[int] = []
-        for number, sample in enumerate(batch.samples):
-            if len(bad) < CULPRITS and not self._gradient(self._prepare([sample], objective), objective).finite:
-                bad.append(number)
-        return bad
+    def _not_finite(self, batch: TrainBatch, objective: Objective, outcome: _Outcome) -> LearningError:
+        """Return an error that names the samples whose loss or gradient is not finite when each is tried alone."""
+        origins = {
+            id(sample): f"group {group.number} of {group.environment}, task {group.task!r}, rollout {number}"
+            for group in batch.groups
+            for number, rollout in enumerate(group.rollouts)
+            for sample in rollout.samples
+        }
+        named: list[str] = []
+        for number, item in enumerate(batch.samples):
+            if len(named) < CULPRITS and not self._gradient(self._prepare([item], objective), objective).finite:
+                origin = origins.get(id(item.sample), f"sequence {item.sequence}")
+                named.append(f"sample {number} ({origin})")
+        self.optimizer.zero_grad()
+        loss = outcome.sums["loss"]
+        what = f"gradient is {outcome.norm}" if math.isfinite(loss) else f"loss is {loss}"
+        alone = f"Not finite alone: {'; '.join(named)}." if named else "Each sample alone is finite; their sum is not."
+        return LearningError(
+            f"batch {self.batches}: the {what}, so nothing was changed. {alone} Look at those rewards and "
+            "log-probabilities in rollouts.jsonl, and at loss/gradient_norm and loss/ratio_max of the steps before; a "
+            "smaller optimizer.learning_rate or loss.dual_clip helps when they grew"
+        )
 
     def logprobs(self, samples: Sequence[Sample], *, reference: bool = False) -> list[Tensor]:
         """Return the log-probabilities of the sampled tokens, without gradient.
@@ -398,10 +414,6 @@ def _optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> t
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=True)
 
 
-def _floats(metrics: Mapping[str, Tensor]) -> dict[str, float]:
-    return dict(zip(metrics, torch.stack([value.double() for value in metrics.values()]).tolist(), strict=True))
-
-
 def _merge(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Add up metrics by name; take the maximum of those whose name ends in `/max`."""
     merged: dict[str, float] = {}
@@ -425,24 +437,3 @@ def _summary(outcomes: Sequence[_Outcome]) -> dict[str, float]:
     norm = sum(outcome.norm for outcome in outcomes)
     steps = len(outcomes)
     return {**metrics, "loss/total": loss / steps, "loss/gradient_norm": norm / steps, "loss/tokens": tokens}
-
-
-def _blame(step: int, batch: TrainBatch, culprits: Sequence[int], outcome: _Outcome) -> str:
-    """Return the message for a loss or gradient that is not finite."""
-    what = "loss" if not math.isfinite(outcome.sums["loss"]) else "gradient"
-    value = outcome.sums["loss"] if what == "loss" else outcome.norm
-    named = [f"sample {number} ({_origin(batch, batch.samples[number])})" for number in culprits]
-    return (
-        f"batch {step}: the {what} is {value}, so nothing was changed. "
-        + (f"Not finite alone: {'; '.join(named)}. " if named else "Each sample alone is finite; their sum is not. ")
-        + "Look at those rewards and log-probabilities in rollouts.jsonl, and at loss/gradient_norm and loss/ratio_max "
-        "of the steps before; a smaller optimizer.learning_rate or loss.dual_clip helps when they grew"
-    )
-
-
-def _origin(batch: TrainBatch, item: TrainSample) -> str:
-    for group in batch.groups:
-        for number, rollout in enumerate(group.rollouts):
-            if any(sample is item.sample for sample in rollout.samples):
-                return f"group {group.number} of {group.environment}, task {group.task!r}, rollout {number}"
-    return f"sequence {item.sequence}"

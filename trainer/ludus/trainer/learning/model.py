@@ -209,7 +209,9 @@ def export(
             shutil.rmtree(leftover, ignore_errors=True)
         model.save_pretrained(fresh, state_dict=None if tensors is None else dict(tensors))
         if tensors is not None:
-            _write_dtype(fresh / "config.json", next(iter(tensors.values())).dtype)
+            settings: dict[str, Any] = json.loads((fresh / "config.json").read_text(encoding="utf-8"))
+            settings["dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
+            (fresh / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
         tokenizer.save_pretrained(fresh)
         if not folder.exists():
             fresh.rename(folder)
@@ -231,9 +233,3 @@ def _exchange(one: Path, other: Path) -> bool:
         return False
     here, exchange = -100, 2
     return bool(renameat2(here, os.fsencode(one.absolute()), here, os.fsencode(other.absolute()), exchange) == 0)
-
-
-def _write_dtype(path: Path, dtype: torch.dtype) -> None:
-    settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    settings["dtype"] = str(dtype).removeprefix("torch.")
-    path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")

@@ -224,7 +224,18 @@ class TaskSampler:
         split = group.rollouts[0].trajectory.split
         rewards = scored_rewards(group.rollouts)
         if split == self.split(environment):
-            self._advance(environment, rewards)
+            stages, stage, recent = (
+                environment.entry.stages,
+                self._stages[group.environment],
+                self._recent[group.environment],
+            )
+            if stage + 1 < len(stages):
+                recent.extend(rewards)
+                while len(recent) > stages[stage].window:
+                    recent.popleft()
+                if len(recent) == stages[stage].window and sum(recent) / len(recent) >= stages[stage].until:
+                    self._stages[environment.label] += 1
+                    recent.clear()
         if environment.entry.curriculum is not None and rewards:
             passed = [reward >= self._success for reward in rewards]
             key = (group.environment, split)
@@ -250,18 +261,6 @@ class TaskSampler:
         for start in range(0, max(1, len(outcomes)), REPORTED):
             recorded = await environment.remote.report_outcomes(split, outcomes[start : start + REPORTED])
         return recorded
-
-    def _advance(self, environment: ConnectedEnvironment, rewards: Sequence[float]) -> None:
-        stages, stage = environment.entry.stages, self._stages[environment.label]
-        if stage + 1 >= len(stages):
-            return
-        recent = self._recent[environment.label]
-        recent.extend(rewards)
-        while len(recent) > stages[stage].window:
-            recent.popleft()
-        if len(recent) == stages[stage].window and sum(recent) / len(recent) >= stages[stage].until:
-            self._stages[environment.label] += 1
-            recent.clear()
 
     def state(self) -> dict[str, Any]:
         """Return the state for `load_state`, JSON-ready: stages and outcomes."""
