@@ -166,7 +166,7 @@ async def test_no_position_is_favored_by_the_draws_of_many_groups() -> None:
 
 async def test_one_attempt_alone_is_unscored() -> None:
     (reward,) = await Tournament(LONGER).score([Attempt("a")])
-    assert reward.reason == "there is nobody to compare it with"
+    assert reward.reason == "there is no other attempt to compare it with"
 
 
 async def test_a_rubric_counts_beside_the_tournament_and_components_add_up() -> None:

@@ -29,6 +29,7 @@ from ludus.server.rewards import (
     Rubric,
     Scale,
     TakenStep,
+    Verdict,
     judged_by,
     load_checklist,
 )
@@ -131,7 +132,7 @@ async def test_a_judge_is_asked_again_and_told_what_was_wrong(
 async def test_a_refused_key_is_not_tried_again(served: Any, endpoint: Make, say: Any) -> None:
     served.says(say.failure(401))
     verdict = await Judge("?", endpoint(attempts=5)).check(Attempt("x"))
-    assert verdict == (None, "the judge judge-1 answered with status 401")
+    assert verdict == Verdict(None, "the judge judge-1 answered with status 401")
     assert len(served.requests) == 1
 
 
@@ -167,7 +168,7 @@ async def test_an_error_that_only_quotes_response_format_does_not_end_structured
     served.says(quoting)
     judge = endpoint()
     failed = await Judge("?", judge).check(Attempt("response_format"))
-    assert failed == (None, "the judge judge-1 answered with status 400")
+    assert failed == Verdict(None, "the judge judge-1 answered with status 400")
     assert judge.structured
     assert (await Judge("?", judge).check(Attempt("x"))).value == 1.0
     assert "response_format" in served.requests[-1]
@@ -178,13 +179,13 @@ async def test_a_reply_cut_off_by_the_token_limit_is_no_verdict(served: Any, end
     served.finish = "length"
     verdict = await Judge("?", endpoint()).check(Attempt("x"))
     told = "the judge judge-1 was cut off by its limit of tokens, also without what the policy wrote"
-    assert verdict == (None, told)
+    assert verdict == Verdict(None, told)
 
 
 async def test_the_whole_verdict_has_a_time_limit(served: Any, endpoint: Make) -> None:
     served.says(hang)
     verdict = await Judge("?", Panel((endpoint(attempts=100),), seconds=0.2)).check(Attempt("x"))
-    assert verdict == (None, "there was no verdict within 0.2 s")
+    assert verdict == Verdict(None, "there was no verdict within 0.2 s")
 
 
 # ── pins, budgets, costs, the cache ────────────────────────────────────────────────────────────────────────────────
@@ -197,7 +198,7 @@ async def test_the_model_that_answers_is_pinned(served: Any, endpoint: Make, say
     assert (await Judge("?", judge).check(Attempt("x"))).value == 1.0
     served.model = "judge-1-february"
     verdict = await Judge("?", judge).check(Attempt("y"))
-    assert verdict == (None, "the judge was pinned to judge-1-january, but judge-1-february answered")
+    assert verdict == Verdict(None, "the judge was pinned to judge-1-january, but judge-1-february answered")
     declared = await Judge("?", endpoint(reports="judge-1-march")).check(Attempt("y"))
     assert declared.value is None
 
@@ -270,7 +271,7 @@ async def test_verdicts_in_a_file_outlive_the_endpoint(served: Any, endpoint: Ma
         cache = FileCache(tmp_path / "verdicts.db")
         verdicts.append(await Judge("?", endpoint(cache=cache)).check(Attempt("x")))
         cache.close()
-    assert verdicts[0] == verdicts[1] == (1.0, "judge-1 gives 1: kept")
+    assert verdicts[0] == verdicts[1] == Verdict(1.0, "judge-1 gives 1: kept")
     assert len(served.requests) == 1
 
 

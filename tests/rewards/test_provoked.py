@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from ludus.server.rewards import Attempt, Endpoint, Judge, PairwiseJudge, Panel, TakenStep
+from ludus.server.rewards import Attempt, Endpoint, Judge, PairwiseJudge, Panel, TakenStep, Verdict
 
 Make = Callable[..., Endpoint]
 
@@ -116,7 +116,7 @@ async def test_a_refusal_that_does_not_last_costs_nothing(served: Any, endpoint:
 async def test_an_outage_while_blame_is_sought_is_unscored(served: Any, endpoint: Make, say: Any) -> None:
     served.says(squeamish(REFUSALS["a filter's error"], say.failure(500)))
     verdict = await Judge("?", endpoint()).check(Attempt("vile"))
-    assert verdict == (None, "the judge judge-1 answered with status 500")
+    assert verdict == Verdict(None, "the judge judge-1 answered with status 500")
 
 
 async def test_a_refusal_counts_only_where_too_few_others_read_the_text_and_only_if_the_author_wants_it(

@@ -266,7 +266,7 @@ class Coins(Harmless):
         (Measured, "has @reward or @metric methods"),
         (Walked, "has @reward or @metric methods"),
         (OwnGrade, "has a grade of its own"),
-        (Coins, "step 1 earned something beside the rubric"),
+        (Coins, "step 1 earned something besides the rubric"),
     ],
 )
 async def test_without_replay_nothing_is_scored_that_the_rubric_does_not_score_alone(

@@ -302,12 +302,12 @@ async def test_a_turn_that_is_over_takes_no_further_calls(sit: Sit) -> None:
     player = await sit()
     await player.call("say", turn(2), text="a")
     for number in (1, 2):
-        with pytest.raises(InvalidParams, match=f"turn {number} .* is over; the next call belongs to a turn after 2"):
+        with pytest.raises(InvalidParams, match=f"turn {number} .* has ended; the next call belongs to a turn after 2"):
             await player.call("say", turn(number), text="b")
         player.number -= 1
     await player.call("say", turn(3, last=False), text="b")
     await player.call("say", text="c")
-    with pytest.raises(InvalidParams, match="turn 3 .* is over"):
+    with pytest.raises(InvalidParams, match="turn 3 .* has ended"):
         await player.call("say", turn(3), text="d")
     player.number -= 1
     assert await player.call("say", turn(4), text="d") == 1.0

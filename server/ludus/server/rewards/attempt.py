@@ -63,12 +63,12 @@ class Attempt:
     """Held while a method of `environment` runs in a thread; all attempts of one episode share it."""
 
 
-Of: TypeAlias = T | Callable[[Attempt], T]
+Selector: TypeAlias = T | Callable[[Attempt], T]
 """A value, or a function that finds it for an attempt."""
 
 
 def resolve(of: Any, attempt: Attempt) -> Any:
-    """Return the value of an `Of` for an attempt."""
+    """Return the value of a `Selector` for an attempt."""
     return of(attempt) if callable(of) else of
 
 
@@ -105,11 +105,11 @@ def attempt_of(candidate: Candidate, task: Any) -> Attempt:
     The policy is `metadata["model"]`, if the client names it.
     """
     said = [text_of(message.content) for message in candidate.messages if message.role == "assistant"]
-    told = [text_of(message.content) for message in candidate.messages if message.role != "assistant"]
+    asked = [text_of(message.content) for message in candidate.messages if message.role != "assistant"]
     policy = candidate.metadata.get("model")
     return Attempt(
         answer=said[-1] if said else "",
         task=task,
-        prompt="\n".join(told),
+        prompt="\n".join(asked),
         policy=policy if isinstance(policy, str) else None,
     )

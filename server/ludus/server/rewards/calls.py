@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ludus.protocol.errors import AuthoringError
-from ludus.server.rewards.attempt import Attempt, Of, TakenStep, resolve
+from ludus.server.rewards.attempt import Attempt, Selector, TakenStep, resolve
 from ludus.server.rewards.nodes import Check
 from ludus.server.rewards.verdict import Verdict
 
@@ -137,8 +137,8 @@ class Efficiency(Check):
     It says nothing about success: put it behind a gate.
     """
 
-    best: Of[int]
-    worst: Of[int]
+    best: Selector[int]
+    worst: Selector[int]
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -46,10 +46,11 @@ from ludus.server.rewards.calls import CallOrder, Efficiency, NoErrors, ToolCall
 from ludus.server.rewards.located import Located, Place, SyntaxProblem, locate_json, locate_toml
 from ludus.server.rewards.mathematics import MathEqual
 from ludus.server.rewards.methods import FunctionCheck
-from ludus.server.rewards.nodes import Check, Offload, Outcome, Pending, Weighted
+from ludus.server.rewards.nodes import Check, Offload, Pending, Weighted
 from ludus.server.rewards.rubric import Rubric
 from ludus.server.rewards.structure import Fields, JsonSchema
 from ludus.server.rewards.text import Exact, NormalizedMatch, Numeric, Pattern
+from ludus.server.rewards.verdict import Verdict
 
 BUILT_IN: Final[Mapping[str, Callable[..., Check]]] = {
     "called": ToolCalled, "call_order": CallOrder, "efficiency": Efficiency, "exact": Exact, "fields": Fields,
@@ -128,15 +129,15 @@ class ItemCheck(Check):
         """The group, if any, and the id."""
         return f"{self.group}/{self.name}" if self.group else self.name
 
-    def begin(self, attempt: Attempt, offload: Offload) -> Pending:
+    def evaluate(self, attempt: Attempt, offload: Offload) -> Pending:
         """Evaluate the inner check."""
-        begun = self.inner.begin(attempt, offload)
-        return self._met(begun) if isinstance(begun, Outcome) else self._later(begun)
+        pending = self.inner.evaluate(attempt, offload)
+        return self._met(pending) if isinstance(pending, Verdict) else self._later(pending)
 
-    async def _later(self, begun: Any) -> Outcome:
-        return self._met(await begun)
+    async def _later(self, pending: Any) -> Verdict:
+        return self._met(await pending)
 
-    def _met(self, found: Outcome) -> Outcome:
+    def _met(self, found: Verdict) -> Verdict:
         found.name = self.label
         if found.value is not None:
             found.value = 1.0 if found.value >= self.at_least else 0.0
@@ -149,7 +150,7 @@ class Checklist(Weighted):
 
     children: Sequence[ItemCheck] = field(default_factory=tuple)
 
-    def _combine(self, outcomes: Sequence[Outcome]) -> Outcome:
+    def _combine(self, outcomes: Sequence[Verdict]) -> Verdict:
         whole = super()._combine(outcomes)
         judged = [outcome.value for outcome in outcomes if outcome.value is not None]
         said = f"{sum(value == 1.0 for value in judged)}/{len(judged)} met"

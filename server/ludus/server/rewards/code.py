@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from ludus.protocol.errors import AuthoringError
 from ludus.sandbox.errors import SandboxFileError
-from ludus.server.rewards.attempt import Attempt, Of, resolve
+from ludus.server.rewards.attempt import Attempt, Selector, resolve
 from ludus.server.rewards.code_runner import Box, Ran, verifier_of
 from ludus.server.rewards.functions import CALLS_SECONDS, CallResult, call_function, last_line
 from ludus.server.rewards.nodes import Check
@@ -111,13 +111,13 @@ class ProgramTests(_InBox):
     Hidden tests run last, so that nothing of them can reach the output of the others, which evidence shows.
     """
 
-    tests: Of[Sequence[ProgramTest]] = ()
+    tests: Selector[Sequence[ProgramTest]] = ()
     argv: Sequence[str] = ("python3", "solution.py")
     path: str = "solution.py"
     """The file to which the program is written; `argv` runs it."""
     compare: Literal["lines", "tokens"] = "lines"
     """`lines` ignores white space at the ends of lines and of the whole output; `tokens` ignores all white space."""
-    source: Of[str] = code_of
+    source: Selector[str] = code_of
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -167,11 +167,11 @@ class FunctionTests(_InBox):
     """
 
     function: str = ""
-    tests: Of[Sequence[FunctionTest]] = ()
+    tests: Selector[Sequence[FunctionTest]] = ()
     python: str = "python3"
     path: str = "solution.py"
     """The file of the program, below the work directory of the box."""
-    source: Of[str] | None = code_of
+    source: Selector[str] | None = code_of
     """The program to write there; None if the policy left the file itself."""
     relative: float = 1e-9
     """The relative tolerance of floats."""

@@ -105,11 +105,11 @@ def _show(summary: Summary, left_out: int) -> None:
     from rich.text import Text
 
     console = Console(highlight=False)
-    told = summary.json()
+    totals = summary.json()
     console.print(
-        f"{told['trajectories']} trajectories scored again, {told['changed']} changed; "
-        f"mean {_number(told['mean']['before'])} → {_number(told['mean']['now'])}; "
-        f"unscored {told['unscored']['before']} → {told['unscored']['now']}"
+        f"{totals['trajectories']} trajectories scored again, {totals['changed']} changed; "
+        f"mean {_number(totals['mean']['before'])} → {_number(totals['mean']['now'])}; "
+        f"unscored {totals['unscored']['before']} → {totals['unscored']['now']}"
         + (f"; {left_out} failed ones left out" if left_out else "")
     )
     if summary.changed:

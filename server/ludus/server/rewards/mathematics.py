@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ludus.protocol.errors import AuthoringError
-from ludus.server.rewards.attempt import Attempt, Of, answer_of, resolve
+from ludus.server.rewards.attempt import Attempt, Selector, answer_of, resolve
 from ludus.server.rewards.nodes import Check
 from ludus.server.rewards.text import short
 from ludus.server.rewards.verdict import Verdict
@@ -53,10 +53,10 @@ class MathEqual(Check):
         AuthoringError: math-verify is not installed.
     """
 
-    expected: Of[str]
+    expected: Selector[str]
     seconds: float = 2.0
     """Processor time for the comparison."""
-    of: Of[str] = answer_of
+    of: Selector[str] = answer_of
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar, overload
 
 from ludus.protocol.errors import AuthoringError
 from ludus.server.rewards.attempt import Attempt
-from ludus.server.rewards.nodes import Check, Offload, Pending
-from ludus.server.rewards.verdict import Finding
+from ludus.server.rewards.nodes import Check, Judged, Offload, Pending
 
 F = TypeVar("F", bound=Callable[..., Any])
 When = Literal["end", "turn", "step"]
@@ -83,16 +82,16 @@ class MethodCheck(Check):
     parameters: tuple[str, ...] = ()
     offloaded: bool = False
 
-    def check(self, attempt: Attempt) -> Finding | Awaitable[Finding]:
+    def check(self, attempt: Attempt) -> Judged:
         """Call the method."""
-        found: Finding | Awaitable[Finding] = getattr(attempt.environment, self.attribute)(
+        found: Judged = getattr(attempt.environment, self.attribute)(
             **{name: _find(name, attempt) for name in self.parameters}
         )
         return found
 
-    def begin(self, attempt: Attempt, offload: Offload) -> Pending:
+    def evaluate(self, attempt: Attempt, offload: Offload) -> Pending:
         """Evaluate, in a thread if the environment is `blocking`; its methods then run one after another."""
-        return self._wait(self._in_turn(attempt, offload)) if self.offloaded else super().begin(attempt, offload)
+        return self._wait(self._in_turn(attempt, offload)) if self.offloaded else super().evaluate(attempt, offload)
 
     async def _in_turn(self, attempt: Attempt, offload: Offload) -> Any:
         # Methods of one instance share its state; authors do not expect two of them to run at once.
@@ -104,20 +103,20 @@ class MethodCheck(Check):
 class FunctionCheck(Check):
     """A check that calls a function of the attempt; see `check`."""
 
-    function: Callable[[Attempt], Finding | Awaitable[Finding]]
+    function: Callable[[Attempt], Judged]
 
     @property
     def label(self) -> str:
         """The name, or the function's name."""
         return self.name or getattr(self.function, "__name__", "check")
 
-    def check(self, attempt: Attempt) -> Finding | Awaitable[Finding]:
+    def check(self, attempt: Attempt) -> Judged:
         """Call the function."""
         return self.function(attempt)
 
 
 def check(
-    function: Callable[[Attempt], Finding | Awaitable[Finding]],
+    function: Callable[[Attempt], Judged],
     *,
     name: str = "",
     weight: float = 1.0,

@@ -4,7 +4,7 @@ An item that cannot be judged is *unscored*. Its parents are then unscored too, 
 is `optional` or only a metric (weight 0): such an item is left out of the mean, and the others share its weight. An
 item that could not be judged never counts as 0.
 
-Every outcome is linear in the checks below it: its value is the sum of the checks' values times their effective
+Every verdict is linear in the checks below it: its value is the sum of the checks' values times their effective
 weights. Non-linear operations (a cap, a floor) appear as parts of their own, so that the sum always holds.
 """
 
@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.incidents import new_incident
 from ludus.server.rewards.attempt import Attempt
-from ludus.server.rewards.verdict import Finding, Verdict, read_verdict
+from ludus.server.rewards.verdict import Verdict, read_verdict
 
 log = logging.getLogger("ludus.server.rewards")
 
@@ -34,38 +34,11 @@ _READY = frozenset({Verdict, float, int})
 """The types that checks mostly return. Testing whether a result is awaitable takes longer than most checks."""
 
 
-class Outcome:
-    """The result of one node: a value, or None if unscored, and the parts that add up to it."""
+Pending = Verdict | Coroutine[Any, Any, Verdict]
+"""A verdict, or a coroutine that returns one."""
 
-    __slots__ = ("evidence", "name", "parts", "value")
-
-    def __init__(
-        self, name: str, value: float | None, evidence: str = "", parts: Sequence[tuple[Outcome, float]] | None = None
-    ) -> None:
-        self.name = name
-        self.value = value
-        self.evidence = evidence
-        """The reason for the value, or for its absence."""
-        self.parts = parts
-        """The outcomes below, each with the factor by which it counts here; None for a check."""
-
-    def leaves(self) -> list[tuple[str, Outcome, float]]:
-        """Return the checks below with their full names and effective weights."""
-        found: list[tuple[str, Outcome, float]] = []
-        self._gather(found, 1.0, "")
-        return found
-
-    def _gather(self, found: list[tuple[str, Outcome, float]], factor: float, prefix: str) -> None:
-        if self.parts is None:
-            found.append((prefix + (self.name or "value"), self, factor))
-            return
-        inner = f"{prefix}{self.name}/" if self.name else prefix
-        for part, share in self.parts:
-            part._gather(found, factor * share, inner)
-
-
-Pending = Outcome | Coroutine[Any, Any, Outcome]
-"""An outcome, or a coroutine that returns one."""
+Judged = Verdict | float | bool | Awaitable[Verdict | float | bool]
+"""What a check may return: a verdict, or only its value, of which True is 1 and False is 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +59,7 @@ class Node:
         if "/" in self.name:
             raise AuthoringError(f"the name {self.name!r} holds a '/', which separates groups from what they hold")
 
-    def begin(self, attempt: Attempt, offload: Offload) -> Pending:
+    def evaluate(self, attempt: Attempt, offload: Offload) -> Pending:
         """Start to evaluate: work that needs no waiting is done at once. A failing check never raises an error here."""
         raise NotImplementedError
 
@@ -107,8 +80,8 @@ class Check(Node):
     blocking: ClassVar[bool] = False
     """Whether `check` may block and therefore runs in a thread."""
 
-    def check(self, attempt: Attempt) -> Finding | Awaitable[Finding]:
-        """Return the finding. An error leaves the item unscored and is logged."""
+    def check(self, attempt: Attempt) -> Judged:
+        """Return the verdict, or only its value. An error leaves the item unscored and is logged."""
         raise NotImplementedError
 
     @property
@@ -120,37 +93,34 @@ class Check(Node):
         """Yield its own name."""
         yield self.label
 
-    def begin(self, attempt: Attempt, offload: Offload) -> Pending:
+    def evaluate(self, attempt: Attempt, offload: Offload) -> Pending:
         """Evaluate the check."""
         if self.blocking:
             return self._wait(offload(self.check, attempt))
         try:
             found = self.check(attempt)
             if type(found) is bool:
-                return Outcome(self.label, 1.0 if found else 0.0)
+                return Verdict(1.0 if found else 0.0, "", self.label)
             if type(found) not in _READY and inspect.isawaitable(found):
                 return self._wait(found)
-            return self._outcome(read_verdict(found))
+            return read_verdict(found, self.label)
         except Exception as error:
             return self._broken(error)
 
-    async def _wait(self, finding: Awaitable[Any]) -> Outcome:
+    async def _wait(self, pending: Awaitable[Any]) -> Verdict:
         try:
-            found = await finding
+            found = await pending
             if inspect.isawaitable(found):
                 found = await found
-            return self._outcome(read_verdict(found))
+            return read_verdict(found, self.label)
         except Exception as error:
             return self._broken(error)
 
-    def _outcome(self, verdict: Verdict) -> Outcome:
-        return Outcome(self.label, verdict.value, verdict.evidence)
-
-    def _broken(self, error: Exception) -> Outcome:
+    def _broken(self, error: Exception) -> Verdict:
         # Only the type is reported: the text of an error may hold private fields, and evidence leaves the server.
         incident = new_incident()
         log.error("check %r raised (incident %s)", self.label, incident, exc_info=error, extra={"incident": incident})
-        return Outcome(self.label, None, f"the check raised {type(error).__name__} (incident {incident})")
+        return Verdict(None, f"the check raised {type(error).__name__} (incident {incident})", self.label)
 
 
 @dataclass(frozen=True)
@@ -160,9 +130,9 @@ class Penalty(Node):
     child: Node
     amount: float = 1.0
 
-    def begin(self, attempt: Attempt, offload: Offload) -> Pending:
+    def evaluate(self, attempt: Attempt, offload: Offload) -> Pending:
         """Evaluate the child."""
-        return self.child.begin(attempt, offload)
+        return self.child.evaluate(attempt, offload)
 
     def names(self) -> Iterator[str]:
         """Yield the names of the child."""
@@ -207,20 +177,20 @@ class WeightedSum(Node):
             for name in child.names():
                 yield f"{self.name}/{name}" if self.name else name
 
-    def begin(self, attempt: Attempt, offload: Offload) -> Pending:
+    def evaluate(self, attempt: Attempt, offload: Offload) -> Pending:
         """Evaluate all children concurrently."""
-        begun = [child.begin(attempt, offload) for child in self.children]
-        for one in begun:
-            if type(one) is not Outcome:
-                return self._wait(begun)
-        return self._combine(begun)  # type: ignore[arg-type]
+        pending = [child.evaluate(attempt, offload) for child in self.children]
+        for one in pending:
+            if type(one) is not Verdict:
+                return self._wait(pending)
+        return self._combine(pending)  # type: ignore[arg-type]
 
-    async def _wait(self, begun: Sequence[Pending]) -> Outcome:
-        return self._combine(await settled(begun))
+    async def _wait(self, pending: Sequence[Pending]) -> Verdict:
+        return self._combine(await settled(pending))
 
-    def _combine(self, outcomes: Sequence[Outcome]) -> Outcome:
-        parts: list[tuple[Outcome, float]] = []
-        broken: Outcome | None = None
+    def _combine(self, outcomes: Sequence[Verdict]) -> Verdict:
+        parts: list[tuple[Verdict, float]] = []
+        broken: Verdict | None = None
         share = self._share(outcomes)
         for child, outcome in zip(self.children, outcomes, strict=True):
             if outcome.value is None and not child.may_be_missing and broken is None:
@@ -229,22 +199,22 @@ class WeightedSum(Node):
             parts.append((outcome, factor if outcome.value is not None else 0.0))
         if broken is not None:
             why = f"{broken.name}: {broken.evidence}" if broken.name else broken.evidence
-            return Outcome(self.name, None, why, parts)
+            return Verdict(None, why, self.name, parts)
         counted = [outcome.value * factor for outcome, factor in parts if outcome.value is not None]
         if not counted or (share == 0.0 and self.weight != 0.0):
-            return Outcome(self.name, None, "none of its checks could be judged", parts)
+            return Verdict(None, "none of its checks could be judged", self.name, parts)
         try:
             value = math.fsum(counted)
         except (OverflowError, ValueError):  # the sum overflows, or there are infinities of both signs
             value = math.inf
         if not math.isfinite(value):
-            return Outcome(self.name, None, "the sum of its checks is no finite number", parts)
+            return Verdict(None, "the sum of its checks is no finite number", self.name, parts)
         if self.floor is not None and value < self.floor:
-            parts.append((Outcome("floor", self.floor - value, f"not below {self.floor:g}"), 1.0))
+            parts.append((Verdict(self.floor - value, f"not below {self.floor:g}", "floor"), 1.0))
             value = self.floor
-        return Outcome(self.name, value, "", parts)
+        return Verdict(value, "", self.name, parts)
 
-    def _share(self, outcomes: Sequence[Outcome]) -> float:
+    def _share(self, outcomes: Sequence[Verdict]) -> float:
         scored = any(
             outcome.value is not None and child.weight and not isinstance(child, Penalty)
             for child, outcome in zip(self.children, outcomes, strict=True)
@@ -267,7 +237,7 @@ class Weighted(WeightedSum):
                     "Penalty, or use WeightedSum"
                 )
 
-    def _share(self, outcomes: Sequence[Outcome]) -> float:
+    def _share(self, outcomes: Sequence[Verdict]) -> float:
         weights = math.fsum(
             child.weight
             for child, outcome in zip(self.children, outcomes, strict=True)
@@ -295,17 +265,17 @@ class Gate(Node):
             for name in child.names():
                 yield f"{self.name}/{name}" if self.name else name
 
-    async def begin(self, attempt: Attempt, offload: Offload) -> Outcome:
+    async def evaluate(self, attempt: Attempt, offload: Offload) -> Verdict:
         """Evaluate the condition, and `then` if the condition holds."""
-        condition = await settle(self.condition.begin(attempt, offload))
+        condition = await settle(self.condition.evaluate(attempt, offload))
         if condition.value is None:
-            return Outcome(self.name, None, f"the gate's condition: {condition.evidence}", [(condition, 0.0)])
+            return Verdict(None, f"the gate's condition: {condition.evidence}", self.name, [(condition, 0.0)])
         if condition.value < self.at_least:
             why = f"closed: {condition.name or 'the condition'} is {condition.value:g}, below {self.at_least:g}"
-            shut = Outcome(_one_name(self.then), self.otherwise, why)
-            return Outcome(self.name, self.otherwise, why, [(condition, 0.0), (shut, 1.0)])
-        then = await settle(self.then.begin(attempt, offload))
-        return Outcome(self.name, then.value, then.evidence, [(condition, 0.0), (then, 1.0)])
+            shut = Verdict(self.otherwise, why, _one_name(self.then))
+            return Verdict(self.otherwise, why, self.name, [(condition, 0.0), (shut, 1.0)])
+        then = await settle(self.then.evaluate(attempt, offload))
+        return Verdict(then.value, then.evidence, self.name, [(condition, 0.0), (then, 1.0)])
 
 
 @dataclass(frozen=True)
@@ -318,19 +288,19 @@ class Sequential(Weighted):
         super().__post_init__()
         _no_penalties(self, self.children)
 
-    async def begin(self, attempt: Attempt, offload: Offload) -> Outcome:
+    async def evaluate(self, attempt: Attempt, offload: Offload) -> Verdict:
         """Evaluate the children in order until one fails."""
-        outcomes: list[Outcome] = []
+        outcomes: list[Verdict] = []
         failed = ""
         for child in self.children:
             if failed:
-                outcomes.append(Outcome(_one_name(child), 0.0, f"not reached: {failed} failed"))
+                outcomes.append(Verdict(0.0, f"not reached: {failed} failed", _one_name(child)))
                 continue
-            outcome = await settle(child.begin(attempt, offload))
+            outcome = await settle(child.evaluate(attempt, offload))
             outcomes.append(outcome)
             if outcome.value is None and not child.may_be_missing:
                 rest = self.children[len(outcomes) :]
-                outcomes += [Outcome(_one_name(one), None, "not reached") for one in rest]
+                outcomes += [Verdict(None, "not reached", _one_name(one)) for one in rest]
                 break
             if outcome.value is not None and outcome.value < self.at_least and child.weight:
                 failed = outcome.name or "an earlier one"
@@ -355,35 +325,35 @@ class Cap(Node):
             for name in child.names() if child is not None else ():
                 yield f"{self.name}/{name}" if self.name else name
 
-    async def begin(self, attempt: Attempt, offload: Offload) -> Outcome:
+    async def evaluate(self, attempt: Attempt, offload: Offload) -> Verdict:
         """Evaluate the child and the condition concurrently."""
-        begun = [self.child.begin(attempt, offload)]
+        pending = [self.child.evaluate(attempt, offload)]
         if self.when is not None:
-            begun.append(self.when.begin(attempt, offload))
-        outcome, *condition = await settled(begun)
+            pending.append(self.when.evaluate(attempt, offload))
+        outcome, *condition = await settled(pending)
         parts = [(outcome, 1.0), *((one, 0.0) for one in condition)]
         if condition and condition[0].value is None and self.when is not None and not self.when.may_be_missing:
-            return Outcome(self.name, None, f"the cap's condition: {condition[0].evidence}", parts)
+            return Verdict(None, f"the cap's condition: {condition[0].evidence}", self.name, parts)
         value = outcome.value
         if value is None or value <= self.at_most or (condition and not (condition[0].value or 0.0) > 0.0):
-            return Outcome(self.name, value, outcome.evidence, parts)
-        parts.append((Outcome("cap", self.at_most - value, f"at most {self.at_most:g}"), 1.0))
-        return Outcome(self.name, self.at_most, "", parts)
+            return Verdict(value, outcome.evidence, self.name, parts)
+        parts.append((Verdict(self.at_most - value, f"at most {self.at_most:g}", "cap"), 1.0))
+        return Verdict(self.at_most, "", self.name, parts)
 
 
-async def settle(begun: Pending) -> Outcome:
-    """Return the outcome, awaited if needed."""
-    return begun if isinstance(begun, Outcome) else await begun
+async def settle(pending: Pending) -> Verdict:
+    """Return the verdict, awaited if needed."""
+    return pending if isinstance(pending, Verdict) else await pending
 
 
-async def settled(begun: Sequence[Pending]) -> list[Outcome]:
-    """Return all outcomes in order; those to be awaited run concurrently."""
-    waiting = [one for one in begun if not isinstance(one, Outcome)]
+async def settled(pending: Sequence[Pending]) -> list[Verdict]:
+    """Return all verdicts in order; those to be awaited run concurrently."""
+    waiting = [one for one in pending if not isinstance(one, Verdict)]
     if len(waiting) == 1:
         done = iter([await waiting[0]])
     else:
         done = iter(await asyncio.gather(*waiting))
-    return [one if isinstance(one, Outcome) else next(done) for one in begun]
+    return [one if isinstance(one, Verdict) else next(done) for one in pending]
 
 
 def _one_name(node: Node) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ludus.server.rewards.attempt import Attempt
-from ludus.server.rewards.nodes import Check, Node, Offload, Outcome, Pending, settled
+from ludus.server.rewards.nodes import Check, Node, Offload, Pending, settled
+from ludus.server.rewards.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -32,24 +33,24 @@ class EachStep(Node):
     def _title(self) -> str:
         return self.name or self.check.label
 
-    async def begin(self, attempt: Attempt, offload: Offload) -> Outcome:
+    async def evaluate(self, attempt: Attempt, offload: Offload) -> Verdict:
         """Evaluate all steps concurrently."""
         if not attempt.steps:
-            return Outcome(self._title, self.empty, "there are no steps", [(Outcome("none", self.empty), 1.0)])
-        begun: list[Pending] = [
-            self.check.begin(replace(attempt, steps=attempt.steps[:count], answer=""), offload)
+            return Verdict(self.empty, "there are no steps", self._title, [(Verdict(self.empty, "", "none"), 1.0)])
+        pending: list[Pending] = [
+            self.check.evaluate(replace(attempt, steps=attempt.steps[:count], answer=""), offload)
             for count in range(1, len(attempt.steps) + 1)
         ]
-        outcomes = await settled(begun)
+        outcomes = await settled(pending)
         named = [
-            Outcome(f"step-{step.number}", outcome.value, outcome.evidence)
+            Verdict(outcome.value, outcome.evidence, f"step-{step.number}")
             for step, outcome in zip(attempt.steps, outcomes, strict=True)
         ]
         scored = [outcome.value for outcome in named if outcome.value is not None]
         missing = next((outcome for outcome in named if outcome.value is None), None)
         if not scored or (missing is not None and not self.check.optional):
             assert missing is not None
-            return Outcome(self._title, None, f"{missing.name}: {missing.evidence}", [(one, 0.0) for one in named])
+            return Verdict(None, f"{missing.name}: {missing.evidence}", self._title, [(one, 0.0) for one in named])
         share = 1.0 / len(scored)
         parts = [(one, share if one.value is not None else 0.0) for one in named]
-        return Outcome(self._title, math.fsum(scored) * share, "", parts)
+        return Verdict(math.fsum(scored) * share, "", self._title, parts)

@@ -12,18 +12,21 @@ import asyncio
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from ludus.protocol import episodes as e
-from ludus.protocol.content import text_of
+from ludus.protocol.content import Message, text_of
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, LudusError, ParseError
+from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, from_json
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import Reward
+from ludus.protocol.trajectory import Trajectory
 from ludus.server.auth.principal import Principal
 from ludus.server.authoring.environment import Environment
 from ludus.server.rewards.attempt import Attempt, TakenStep
@@ -35,48 +38,15 @@ from ludus.server.tasks.loading import load_environment
 
 log = logging.getLogger("ludus.server.rewards")
 
-FORMAT: Final = "ludus.trajectory/0.1"
 _OPEN: Final = Principal.open()
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
+class Stored(Trajectory):
+    """A trajectory with its place in a file."""
 
-
-class _Task(_Part):
-    id: str
-
-
-class _Step(_Part):
-    step: int
-    call_id: str
-    error: str | None = None
-    reward: Reward | None = None
-
-
-class _Turn(_Part):
-    items: int
-
-
-class Stored(_Part):
-    """The part of a stored trajectory that scoring needs; `ludus.protocol.trajectory` writes trajectories."""
-
-    format: str
-    environment: str
-    split: str
-    task: _Task
-    sample: int = 0
-    policy: str = ""
-    seed: int | None = None
-    end_reason: str | None = None
-    reward: Reward | None = None
-    grade: Reward | None = None
-    failure: dict[str, Any] | None = None
-    items: tuple[dict[str, Any], ...] = ()
-    steps: tuple[_Step, ...] = ()
-    turns: tuple[_Turn, ...] = ()
     line: int = Field(default=0, exclude=True)
     raw: dict[str, Any] = Field(default_factory=dict, exclude=True, repr=False)
+    """The line's JSON object."""
 
     @property
     def name(self) -> str:
@@ -88,32 +58,43 @@ class Stored(_Part):
         """The policy's model; None if the policy is not a model."""
         return self.policy if self.policy not in ("", "random", "oracle") else None
 
+    @cached_property
+    def entries(self) -> list[Item | None]:
+        """The items as values, None for those of other types, such as reasoning.
+
+        Raises:
+            ParseError: an item cannot be parsed.
+        """
+        return [next(iter(from_json([item])), None) for item in self.items]
+
     @property
     def answer(self) -> str | None:
         """The final message; None if none was submitted."""
-        if self.end_reason != "submitted":
+        if self.end_reason is not EndReason.SUBMITTED:
             return None
-        said: list[str] = []
-        for item in reversed(self.items):
-            if item.get("type", "message") != "message" or item.get("role") != "assistant":
+        messages: list[str] = []
+        for item in reversed(self.entries):
+            if not isinstance(item, Message) or item.role != "assistant":
                 break
-            said.insert(0, _text(item.get("content")))
-        return "\n".join(said)
+            messages.insert(0, text_of(item.content))
+        return "\n".join(messages)
 
     def calls(self) -> list[TakenStep]:
-        """Return the calls that reached the environment, in the order of its steps, with their observations."""
-        asked = {item.get("call_id"): item for item in self.items if item.get("type") == "function_call"}
-        told = {item.get("call_id"): item for item in self.items if item.get("type") == "function_call_output"}
+        """Return the calls that reached the environment, in the order of its steps, with their observations.
+
+        Raises:
+            ParseError: a step belongs to no call among the items, or to one whose arguments are not an object.
+        """
+        calls = {item.call_id: item.call for item in self.entries if isinstance(item, CallItem)}
+        outputs = {item.call_id: text_of(item.content) for item in self.entries if isinstance(item, OutputItem)}
         found = []
         for step in sorted((step for step in self.steps if step.step > 0), key=lambda step: step.step):
-            call = asked.get(step.call_id)
+            call = calls.get(step.call_id)
             if call is None:
                 raise ParseError(f"line {self.line}: step {step.step} belongs to no call among the items")
-            arguments = json.loads(call.get("arguments") or "{}")
-            if not isinstance(arguments, dict):
-                raise ParseError(f"line {self.line}: the arguments of step {step.step} are no object")
-            text = _text(told.get(step.call_id, {}).get("output", ""))
-            found.append(TakenStep(step.step, str(call.get("name")), arguments, text, step.error))
+            if isinstance(call, MalformedCall):
+                raise ParseError(f"line {self.line}: step {step.step}: {call.problem}")
+            found.append(TakenStep(step.step, call.tool, call.arguments, outputs.get(step.call_id, ""), step.error))
         return found
 
     def marks(self) -> dict[int, e.TurnMark]:
@@ -125,11 +106,11 @@ class Stored(_Part):
             # A call without a record was not made, because the episode had ended; one numbered 0 was malformed.
             calls: list[int | None] = []
             said: list[str] = []
-            for item in self.items[before : record.items]:
-                if item.get("type") == "function_call" and numbers.get(item.get("call_id", "")) != 0:
-                    calls.append(numbers.get(item.get("call_id", "")))
-                elif item.get("type", "message") == "message":
-                    said = [*said, _text(item.get("content"))] if item.get("role") == "assistant" else []
+            for item in self.entries[before : record.items]:
+                if isinstance(item, CallItem) and numbers.get(item.call_id) != 0:
+                    calls.append(numbers.get(item.call_id))
+                elif isinstance(item, Message):
+                    said = [*said, text_of(item.content)] if item.role == "assistant" else []
             before = record.items
             text = "\n".join(said)[: e.TURN_TEXT_CHARS]
             for at, number in enumerate(calls):
@@ -240,8 +221,6 @@ def read_stored(path: str | Path) -> Iterator[Stored]:
             try:
                 raw = json.loads(line)
                 stored = Stored.model_validate({**raw, "line": number, "raw": raw})
-                if stored.format != FORMAT:
-                    raise ValueError(f"its format is {stored.format[:40]!r}, not {FORMAT!r}")
             except ValidationError as error:
                 first = error.errors()[0]
                 where = ".".join(str(part) for part in first["loc"])
@@ -351,7 +330,7 @@ async def _apply(host: EpisodeHost, result: Rescored) -> None:
             for call in stored.calls()
         ),
         prompt="\n\n".join(
-            _text(item.get("content")) for item in stored.items if item.get("role") in ("system", "user")
+            text_of(item.content) for item in stored.entries if isinstance(item, Message) and item.role != "assistant"
         ),
         policy=stored.model,
     )
@@ -377,7 +356,7 @@ def _rubric(cls: type[Environment[Any]], stored: Stored) -> Rubric:
     if stored.end_reason == EndReason.COMPLETED and earned and _by_rubric(earned[-1].reward):
         earned.pop()  # this reward came from the rubric, not from the tool that ended the task
     if earned:
-        raise AuthoringError(f"step {earned[0].step} earned something beside the rubric; {replay}")
+        raise AuthoringError(f"step {earned[0].step} earned something besides the rubric; {replay}")
     return binding.source.current
 
 
@@ -405,20 +384,6 @@ def _published(name: str) -> type[Environment[Any]]:
         if name in Catalog([cls]):
             return cls
         raise EnvironmentNotFound(f"{base!r} has no variant {name!r} today", environment=name)
-
-
-def _text(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    blocks = content if isinstance(content, list | tuple) else []
-    return "\n".join(_block(block) for block in blocks if isinstance(block, Mapping))
-
-
-def _block(block: Mapping[str, Any]) -> str:
-    if block.get("type") == "input_image":
-        kind = str(block.get("image_url", "")).removeprefix("data:").partition(";")[0]
-        return f"[image: {kind}]"
-    return str(block.get("text", block.get("refusal", "")))
 
 
 def _value(one: Rescored, which: str) -> float | None:

@@ -11,8 +11,8 @@ from typing import Any
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.rewards import Reward
 from ludus.server.rewards.attempt import Attempt
-from ludus.server.rewards.nodes import Node, Offload, Outcome, Weighted, settle
-from ludus.server.rewards.verdict import shorten_evidence
+from ludus.server.rewards.nodes import Node, Offload, Weighted, settle
+from ludus.server.rewards.verdict import Verdict, shorten_evidence
 
 
 class Rubric:
@@ -48,38 +48,38 @@ class Rubric:
         """The name with the version, as rewards record it."""
         return f"{self.name}@{self.version}"
 
-    async def evaluate(self, attempt: Attempt, *, offload: Offload = asyncio.to_thread) -> Outcome:
-        """Return the outcome of the whole tree.
+    async def evaluate(self, attempt: Attempt, *, offload: Offload = asyncio.to_thread) -> Verdict:
+        """Return the verdict of the whole tree.
 
         Args:
             attempt: the attempt to score.
             offload: runs checks that may block.
         """
-        return await settle(self.root.begin(attempt, offload))
+        return await settle(self.root.evaluate(attempt, offload))
 
     async def score(self, attempt: Attempt, *, offload: Offload = asyncio.to_thread) -> Reward:
         """Return the reward, with one component for each check."""
         return reward_of(await self.evaluate(attempt, offload=offload), self.label)
 
 
-def reward_of(outcome: Outcome, rubric: str | None = None) -> Reward:
-    """Return an outcome as a reward: components by name, whose values times weights add up to the reward's value."""
+def reward_of(verdict: Verdict, rubric: str | None = None) -> Reward:
+    """Return a verdict as a reward: components by name, whose values times weights add up to the reward's value."""
     components: dict[str, dict[str, Any]] = {}
     missing: dict[str, str] = {}
-    for name, leaf, weight in outcome.leaves():
+    for name, leaf, weight in verdict.leaves():
         if name in components:  # two caps or floors without a name
             name = next(f"{name}-{n}" for n in count(2) if f"{name}-{n}" not in components)
         if leaf.value is None:
             missing[name] = leaf.evidence
         else:
             components[name] = {"value": leaf.value, "weight": weight, "evidence": leaf.evidence or None}
-    reason = outcome.evidence or None
-    if outcome.value is None:
-        reason = shorten_evidence(outcome.evidence or "it could not be judged")
+    reason = verdict.evidence or None
+    if verdict.value is None:
+        reason = shorten_evidence(verdict.evidence or "it could not be judged")
     # One call that validates everything is faster than a call for each component.
     return Reward.model_validate(
         {
-            "value": outcome.value, "valid": outcome.value is not None, "components": components, "missing": missing,
+            "value": verdict.value, "valid": verdict.value is not None, "components": components, "missing": missing,
             "reason": reason, "rubric": rubric,
         }
     )  # fmt: skip

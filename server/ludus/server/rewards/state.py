@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from ludus.server.rewards.attempt import Attempt, Of, resolve
+from ludus.server.rewards.attempt import Attempt, Selector, resolve
 from ludus.server.rewards.calls import satisfies
 from ludus.server.rewards.code_runner import DEPTH, UnreadableState, fetch_database, fetch_tree, verifier_of
 from ludus.server.rewards.nodes import Check, Offload, Pending
@@ -52,10 +52,10 @@ class DatabaseState(Check):
 
     blocking: ClassVar[bool] = True
 
-    database: Of[str | os.PathLike[str]]
-    expected: Of[str | os.PathLike[str]]
+    database: Selector[str | os.PathLike[str]]
+    expected: Selector[str | os.PathLike[str]]
     """A database file in the expected state."""
-    initial: Of[str | os.PathLike[str]] | None = None
+    initial: Selector[str | os.PathLike[str]] | None = None
     """A database file in the initial state."""
     tables: Collection[str] | None = None
     """The tables to compare; None for all."""
@@ -68,9 +68,9 @@ class DatabaseState(Check):
     in_box: bool = False
     """Whether `database` is a path in the environment's `verifier()` box."""
 
-    def begin(self, attempt: Attempt, offload: Offload) -> Pending:
+    def evaluate(self, attempt: Attempt, offload: Offload) -> Pending:
         """Evaluate in a thread, once the file is on this machine."""
-        return self._wait(self._in_box(attempt, offload)) if self.in_box else super().begin(attempt, offload)
+        return self._wait(self._in_box(attempt, offload)) if self.in_box else super().evaluate(attempt, offload)
 
     async def _in_box(self, attempt: Attempt, offload: Offload) -> Any:
         with tempfile.TemporaryDirectory() as folder:
@@ -99,8 +99,8 @@ class DatabaseState(Check):
         if not every:
             return Verdict(1.0, "nothing had to change, and nothing did")
         said = f"{right} of {sum(required.values())} required changes, {sum((made - required).values())} others"
-        told = [said, _tell(required - made, "missing: ", cells=False), _tell(made - required, "not asked for: ")]
-        return Verdict(right / every, "; ".join(filter(None, told)))
+        parts = [said, _tell(required - made, "missing: ", cells=False), _tell(made - required, "not asked for: ")]
+        return Verdict(right / every, "; ".join(filter(None, parts)))
 
     def _read(self, path: Path) -> Tables:
         if not stat.S_ISREG(path.lstat().st_mode if path.is_symlink() or path.exists() else 0):
@@ -137,9 +137,9 @@ class DatabaseState(Check):
                 raise UnreadableState("the name of a table is no text")
             if name.startswith("sqlite_") or (self.tables is not None and name not in self.tables):
                 continue
-            told = rows(f"PRAGMA table_xinfo({_quoted(name)})")
+            infos = rows(f"PRAGMA table_xinfo({_quoted(name)})")
             columns = tuple(
-                column for _, column, _, _, _, _, hidden in told
+                column for _, column, _, _, _, _, hidden in infos
                 if not hidden and column not in self.ignore and f"{name}.{column}" not in self.ignore
             )  # fmt: skip
             what = ", ".join(map(_quoted, columns)) or "NULL"
@@ -178,8 +178,8 @@ class FileTree(Check):
 
     blocking: ClassVar[bool] = True
 
-    directory: Of[str | os.PathLike[str]]
-    expected: Of[str | os.PathLike[str] | Mapping[str, str | bytes | None | Callable[[bytes], bool]]]
+    directory: Selector[str | os.PathLike[str]]
+    expected: Selector[str | os.PathLike[str] | Mapping[str, str | bytes | None | Callable[[bytes], bool]]]
     exact: bool = False
     ignore: Collection[str] = ("*.pyc", "__pycache__/*")
     """Patterns of paths that do not count."""
@@ -190,9 +190,9 @@ class FileTree(Check):
     in_box: bool = False
     """Whether `directory` is a path in the environment's `verifier()` box."""
 
-    def begin(self, attempt: Attempt, offload: Offload) -> Pending:
+    def evaluate(self, attempt: Attempt, offload: Offload) -> Pending:
         """Evaluate in a thread, once the files are on this machine."""
-        return self._wait(self._in_box(attempt, offload)) if self.in_box else super().begin(attempt, offload)
+        return self._wait(self._in_box(attempt, offload)) if self.in_box else super().evaluate(attempt, offload)
 
     async def _in_box(self, attempt: Attempt, offload: Offload) -> Any:
         with tempfile.TemporaryDirectory() as folder:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 import regex
 
 from ludus.protocol.errors import AuthoringError
-from ludus.server.rewards.attempt import Attempt, Of, answer_of, resolve
+from ludus.server.rewards.attempt import Attempt, Selector, answer_of, resolve
 from ludus.server.rewards.nodes import Check
 from ludus.server.rewards.text import TooLong, normalize, search_within, short
 from ludus.server.rewards.verdict import Verdict
@@ -99,7 +99,7 @@ class JsonSchema(Check):
     schema: Mapping[str, Any]
     seconds: float = 5.0
     """Processor time for validation."""
-    of: Of[str] = answer_of
+    of: Selector[str] = answer_of
     _validator: Any = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
@@ -250,14 +250,14 @@ class Fields(Check):
     wrong place, unless `extra_allowed`.
     """
 
-    expected: Of[Any]
+    expected: Selector[Any]
     relative: float = 1e-6
     ignore: Collection[str] = ()
     """JSON pointers of places that do not count, including everything below them, such as `/created_at`."""
     extra_allowed: bool = False
     normalized: bool = False
     """Whether texts are compared as `NormalizedMatch` does."""
-    of: Of[str] = answer_of
+    of: Selector[str] = answer_of
 
     def check(self, attempt: Attempt) -> Verdict:
         """Compare place by place."""

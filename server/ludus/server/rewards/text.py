@@ -15,7 +15,7 @@ from typing import Any, Final
 import regex
 
 from ludus.protocol.errors import AuthoringError
-from ludus.server.rewards.attempt import Attempt, Of, answer_of, resolve
+from ludus.server.rewards.attempt import Attempt, Selector, answer_of, resolve
 from ludus.server.rewards.nodes import Check
 from ludus.server.rewards.units import Quantity, Unit, read_quantities, read_unit
 from ludus.server.rewards.verdict import Verdict
@@ -39,8 +39,8 @@ _MARKS: Final = regex.compile(r"(\p{M}{30})\p{M}+")
 class Exact(Check):
     """1 when the answer is the expected text, or one of several, except for white space around it."""
 
-    expected: Of[str | Sequence[str]]
-    of: Of[str] = answer_of
+    expected: Selector[str | Sequence[str]]
+    of: Selector[str] = answer_of
 
     def check(self, attempt: Attempt) -> Verdict:
         """Compare the answer with what is expected."""
@@ -56,8 +56,8 @@ class NormalizedMatch(Check):
     A sign and the marks between digits do not count as punctuation: -5 is not 5, and 1/2 is not 1.2.
     """
 
-    expected: Of[str | Sequence[str]]
-    of: Of[str] = answer_of
+    expected: Selector[str | Sequence[str]]
+    of: Selector[str] = answer_of
 
     def check(self, attempt: Attempt) -> Verdict:
         """Compare the answer with what is expected."""
@@ -83,7 +83,7 @@ class Pattern(Check):
     ignore_case: bool = False
     seconds: float = 1.0
     """Processor time for the search."""
-    of: Of[str] = answer_of
+    of: Selector[str] = answer_of
     _compiled: Any = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
@@ -130,7 +130,7 @@ class Numeric(Check):
     read; see `ludus.server.rewards.units` for the units.
     """
 
-    expected: Of[float]
+    expected: Selector[float]
     unit: str | None = None
     """The unit of `expected`; None for a bare number, after which any text is ignored."""
     relative: float = 1e-6
@@ -138,7 +138,7 @@ class Numeric(Check):
     """The greater of the two tolerances applies; the absolute one is in `unit`."""
     unit_required: bool = True
     """Whether an answer without a unit is wrong; otherwise it is assumed to be in `unit`."""
-    of: Of[str] = answer_of
+    of: Selector[str] = answer_of
     _unit: Unit | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:

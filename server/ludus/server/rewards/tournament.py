@@ -7,7 +7,7 @@ import inspect
 import math
 import random
 import statistics
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Literal, Protocol
@@ -15,8 +15,9 @@ from typing import Any, Literal, Protocol
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.rewards import Component, Reward
 from ludus.server.rewards.attempt import Attempt
+from ludus.server.rewards.nodes import Judged
 from ludus.server.rewards.rubric import Rubric
-from ludus.server.rewards.verdict import Finding, Verdict, read_verdict
+from ludus.server.rewards.verdict import Verdict, read_verdict
 
 
 class Comparer(Protocol):
@@ -31,7 +32,7 @@ class Comparer(Protocol):
 class FunctionComparer:
     """A comparer that calls a function in both orders: a preference that changes with the order is a tie."""
 
-    function: Callable[[Attempt, Attempt], Finding | Awaitable[Finding]]
+    function: Callable[[Attempt, Attempt], Judged]
 
     async def compare(self, first: Attempt, second: Attempt) -> Verdict:
         """Return the mean of both orders."""
@@ -115,7 +116,8 @@ class Tournament:
         if one.answer == other.answer and one.steps == other.steps:
             return Game(first, second, 0.5, "the same answer")
         try:
-            value, evidence = await self.comparer.compare(one, other)
+            verdict = await self.comparer.compare(one, other)
+            value, evidence = verdict.value, verdict.evidence
         except Exception as error:
             return Game(first, second, None, f"the comparison raised {type(error).__name__}")
         if value is not None and not 0.0 <= value <= 1.0:
@@ -162,7 +164,7 @@ class Tournament:
         label = None if own is None else own.rubric
         games = [game for game in table.games if attempt in (game.first, game.second)]
         if table.count == 1:
-            return Reward(value=None, valid=False, reason="there is nobody to compare it with", rubric=label)
+            return Reward(value=None, valid=False, reason="there is no other attempt to compare it with", rubric=label)
         if value is None:
             why = next((game.evidence for game in games if game.value is None), "no game was decided")
             return Reward(value=None, valid=False, reason=f"no comparison: {why}", rubric=label)

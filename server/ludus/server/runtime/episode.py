@@ -250,7 +250,7 @@ class Episode:
     def ended_error(self) -> EpisodeEnded:
         """Return the error for a call after the end."""
         return EpisodeEnded(
-            f"episode {self.id} is over ({self.end_reason}); start a new one",
+            f"episode {self.id} has ended ({self.end_reason}); start a new one",
             episode=self.id,
             endReason=str(self.end_reason),
         )

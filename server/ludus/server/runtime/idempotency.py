@@ -69,7 +69,7 @@ class IdempotencyCache(Generic[T]):
             slot = self._slots[owner, key] = _Slot(digest)
             slot.task = self._spawn(self._fill(slot, (owner, key), work))
         elif slot.digest != digest:
-            raise KeyConflict(f"the key {key!r} already stands for another request; use a new key", key=key)
+            raise KeyConflict(f"the key {key!r} was used for another request; use a new key", key=key)
         if slot.task is not None:
             await asyncio.wait([slot.task])
         if slot.error is not None:

@@ -452,7 +452,7 @@ def _check_turn(episode: Episode, turn: TurnMark) -> None:
     over = next((record.turn.number for record in reversed(records) if record.turn is not None), 0)
     if turn.number <= over:
         raise InvalidParams(
-            f"turn {turn.number} of episode {episode.id} is over; the next call belongs to a turn after {over}"
+            f"turn {turn.number} of episode {episode.id} has ended; the next call belongs to a turn after {over}"
         )
 
 
@@ -469,7 +469,7 @@ def _check_same(
             return
     asked = "a grade" if earlier.tool is None else f"step {earlier.number} ({earlier.tool})"
     raise KeyConflict(
-        f"the key {earlier.key!r} already stands for {asked} with other content; use a new key for a new request",
+        f"the key {earlier.key!r} was used for {asked} with other content; use a new key for a new request",
         key=earlier.key,
     )
 

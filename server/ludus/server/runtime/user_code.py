@@ -114,10 +114,10 @@ def failure(what: str, episode: str | None, environment: str, cause: BaseExcepti
         exc_info=cause if isinstance(cause, BaseException) else None,
         extra={"incident": incident, "episode": episode, "environment": environment},
     )  # fmt: skip
-    over = "the episode is over and unscored, and " if episode is not None else ""
+    ended = "the episode has ended and is unscored, and " if episode is not None else ""
     data = {} if episode is None else {"episode": episode}
     return kind(
-        f"{what} of environment {environment!r} failed: {why}; {over}the server's log has the cause under incident "
+        f"{what} of environment {environment!r} failed: {why}; {ended}the server's log has the cause under incident "
         f"{incident}",
         incident=incident,
         endReason="infrastructure_error" if kind is InfrastructureFailed else "environment_error",

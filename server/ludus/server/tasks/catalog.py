@@ -262,7 +262,7 @@ def _check_class(cls: type[Environment[Any]], where: str) -> None:
     if not (isinstance(cls, type) and issubclass(cls, Environment)):
         raise AuthoringError(f"{cls!r} is not an Environment; subclass ludus.server.Environment")
     if cls.prompt is Environment.prompt:
-        raise AuthoringError(f"{where} has no prompt; define prompt(self) and return what the policy is told first")
+        raise AuthoringError(f"{where} has no prompt; define prompt(self) and return what the policy sees first")
     if not isinstance(cls.noise, Noise | None):
         raise AuthoringError(f"{where}.noise is {type(cls.noise).__name__}; give a ludus.server.Noise, or None")
     try:

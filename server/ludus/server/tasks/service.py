@@ -160,9 +160,7 @@ class TaskService:
         name, digest = (principal.name, params.key), hash(params)
         new = name not in self._reports
         if self._reports.setdefault(name, digest) != digest:
-            raise KeyConflict(
-                f"the key {params.key!r} already stands for another report; use a new key", key=params.key
-            )
+            raise KeyConflict(f"the key {params.key!r} was used for another report; use a new key", key=params.key)
         self._reports.move_to_end(name)
         if len(self._reports) > _REPORTS_KEPT:
             self._reports.popitem(last=False)

@@ -237,8 +237,8 @@ class Endpoint:
     def _count(self, usage: object) -> None:
         if not isinstance(usage, dict):
             return
-        told = [usage.get("prompt_tokens"), usage.get("completion_tokens")]
-        given, said = (n if isinstance(n, int) and not isinstance(n, bool) and n > 0 else 0 for n in told)
+        counts = [usage.get("prompt_tokens"), usage.get("completion_tokens")]
+        given, said = (n if isinstance(n, int) and not isinstance(n, bool) and n > 0 else 0 for n in counts)
         self.ledger.input_tokens += given
         self.ledger.output_tokens += said
         if self.price is not None:

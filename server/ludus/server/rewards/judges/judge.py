@@ -11,7 +11,7 @@ from itertools import combinations
 from typing import Any, Final, Literal
 
 from ludus.protocol.errors import AuthoringError
-from ludus.server.rewards.attempt import Attempt, Of, TakenStep, answer_of, resolve
+from ludus.server.rewards.attempt import Attempt, Selector, TakenStep, answer_of, resolve
 from ludus.server.rewards.judges.endpoint import Endpoint, JudgeFailed
 from ludus.server.rewards.judges.families import shared_families
 from ludus.server.rewards.judges.query import Question, query_judge
@@ -99,7 +99,7 @@ class Panel:
         for outcome in outcomes:
             if isinstance(outcome, BaseException) and not isinstance(outcome, JudgeFailed | TimeoutError):
                 raise outcome
-        return self._combine([_told(outcome, self.seconds) for outcome in outcomes])
+        return self._combine([_verdict_or_reason(outcome, self.seconds) for outcome in outcomes])
 
     def _combine(self, outcomes: Sequence[JudgeVerdict | str]) -> Verdict:
         given = [outcome for outcome in outcomes if isinstance(outcome, JudgeVerdict)]
@@ -140,9 +140,9 @@ class Judge(Check):
     scale: Scale = Scale()
     show: Sequence[Literal["prompt", "answer", "steps"]] = ("prompt", "answer")
     """The parts of the attempt that the judge is shown."""
-    of: Of[str] = answer_of
+    of: Selector[str] = answer_of
     """The answer that is shown."""
-    reference: Of[str] | None = None
+    reference: Selector[str] | None = None
     """A good answer to compare with."""
 
     def __post_init__(self) -> None:
@@ -199,7 +199,7 @@ class PairwiseJudge:
 
     question: str
     panel: Panel | Endpoint
-    of: Of[str] = answer_of
+    of: Selector[str] = answer_of
     both_orders: bool = True
 
     def __post_init__(self) -> None:
@@ -268,7 +268,7 @@ def _line(step: TakenStep) -> str:
     return json.dumps(fields, ensure_ascii=False, default=str).translate({0x2028: "\\u2028", 0x2029: "\\u2029"})
 
 
-def _told(outcome: JudgeVerdict | BaseException, seconds: float) -> JudgeVerdict | str:
+def _verdict_or_reason(outcome: JudgeVerdict | BaseException, seconds: float) -> JudgeVerdict | str:
     if isinstance(outcome, JudgeVerdict):
         return outcome
     return str(outcome) if isinstance(outcome, JudgeFailed) else f"there was no verdict within {seconds:g} s"
