@@ -1,4 +1,4 @@
-"""The channel beside OpenEnv's WebSocket: steps and episodes with 64 in flight, and what an idle episode costs.
+"""The channel next to OpenEnv's WebSocket: steps and episodes with 64 in flight, and what an idle episode costs.
 
     python benchmarks/channel.py [--quick] [--json FILE]
 
@@ -151,7 +151,7 @@ async def stand_idle(server: Server, count: int) -> dict[str, float]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -187,7 +187,7 @@ def ask(command: list[str]) -> dict[str, float]:
 
 
 def our_client(work: str, server: Server, amount: float) -> dict[str, float]:
-    """A cell of ours."""
+    """A cell of Ludus."""
     return ask([sys.executable, __file__, "--client", work, server.url, str(server.pid), str(amount)])
 
 

@@ -1,4 +1,4 @@
-"""MCP `tools/call` on the play plane beside a minimal server of the official SDK: server CPU per call.
+"""MCP `tools/call` on the play plane next to a minimal server of the official SDK: server CPU per call.
 
     python benchmarks/mcp_play.py [--rounds 7] [--calls 3000] [--in-flight 16] [--json FILE]
 
@@ -42,7 +42,7 @@ def serve_ludus(port: int) -> None:
     from ludus.server.web.settings import ServerSettings
 
     class Echo(Environment[Task]):
-        """Says back what it is told."""
+        """Return the message."""
 
         blocking = False
         splits = {"train": [Task(id="only")]}

@@ -1,4 +1,4 @@
-"""ORS: our server beside `ors-sdk`'s and `openreward`'s, the same echo tool, one process each.
+"""ORS: our server next to `ors-sdk`'s and `openreward`'s, the same echo tool, one process each.
 
 A raw keep-alive client in this process drives one server after the other, round by round; CPU time is what the kernel
 accounts to the server's threads. `python benchmarks/ors.py --json out.json` needs the peers of `scripts/peers.py`.

@@ -4,7 +4,7 @@
 
 The items are what checklists hold: patterns, exact and normalized texts, numbers with units, calls of tools, Python
 functions. The figure is the median time of one whole evaluation, from the attempt to the reward with its 183
-components; beside it stand the time with the reward's JSON, and the processor time, which a busy machine changes less.
+components; next to it are the time with the reward's JSON, and the processor time, which a busy machine changes less.
 """
 
 from __future__ import annotations

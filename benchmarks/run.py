@@ -1,4 +1,4 @@
-"""Every figure that the project promises, beside its bar, in one run: `make bench`.
+"""Every figure that the project promises, next to its bar, in one run: `make bench`.
 
     python benchmarks/run.py [--only channel,ors,mcp_play,startup,trainer_update,…] [--quick]
 
@@ -154,7 +154,7 @@ def of_trainer_update(found: dict[str, Any]) -> Iterator[Figure]:
 
 
 def of_trainer_loop(found: dict[str, Any]) -> Iterator[Figure]:
-    """Wall time to a reward, beside TRL."""
+    """Wall time to a reward, next to TRL."""
     if "trl" in found:
         ahead, sync = found["async"], found["sync"]
         told = (
@@ -200,7 +200,7 @@ def of_rubric(found: dict[str, Any]) -> Iterator[Figure]:
 
 
 def of_sandbox(found: dict[str, Any]) -> Iterator[Figure]:
-    """Starting `python -c pass` in a warm box, beside starting it bare."""
+    """Starting `python -c pass` in a warm box, next to starting it bare."""
     ratio, rate = found["bubblewrap"] / found["bare"], found["runs/s"]
     told = f"{1000 * found['bubblewrap']:.1f} ms = {ratio:.2f}× bare"
     yield Figure("bubblewrap, `python -c pass` in a warm box", "≤ 1.5× the bare start", told, ratio <= 1.5)

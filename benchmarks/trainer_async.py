@@ -4,7 +4,7 @@
 
 The same run with `rollouts.staleness` 0 (rollouts and updates take turns) and 1 and 2 (rollouts go on during the
 update), interleaved, in fresh processes. The environment sleeps, as a browser or a sandbox would, so its time costs no
-CPU. Told: the learner's share of time spent waiting, and optimizer steps per minute, as medians over the rounds. The
+CPU. Reported: the learner's share of waiting time, and optimizer steps per minute, as medians over the rounds. The
 first steps, in which nothing has been played ahead yet, are left out on both sides.
 """
 

@@ -1,4 +1,4 @@
-"""The whole loop beside TRL's: seconds until the mean reward is 0.9, on one toy task with one model and budget.
+"""The whole loop next to TRL's: seconds until the mean reward is 0.9, on one toy task with one model and budget.
 
     python benchmarks/trainer_loop.py [--rounds 3] [--steps 80] [--json FILE]
 

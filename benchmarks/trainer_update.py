@@ -1,4 +1,4 @@
-"""The trainer's update step beside TRL's GRPOTrainer, on the same recorded batch.
+"""The trainer's update step next to TRL's GRPOTrainer, on the same recorded batch.
 
     python benchmarks/trainer_update.py [--rounds 3] [--steps N] [--cases 2L-d128,…] [--threads 2]
         [--spins] [--sweep] [--gpu] [--json out.json]
@@ -6,13 +6,13 @@
 A batch is 64 samples in 8 groups, prompts of 16-64 tokens and 32-512 tokens in all (uniform), with recorded advantages
 and log-probabilities of the policy that sampled. Both sides read the same file and the same weights, each in a process
 of its own, and step in turn: A B A B. A step is forward, backward, clipping and AdamW over the whole batch; ours
-includes packing, which TRL's padding, done before, is not charged for. Each round starts fresh processes. Told are the
+includes packing, which TRL's padding, done before, is not charged for. Each round starts fresh processes. Reported are
 medians: tokens (prompt and completion, no padding) per second, CPU seconds, and how far the highest resident size is
 above the process's size before its first step (on a GPU: allocated memory).
 
 The first step's gradients, taken before clipping, must agree. TRL is in float32 with SDPA, without gradient
 checkpointing, with the batch per device that was fastest here (`--sweep` tries them). `--gpu` takes the shape of a 0.6B
-model and bfloat16 instead, and tells the share of the GPU's arithmetic that is used. TRL's side is made by `python
+model and bfloat16 instead, and shows the share of the GPU's arithmetic that is used. TRL's side is made by `python
 scripts/peers.py trl`.
 """
 
@@ -87,7 +87,7 @@ GPU_CASES = (
 
 
 class Meter:
-    """Of one process: a line on stdin asks for a step, and a line of JSON on stdout tells what it took.
+    """Of one process: a line on stdin asks for a step, and a line of JSON on stdout reports what it took.
 
     To be made when everything is loaded and no step was done. The end of stdin ends the process.
     """
@@ -119,7 +119,7 @@ class Meter:
         self.left_out = time.perf_counter() - began
 
     def done(self) -> None:
-        """The step is over."""
+        """The step has ended."""
         if self.cuda:
             self.cuda.synchronize()
         seconds, cpu = time.perf_counter() - self.began - self.left_out, time.process_time() - self.cpu
@@ -245,7 +245,7 @@ def record(case: Case, model: Any, file: Path) -> None:
 
 
 class Side:
-    """A process that steps when told to."""
+    """A process that steps on request."""
 
     def __init__(self, name: str, case: Case, gradients: str = "") -> None:
         self.case = replace(case, gradients=gradients)

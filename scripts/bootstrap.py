@@ -21,7 +21,7 @@ def fingerprint() -> str:
 
 
 def main() -> None:
-    """Make or mend .venv."""
+    """Create or update .venv."""
     wanted = fingerprint()
     if STAMP.exists() and STAMP.read_text(encoding="utf-8") == wanted:
         return

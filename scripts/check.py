@@ -1,8 +1,8 @@
 """Everything that can be checked without running the code: `make check`.
 
-python scripts/check.py                 all of it, each failure with the command that mends it
+python scripts/check.py                 all of it, each failure with the command that fixes it
 python scripts/check.py ruff mypy       only these
-python scripts/check.py --write         write anew whatever is generated
+python scripts/check.py --write         rewrite everything that is generated
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Check(NamedTuple):
     """One command that must exit 0."""
 
     command: tuple[str, ...]
-    mend: str
+    fix: str
     """What to do when it does not."""
 
 
@@ -69,7 +69,7 @@ def _run(name: str, check: Check) -> bool:
     installer.say(f"{name}: {'ok' if not done.returncode else 'FAILED'} ({time.monotonic() - begun:.1f} s)")
     if done.returncode:
         sys.stdout.write(done.stdout.decode(errors="replace"))
-        installer.say(f"to mend {name}: {check.mend}")
+        installer.say(f"to fix {name}: {check.fix}")
     sys.stdout.flush()
     return not done.returncode
 

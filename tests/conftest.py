@@ -78,5 +78,5 @@ async def host() -> AsyncIterator[Callable[..., Awaitable[EpisodeHost]]]:
 
 @pytest.fixture
 def trainer() -> Principal:
-    """Somebody who may do everything."""
+    """A principal that may do everything."""
     return Principal.open()

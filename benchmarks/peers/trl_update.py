@@ -2,7 +2,7 @@
 
 The trainer is TRL's from the first to the last line: its loop, its padding (prompts on the left, completions on the
 right, all to the longest of the batch), loss, backward pass, clipping and optimizer. Only generation is replaced, by
-the recorded batch. Speaks the lines that benchmarks/trainer_update.py tells about.
+the recorded batch. Speaks the lines that benchmarks/trainer_update.py describes.
 """
 
 from __future__ import annotations

@@ -13,4 +13,4 @@ class ShakyHunt(TreasureHunt):
     variants = {"rough": {"noise": ROUGH}, "calm": {"noise": None}}
 
 
-RoughHunt = with_noise(TreasureHunt, ROUGH, name="rough_hunt")  # the same for a class of somebody else's
+RoughHunt = with_noise(TreasureHunt, ROUGH, name="rough_hunt")  # the same for a class from another package

@@ -33,7 +33,7 @@ class Seen:
 
     content: tuple[Content, ...]
     mistake: bool = False
-    """The call was refused, or told that it was wrong."""
+    """The call was refused, or answered as wrong."""
     over: bool = False
     """The episode was over before the call."""
     failed: str | None = None

@@ -1,4 +1,4 @@
-"""What an episode is to whoever plays it, the same on every wire."""
+"""What an agent sees of an episode is the same on every wire."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_images_arrive_whole(sit: Sit) -> None:
     assert (await seat.call("look")).content == (TextBlock(text="a picture"), ImageBlock.of(PIXEL))
 
 
-async def test_mistakes_are_told_and_the_episode_goes_on(sit: Sit) -> None:
+async def test_mistakes_are_reported_and_the_episode_continues(sit: Sit) -> None:
     seat = await sit(Playground)
     for tool, arguments in {"nosuch": {}, "add": {"amount": "many"}, "say": {}, "refuse": {}}.items():
         seen = await seat.call(tool, **arguments)
@@ -69,7 +69,7 @@ async def test_mistakes_are_told_and_the_episode_goes_on(sit: Sit) -> None:
     assert (await seat.call("add")).text == "count 1"
 
 
-async def test_a_tool_ends_the_episode_and_later_calls_are_told_so(sit: Sit) -> None:
+async def test_a_tool_ends_the_episode_and_later_calls_report_it(sit: Sit) -> None:
     seat = await sit(Playground, index=2)
     won = await seat.call("finish", word=f"{SECRET_ANSWER}-2")
     assert won.text.startswith("done")
@@ -110,7 +110,7 @@ async def test_a_broken_environment_fails_its_episode_with_an_incident(sit: Sit,
 
 
 @pytest.mark.requirement("NOISE-2", "PLAY-4", "PLAY-6")
-async def test_noise_looks_like_tools_that_fail_and_nothing_tells_a_player_that_it_is_none(sit: Sit) -> None:
+async def test_noise_looks_like_tools_that_fail_and_an_agent_cannot_see_the_difference(sit: Sit) -> None:
     seat = await sit(Noisy)
     seen = [await seat.call("say", text="x" * 1000) for _ in range(12)]
     assert Noisy.noise is not None

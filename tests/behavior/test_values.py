@@ -43,7 +43,7 @@ async def test_half_a_character_arrives_as_the_replacement_character_and_the_rew
     assert submitted.reward == (1.0 if seat.sees_rewards else None)
 
 
-async def test_a_failure_with_half_a_character_is_told_with_its_incident(sit: Sit) -> None:
+async def test_a_failure_with_half_a_character_is_reported_with_its_incident(sit: Sit) -> None:
     seat = await sit(Odd)
     assert (await seat.call("crash")).failed
 

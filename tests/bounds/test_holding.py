@@ -61,7 +61,7 @@ class Desk(Environment[Task]):
 
     @tool(concurrent=True)
     async def beside(self, text: str) -> str:
-        """Wait beside others."""
+        """Wait next to others."""
         await self.free.wait()
         return "waited"
 
@@ -260,7 +260,7 @@ async def test_arguments_of_other_types_are_other_arguments(host: Start, one: An
 
 
 @pytest.mark.parametrize(("one", "other"), [(True, 1), (1, 1.0), ({"a": [True]}, {"a": [1]})])
-async def test_what_is_done_once_tells_types_apart(one: Any, other: Any) -> None:
+async def test_the_idempotency_cache_distinguishes_types(one: Any, other: Any) -> None:
     once = IdempotencyCache[str](asyncio.get_running_loop().create_task, 60)
 
     async def score(metadata: Any) -> str:

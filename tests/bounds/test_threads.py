@@ -41,7 +41,7 @@ class Held:
 
 
 class Crowd(Environment[Task]):
-    """Blocks where it is told to."""
+    """Block at the chosen place."""
 
     splits = {"train": [Task(id="only")]}
     held: Held

@@ -137,7 +137,7 @@ def test_where_every_episode_fails_no_file_is_written(ludus: Ludus, url: str, co
     assert not (tmp_path / "d.json").exists()
 
 
-def test_what_was_played_is_told_even_when_nothing_is_called_by(
+def test_what_was_played_is_shown_even_if_nothing_has_the_name_of_by(
     ludus: Ludus, url: str, coins: Path, tmp_path: Path
 ) -> None:
     flips = ("--policy", f"{coins}:Flips", "-n", 2, "--samples", 1, "--seed", 1)

@@ -49,7 +49,7 @@ def path(file: DifficultyFile, tmp_path: Path) -> Path:
 
 
 def changed(path: Path, **fields: Any) -> Path:
-    """A file beside it with other fields."""
+    """A file next to it with other fields."""
     data = json.loads(path.read_text()) | fields
     other = path.with_name("other.json")
     other.write_text(json.dumps(data))
@@ -186,7 +186,7 @@ def test_a_split_is_narrowed_to_tasks_within_the_band_in_its_own_order(path: Pat
     assert ids(base().within(path, band=(1, 1))) == [f"coin-{index}" for index in range(3, 20, 4)]
 
 
-def test_a_split_narrowed_under_another_name_stands_beside_the_whole_one(path: Path) -> None:
+def test_a_filtered_split_under_another_name_exists_next_to_the_whole_one(path: Path) -> None:
     whole = Split([coin(index) for index in range(20)])
     catalog = Catalog([coins_with(train=whole, hard=whole.within(path, (0, 0.3), type="train"))])
     infos = {info.name: (info.type, info.count) for info in catalog["coins"].split_infos()}
@@ -221,14 +221,14 @@ def test_variants_share_the_splits_of_the_environment_that_was_measured(path: Pa
     ],
     ids=["environment", "version", "split"],
 )
-def test_a_file_of_something_else_is_refused_at_start(path: Path, change: dict[str, Any], message: str) -> None:
+def test_a_file_of_something_else_is_refused_at_startup(path: Path, change: dict[str, Any], message: str) -> None:
     other = changed(path, **change)
     narrow, test = Split.lazy(coin, 20).within(other), Split.lazy(coin, 8)
     with pytest.raises(AuthoringError, match=f"split 'train' of 'coins' is filtered by .*other.json: .*{message}"):
         Catalog([coins_with(train=narrow, test=test)])
 
 
-def test_a_file_of_tasks_that_are_not_there_is_refused_at_start(path: Path) -> None:
+def test_a_file_of_tasks_that_are_not_there_is_refused_at_startup(path: Path) -> None:
     with pytest.raises(AuthoringError, match=r"has 12 tasks that the split does not have, such as 'coin-8'"):
         Catalog([coins_with(train=Split.lazy(coin, 8).within(path))])
 

@@ -24,7 +24,7 @@ from ludus.protocol.trajectory import Trajectory
 Played = Callable[..., Trajectory]
 
 
-def test_episodes_without_a_verdict_count_in_no_rate_and_are_told_apart_for_each_task(played: Played) -> None:
+def test_episodes_without_a_verdict_count_in_no_rate_and_are_listed_for_each_task(played: Played) -> None:
     found = calibrate(
         [
             played(0, 0, 1.0), played(0, 1, 0.0), played(0, 2, failure="environment"), played(0, 3, None),
@@ -140,7 +140,7 @@ def test_many_numbers_are_put_into_ranges_of_about_as_many_tasks(played: Played)
     assert [tasks for tasks, *_ in found.values()] == [5, 5, 5, 5, 1]
 
 
-def test_tasks_can_be_told_apart_by_a_reward_component(played: Played) -> None:
+def test_tasks_can_be_grouped_by_a_reward_component(played: Played) -> None:
     rows = [
         played(n, sample, float(n), components={"grace": n % 2 + sample - 0.5}) for n in range(4) for sample in (0, 1)
     ]

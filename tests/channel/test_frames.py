@@ -96,7 +96,7 @@ async def test_replies_of_one_turn_share_a_frame(talk: Any, ask: Any) -> None:
         ({"jsonrpc": "2.0", "id": 7, "result": {}}, 7),
     ],
 )
-async def test_what_is_no_request_is_told_so_and_the_connection_goes_on(
+async def test_what_is_no_request_is_refused_and_the_connection_continues(
     talk: Any, ask: Any, item: Any, identifier: Any
 ) -> None:
     await talk.send([item, ask("environments/list", 99)])
@@ -151,7 +151,7 @@ async def test_wrong_params_say_where(talk: Any, params: dict[str, Any]) -> None
     assert "environment" in reply["error"]["message"] or "more" in reply["error"]["message"]
 
 
-async def test_a_frame_over_the_limit_is_refused_and_the_limit_is_told_beforehand(serve: Any, dial: Any) -> None:
+async def test_a_frame_over_the_limit_is_refused_and_the_limit_is_reported_beforehand(serve: Any, dial: Any) -> None:
     server = await serve(Playground, limits=ServerLimits(body_bytes=2048, grace_seconds=0.5))
     talk = await dial(server)
     assert talk.socket._response.headers[MAX_FRAME_HEADER] == "2048"
@@ -202,7 +202,7 @@ async def test_a_step_outlives_the_connection_that_asked_for_it(serve: Any, dial
     assert Counting.runs[episode] == 1
 
 
-async def test_a_peer_that_does_not_read_delays_nobody_else(serve: Any, dial: Any, ask: Any) -> None:
+async def test_a_peer_that_does_not_read_delays_no_other(serve: Any, dial: Any, ask: Any) -> None:
     server = await serve(Playground)
     deaf, other = await dial(server), await dial(server)
     episode = await deaf.start()

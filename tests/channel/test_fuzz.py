@@ -102,7 +102,7 @@ def test_every_frame_is_answered_in_form_and_the_channel_goes_on(socket: ClientC
     assert _replies(socket, 1)[0]["id"] == "probe"
 
 
-def test_no_episode_is_left_when_its_idle_time_is_over(server: Any) -> None:
+def test_no_episode_is_left_after_its_idle_time(server: Any) -> None:
     host = server.app.context.host
     for _ in range(100):
         if host.stats().running == 0:

@@ -79,7 +79,7 @@ def test_runs_with_one_seed_meet_the_same_noise(
     ("noise", "why"),
     [("rate=2", "rate: Input should be less"), ("other:rate=0.1", "'other', which is not served; there are: sums")],
 )
-def test_noise_that_cannot_be_is_refused_at_start(ludus_process: Ludus, world: Path, noise: str, why: str) -> None:
+def test_noise_that_cannot_be_is_refused_at_startup(ludus_process: Ludus, world: Path, noise: str, why: str) -> None:
     done = ludus_process("serve", f"{world}:Sums", "--noise", noise)
     assert done.returncode != 0
     assert why in " ".join(done.stderr.split())

@@ -74,7 +74,7 @@ async def test_a_running_step_is_answered_over_the_next_connection(serve: Any, w
         assert proxy.connections >= 2
 
 
-async def test_nobody_there_is_said_at_once(wire: Any) -> None:
+async def test_a_missing_server_is_reported_at_once(wire: Any) -> None:
     async with connect(f"http://127.0.0.1:{unused_port()}", wire=wire, patience=60) as client:
         async with asyncio.timeout(10):
             with pytest.raises(ConnectionFailed, match="is the server running"):

@@ -28,7 +28,7 @@ from ludus.server.auth.tokens import TokenFile, new_token
 
 
 class Slow(Environment[Task]):
-    """Waits until told."""
+    """Wait until released."""
 
     splits = {"train": [Task(id="t")]}
     seedable = False

@@ -1,4 +1,4 @@
-"""The client against peers that misbehave: everything comes back as an error of ours."""
+"""The client against peers that misbehave: everything comes back as one of our errors."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_odd_replies_are_typed_errors_and_the_next_request_is_answered(
     assert await client.environments() == ()
 
 
-async def test_answers_to_nobody_are_passed_over(peer: Peer) -> None:
+async def test_answers_to_no_request_are_ignored(peer: Peer) -> None:
     async def answer(socket: web.WebSocketResponse, frame: str) -> bool:
         identifier = items(frame)[0]["id"]
         answers = [{"jsonrpc": "2.0", "id": one, "result": ENVIRONMENTS} for one in (99, "x", identifier, identifier)]

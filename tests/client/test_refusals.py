@@ -108,7 +108,7 @@ def test_every_method_has_words_for_people() -> None:
 
 
 @pytest.mark.parametrize("wire", ["channel", "mcp"])
-async def test_an_answer_that_does_not_come_is_told_without_the_wires_words(wire: Any) -> None:
+async def test_a_missing_answer_is_reported_without_the_wires_words(wire: Any) -> None:
     held: list[asyncio.StreamWriter] = []
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -31,7 +31,7 @@ CONFLICT = re.compile(rf'"code": ?{KeyConflict.code}\b')
 
 
 async def ludus(*arguments: str) -> tuple[int, str, str]:
-    """Run the command beside the server in this loop: exit code, stdout and stderr."""
+    """Run the command next to the server in this loop: exit code, stdout and stderr."""
     process = await asyncio.create_subprocess_exec(
         LUDUS, "conform", *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", "PATH": ""},
@@ -71,7 +71,7 @@ async def test_a_conforming_server_exits_with_0_and_the_report_goes_where_it_was
         assert title in shown
 
 
-async def test_a_fault_exits_with_1_and_is_told_with_its_requirement(serve: Serve) -> None:
+async def test_a_fault_exits_with_1_and_is_reported_with_its_requirement(serve: Serve) -> None:
     server = await serve(Playground)
     host: Any = server.app.context.host
     close = host.close
@@ -117,7 +117,7 @@ async def test_an_environment_or_split_that_is_not_there_is_named(serve: Serve) 
         await conform(server.url, split="dev")
 
 
-async def test_a_missing_or_wrong_token_is_told_before_any_check(serve: Serve, credentials: Any) -> None:
+async def test_a_missing_or_wrong_token_is_reported_before_any_check(serve: Serve, credentials: Any) -> None:
     server = await serve(Playground, variables=credentials.variables)
     code, _, told = await ludus(server.url)
     assert code == 3

@@ -151,7 +151,7 @@ NOTED = {"foreign_task_id", "large_results", "other_environment", "secrets", "or
 """What our profile of ORS demands and the published servers do not do."""
 
 
-async def test_the_published_ors_servers_are_ors_and_told_what_our_profile_has_beyond_it(peer: str) -> None:
+async def test_the_published_ors_servers_are_ors_and_learn_what_our_profile_has_beyond_it(peer: str) -> None:
     report = await conform(peer, wires=["ors"])
     assert report.plain_ors
     assert [verdict for verdict in report.verdicts if verdict.status == "failed"] == []
@@ -162,7 +162,7 @@ async def test_the_published_ors_servers_are_ors_and_told_what_our_profile_has_b
     assert report.as_json()["profile"] == "ors"
 
 
-async def test_a_server_that_speaks_ors_alone_is_checked_on_ors_alone_unless_told_otherwise(peer: str) -> None:
+async def test_a_server_that_speaks_ors_alone_is_checked_on_ors_alone_by_default(peer: str) -> None:
     report = await conform(peer, environment="echo", strict=True)
     assert report.wires == ("ors",)
     assert not report.passed, "strict makes notes count"

@@ -23,7 +23,7 @@ GOLDEN = [
     ((20, 3, 5, 25, 3, 75), 255, "((75 * 3) + 25) + 5"),
     ((17, 40, 48, 33), 56, "40 + (33 - 17)"),
 ]
-"""Test problem 7 of each level. Whoever changes these raises the environment's version."""
+"""Test problem 7 of each level. A change of these raises the environment's version."""
 each_difficulty = pytest.mark.parametrize("difficulty", sorted(LEVELS))
 
 
@@ -87,7 +87,7 @@ async def opened(player: Any, index: int = 2) -> tuple[str, CountdownTask]:
     return episode.episode, cast(CountdownTask, player.task(NAME, "train", index))
 
 
-async def test_evaluate_tells_value_distance_and_what_is_left(player: Any) -> None:
+async def test_evaluate_returns_value_distance_and_what_is_left(player: Any) -> None:
     episode, task = await opened(player)
     first, second = task.numbers[:2]
     result = await player.step(episode, "evaluate", expression=f"{first} / {second}")

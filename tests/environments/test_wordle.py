@@ -104,7 +104,7 @@ def test_every_answer_belongs_to_exactly_one_split(load: Any) -> None:
     assert sorted(dealt) == EVERY_ANSWER
 
 
-def test_the_order_of_the_tasks_tells_nothing_about_their_words(load: Any) -> None:
+def test_the_order_of_the_tasks_reveals_nothing_about_their_words(load: Any) -> None:
     [wordle] = [cls for cls in load() if cls.__name__ == "Wordle"]
     for split in wordle.splits.values():
         words = [split.get(i).answer for i in range(split.count)]
@@ -190,7 +190,7 @@ async def test_strict_play_refuses_guesses_that_drop_a_hint(player: Any) -> None
     assert (await player.step(episode, "guess", word=answer)).reward.components["win"].value == 1.0
 
 
-async def test_the_easy_variant_tells_one_true_letter(player: Any) -> None:
+async def test_the_easy_variant_reveals_one_true_letter(player: Any) -> None:
     places = set()
     for seed in range(30):
         [episode] = await player.start("wordle-easy", "train", 3, seed=seed)

@@ -127,7 +127,7 @@ def test_providers_that_take_json_schema_judge_every_instance_alike(data: st.Dat
 
 @settings(max_examples=600, deadline=None, suppress_health_check=SLOW)
 @given(st.data())
-def test_google_judges_every_instance_alike_but_for_closed_objects(data: st.DataObject) -> None:
+def test_google_judges_every_instance_alike_except_closed_objects(data: st.DataObject) -> None:
     schema = data.draw(tool_schemas())
     instance = data.draw(instances(schema))
     declaration = google.declaration(spec(schema))

@@ -186,7 +186,7 @@ class Fuzzer:
                 self.episodes[found] = None
 
     def judge_error(self, wire: str, error: Any, asked: object) -> None:
-        """A JSON-RPC error object: typed, told in words, and no fault of the server."""
+        """A JSON-RPC error object: typed, explained in words, and no fault of the server."""
         if not isinstance(error, dict) or not isinstance(error.get("code"), int) or not error.get("message"):
             self.note(wire, "an error without code and message", asked, error)
             return

@@ -1,9 +1,9 @@
-"""Fires malformed, hostile and valid requests at a server over every wire, and says what came of it.
+"""Fires malformed, hostile and valid requests at a server over every wire, and reports the outcome.
 
     python tests/fuzz/fuzz.py --count 20000 --seed 1 [--wires channel,control,play,ors,raw]
 
 The server is a real process. Every request gets an answer in its wire's own form; none is a 5xx but an announced
-environment error; nothing secret is told on the play plane; afterwards the server answers, and holds no episode, no
+environment error; nothing secret appears on the play plane; afterwards the server answers, and holds no episode, no
 task and no memory more than before. The report is JSON on stdout; the exit code is 1 when anything was wrong.
 """
 
@@ -30,7 +30,7 @@ from wires import ChannelWire, McpWire, OrsWire, RawWire, ask
 
 HERE = Path(__file__).resolve().parent
 IDLE_SECONDS = 5
-"""After which the server takes back what nobody can close: the answer to its start was on a connection that broke."""
+"""After which the server ends what no client can close: the answer to its start was on a connection that broke."""
 
 
 @contextlib.contextmanager
@@ -65,7 +65,7 @@ def await_url(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 async def look_inside(url: str) -> dict[str, float]:
-    """What is alive in the server, told by an episode of its own."""
+    """What is alive in the server, as seen by a separate episode."""
     async with aiohttp.ClientSession() as http:
         start = {"environment": "probe", "split": "train", "key": os.urandom(8).hex()}
         reply = await ask(http, url, "episodes/start", start)

@@ -1,4 +1,4 @@
-"""A Ludus server with what MCP's conformance suite looks for, beside what Ludus has anyway.
+"""A Ludus server with what MCP's conformance suite looks for, in addition to what Ludus has.
 
     python conformance_server.py [--plain]
 
@@ -430,7 +430,7 @@ async def nothing(ctx: Context, params: Any) -> types.EmptyResult:
 
 
 def add_fixture(server: McpServer) -> None:
-    """Let one of our MCP servers answer the suite, beside everything it has."""
+    """Let one of our MCP servers answer the suite, in addition to everything it has."""
     own_list, own_call = server.get_request_handler("tools/list"), server.get_request_handler("tools/call")
     own_prompts, own_prompt = server.get_request_handler("prompts/list"), server.get_request_handler("prompts/get")
     assert own_list is not None

@@ -120,7 +120,7 @@ def run_player() -> Callable[..., Any]:
 
 
 class Player:
-    """A peer's client in a process of its own, told one call after the other.
+    """A peer's client in a process of its own, which gets one call after the other.
 
     Attributes:
         hello: what it found when it connected: tools, prompt, instructions.
@@ -179,7 +179,7 @@ PLAYERS = {
     "mcp-2.3-pinned": ("mcp2", "mcp2_client.py", "2026-07-28"),
     "fastmcp": ("fastmcp", "fastmcp_client.py"),
 }
-"""By name: the peer's environment, our script, and how it is told which era."""
+"""By name: the peer's environment, our script, and how it learns which era."""
 
 
 @pytest.fixture(params=sorted(PLAYERS))
@@ -258,7 +258,7 @@ def vault() -> Any:
 
 
 def environments() -> Any:
-    """The module `environments.py` beside this file."""
+    """The module `environments.py` next to this file."""
     name = "ludus_tests_mcp_environments"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, HERE / "environments.py")

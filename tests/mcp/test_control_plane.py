@@ -100,7 +100,7 @@ async def test_a_result_is_that_of_the_method_and_mcps_own_fields(era: str, url:
 
 @era
 @pytest.mark.parametrize("method", sorted(METHODS))
-async def test_wrong_params_are_told_in_words(era: str, method: str, url: str, post: Any) -> None:
+async def test_wrong_params_are_reported_in_words(era: str, method: str, url: str, post: Any) -> None:
     answer = (await post(url, era, method, {"bogus": 1}, declare=era == MODERN)).json()
     assert answer["error"]["code"] == -32602
     assert "bogus" in answer["error"]["message"]
@@ -195,7 +195,7 @@ async def tool(post: Any, url: str, era: str, name: str, arguments: Any, **optio
 
 
 @era
-async def test_the_tools_are_the_same_whoever_asks(era: str, url: str, post: Any) -> None:
+async def test_the_tools_are_the_same_for_every_caller(era: str, url: str, post: Any) -> None:
     first = (await post(url, era, "tools/list")).json()["result"]["tools"]
     await tool(post, url, era, "start_episode", {"environment": "vault"})
     assert (await post(url, era, "tools/list", declare=era == MODERN)).json()["result"]["tools"] == first
@@ -276,7 +276,7 @@ async def test_declaring_the_extension_is_not_enough_without_the_scope(guarded: 
 
 
 @era
-async def test_a_failing_environment_tells_its_incident_only(era: str, url: str, post: Any) -> None:
+async def test_a_failing_environment_shows_its_incident_only(era: str, url: str, post: Any) -> None:
     name = await begun(post, url, era)
     result = await tool(post, url, era, "call_tool", {"episode": name, "tool": "kick"})
     assert result["isError"] is True

@@ -1,4 +1,4 @@
-"""Steps with noise: what is told, what is earned, what stays as it was."""
+"""Steps with noise: what is reported, what is earned, what stays as it was."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ async def test_noise_is_attached_by_attribute_variant_or_wrapper_and_the_class_s
     )  # fmt: skip
 
 
-def test_noise_that_is_none_is_refused_at_start() -> None:
+def test_noise_that_is_none_is_refused_at_startup() -> None:
     class Wrong(Desk):
         noise = 0.1  # type: ignore[assignment]
 

@@ -1,4 +1,4 @@
-"""Noise over the wires: the same steps are hit everywhere, and only trainers are told."""
+"""Noise over the wires: the same steps are hit everywhere, and only trainers see it."""
 
 from __future__ import annotations
 

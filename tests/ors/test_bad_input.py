@@ -92,7 +92,7 @@ async def test_unknown_fields_are_named(session: aiohttp.ClientSession, method: 
          ["candidates", 0, "messages", 0, "role"], "literal_error"),
     ],
 )  # fmt: skip
-async def test_wrong_types_are_told_where(
+async def test_wrong_types_are_located(
     session: aiohttp.ClientSession, path: str, body: Any, where: list[Any], kind: str
 ) -> None:
     status, detail = await answer(session, "POST", path, json.dumps(body))
@@ -126,7 +126,7 @@ async def test_a_deep_input_is_a_mistake_like_any_other(session: aiohttp.ClientS
         assert b"Traceback" not in await response.read()
 
 
-async def test_connections_cut_in_the_middle_harm_nobody(session: aiohttp.ClientSession) -> None:
+async def test_connections_cut_in_the_middle_harm_no_other(session: aiohttp.ClientSession) -> None:
     host, port = str(session._base_url.host), int(session._base_url.port or 0)  # type: ignore[union-attr]
     body = b'{"name":"add","input":{"amount":1}}'
     head = b"POST /call HTTP/1.1\r\nHost: localhost\r\nX-Session-ID: s\r\nContent-Length: %d\r\n\r\n" % len(body)

@@ -137,7 +137,7 @@ async def test_a_session_without_an_environment_begins_with_its_first_path(ask: 
 
 
 @pytest.mark.requirement("ORS-17")
-async def test_what_an_environment_does_not_have_is_told_when_the_session_comes_to_it(ask: Ask) -> None:
+async def test_what_an_environment_does_not_have_is_reported_when_the_session_uses_it(ask: Ask) -> None:
     for split, index, path, told in (
         ("hard", 0, "/second/prompt", (200, "This is Second.")),
         ("hard", 0, "/first/prompt", (400, "Invalid split")),

@@ -33,7 +33,7 @@ CLIENTS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 class Mirror(Environment[Task]):
-    """Says back what it is told."""
+    """Return the message."""
 
     splits = {"train": [Task(id="only")]}
 
@@ -189,7 +189,7 @@ def texts(count: int) -> list[str]:
 
 
 class Telling(Environment[Task]):
-    """Tells its secrets."""
+    """Return its secrets."""
 
     splits = {"train": [Task(id="only")]}
 

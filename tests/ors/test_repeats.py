@@ -68,7 +68,7 @@ class Line:
         self.post("/call", {"name": "work", "input": {"tag": tag}}, version, **headers)
 
     async def reply(self) -> bytes:
-        """A whole reply: to its last chunk or the length it tells, or to the end of the connection."""
+        """A whole reply: to its last chunk or the length it states, or to the end of the connection."""
         content = b""
         async with asyncio.timeout(30):
             while piece := await self._reader.read(65536):
@@ -93,7 +93,7 @@ class Line:
             return await self._reader.readuntil(b"\r\n\r\n")
 
     def reset(self) -> None:
-        """Break off, so that the server is told at once."""
+        """Break off, so that the server learns it at once."""
         self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 

@@ -126,7 +126,7 @@ async def test_health_version_and_environments(raw: Raw) -> None:
 
 
 @pytest.mark.requirement("ORS-14")
-async def test_nothing_of_ours_is_said_to_clients_that_do_not_ask(raw: Raw, sid: str) -> None:
+async def test_no_ludus_fields_are_sent_to_clients_that_do_not_ask(raw: Raw, sid: str) -> None:
     body = {"name": "echo", "input": {"text": "x"}}
     asked: list[tuple[str, str, Any]] = [
         ("GET", "/version", None),
@@ -377,7 +377,7 @@ async def test_large_results_come_in_chunks_of_4096_characters(raw: Raw, sid: st
 
 
 @pytest.mark.requirement("ORS-10")
-async def test_a_slow_call_tells_its_task_id_first_and_can_be_taken_up_again(raw: Raw, sid: str, serve: Serve) -> None:
+async def test_a_slow_call_sends_its_task_id_first_and_can_be_resumed(raw: Raw, sid: str, serve: Serve) -> None:
     Echo.runs = 0
     body = {"name": "slow", "input": {"seconds": 0.3}}
     async with raw._session.post("/echo/call", data=json.dumps(body), headers={"X-Session-ID": sid}) as response:

@@ -98,7 +98,7 @@ def test_help_works_in_a_base_install(python: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["serve", "guess_number"], ["token", "create"]])
-def test_a_missing_extra_answers_with_the_command_that_mends_it(
+def test_a_missing_extra_answers_with_the_command_that_installs_it(
     python: Path, tmp_path: Path, arguments: list[str]
 ) -> None:
     done = run([python.with_name("ludus"), *arguments], tmp_path, check=False)
@@ -115,7 +115,7 @@ def test_the_distribution_is_ludus_rl_and_its_version_is_found(python: Path, whe
     assert run([python.with_name("ludus"), "--version"], tmp_path).stdout == f"ludus {version}"
 
 
-def test_the_hint_of_a_missing_extra_installs_it_beside_a_wheel_that_no_index_has(
+def test_the_hint_of_a_missing_extra_installs_it_next_to_a_wheel_that_no_index_has(
     wheel: Path, tmp_path: Path, installer_settings: dict[str, str]
 ) -> None:
     python = new_environment(tmp_path / "venv")

@@ -128,7 +128,7 @@ def test_without_a_token_file_the_image_says_what_is_missing(docker: Docker, pro
     assert "tokens.json" in done.stderr, done.stdout + done.stderr
 
 
-def test_the_image_runs_as_nobody_in_particular_and_holds_no_tokens(docker: Docker, project: Path) -> None:
+def test_the_image_runs_without_privileges_and_holds_no_tokens(docker: Docker, project: Path) -> None:
     command = [*docker, "run", "--rm", "--network", "none", "word-play", "sh", "-c", "id -u; ls -A /app"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     user, *files = done.stdout.split()

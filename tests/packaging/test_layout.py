@@ -1,4 +1,4 @@
-"""The layout rules that tools cannot check: break one and imports fail only on somebody else's machine."""
+"""The layout rules that tools cannot check: break one and imports fail only on another machine."""
 
 from __future__ import annotations
 

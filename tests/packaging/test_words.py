@@ -33,6 +33,11 @@ class A:
     assert sorted(found) == [(1, "mend"), (2, "whoever"), (5, "came of")]
 
 
+def test_excluded_words_are_found_in_names_of_tests(lint: ModuleType) -> None:
+    source = "def test_what_is_told(): ...\ndef told(): ...\n"
+    assert [text for _, text in lint.names_of_tests(source) if lint.PATTERN.search(text)] == ["test what is told"]
+
+
 def test_each_excluded_word_has_a_replacement(lint: ModuleType) -> None:
     assert lint.replacement("Mended") == "fix"
     assert lint.replacement("no one") == "nothing, no client"

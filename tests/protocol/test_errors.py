@@ -33,7 +33,7 @@ NAMES = st.from_regex(r"[a-z][A-Za-z]{0,8}", fullmatch=True).filter(lambda name:
 
 @pytest.mark.requirement("ERR-2")
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_codes_lie_outside_the_reserved_range_but_for_json_rpcs_own(kind: type[LudusError]) -> None:
+def test_codes_lie_outside_the_reserved_range_except_json_rpcs_own(kind: type[LudusError]) -> None:
     assert kind.code in JSON_RPC_CODES or not -32768 <= kind.code <= -32000
 
 
@@ -87,7 +87,7 @@ def test_an_error_comes_off_the_wire_as_it_went_on(kind: type[LudusError], messa
     assert error.data == data
 
 
-def test_a_code_nobody_knows_becomes_the_root_class_and_keeps_the_code() -> None:
+def test_an_unknown_code_becomes_the_root_class_and_keeps_the_code() -> None:
     error = from_wire(9999, "from the future", {"x": 1})
     assert type(error) is LudusError
     assert error.data == {"x": 1, "code": 9999}

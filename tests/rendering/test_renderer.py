@@ -43,7 +43,7 @@ def test_a_turn_that_begins_inside_of_a_thought_is_all_thought_until_it_ends() -
     assert renderer.parse(said(tokenizer, "Hm.</think>Yes.", "<|im_end|>")).message == "Yes."
 
 
-def test_a_call_that_was_cut_off_tells_the_policy_so() -> None:
+def test_the_policy_sees_that_a_call_was_cut_off() -> None:
     tokenizer = chatml()
     turn = Renderer(tokenizer).parse(said(tokenizer, '<tool_call>{"name": "add", "argum', None))
     [call] = turn.calls

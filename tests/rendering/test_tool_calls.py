@@ -143,7 +143,7 @@ def test_llamas_calls_may_follow_words_a_tag_and_each_other() -> None:
     assert LLAMA_FORMAT.read(text) == ("Sure.", [one, two])
 
 
-def test_the_format_is_told_from_the_template() -> None:
+def test_the_format_is_derived_from_the_template() -> None:
     assert [detect_format(t) for t in (QWEN3, HERMES, LLAMA3, PYTHONIC)] == ["hermes", "hermes", "llama", "pythonic"]
     assert detect_format("<tool_call>\n<function=name>") is None
     assert detect_format("{{ messages }}") is None

@@ -1,4 +1,4 @@
-"""A host with one environment, and a model endpoint on a real socket that judges as it is told to."""
+"""A host with one environment, and a model endpoint on a real socket that judges as configured."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_a_missing_unit_may_be_allowed_and_a_wrong_one_never_is() -> None:
     ],
 )
 @pytest.mark.parametrize("answer", ["no", "12 m", "12 kg", '{"word": "x", "n": 1, "m": 2}'])
-def test_what_is_expected_stands_in_no_evidence(check: Any, answer: str) -> None:
+def test_what_is_expected_appears_in_no_evidence(check: Any, answer: str) -> None:
     verdict = check.check(Attempt(answer=answer))
     assert verdict.value < 1
     assert "sesame" not in verdict.evidence
@@ -164,7 +164,7 @@ def test_what_is_no_unit_is_not_taken_for_one(text: str) -> None:
         ("2020-05-01", ["20200501"], ["2020 05 01"]),
     ],
 )
-def test_what_tells_answers_apart_is_no_punctuation(expected: str, wrong: list[str], right: list[str]) -> None:
+def test_what_distinguishes_answers_is_not_punctuation(expected: str, wrong: list[str], right: list[str]) -> None:
     assert [value(NormalizedMatch(expected), answer) for answer in wrong] == [0] * len(wrong)
     assert [value(NormalizedMatch(expected), answer) for answer in right] == [1] * len(right)
 
@@ -194,7 +194,7 @@ def test_patterns_are_found_or_must_be_absent() -> None:
 
 @pytest.mark.parametrize("present", [True, False])
 @pytest.mark.parametrize("whole", [True, False])
-async def test_an_answer_that_a_pattern_searches_for_ever_earns_nothing_and_stalls_nobody(
+async def test_an_answer_that_a_pattern_searches_forever_earns_nothing_and_stalls_no_other(
     present: bool, whole: bool
 ) -> None:
     check = Pattern(r"^(a|aa)+$", present=present, whole=whole, seconds=0.5)
@@ -229,7 +229,7 @@ def test_what_others_compute_is_no_time_of_a_search() -> None:
         assert min(threads.map(search, range(8))) >= 0.5
 
 
-def test_a_text_that_a_schemas_pattern_searches_for_ever_is_not_accepted() -> None:
+def test_a_text_that_a_schemas_pattern_searches_forever_is_not_accepted() -> None:
     check = JsonSchema({"type": "string", "pattern": r"^(a|aa)+$"}, seconds=0.5)
     assert value(check, json.dumps("aaa")) == 1
     assert value(check, json.dumps("abc")) == 0

@@ -66,7 +66,7 @@ def write(tmp_path: Path, text: str, suffix: str = "toml") -> Path:
 
 
 @pytest.mark.parametrize("suffix", ["toml", "json"])
-async def test_a_checklist_counts_its_items_and_tells_each_verdict(tmp_path: Path, suffix: str) -> None:
+async def test_a_checklist_counts_its_items_and_shows_each_verdict(tmp_path: Path, suffix: str) -> None:
     text = TOML if suffix == "toml" else json.dumps(tomllib.loads(TOML))
     rubric = load_checklist(write(tmp_path, text, suffix), functions=FUNCTIONS, judge=judge(0.7))
     reward = await rubric.score(Attempt(answer="Hello. " * 3))

@@ -259,7 +259,7 @@ def test_without_an_initial_state_a_database_is_right_or_wrong(tmp_path: Path) -
     assert wrong.evidence == "differs by delete in orders"
 
 
-def test_evidence_tells_what_was_done_and_not_what_is_expected(tmp_path: Path) -> None:
+def test_evidence_shows_what_was_done_and_not_what_is_expected(tmp_path: Path) -> None:
     told = compare(tmp_path, "INSERT INTO orders VALUES (9, 'gin', 'now')").evidence
     assert "not asked for: insert in orders: id=9, item='gin', at='now'" in told
     assert "0 of 2 required changes, 1 others" in told

@@ -1,4 +1,4 @@
-"""Rubrics and `@reward` methods of an environment reach the trainer, step by step and at the end, and nobody else."""
+"""Rubrics and `@reward` methods of an environment reach the trainer alone, at each step and at the end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Asking(Environment[Sum]):
 right = check(lambda attempt: attempt.answer == attempt.task.answer, name="right")
 
 
-async def test_a_rubric_makes_an_environment_gradable_and_its_reward_tells_rubric_and_version(playing: Host) -> None:
+async def test_a_rubric_makes_an_environment_gradable_and_its_reward_shows_rubric_and_version(playing: Host) -> None:
     class Graded(Asking):
         version = "7"
         rubric = [right]

@@ -1,4 +1,4 @@
-"""`call_function` and its checks in real boxes: what hostile programs try, and that none of it is paid."""
+"""`call_function` and its checks in real boxes: what hostile programs try, and that none of it earns a reward."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ async def test_a_program_sees_neither_what_is_expected_nor_the_other_calls(box: 
 
 
 class Counting:
-    """A box that counts its runs, of which each takes as long as it is told."""
+    """A box that counts its runs, of which each takes as long as it is set to."""
 
     def __init__(self, seconds: float) -> None:
         self.runs = 0

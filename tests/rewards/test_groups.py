@@ -91,9 +91,7 @@ async def test_equal_answers_tie_without_being_compared() -> None:
 
 @pytest.mark.parametrize("schedule", ["round_robin", "knockout"])
 @pytest.mark.parametrize("broken", ["raises", "unscored", "nan", "2"])
-async def test_an_attempt_that_nobody_could_compare_is_unscored_and_the_others_are_not(
-    schedule: Any, broken: str
-) -> None:
+async def test_an_attempt_without_any_comparison_is_unscored_and_the_others_are_not(schedule: Any, broken: str) -> None:
     def compare(first: Attempt, second: Attempt) -> Any:
         if "?" in first.answer + second.answer:
             if broken == "raises":
@@ -114,7 +112,7 @@ async def test_an_attempt_that_nobody_could_compare_is_unscored_and_the_others_a
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 7])
-async def test_a_knockout_without_a_judge_crowns_nobody(count: int) -> None:
+async def test_a_knockout_without_a_judge_has_no_winner(count: int) -> None:
     nobody = FunctionComparer(lambda first, second: Verdict.unscored("down"))
     rewards = await Tournament(nobody, schedule="knockout").score([Attempt("x" * n) for n in range(count)])
     assert [reward.value for reward in rewards] == [None] * count
@@ -141,7 +139,7 @@ async def test_equal_attempts_come_out_of_a_knockout_equal(count: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_who_ties_comes_as_far_as_the_one_that_the_draw_let_go_on(seed: int) -> None:
-    # "aa" and "bb" are equals and "c" is worse; whoever meets first, the equals share the place before it.
+    # "aa" and "bb" are equals and "c" is worse; regardless of who meets first, the equals share the place before it.
     found = await values(["aa", "c", "bb", "d"], schedule="knockout", seed=seed)
     assert found[0] is not None
     if found[0] == found[2]:  # they met
@@ -169,7 +167,7 @@ async def test_one_attempt_alone_is_unscored() -> None:
     assert reward.reason == "there is no other attempt to compare it with"
 
 
-async def test_a_rubric_counts_beside_the_tournament_and_components_add_up() -> None:
+async def test_a_rubric_counts_next_to_the_tournament_and_components_add_up() -> None:
     rubric = Rubric([Pattern("a")], name="plain", version="3")
     rewards = await Tournament(LONGER, rubric=rubric, share=0.25).score([Attempt("a"), Attempt("bb")])
     assert [reward.value for reward in rewards] == [0.75, 0.25]

@@ -140,7 +140,7 @@ async def test_a_value_that_is_gone_is_a_change_and_no_0(record: Record) -> None
     assert told["results"][0]["problem"] == "judge: no judge"
 
 
-async def test_trajectories_that_failed_are_left_out_and_unknown_tasks_are_told(record: Record) -> None:
+async def test_trajectories_that_failed_are_left_out_and_unknown_tasks_are_reported(record: Record) -> None:
     path = await record(Then)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     lines[0]["failure"] = {"kind": "environment", "error": "X", "message": "m", "attempt": 1}

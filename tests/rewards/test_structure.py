@@ -56,7 +56,7 @@ def test_a_list_is_not_an_object_with_the_same_places() -> None:
         {"dependentRequired": {"a": ["sesame"]}},
     ],
 )
-def test_evidence_tells_the_keyword_that_fails_and_nothing_of_the_schema(schema: dict[str, Any]) -> None:
+def test_evidence_names_the_keyword_that_fails_and_nothing_of_the_schema(schema: dict[str, Any]) -> None:
     verdict: Any = JsonSchema(schema).check(Attempt(answer='{"a": "x", "n": 1}'))
     assert verdict.value == 0
     assert "sesame" not in verdict.evidence
@@ -64,7 +64,7 @@ def test_evidence_tells_the_keyword_that_fails_and_nothing_of_the_schema(schema:
     assert "$" in verdict.evidence
 
 
-def test_evidence_tells_the_place_and_what_stood_there_in_few_words() -> None:
+def test_evidence_names_the_place_and_what_was_there_in_few_words() -> None:
     schema = {"properties": {"n": {"type": "integer"}}, "additionalProperties": False}
     verdict: Any = JsonSchema(schema).check(Attempt(answer=json.dumps({"n": "x" * 9000, "m" * 9000: 1})))
     assert "$.n: 'xxx" in verdict.evidence
@@ -101,7 +101,7 @@ DOUBLING = {"allOf": [{"properties": {"c": {"$ref": "#"}}}], "unevaluatedPropert
     ],
     ids=["pattern", "patterns", "pattern_properties", "additional_properties", "names", "doubling", "dialect"],
 )
-def test_json_that_takes_for_ever_to_validate_is_not_accepted(schema: dict[str, Any], answer: Any) -> None:
+def test_json_that_takes_forever_to_validate_is_not_accepted(schema: dict[str, Any], answer: Any) -> None:
     verdict: Any = JsonSchema(schema, seconds=0.2).check(Attempt(answer=json.dumps(answer)))
     assert verdict.value == 0
     assert "longer than 0.2 s of processor time" in verdict.evidence
@@ -144,7 +144,7 @@ def test_json_nested_too_deeply_for_a_schema_is_wrong_and_an_endless_schema_is_n
     assert not asyncio.run(endless.score(Attempt(answer="[]"))).valid
 
 
-def test_patterns_of_keys_are_not_searched_for_beside_unevaluated_properties() -> None:
+def test_patterns_of_keys_are_not_searched_for_next_to_unevaluated_properties() -> None:
     with pytest.raises(AuthoringError, match="close its objects with additionalProperties"):
         JsonSchema({"patternProperties": {"^x": {}}, "unevaluatedProperties": False})
 

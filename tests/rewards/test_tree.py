@@ -69,7 +69,7 @@ async def test_a_total_adds_values_times_weights_of_either_sign() -> None:
 
 
 @pytest.mark.parametrize("make", [says, later])
-async def test_an_unscored_check_makes_the_rubric_unscored_and_what_was_scored_is_still_told(
+async def test_an_unscored_check_makes_the_rubric_unscored_and_what_was_scored_is_still_reported(
     make: Callable[..., Check],
 ) -> None:
     reward = await score(make(1.0, "a"), make(None, "b"))
@@ -303,7 +303,7 @@ def test_components_times_weights_add_up_to_the_value_of_any_tree(tree: Node) ->
 
 
 @given(st.recursive(leaves(), parents, max_leaves=12))
-def test_names_told_beforehand_are_those_that_appear(tree: Node) -> None:
+def test_names_announced_beforehand_are_those_that_appear(tree: Node) -> None:
     reward = asyncio.run(Rubric(tree).score(Attempt()))
     made_up = {"cap", "floor"}
     seen = {n for n in {*reward.components, *reward.missing} if n.rpartition("/")[2].partition("-")[0] not in made_up}

@@ -1,4 +1,4 @@
-"""Process rewards of turns: judged once, when a turn is over, over its calls and what was said beside them."""
+"""Process rewards of turns: judged once, when a turn has ended, over its calls and what was said with them."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ async def test_a_turn_whose_last_call_never_came_is_judged_with_the_next_turn_or
 
 
 @pytest.mark.requirement("TURN-2")
-async def test_a_turn_is_over_with_the_call_that_ends_the_task(sit: Sit) -> None:
+async def test_a_turn_has_ended_with_the_call_that_ends_the_task(sit: Sit) -> None:
     player = await sit()
     await player.call("say", turn(1, last=False), text="a")
     assert await player.call("stop", turn(1, last=False)) == 12.0
@@ -298,7 +298,7 @@ async def test_the_turn_belongs_to_what_a_key_stands_for(sit: Sit) -> None:
 
 
 @pytest.mark.requirement("CALL-6", "KEY-6")
-async def test_a_turn_that_is_over_takes_no_further_calls(sit: Sit) -> None:
+async def test_a_turn_that_has_ended_takes_no_further_calls(sit: Sit) -> None:
     player = await sit()
     await player.call("say", turn(2), text="a")
     for number in (1, 2):

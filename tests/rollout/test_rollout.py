@@ -151,7 +151,7 @@ async def test_parallel_calls_are_all_made_and_answered_in_order(remote: Remote)
     assert found.value == pytest.approx(1.5)
 
 
-async def test_calls_after_the_one_that_ended_the_episode_are_told_so_and_nothing_fails(remote: Remote) -> None:
+async def test_calls_after_the_one_that_ended_the_episode_get_that_answer_and_nothing_fails(remote: Remote) -> None:
     async def policy(conversation: Conversation) -> list[Call]:
         return [Call("submit", {"number": 2}), Call("hint"), Call("hint")]
 
@@ -431,7 +431,7 @@ async def test_a_server_that_goes_away_is_an_infrastructure_failure_without_rewa
 
 
 async def _refused(port: int) -> None:
-    """Until nobody listens there any more."""
+    """Until no server listens there any more."""
     while True:
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)

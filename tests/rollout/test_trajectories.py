@@ -1,4 +1,4 @@
-"""Trajectories survive the file, crashes included, and their summary tells failures from rewards."""
+"""Trajectories survive the file, crashes included, and their summary separates failures from rewards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What authors write becomes what is published; their mistakes are refused at start, with the fix."""
+"""What authors write becomes what is published; their mistakes are refused at startup, with the fix."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ async def test_grades_and_group_scores_that_raise_fail_with_an_incident(host: St
     scoring = e.ScoreGroupParams(group=group, candidates={episode: e.Candidate(messages=())}, key="s")
     with pytest.raises(EnvironmentFailed):
         await running.score_group(scoring, OPEN)
-    if kind is not SilentRefusal:  # a refusal is for the agent, whoever raises it
+    if kind is not SilentRefusal:  # a refusal is for the agent, wherever it is raised
         with pytest.raises(EnvironmentFailed):
             await running.grade(e.GradeParams(episode=episode, answer="x", key="g"), OPEN)
     else:

@@ -384,7 +384,7 @@ async def test_a_task_that_cannot_be_shown_fails_and_takes_no_place(host: Start)
     assert running.stats().running == 0
 
 
-async def test_a_failed_start_is_told_again_to_a_repeat_of_its_key(host: Start) -> None:
+async def test_a_failed_start_is_returned_again_to_a_repeat_of_its_key(host: Start) -> None:
     class Unready(Playground):
         tries = 0
 
@@ -399,7 +399,7 @@ async def test_a_failed_start_is_told_again_to_a_repeat_of_its_key(host: Start) 
     assert Unready.tries == 1
 
 
-async def test_an_infrastructure_fault_is_told_apart(host: Start) -> None:
+async def test_an_infrastructure_fault_is_distinguished(host: Start) -> None:
     class Sandboxed(Playground):
         @tool
         def run(self) -> str:

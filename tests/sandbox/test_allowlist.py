@@ -98,7 +98,7 @@ def test_what_is_not_the_internet_is_not_public_however_it_is_dressed(address: s
     assert not is_public(ip_address(address))
 
 
-def test_programs_are_told_of_the_proxy_but_for_the_boxs_own_loopback() -> None:
+def test_programs_know_the_proxy_except_for_the_boxs_own_loopback() -> None:
     plain = proxy_variables("127.0.0.1:3128", Allowlist(("pypi.org",)))
     assert plain["https_proxy"] == plain["HTTP_PROXY"] == plain["all_proxy"] == "http://127.0.0.1:3128"
     assert plain["NO_PROXY"] == plain["no_proxy"] == "localhost,127.0.0.1,::1"

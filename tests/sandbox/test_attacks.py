@@ -1,4 +1,4 @@
-"""Attacks on a sandbox. Each must be contained, told by the name of its limit where one ended it, and leave nothing.
+"""Attacks on a sandbox. Each must be contained, reported by the name of the limit that ended it, and leave nothing.
 
 An attack is a program for Python or the shell that prints BREACH where it got what it wanted. The fixture checks that
 what lies outside is untouched and that neither process, control group nor directory is left.
@@ -424,7 +424,7 @@ async def test_a_daemon_ends_with_its_command(isolating: Backend, daemon: str) -
     assert "sleep" not in seen.text
 
 
-async def test_a_program_that_kills_itself_is_told_by_its_signal(isolating: Backend) -> None:
+async def test_a_program_that_kills_itself_is_reported_by_its_signal(isolating: Backend) -> None:
     box = await isolating[1].create(settings_of(isolating[0]))
     for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGPIPE):
         result = await box.run(["sh", "-c", f"kill -{number.value} $$"])

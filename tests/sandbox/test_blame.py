@@ -72,7 +72,7 @@ async def goes_on(box: Sandbox) -> None:
     assert await other.read("later") == b"written"
 
 
-# ── whoever enforces the limits does not answer ────────────────────────────────────────────────────────────────────
+# ── the enforcer of limits does not answer ────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("kind", ["bubblewrap", "bubblewrap-rlimits"])
@@ -267,7 +267,7 @@ async def test_a_box_that_is_closed_while_it_is_rebuilt_leaves_nothing(
 
 
 @pytest.mark.parametrize("kind", ["bubblewrap", "bubblewrap-rlimits", "unsafe-local"])
-async def test_a_lost_box_that_nobody_uses_again_leaves_nothing(kind: str) -> None:
+async def test_a_lost_box_that_is_not_used_again_leaves_nothing(kind: str) -> None:
     provider = await opened(kind)
     box = await lost(kind, provider)
     await box.aclose()

@@ -107,7 +107,7 @@ async def test_a_plain_request_reaches_the_host_of_its_address_and_not_of_its_ho
         assert other.connections == 0
 
 
-async def test_bodies_pass_in_both_framings_and_with_a_client_that_waits_to_be_told() -> None:
+async def test_bodies_pass_in_both_framings_and_with_a_client_that_waits_for_100_continue() -> None:
     async def add(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         assert b"expect" not in head.lower()
@@ -142,7 +142,7 @@ async def test_bodies_pass_in_both_framings_and_with_a_client_that_waits_to_be_t
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("form", ["CONNECT {target}", "GET http://{target}/"])
-async def test_what_is_not_on_the_list_is_refused_and_told_by_name(target: str, form: str) -> None:
+async def test_what_is_not_on_the_list_is_refused_by_name(target: str, form: str) -> None:
     async with origin() as allowed, origin() as other, way_out(*lists(allowed)) as (proxy, port):
         wanted = target.format(port=allowed.port, other=other.port)
         said = await asked(port, f"{form.format(target=wanted)} HTTP/1.1\r\nHost: allowed.test:{allowed.port}\r\n\r\n")
@@ -244,7 +244,7 @@ async def test_a_request_of_two_meanings_is_refused(shape: str) -> None:
         assert target.connections == 0
 
 
-async def test_a_second_request_behind_the_first_is_carried_out_for_nobody() -> None:
+async def test_a_second_request_behind_the_first_is_never_carried_out() -> None:
     async with origin() as target, way_out(*lists(target)) as (proxy, port):
         first = f"POST http://allowed.test:{target.port}/ HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
         said = await asked(port, first + "GET http://other.test/ HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -254,7 +254,7 @@ async def test_a_second_request_behind_the_first_is_carried_out_for_nobody() -> 
         assert [use.target for use in await proxy.finish()] == [f"allowed.test:{target.port}"]
 
 
-async def test_bytes_of_any_kind_get_an_answer_or_none_and_reach_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_bytes_of_any_kind_get_an_answer_or_none_and_reach_no_host(caplog: pytest.LogCaptureFixture) -> None:
     chance = random.Random(5)
     parts = [
         b"CONNECT ", b"GET ", b"http://", b"allowed.test", b":", b"443", b"127.0.0.1", b"[::1]", b"/", b"?", b"#", b"@",
@@ -449,7 +449,7 @@ async def test_a_command_has_a_number_of_connections_and_the_next_has_them_again
         assert (await asked(port, request)).endswith(b"origin")
 
 
-async def test_destinations_that_are_told_apart_are_bounded() -> None:
+async def test_distinct_destinations_are_bounded() -> None:
     async with way_out("allowed.test") as (proxy, port):
         for number in range(150):
             await asked(port, f"CONNECT host{number}.test:443 HTTP/1.1\r\nHost: x\r\n\r\n")

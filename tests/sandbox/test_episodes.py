@@ -227,7 +227,7 @@ async def test_the_environment_of_the_documentation_works(host: Start, trainer: 
     assert await graded(running, trainer, episode) == 0.0
 
 
-async def test_the_environment_of_the_documentation_with_an_allowlist_tells_what_was_refused(
+async def test_the_environment_of_the_documentation_with_an_allowlist_shows_what_was_refused(
     host: Start, trainer: Principal
 ) -> None:
     needs_bubblewrap()
@@ -245,10 +245,10 @@ async def test_an_environment_without_settings_says_what_it_lacks() -> None:
         _ = Plain().sandbox
 
 
-# ── at start ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── at startup ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_missing_bubblewrap_is_told_at_start_with_package_and_alternative(
+async def test_a_missing_bubblewrap_is_reported_at_startup_with_package_and_alternative(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
@@ -267,7 +267,7 @@ async def test_a_bubblewrap_that_cannot_work_says_why(monkeypatch: pytest.Monkey
     assert leftovers() == []
 
 
-async def test_an_unknown_provider_is_told_with_the_nearest_name() -> None:
+async def test_an_unknown_provider_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(SandboxUnavailable, match="did you mean 'bubblewrap'"):
         await Sandboxes().open([SandboxSettings(provider="bublewrap")])
     assert find_provider("unsafe-local").name == "unsafe-local"
@@ -375,7 +375,7 @@ def test_a_container_that_outlived_its_server_is_removed_and_one_of_another_name
             other.remove(force=True)
 
 
-async def test_a_missing_engine_is_told_at_start_with_package_and_alternative(
+async def test_a_missing_engine_is_reported_at_startup_with_package_and_alternative(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pytest.importorskip("docker")
@@ -435,7 +435,7 @@ asyncio.run(main())
 
 
 def test_the_boxes_of_a_server_in_a_container_are_left_alone() -> None:
-    """Its processes have other numbers there; under these numbers there is nobody here, or somebody else."""
+    """Its processes have other numbers there; under these numbers there is no process here, or another one."""
     needs_bubblewrap()
     apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if shutil.which(apart[0]) is None or subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:

@@ -1,4 +1,4 @@
-"""Boxes whose start is cut short: nothing that was begun outlives whoever wanted it, and nothing is handed out late."""
+"""Boxes whose start is cut short: nothing that was begun outlives its caller, and nothing is handed out late."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Backend = tuple[str, PooledProvider]
 
 @pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits", "unsafe-local"])
 async def backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
-    """A backend of ours; nothing is left when the test ends, descriptors included."""
+    """One of our backends; nothing is left when the test ends, descriptors included."""
     before = descriptors()
     provider = await opened(request.param)
     assert isinstance(provider, PooledProvider)
@@ -38,7 +38,7 @@ def descriptors() -> int:
 
 
 async def settled() -> None:
-    """Let transports close that were told to."""
+    """Let transports close that were asked to."""
     for _ in range(5):
         await asyncio.sleep(0)
 
@@ -148,7 +148,7 @@ def room_for(more: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_a_server_out_of_descriptors_is_told_so_and_keeps_all_that_it_has(backend: Backend) -> None:
+async def test_a_server_out_of_descriptors_learns_it_and_keeps_all_that_it_has(backend: Backend) -> None:
     kind, provider = backend
     await (await provider.create(settings_of(kind))).aclose()
     await settled()
@@ -172,7 +172,7 @@ async def test_a_server_out_of_descriptors_is_told_so_and_keeps_all_that_it_has(
 async def test_a_container_whose_making_is_cancelled_is_removed(
     engine_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine goes on making what was asked for, whoever waits."""
+    """The engine goes on making what was requested, even if the caller is gone."""
     from ludus.sandbox.docker import LABEL
     from ludus.sandbox.stale import OWNER
 

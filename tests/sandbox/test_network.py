@@ -278,7 +278,7 @@ async def test_a_closed_box_has_let_go_of_its_socket(networked: Backend) -> None
         socket.create_connection(("127.0.0.1", PORT), 1)
 
 
-async def test_an_image_without_what_it_takes_is_told_at_start(
+async def test_an_image_without_what_it_takes_is_reported_at_startup(
     engine_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", engine_address)

@@ -94,7 +94,7 @@ async def test_directories_deeper_than_a_path_can_say_are_replaced_and_removed(a
     await box.aclose()
 
 
-async def test_what_nobody_may_read_or_change_is_copied_and_replaced(any_backend: Backend) -> None:
+async def test_unreadable_and_read_only_files_are_copied_and_replaced(any_backend: Backend) -> None:
     box = await box_of(any_backend)
     await box.write("closed/file", b"x")
     await box.write("secret", b"y")
@@ -129,7 +129,7 @@ async def test_files_larger_than_memory_are_read_copied_and_written(any_backend:
     assert (await box.run(["true"])).ok
 
 
-async def test_a_signal_without_a_name_is_told_by_its_number(any_backend: Backend) -> None:
+async def test_a_signal_without_a_name_is_reported_by_its_number(any_backend: Backend) -> None:
     box = await box_of(any_backend)
     result = await box.run(["python3", "-c", "import os; os.kill(os.getpid(), 40)"])
     assert (result.signal, result.ending) == (40, "ended by signal 40")
@@ -200,7 +200,7 @@ async def test_tighter_limits_hold_for_one_command_and_looser_ones_do_not(any_ba
     assert len(long.stdout) == TIGHT.output
 
 
-async def test_what_a_command_used_is_told(any_backend: Backend) -> None:
+async def test_what_a_command_used_is_reported(any_backend: Backend) -> None:
     box = await box_of(any_backend)
     script = "import time; a = b'x' * 40_000_000; t = time.process_time()\nwhile time.process_time() < t + .2: pass"
     result = await box.run(["python3", "-c", script])

@@ -193,7 +193,7 @@ async def test_our_client_reads_answers_alone_and_in_batches(unused_tcp_port: in
 
 
 @pytest.mark.requirement("SEC-7")
-async def test_nonsense_over_any_wire_stops_nobody_else(server: LudusServer, connect: Connect) -> None:
+async def test_nonsense_over_any_wire_stops_no_other_client(server: LudusServer, connect: Connect) -> None:
     good: ChannelPeer = connect("channel", server)
     episode = (await good.start())["episode"]
     junk = [b"\x00" * 300, b"\xff\xfe{}", b"[" * 5000, b'{"a":' * 3000, b'"\\ud800"', b"GET / HTTP/9.9\r\n\r\n"]

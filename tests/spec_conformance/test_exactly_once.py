@@ -19,7 +19,7 @@ START: dict[str, Any] = {"environment": "workshop", "split": "train", "index": 0
 
 
 def without_play(started: dict[str, Any]) -> dict[str, Any]:
-    """A start's result but for the capabilities, which may be new each time."""
+    """A start's result without the capabilities, which may be new each time."""
     return {**started, "episodes": [{**one, "play": None} for one in started["episodes"]]}
 
 
@@ -62,7 +62,7 @@ async def test_outcomes_stay_after_the_end(peer: Peer) -> None:
 
 
 @pytest.mark.requirement("KEY-2")
-async def test_an_error_that_ended_the_episode_is_told_again(peer: Peer) -> None:
+async def test_an_error_that_ended_the_episode_is_returned_again(peer: Peer) -> None:
     episode = (await peer.start("faulty", task="p-0"))["episode"]
     errors = []
     for _ in range(2):
@@ -177,7 +177,7 @@ async def test_steps_count_up_from_one(peer: Peer) -> None:
 
 
 @pytest.mark.requirement("STEP-2", "MTH-5")
-async def test_a_gap_is_refused_and_told_what_was_expected(peer: Peer) -> None:
+async def test_a_gap_is_refused_with_the_expected_number(peer: Peer) -> None:
     episode = (await peer.start())["episode"]
     await peer.step(episode, 1, "earn")
     for number in (3, 4, 10**9):

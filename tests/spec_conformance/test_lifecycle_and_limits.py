@@ -27,7 +27,7 @@ async def until_ended(server: LudusServer) -> None:
 
 
 @pytest.mark.requirement("CALL-3", "CALL-4")
-async def test_what_the_tool_refuses_is_told(peer: Peer) -> None:
+async def test_what_the_tool_refuses_is_reported(peer: Peer) -> None:
     episode = (await peer.start())["episode"]
     result = await peer.step(episode, 1, "refuse")
     assert result["error"] == {"code": "refused", "message": "you may not do that here"}
@@ -70,7 +70,7 @@ async def test_an_environment_that_breaks_fails_its_episode_with_an_incident_of_
 
 
 @pytest.mark.requirement("LIFE-6", "LIFE-8")
-async def test_what_breaks_below_the_environment_is_told_apart(peer: Peer) -> None:
+async def test_what_breaks_below_the_environment_is_distinguished(peer: Peer) -> None:
     episode = (await peer.start("faulty", task="p-0"))["episode"]
     with pytest.raises(RpcError) as caught:
         await peer.step(episode, 1, "below")

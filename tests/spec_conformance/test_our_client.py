@@ -92,7 +92,7 @@ async def answering(port: int, reply: Callable[[Any], dict[str, Any]]) -> tuple[
 @pytest.mark.requirement("ERR-5")
 @BOTH
 @pytest.mark.parametrize("code", [9999, 1, -32050])
-async def test_an_error_nobody_knows_is_raised_and_not_asked_again(kind: Kind, code: int, unused_tcp_port: int) -> None:
+async def test_an_unknown_error_is_raised_and_not_asked_again(kind: Kind, code: int, unused_tcp_port: int) -> None:
     error = {"code": code, "message": "from the future", "data": {"x": 1}}
     runner, heard = await answering(unused_tcp_port, lambda _: {"error": error})
     wire = (ChannelWire if kind == "channel" else McpWire)(f"http://127.0.0.1:{unused_tcp_port}")

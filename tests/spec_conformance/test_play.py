@@ -21,7 +21,7 @@ BOTH_ERAS = pytest.mark.parametrize("revision", [MODERN, LEGACY])
 
 @pytest.fixture
 async def trainer(server: LudusServer, connect: Connect) -> Peer:
-    """Somebody who starts episodes and sees everything."""
+    """A principal that starts episodes and sees everything."""
     peer: Peer = connect("channel", server)
     return peer
 
@@ -67,7 +67,7 @@ LEAKS = re.compile(r'reward|component|metadata|"(fields|task|seed|split|grade|st
 
 @pytest.mark.requirement("PLAY-6")
 @BOTH_ERAS
-async def test_a_failure_on_the_play_plane_tells_no_cause(trainer: Peer, play: Play, revision: str) -> None:
+async def test_a_failure_on_the_play_plane_shows_no_cause(trainer: Peer, play: Play, revision: str) -> None:
     for tool in ("crash", "hang", "not_a_number", "below"):
         started = await trainer.start("faulty", task="p-0")
         player = play(started, revision)

@@ -125,7 +125,7 @@ async def test_a_method_that_is_not_there_is_not_found(server: LudusServer, conn
 
 
 @pytest.mark.requirement("ERR-6")
-async def test_a_fault_of_the_server_is_told_by_incident_alone(
+async def test_a_fault_of_the_server_is_reported_by_incident_alone(
     peer: Peer, server: LudusServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: Any) -> Any:

@@ -16,7 +16,7 @@ START: dict[str, Any] = {"environment": "workshop", "split": "train"}
 
 
 @pytest.mark.requirement("START-1", "START-2", "START-6")
-async def test_a_group_shares_task_and_seed_and_runs_when_it_is_told(peer: Peer) -> None:
+async def test_a_group_shares_task_and_seed_and_runs_when_it_is_answered(peer: Peer) -> None:
     result = await peer.call("episodes/start", **START, count=3, seed=11, key="k")
     episodes = result["episodes"]
     assert len({one["episode"] for one in episodes}) == 3
@@ -183,7 +183,7 @@ def candidates(*episodes: str, **metadata: Any) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("GROUP-1")
-async def test_a_group_that_nobody_can_score_is_refused(peer: Peer) -> None:
+async def test_a_group_that_cannot_be_scored_is_refused(peer: Peer) -> None:
     started = await peer.call("episodes/start", environment="plain", split="train", key="k")
     scored = candidates(started["episodes"][0]["episode"])
     with pytest.raises(RpcError) as caught:

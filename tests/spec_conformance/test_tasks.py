@@ -28,7 +28,7 @@ async def test_every_environment_is_listed_once_with_its_tools_and_splits(peer: 
 
 
 @pytest.mark.requirement("ENV-2")
-def test_a_reserved_tool_name_is_refused_at_start() -> None:
+def test_a_reserved_tool_name_is_refused_at_startup() -> None:
     from ludus.protocol.errors import AuthoringError
     from ludus.server import Environment, EpisodeHost, Task, tool
 

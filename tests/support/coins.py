@@ -13,7 +13,7 @@ from ludus.server import Environment, Result, Split, Task, tool
 
 RATES = (0.0, 0.3, 0.45, 1.0)
 STALL = "COINS_STALL"
-"""With this variable set, the policy stops for ever at its tenth episode."""
+"""With this variable set, the policy stops forever at its tenth episode."""
 
 
 class Coin(Task):

@@ -127,7 +127,7 @@ class ChannelPeer(Peer):
         self._ids = itertools.count(1)
         self._waiting: dict[int | str, asyncio.Future[dict[str, Any]]] = {}
         self.stray: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        """Replies nobody waits for by id, failures with a null id among them."""
+        """Replies that no request waits for by id, including failures with a null id."""
         self.frames: list[str] = []
         """Every frame that came."""
         self._opening = asyncio.Lock()
@@ -160,7 +160,7 @@ class ChannelPeer(Peer):
         await socket.send_str(value if isinstance(value, str) else json.dumps(value))
 
     async def reply(self) -> dict[str, Any]:
-        """The next reply that nobody waits for."""
+        """The next reply that no request waits for."""
         return await asyncio.wait_for(self.stray.get(), 20)
 
     async def close(self) -> None:

@@ -25,7 +25,7 @@ from ludus.server import (
 )
 
 SECRET = "zq-secret-zq"
-"""Stands in private fields, metadata, components and exceptions; must be seen where it may and nowhere else."""
+"""Appears in private fields, metadata, components and exceptions; must be seen where it may and nowhere else."""
 
 RUNS: Counter[str] = Counter()
 """How often each marked thing was really done."""
@@ -92,7 +92,7 @@ class Workshop(Environment[Piece]):
 
     @tool(inline=True)
     def judge(self) -> Result:
-        """Earn what nobody could judge."""
+        """Earn what could not be judged."""
         return Result("judged", reward=Reward.unscored("the judge gave no verdict"))
 
     @tool(inline=True)

@@ -16,7 +16,7 @@ class CuttingProxy:
 
     Args:
         target: the URL of the server.
-        mean_bytes: how much a connection passes on the average; None cuts only when told to.
+        mean_bytes: how much a connection passes on the average; None cuts only on request.
         seed: for where the cuts fall.
     """
 

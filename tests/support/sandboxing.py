@@ -71,7 +71,7 @@ def leftovers() -> list[str]:
 
 
 def remains(owner: str) -> list[str]:
-    """What a server has left on the machine but for processes: control groups, directories."""
+    """What a server has left on the machine except processes: control groups, directories."""
     # Not by glob, which fails when others remove their groups while it looks.
     groups = [os.path.join(above, name) for above, names, _ in os.walk("/sys/fs/cgroup") for name in names]
     places = [group for group in groups if os.path.basename(group).startswith(f"{owner}-")]

@@ -55,7 +55,7 @@ class Saying(Environment[Number]):
 
 
 class Troubled(Saying):
-    """Fails a share of the calls, at random, whoever calls."""
+    """Fails a share of the calls, at random, for every caller."""
 
     share: ClassVar[float] = 0.0
     dice: ClassVar[random.Random] = random.Random(7)

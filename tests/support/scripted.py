@@ -1,4 +1,4 @@
-"""An engine that says what a script tells it to, and a run up to the learner, for tests of rollouts."""
+"""An engine that says what a script contains, and a run up to the learner, for tests of rollouts."""
 
 from __future__ import annotations
 

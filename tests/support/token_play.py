@@ -1,4 +1,4 @@
-"""An engine that says what it is told to, and a harness around `TokenPolicy` without an environment."""
+"""An engine that says given texts, and a harness around `TokenPolicy` without an environment."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ class Troublesome(Environment[Riddle]):
 
     @tool
     async def hang_stubbornly(self) -> str:
-        """Never return, whoever asks."""
+        """Never return, for any caller."""
         while True:
             try:
                 await asyncio.Event().wait()

@@ -29,7 +29,7 @@ def validate(*arguments: object, cwd: Path | None = None) -> subprocess.Complete
 
 
 @pytest.mark.timeout(600)
-def test_a_fault_is_told_with_its_remedy_and_its_place_and_exit_code_1() -> None:
+def test_a_fault_is_reported_with_its_remedy_and_its_place_and_exit_code_1() -> None:
     done = validate(f"{FAULTS}/rewarded.py:EmptyIsRight", "--check", "floor-gap", "--tasks", 3)
     assert done.returncode == 1
     assert "✗ floor-gap" in done.stdout
@@ -120,7 +120,7 @@ def test_what_cannot_be_served_is_a_finding_of_its_own(tmp_path: Path, program: 
 
 
 @pytest.mark.timeout(600)
-def test_an_address_is_validated_with_the_class_beside_it() -> None:
+def test_an_address_is_validated_with_the_class_next_to_it() -> None:
     async def check() -> None:
         source = f"{FAULTS}/rewarded.py:ClumsyOracle"
         async with serving([source]) as process:

@@ -44,7 +44,7 @@ def test_what_only_observations_show_is_a_warning_with_the_episode_that_shows_it
     assert {"tool": "search", "arguments": {}} in (first.actions or ())
 
 
-def test_a_secret_that_was_not_given_is_told_with_the_option_that_gives_it() -> None:
+def test_a_secret_that_was_not_given_is_reported_with_the_option_that_gives_it() -> None:
     (finding,) = verdict_of("WantsSecret", "crash").findings
     assert any("--secret API_KEY=VALUE" in one.detail for one in finding.evidence)
 

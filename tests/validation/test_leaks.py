@@ -38,7 +38,7 @@ def test_a_short_value_is_a_leak_when_each_text_holds_its_own() -> None:
     assert len(leaks("answer", valued(NUMBERS), texts("it is {}, I think", NUMBERS), "the prompt")) == 12
 
 
-def test_a_short_value_that_stands_in_one_text_is_chance() -> None:
+def test_a_short_value_that_appears_in_one_text_is_chance() -> None:
     shown = texts("nothing {0:.0s}", NUMBERS) | {KEYS[0]: "31 days"}
     assert leaks("answer", valued(NUMBERS), shown, "the prompt") == []
 

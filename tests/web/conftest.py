@@ -20,7 +20,7 @@ Start = Callable[..., Awaitable[LudusServer]]
 
 
 class Wire:
-    """A TCP connection that says exactly what it is told to."""
+    """A TCP connection that sends exactly the given bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader

@@ -139,7 +139,7 @@ async def test_every_wire_answers_under_a_root_path(start: Start, prefixed: bool
             assert other.status == 404
 
 
-async def test_the_channel_tells_the_public_url_too(start: Start) -> None:
+async def test_the_channel_shows_the_public_url_too(start: Start) -> None:
     from ludus.client import connect
 
     server = await start(TOKENS, public_url="https://lab.example/rl")

@@ -21,7 +21,7 @@ SCOPES = [Scope.TASKS_READ, Scope.EPISODES_RUN, Scope.REWARDS_READ]
 
 
 class Open(Environment[Task]):
-    """Tells its secrets."""
+    """Return its secrets."""
 
     splits = {"train": [Task(id="only")]}
 

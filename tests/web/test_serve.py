@@ -212,7 +212,7 @@ async def test_a_signal_ends_a_server_on_stdio_and_tears_its_episode_down(yard_f
 
 
 @pytest.mark.requirement("CRED-7")
-async def test_other_addresses_are_refused_without_tokens_and_told_how_to_make_one(yard_file: Path) -> None:
+async def test_other_addresses_are_refused_without_tokens_with_how_to_make_one(yard_file: Path) -> None:
     for host in ("0.0.0.0", "::", "192.168.1.1", "example.org"):
         code, _, errors = await output("serve", str(yard_file), "--host", host)
         assert code != 0
@@ -239,7 +239,7 @@ def test_an_empty_token_file_is_no_tokens(tmp_path: Path) -> None:
         build([], ServerSettings(host="0.0.0.0", token_file=tmp_path / "t.json"), {})
 
 
-def test_unusable_credentials_are_refused_at_start(tmp_path: Path) -> None:
+def test_unusable_credentials_are_refused_at_startup(tmp_path: Path) -> None:
     for settings, variables, says in (
         (ServerSettings(token_file=tmp_path / "none.json"), {}, "no token file"),
         (ServerSettings(), {"LUDUS_TOKENS": "ludus_pasted"}, "LUDUS_TOKENS: Invalid JSON"),

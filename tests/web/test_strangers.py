@@ -1,4 +1,4 @@
-"""What somebody without a token learns from a server that has tokens: that it runs, and nothing of what it holds."""
+"""What a client without a token learns from a server that has tokens: that it runs, and nothing of what it holds."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def text_of(answer: httpx.Response) -> str:
 
 
 @pytest.mark.requirement("CRED-16")
-async def test_nothing_names_an_environment_to_somebody_without_a_token(guarded: tuple[Any, str]) -> None:
+async def test_nothing_names_an_environment_to_a_client_without_a_token(guarded: tuple[Any, str]) -> None:
     server, token = guarded
     for request, answer in (await answers(server.url)).items():
         shown = text_of(answer).lower().replace(request.split()[1].lower(), "")
@@ -67,7 +67,7 @@ async def test_nothing_names_an_environment_to_somebody_without_a_token(guarded:
 
 
 @pytest.mark.requirement("CRED-16")
-async def test_nothing_counts_to_somebody_without_a_token(guarded: tuple[Any, str]) -> None:
+async def test_nothing_counts_to_a_client_without_a_token(guarded: tuple[Any, str]) -> None:
     server, token = guarded
     found = await answers(server.url)
     assert (found["GET /ready"].status_code, found["GET /ready"].json()) == (200, {"status": "ready"})
@@ -85,7 +85,7 @@ async def test_a_name_that_exists_is_answered_like_one_that_does_not(guarded: tu
         assert real.status_code == 401
 
 
-async def test_an_invented_name_is_not_found_by_somebody_with_a_token(guarded: tuple[Any, str]) -> None:
+async def test_an_invented_name_is_not_found_by_a_client_with_a_token(guarded: tuple[Any, str]) -> None:
     server, token = guarded
     found = await answers(server.url, Authorization=f"Bearer {token}")
     assert found["GET /nosuch/tools"].status_code == 404

@@ -1,4 +1,4 @@
-"""A player on an agent framework's own MCP client, told what to do line by line: see `Player` in the tests.
+"""A player on an agent framework's own MCP client, which gets its orders line by line: see `Player` in the tests.
 
 python agents_client.py FRAMEWORK http URL | FRAMEWORK stdio COMMAND...
 
@@ -106,7 +106,7 @@ async def pydantic_ai(kind: str, *where: str) -> AsyncIterator[Tools]:
     asked: list[tuple[str, dict[str, Any]]] = []
 
     def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        """The package's own function model: it calls the tool that it was told to, once."""
+        """The package's own function model: it calls the requested tool, once."""
         seen[:] = [tool.name for tool in info.function_tools]
         if asked:
             name, arguments = asked.pop()

@@ -1,4 +1,4 @@
-"""A player on `fastmcp`, told what to do line by line: see `Player` in the tests.
+"""A player on `fastmcp`, which gets its orders line by line: see `Player` in the tests.
 
 python fastmcp_client.py http URL | stdio COMMAND...
 """

@@ -1,4 +1,4 @@
-"""A player on `mcp` 1.30, told what to do line by line: see `Player` in the tests.
+"""A player on `mcp` 1.30, which gets its orders line by line: see `Player` in the tests.
 
 python mcp1_client.py http URL | stdio COMMAND...
 """

@@ -1,4 +1,4 @@
-"""A player on `mcp` 2.3, told what to do line by line: see `Player` in the tests.
+"""A player on `mcp` 2.3, which gets its orders line by line: see `Player` in the tests.
 
 python mcp2_client.py MODE http URL | MODE stdio COMMAND...
 """

@@ -1,4 +1,4 @@
-"""A shop's support desk: the policy cancels an order and tells the customer."""
+"""A shop's support desk: the policy cancels an order and informs the customer."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Bookshop(Environment[Order]):
 
     @reward(when="turn", weight=-0.05)
     def rambling(self, turn: TakenTurn) -> bool:
-        """More than a paragraph beside its calls: a process reward of the whole turn."""
+        """More than a paragraph next to its calls: a process reward of the whole turn."""
         return len(turn.text) > 500
 
     @metric

@@ -129,7 +129,7 @@ def test_a_pause_while_a_limit_is_just_expiring_harms_nothing() -> None:
     [
         ((10, 10, 10, 1000), 70),  # the last one has `seconds` more
         ((100, 100, 100, 1000), 300),  # or twice as long as half of them took
-        ((100, 100, 250, 280), 280),  # nobody is late
+        ((100, 100, 250, 280), 280),  # no client is late
         ((10, 1000, 1000, 1000), 1000),  # the half is not over
     ],
 )

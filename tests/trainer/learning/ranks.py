@@ -1,4 +1,4 @@
-"""A program for torchrun: learns what each scenario of a folder says on its ranks, and writes down what came of it.
+"""A program for torchrun: learns what each scenario of a folder says on its ranks, and writes down the outcome.
 
 A scenario is a pickle of (config, batches). NAME.out holds what every rank saw, NAME.safetensors the last weights.
 """

@@ -64,7 +64,7 @@ def test_leave_one_out_is_the_mean_baseline_times_g_over_g_minus_one() -> None:
 
 @pytest.mark.parametrize("baseline", ["mean", "leave_one_out", "none"])
 @pytest.mark.parametrize("scale", ["none", "group", "batch", "mean"])
-def test_an_only_episode_has_nobody_to_be_compared_with(baseline: str, scale: str) -> None:
+def test_an_only_episode_has_none_to_be_compared_with(baseline: str, scale: str) -> None:
     assert advantages(tensor(7.0), baseline=baseline, scale=scale, epsilon=0) == [0.0]
     assert advantages(tensor(), baseline=baseline, scale=scale) == []
 
@@ -110,7 +110,7 @@ def test_turns_are_compared_only_with_episodes_that_took_them() -> None:
     rewards = tensor([0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 4.0])
     taken = torch.tensor([[True, True, False], [True, False, False], [True, True, True]])
     result = step_advantages(rewards, taken, AdvantageConfig(credit="step"))
-    # Turn 0: returns 1, 1, 4. Turn 1: 1 and 4, the second episode had ended. Turn 2: nobody to compare with.
+    # Turn 0: returns 1, 1, 4. Turn 1: 1 and 4, the second episode had ended. Turn 2: no episode to compare with.
     assert result.tolist() == [[-1.0, -1.5, 0.0], [-1.0, 0.0, 0.0], [2.0, 1.5, 0.0]]
 
 

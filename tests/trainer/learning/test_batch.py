@@ -135,7 +135,7 @@ def test_masked_truncated_episodes_vote_in_the_baseline_only() -> None:
     assert total_weight(masked) == pytest.approx(1)
 
 
-def test_the_mean_over_sequences_is_over_episodes_not_over_their_samples() -> None:
+def test_the_mean_over_sequences_counts_episodes_not_their_samples() -> None:
     """An episode whose context was rewritten has several samples, and no more say than another."""
     rewritten = rollout(1.0, sample(2), sample(6, first=1))
     batch = make_batch([group(rewritten, rollout(0.0, sample(4)))], configuration(loss={"aggregation": "sequence"}))
@@ -145,7 +145,7 @@ def test_the_mean_over_sequences_is_over_episodes_not_over_their_samples() -> No
     assert {w for item in batch.samples[:2] for w in item.weights} - {0.0} == {1 / 16}
 
 
-def test_the_constant_is_the_context_unless_told() -> None:
+def test_the_constant_is_the_context_unless_given() -> None:
     groups = [group(rollout(1.0, sample(2)), rollout(0.0, sample(2)))]
     batch = make_batch(groups, configuration(loss={"aggregation": "constant"}, rollouts={"context": 50}))
     assert total_weight(batch) == pytest.approx(4 / (2 * 50))

@@ -105,7 +105,7 @@ def lose_manifest(path: Path) -> None:
 
 
 @pytest.mark.parametrize("tear", [tear_data, tear_metadata, tear_manifest, lose_manifest])
-def test_a_torn_checkpoint_is_passed_over_and_written_anew(tmp_path: Path, tear: Any) -> None:
+def test_a_torn_checkpoint_is_passed_over_and_written_again(tmp_path: Path, tear: Any) -> None:
     checkpoints = Checkpoints(tmp_path, keep=2)
     whole = checkpoints.save(1, {}, {"w": torch.ones(9)})
     torn = checkpoints.save(2, {}, {"w": torch.ones(9)})

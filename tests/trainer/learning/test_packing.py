@@ -13,7 +13,7 @@ from ludus.trainer.samples import Sample, TrainSample
 
 
 def make(counts: list[bool], number: int = 0) -> TrainSample:
-    """A sample whose every value tells whose it is."""
+    """A sample whose every value shows whose it is."""
     n = len(counts)
     ids = tuple(1000 * number + i for i in range(n))
     sample = Sample(ids, tuple(counts), tuple(-float(i) for i in ids), (0,) * n, (0,) * n)

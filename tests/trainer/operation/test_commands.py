@@ -82,7 +82,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert done.stdout == ""
 
 
-def test_of_several_ranks_only_the_first_tells_a_mistake(train: Train) -> None:
+def test_of_several_ranks_only_the_first_reports_a_mistake(train: Train) -> None:
     done = train("none.toml", RANK="1")
     assert (done.returncode, done.stderr) == (2, "")
 
@@ -91,7 +91,7 @@ def test_a_traceback_is_shown_when_asked_for(train: Train) -> None:
     assert "Traceback" in train("none.toml", LUDUS_DEBUG="1").stderr
 
 
-def test_help_tells_how_values_are_written(train: Train) -> None:
+def test_help_shows_how_values_are_written(train: Train) -> None:
     done = train("--help")
     assert done.returncode == 0
     assert "--rollouts.group_size=4" in done.stdout

@@ -52,7 +52,7 @@ def test_metrics_are_json_lines_and_what_is_not_finite_is_null(make_config: Make
     assert 0 < first["time"] <= note["time"]
 
 
-def test_the_effective_configuration_lies_beside_the_metrics(make_config: MakeConfig) -> None:
+def test_the_effective_configuration_is_next_to_the_metrics(make_config: MakeConfig) -> None:
     config = make_config("--steps=3")
     RunLog(config).close()
     assert read_config(config.output / "config.toml") == config
@@ -186,7 +186,7 @@ def test_a_tracker_that_breaks_is_left_out_and_the_run_goes_on(
         ("tensorboard=true", "torch.utils.tensorboard", "tensorboard"),
     ],
 )
-def test_a_missing_package_is_told_with_the_command_that_brings_it(
+def test_a_missing_package_is_reported_with_the_command_that_installs_it(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, setting: str, module: str, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)

@@ -103,7 +103,7 @@ def test_a_run_is_shown_with_its_headline_curves_and_episodes(
     assert len(page.all("details", "episode")) == 6, "two of each of three steps"
 
 
-def test_overlapping_intervals_are_told(make_page: Callable[..., Page]) -> None:
+def test_overlapping_intervals_are_reported(make_page: Callable[..., Page]) -> None:
     def fill(log: RunLog) -> None:
         log.metrics(0, HELD_OUT)
         log.metrics(5, {name: value + 0.05 for name, value in HELD_OUT.items()})

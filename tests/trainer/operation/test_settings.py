@@ -98,7 +98,7 @@ def test_of_two_values_for_a_key_the_later_one_wins(file: Path) -> None:
     assert read_config(file, ["--steps=1", "--steps=2"]).steps == 2
 
 
-def test_without_a_file_the_example_stands_in() -> None:
+def test_without_a_file_the_example_is_used() -> None:
     assert read_config(None).model.path == "Qwen/Qwen3-0.6B"
     read_config(None, ["--environments.0.url=http://changed"])
     assert EXAMPLE["environments"] == [{"url": "http://127.0.0.1:8000"}]
@@ -135,7 +135,7 @@ def test_a_mistake_in_the_file_is_named(file: Path, text: str, said: str) -> Non
     assert "\n" not in message
 
 
-def test_every_mistake_is_told_at_once(file: Path) -> None:
+def test_every_mistake_is_reported_at_once(file: Path) -> None:
     file.write_text('steps = "many"\nstep = 1\n[environments]\nurl = "http://h"\n')
     message = refusal(file)
     for said in (
@@ -197,7 +197,7 @@ def test_what_is_no_toml_is_shown_with_its_line(file: Path) -> None:
     assert "cannot read" in refusal(file.parent)
 
 
-def test_a_named_file_that_is_absent_is_told_before_anything_is_loaded(file: Path, tmp_path: Path) -> None:
+def test_a_named_file_that_is_absent_is_reported_before_anything_is_loaded(file: Path, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").touch()
     files = f"['{tmp_path}/a.jsonl', '{tmp_path}/b.jsonl']"
     assert f"]: sft.demonstrations.1: there is no file {tmp_path}/b.jsonl" in refusal(

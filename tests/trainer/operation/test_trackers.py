@@ -1,4 +1,4 @@
-"""Trackers keep what they are told, also over a resumed run. Those whose package is not installed are skipped."""
+"""Trackers keep what they get, also over a resumed run. Those whose package is not installed are skipped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ludus.trainer.logs import RunLog
 MakeConfig = Callable[..., TrainConfig]
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # what the packages say to each other is not ours to mend
+    pytest.mark.filterwarnings("ignore"),  # what the packages say to each other is not ours to fix
 ]
 EXPECTED = [(1, 1.0), (2, 2.0), (3, -3.0), (4, -4.0)]
 

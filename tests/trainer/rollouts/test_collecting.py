@@ -293,7 +293,7 @@ async def test_constant_groups_are_dropped_and_others_played_in_their_place(
             lost += dropped
             lost_rewards += metrics["reward/mean"] * 4 * (2 + dropped) - kept
     assert lost > 0
-    # What was dropped was always won, or lost by chance: the mean reward tells of it, too.
+    # What was dropped was always won, or lost by chance: the mean reward shows it, too.
     assert lost_rewards % 4 == pytest.approx(0)
     assert 0 < lost_rewards <= 4 * lost
     assert len(set(seen)) == len(seen)
@@ -314,7 +314,7 @@ async def test_when_every_group_is_constant_the_run_stops_and_says_so(
     assert server.app.context.host.stats().running == 0
 
 
-async def test_calls_nobody_can_read_are_counted_where_every_group_is_constant(
+async def test_unreadable_calls_are_counted_where_every_group_is_constant(
     serve: Any, engine: ScriptedEngine, renderer: Renderer
 ) -> None:
     server = await serve(Saying)
@@ -474,7 +474,7 @@ async def test_a_failed_episode_is_played_again_and_stays_as_data(
 
 
 @pytest.mark.requirement("NOISE-5")
-async def test_noise_is_no_failure_and_its_share_is_told(
+async def test_noise_is_no_failure_and_its_share_is_reported(
     serve: Any, engine: ScriptedEngine, renderer: Renderer
 ) -> None:
     server = await serve(with_noise(Saying, Noise(rate=0.4, kinds={"tool_error": 1.0}, per_episode=True)))
@@ -607,7 +607,7 @@ async def test_a_dead_engine_stops_the_run_after_the_retries(
     assert server.app.context.host.stats().running == 0
 
 
-async def test_a_mistake_in_our_own_code_is_not_taken_for_a_failed_episode_for_ever(
+async def test_a_mistake_in_our_own_code_is_not_taken_for_a_failed_episode_forever(
     serve: Any, engine: ScriptedEngine, renderer: Renderer
 ) -> None:
     server = await serve(Saying)

@@ -1,4 +1,4 @@
-"""A curriculum that begins with measured pass rates: what is drawn, what the server is told, what is refused."""
+"""A curriculum that begins with measured pass rates: what is drawn, what the server gets, what is refused."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ async def test_a_server_that_stays_away_stops_the_run_and_is_named(
                     await run.collector.batch()
 
 
-async def test_a_server_that_was_started_anew_and_has_forgotten_its_episodes_is_played_on(
+async def test_a_restarted_server_that_has_forgotten_its_episodes_is_played_on(
     serve: Any, engine: ScriptedEngine, renderer: Renderer
 ) -> None:
     first, second = await serve(Saying), await serve(Saying)
@@ -343,7 +343,7 @@ async def test_a_curriculum_prefers_tasks_that_are_sometimes_won(
     assert set(targets) - {1}
 
 
-async def test_a_server_that_forgot_its_outcomes_is_told_them_again(
+async def test_a_server_that_forgot_its_outcomes_gets_them_again(
     serve: Any, engine: ScriptedEngine, renderer: Renderer
 ) -> None:
     engine.script = uneven

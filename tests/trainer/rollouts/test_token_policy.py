@@ -93,7 +93,7 @@ async def test_each_request_has_a_seed_of_its_own_that_the_episodes_seed_decides
     assert all(0 <= seed < 2**63 for seed in seeds[0])
 
 
-async def test_the_engine_is_told_what_to_sample_and_when_the_episode_is_over() -> None:
+async def test_the_engine_learns_what_to_sample_and_when_the_episode_has_ended() -> None:
     engine = ScriptedEngine([turn("Done.")])
     renderer = Renderer(chatml())
     policy = TokenPolicy(engine, renderer, RolloutConfig(max_tokens=7), session="e.1", seed=3, temperature=0.0)
@@ -146,7 +146,7 @@ async def test_dropped_turns_leave_the_task_and_the_newest_turns() -> None:
     assert len(policy.samples) < 6, "room for several turns is made at once"
 
 
-async def test_turns_that_the_template_wrote_anew_are_kept_as_it_wrote_them() -> None:
+async def test_turns_that_the_template_rewrote_are_kept_as_it_wrote_them() -> None:
     tokenizer = chatml(QWEN3)
     renderer = Renderer(tokenizer)
     thought = "<think>\nHm.\n</think>\n\n"

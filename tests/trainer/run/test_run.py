@@ -97,18 +97,18 @@ async def test_an_adapter_is_trained_and_merged(serve: Serve, tiny: Path, tmp_pa
     assert all(line["canary/difference"] < 1e-4 for line in metrics_of(config.output))
 
 
-async def test_a_wrong_model_path_is_told_at_once(serve: Serve, tmp_path: Path) -> None:
+async def test_a_wrong_model_path_is_reported_at_once(serve: Serve, tmp_path: Path) -> None:
     server = await serve(Even)
     with pytest.raises(ModelError, match="no such folder"):
         await run(run_config(tmp_path / "run", tmp_path / "nowhere", server.url))
 
 
-async def test_an_unreachable_server_is_told_at_once(tiny: Path, tmp_path: Path) -> None:
+async def test_an_unreachable_server_is_reported_at_once(tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be used"):
         await run(run_config(tmp_path / "run", tiny, "http://127.0.0.1:9"))
 
 
-async def test_an_environment_without_the_split_is_told_at_once(serve: Serve, tiny: Path, tmp_path: Path) -> None:
+async def test_an_environment_without_the_split_is_reported_at_once(serve: Serve, tiny: Path, tmp_path: Path) -> None:
     server = await serve(Even)
     with pytest.raises(ConfigError, match="'train', 'test'"):
         await run(run_config(tmp_path / "run", tiny, server.url, evaluation={"split": "held-out"}))

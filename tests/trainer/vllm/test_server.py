@@ -66,7 +66,7 @@ async def test_a_server_that_is_never_ready_is_given_up_and_ended(
     assert not exists(int((tmp_path / "pid").read_text()))
 
 
-async def test_a_launched_server_is_told_what_training_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_launched_server_gets_what_training_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("MASTER_PORT", "1")
     program = f'printf "%s\\n" "$@" > {tmp_path}/said; env > {tmp_path}/variables; exit 1'

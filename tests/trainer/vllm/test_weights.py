@@ -127,14 +127,14 @@ async def test_a_server_that_fails_in_a_broadcast_is_an_error_at_once_though_ncc
         await engine.aclose()
 
 
-async def test_a_broadcast_that_nobody_ends_is_given_up_in_time(connect: Connect, sender: FakeSender) -> None:
+async def test_a_broadcast_without_an_end_is_given_up_in_time(connect: Connect, sender: FakeSender) -> None:
     engine = await connect(StubVllm(**NCCL), sync="nccl", sync_seconds=0.2)
     sender.during_broadcast = sender.release.wait
     with pytest.raises(EngineError, match=r"0\.2 s .*sync_seconds"):
         await engine.update_weights(WeightUpdate(1, TENSORS.items()))
 
 
-async def test_a_server_that_never_meets_the_trainer_is_told_by_the_address_it_was_given(
+async def test_a_server_that_never_meets_the_trainer_is_named_by_the_address_it_was_given(
     connect: Connect, sender: FakeSender
 ) -> None:
     stub = StubVllm(**NCCL)
@@ -159,7 +159,7 @@ async def test_a_failed_gather_is_raised_as_it_is(connect: Connect, sender: Fake
         await engine.update_weights(WeightUpdate(1, gather()))
 
 
-async def test_files_are_whole_when_a_server_is_told_of_them_and_gone_afterwards(
+async def test_files_are_whole_when_a_server_learns_of_them_and_gone_afterwards(
     connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vllm_weights, "BUCKET_BYTES", 32)
@@ -184,9 +184,7 @@ async def test_a_folder_that_cannot_be_written_is_named(connect: Connect, tmp_pa
         await engine.update_weights(WeightUpdate(2, TENSORS.items()))
 
 
-async def test_an_adapter_gets_a_new_name_per_version_and_the_old_one_goes_when_nobody_uses_it(
-    connect: Connect, tmp_path: Path
-) -> None:
+async def test_an_adapter_gets_a_new_name_per_version_and_an_unused_one_goes(connect: Connect, tmp_path: Path) -> None:
     stub = StubVllm()
     engine = await connect(stub, sync="lora")
     asked, go_on = asyncio.Event(), asyncio.Event()

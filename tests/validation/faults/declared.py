@@ -138,7 +138,7 @@ class DifficultTool(Sums):
 
 @fault("endless")
 class WithoutEnd(Doors):
-    """Let the policy look around for ever."""
+    """Let the policy look around forever."""
 
     limits = EpisodeLimits()
 

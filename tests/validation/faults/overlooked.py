@@ -204,7 +204,7 @@ class Corridor(Bare):
 
 @fault("endless")
 class ListensForEver(Bare):
-    """Let the policy talk for ever, to a tool that only the task has."""
+    """Let the policy talk forever, to a tool that only the task has."""
 
     limits = EpisodeLimits()
 
@@ -230,7 +230,7 @@ class Wavers(Bare):
         return 0.01 if self.graded[self.task.id] % 4 in (3, 0) else 0.0
 
 
-# ── beside others ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── next to others ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @fault("isolation")

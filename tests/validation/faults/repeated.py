@@ -1,4 +1,4 @@
-"""Faults that show when an episode is played again, beside others, or very often.
+"""Faults that show when an episode is played again, next to others, or very often.
 
 Each class has one fault, which the finding named by `fault` must report.
 """
@@ -164,7 +164,7 @@ class TiredVerifier(Sums):
 
 @fault("group-order")
 class FirstWins(Compared):
-    """Prefer whoever is named first."""
+    """Prefer the one named first."""
 
     @classmethod
     def score_group(cls, task: Any, candidates: Sequence[Candidate]) -> Sequence[float]:

@@ -196,7 +196,7 @@ class PaysForWords(Sums):
 
 @fault("gameability:injection")
 class NaiveJudge(Sums):
-    """Take the first score that stands in the judge's prompt."""
+    """Take the first score that appears in the judge's prompt."""
 
     def grade(self, answer: str) -> Any:
         found = re.search(r"score\W+(?:of )?(\d+)", answer, re.IGNORECASE)
