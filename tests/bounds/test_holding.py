@@ -73,7 +73,7 @@ def key() -> str:
 async def start(host: EpisodeHost, **more: Any) -> Any:
     params = e.StartParams(environment="desk", split="train", key=key(), **more)
     identifier = (await host.start(params, OPEN)).episodes[0].episode
-    return host._register.find(identifier)
+    return host.store.find(identifier)
 
 
 async def step(host: EpisodeHost, episode: Any, tool_name: str, /, _key: str = "", **arguments: Any) -> e.StepResult:
@@ -233,7 +233,7 @@ async def test_a_fork_repeats_refused_calls_of_which_a_digest_is_left(host: Star
     await step(running, episode, "no", text="x" * 100 * KILOBYTES)
     await step(running, episode, "keep", text="x" * 100 * KILOBYTES)
     forked = await running.fork(e.ForkParams(episode=episode.id, key=key()), OPEN)
-    twin = running._register.find(forked.episode.episode)
+    twin = running.store.find(forked.episode.episode)
     assert [one.outcome for one in twin.records or ()] == [one.outcome for one in episode.records]
     assert [one.digest is None for one in episode.records] == [False, False, True, True]
 

@@ -91,7 +91,7 @@ async def _ors(server: LudusServer) -> tuple[Caller, str]:
     await create("", {"env_name": "queue", "split": "train", "index": 0})
     caller = Caller(server.url, "/queue/call", session, lambda name, given: {"name": name, "input": given})
     await caller("keep", {"text": ""})
-    (episode,) = server.app.context.host._register
+    (episode,) = server.app.context.host.store
     return caller, episode.id
 
 
@@ -109,7 +109,7 @@ async def test_a_full_queue_is_refused_with_its_limit(serve: Serve, begin: Any) 
     Queue.free = asyncio.Event()
     server = await serve(Queue, limits=ServerLimits(queue_bytes=500 * KILOBYTES, grace_seconds=0.5))
     call, identifier = await begin(server)
-    episode = server.app.context.host._register.find(identifier)
+    episode = server.app.context.host.store.find(identifier)
     slow = asyncio.create_task(call("wait", {}))
     await _until(lambda: bool(episode.active))
     texts = [f"{number:02}{TEXT}" for number in range(12)]  # ORS takes an equal call for a repeat, which waits
@@ -160,7 +160,7 @@ async def test_our_client_learns_the_limit(serve: Serve) -> None:
     server = await serve(Queue, limits=ServerLimits(queue_bytes=64 * KILOBYTES, grace_seconds=0.5))
     async with connect(server.url) as client, client.environment("queue").episode() as episode:
         slow = asyncio.create_task(episode.call("wait"))
-        (held,) = server.app.context.host._register
+        (held,) = server.app.context.host.store
         await _until(lambda: bool(held.active))
         with pytest.raises(CapacityError, match="unfinished calls"):
             await episode.call("keep", text=TEXT)

@@ -70,7 +70,7 @@ def _renumber(app: LudusApp, when: Callable[[Any, Any], bool]) -> None:
 
     def changed(params: Any, principal: Any) -> Any:
         try:
-            episode = host._register.get_owned(params.episode, principal)
+            episode = host.store.get_owned(params.episode, principal)
         except EpisodeNotFound:
             return submit(params, principal)
         if when(episode, params):
@@ -120,7 +120,7 @@ def _other_turns(app: LudusApp, turn_of: Callable[[Any, Any], Any]) -> None:
     submit = host.submit
 
     def changed(params: Any, principal: Any) -> Any:
-        keys = host._register.get_owned(params.episode, principal).keys or {}
+        keys = host.store.get_owned(params.episode, principal).keys or {}
         return submit(params.model_copy(update={"turn": turn_of(keys.get(params.key), params)}), principal)
 
     host.submit = changed
@@ -147,7 +147,7 @@ def a_grade_sent_again_is_graded_again(app: LudusApp) -> None:
     def change(params: Any, result: Any) -> Any:
         seen[params.key] += 1
         if seen[params.key] > 1:
-            episode = app.context.host._register.find(params.episode)
+            episode = app.context.host.store.find(params.episode)
             episode.entries = [*(episode.entries or ()), RewardEntry(step=0, source="grade", reward=result.reward)]
         return result
 

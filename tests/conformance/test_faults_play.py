@@ -196,7 +196,7 @@ def what_players_earn_is_not_logged(app: LudusApp) -> None:
 
     async def free(episode: str, *arguments: Any, **named: Any) -> Any:
         result = await play(episode, *arguments, **named)
-        found = host._register.find(episode)
+        found = host.store.find(episode)
         found.entries = None
         return result
 

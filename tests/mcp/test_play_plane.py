@@ -199,7 +199,7 @@ async def test_an_episode_that_the_server_has_discarded_has_ended(
     url = server.url + episode.play.path
     host = server.app.context.host
     await host.discard(episode.episode)
-    host._register.evict(float("inf"))
+    host.store.evict(float("inf"))
     assert (await post(url, era, "tools/list")).json()["result"]["tools"] == []
     called = await post(url, era, "tools/call", {"name": "look", "arguments": {}})
     assert called.json()["result"]["isError"] is True

@@ -35,7 +35,7 @@ async def test_the_sweep_of_sessions_does_not_count_as_use_of_their_episodes(hos
     assert session.settled is not None
     await session.settled
     assert session.episode is not None
-    episode = running._register.find(session.episode)
+    episode = running.store.find(session.episode)
     episode.used = session.used = asyncio.get_running_loop().time() - 100
     before = episode.used, session.used
     sessions.sweep()

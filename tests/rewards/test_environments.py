@@ -194,7 +194,7 @@ async def test_the_runtime_sets_only_documented_attributes_of_an_instance() -> N
     async with EpisodeHost([Graded]) as host:
         started = await host.start(e.StartParams(environment="graded", split="train", key="a"), principal)
         episode = started.episodes[0].episode
-        instance = host._register.find(episode).instance
+        instance = host.store.find(episode).instance
         await host.play(episode, "note", {"text": "x"})
         await host.grade(e.GradeParams(episode=episode, answer="4", key="b"), principal)
     assert instance.task is not None

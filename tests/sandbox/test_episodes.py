@@ -116,7 +116,7 @@ async def test_the_sandbox_is_gone_when_the_episode_is(host: Start, trainer: Pri
     needs_bubblewrap()
     running = await host(Coding)
     episode, _ = await played(running, trainer, "coding", "echo x")
-    instance = running._register.find(episode).instance
+    instance = running.store.find(episode).instance
     await running.close(e.CloseParams(episode=episode), trainer)
     with pytest.raises(SandboxFailed):
         await instance.sandbox.run(["true"])
@@ -163,7 +163,7 @@ async def test_a_fork_that_comes_after_the_episodes_end_is_not_handed_out(host: 
     needs_bubblewrap()
     running = await host(Coding)
     episode, _ = await played(running, trainer, "coding", "echo x")
-    sandboxes: Any = running._register.find(episode).sandboxes
+    sandboxes: Any = running.store.find(episode).sandboxes
     fork = await sandboxes.agent._box.fork()
     await sandboxes.aclose()
     with pytest.raises(SandboxFailed):
@@ -195,7 +195,7 @@ async def test_a_sandbox_that_dies_leaves_the_episode_unscored(host: Start, trai
     needs_bubblewrap()
     running = await host(Coding)
     episode, _ = await played(running, trainer, "coding", RIGHT)
-    await running._register.find(episode).instance.sandbox.aclose()
+    await running.store.find(episode).instance.sandbox.aclose()
     with pytest.raises(InfrastructureFailed):
         await running.play(episode, "shell", {"command": "true"})
     info = await running.get_episode(e.GetEpisodeParams(episode=episode), trainer)

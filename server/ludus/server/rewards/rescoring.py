@@ -318,8 +318,8 @@ async def _apply(host: EpisodeHost, result: Rescored) -> None:
             raise AuthoringError("it holds no reward; score it with replay")
         result.new, result.grade = stored.reward, stored.grade
         return
-    await host._library.prepare(published, published.split(stored.split))
-    _, task = await host._library.by_id(published, stored.split, stored.task.id)
+    await host.task_service.prepare(published, published.split(stored.split))
+    _, task = await host.task_service.by_id(published, stored.split, stored.task.id)
     attempt = Attempt(
         answer=stored.answer or "",
         task=task,

@@ -100,9 +100,9 @@ class EpisodeHost:
         """Filters the secrets that environments receive, to leave out credentials of this server."""
         self.ready = False
         self._workers = Workers(self.limits.threads, self.catalog)
-        self._library = TaskService(self.catalog, self._workers)
+        self.task_service = TaskService(self.catalog, self._workers)
         self.sandboxes = Sandboxes()
-        self._opener = EpisodeSetup(self._workers, self.sandboxes, self.limits.setup_seconds, self.limits.grace_seconds)
+        self._setup = EpisodeSetup(self._workers, self.sandboxes, self.limits.setup_seconds, self.limits.grace_seconds)
         self._capacity = Capacity(self.limits.max_episodes, self.limits.max_queue, self.limits.queue_seconds)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._started: Counter[str] = Counter()
@@ -114,7 +114,7 @@ class EpisodeHost:
         await self.sandboxes.open(one.cls.sandbox_settings for one in self.catalog.values())
         self.runner = StepRunner(self.catalog.values(), self._workers, self.journal, self._end, self.limits)
         ttl = self.limits.result_ttl_seconds
-        store = self._register = EpisodeStore(self.journal, ttl)
+        store = self.store = EpisodeStore(self.journal, ttl)
         self._starts = IdempotencyCache[tuple[Episode, ...]](self._spawn, ttl, lambda g: any(e.id in store for e in g))
         self._forks = IdempotencyCache[Episode](self._spawn, ttl, lambda episode: episode.id in store)
         self._scores = IdempotencyCache[e.ScoreGroupResult](self._spawn, ttl)
@@ -128,10 +128,10 @@ class EpisodeHost:
         self.ready = False
         self._reaper.cancel()
         self._capacity.refuse_waiting()
-        for episode in self._register:
+        for episode in self.store:
             if episode.status is EpisodeStatus.RUNNING:
                 self._end(episode, EndReason.SERVER_STOPPED, None)
-        retiring = [episode.retired for episode in self._register if episode.retired is not None]
+        retiring = [episode.retired for episode in self.store if episode.retired is not None]
         if retiring:
             await asyncio.wait(retiring, timeout=self.limits.grace_seconds + self.limits.setup_seconds)
         for task in self._tasks:
@@ -150,30 +150,30 @@ class EpisodeHost:
     ) -> e.ListEnvironmentsResult:
         """Return all environments."""
         for published in self.catalog.values():
-            await self._library.prepare(published)
+            await self.task_service.prepare(published)
         return e.ListEnvironmentsResult(environments=tuple(one.info for one in self.catalog.values()))
 
     async def list_splits(self, params: e.ListSplitsParams, principal: Principal) -> e.ListSplitsResult:
         """Return the splits of one environment."""
         published = self.catalog.find(params.environment)
-        await self._library.prepare(published)
+        await self.task_service.prepare(published)
         return e.ListSplitsResult(splits=published.split_infos())
 
     async def list_tasks(self, params: e.ListTasksParams, principal: Principal) -> e.ListTasksResult:
         """Return one page of tasks."""
-        return await self._library.list(params, principal)
+        return await self.task_service.list(params, principal)
 
     async def get_task(self, params: e.GetTaskParams, principal: Principal) -> e.GetTaskResult:
         """Return one task."""
-        return await self._library.get(params, principal)
+        return await self.task_service.get(params, principal)
 
     async def sample_tasks(self, params: e.SampleTasksParams, principal: Principal) -> e.SampleTasksResult:
         """Return a sample of tasks."""
-        return await self._library.sample(params, principal)
+        return await self.task_service.sample(params, principal)
 
     async def report_outcomes(self, params: e.ReportOutcomesParams, principal: Principal) -> e.ReportOutcomesResult:
         """Record task outcomes for the curriculum."""
-        return await self._library.report(params, principal)
+        return await self.task_service.report(params, principal)
 
     # ── starting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -197,13 +197,13 @@ class EpisodeHost:
     async def _open_group(self, params: e.StartParams, principal: Principal) -> tuple[Episode, ...]:
         if not self.ready:
             raise ShuttingDown("the server is stopping; start the episode elsewhere, or when it is back")
-        published, _ = await self._library.open(params.environment, params.split, principal)
+        published, _ = await self.task_service.open(params.environment, params.split, principal)
         if params.seed is not None and not published.cls.seedable:
             raise Unsupported(
                 f"environment {published.name!r} cannot be seeded; leave the seed out", environment=published.name
             )
         seed = secrets.randbits(53) if params.seed is None else params.seed
-        index, task = await self._library.choose(published, params.split, params.task, params.index, seed)
+        index, task = await self.task_service.choose(published, params.split, params.task, params.index, seed)
         limits = self.limits.of_episode(published.cls.limits, params.limits)
         row = published.row(params.split, index, task)
         await self._capacity.acquire(params.count)
@@ -217,13 +217,13 @@ class EpisodeHost:
         ]  # fmt: skip
         self._running += params.count
         try:
-            await self._opener.open_all(episodes, params.tools)
+            await self._setup.open_all(episodes, params.tools)
         except BaseException:
             for episode in episodes:
                 await self._rollback_start(episode)
             raise
         for episode in episodes:
-            self._register.add(episode)
+            self.store.add(episode)
             if self.journal is not None:
                 self.journal.append(Started(episode.id, published.name, params.split, index, seed, principal.name))
         self._started[published.name] += params.count
@@ -233,7 +233,7 @@ class EpisodeHost:
         self._running -= 1
         self._capacity.release(1)
         if episode.instance is not None:
-            await asyncio.shield(self._spawn(self._opener.tear_down(episode, ())))
+            await asyncio.shield(self._spawn(self._setup.tear_down(episode, ())))
 
     def _describe(self, episode: Episode, principal: Principal) -> e.StartedEpisode:
         play = _play_access(self.signer, episode, principal) if self.signer is not None else None
@@ -251,7 +251,7 @@ class EpisodeHost:
 
     def submit(self, params: e.StepParams, principal: Principal) -> StepRecord:
         """Accept a step and return its record at once; if the principal may not read rewards, send it `redacted`."""
-        episode = self._register.get_owned(params.episode, principal)
+        episode = self.store.get_owned(params.episode, principal)
         return self.runner.accept(episode, params.step, params.key, params.tool, params.arguments, params.turn)
 
     async def play(
@@ -268,7 +268,7 @@ class EpisodeHost:
             step: the step's number, if the transport has one.
             key: an idempotency key, if the transport has one.
         """
-        found = self._register.find(episode)
+        found = self.store.find(episode)
         key = key or f"play/{found.asked + 1}/{secrets.token_hex(4)}"
         if tool == SUBMIT_TOOL and found.published.gradable:
             answer = arguments.get("answer")
@@ -283,14 +283,14 @@ class EpisodeHost:
 
     async def grade(self, params: e.GradeParams, principal: Principal) -> e.GradeResult:
         """Submit the final message, once per key."""
-        episode = self._register.get_owned(params.episode, principal)
+        episode = self.store.get_owned(params.episode, principal)
         result = await self.runner.accept(episode, None, params.key, None, {"answer": params.answer}).wait()
         rewards = principal.may(Scope.REWARDS_READ)
         return e.GradeResult(reward=result.reward if rewards else None, info=episode.info(rewards=rewards))
 
     async def rewards(self, params: e.RewardsParams, principal: Principal) -> e.RewardsResult:
         """Return the reward log."""
-        episode = self._register.get_owned(params.episode, principal)
+        episode = self.store.get_owned(params.episode, principal)
         return e.RewardsResult(
             entries=tuple(episode.entries or ())[params.after :],
             total=episode.reward,
@@ -300,27 +300,27 @@ class EpisodeHost:
 
     async def get_episode(self, params: e.GetEpisodeParams, principal: Principal) -> e.GetEpisodeResult:
         """Return an episode's status."""
-        episode = self._register.get_owned(params.episode, principal)
+        episode = self.store.get_owned(params.episode, principal)
         return e.GetEpisodeResult(info=episode.info(rewards=principal.may(Scope.REWARDS_READ)))
 
     async def close(self, params: e.CloseParams, principal: Principal) -> e.CloseResult:
         """End an episode and free its resources; its rewards stay. Repeats are harmless."""
-        episode = self._register.get_owned(params.episode, principal)
+        episode = self.store.get_owned(params.episode, principal)
         await self._close(episode)
         return e.CloseResult(info=episode.info(rewards=principal.may(Scope.REWARDS_READ)))
 
     def view(self, episode: str) -> EpisodeView:
         """Return what the agent sees of an episode, which counts as use; raise `EpisodeNotFound` if there is none."""
-        return self._register.find(episode).view()
+        return self.store.find(episode).view()
 
     def runs(self, episode: str) -> bool:
         """Return whether an episode is here and has not ended. Unlike `view`, the call does not count as use."""
-        return self._register.runs(episode)
+        return self.store.runs(episode)
 
     async def discard(self, episode: str) -> None:
         """Close an episode for a transport that owns it; an unknown id is not an error."""
-        if episode in self._register:
-            await self._close(self._register.find(episode))
+        if episode in self.store:
+            await self._close(self.store.find(episode))
 
     # ── forks and groups ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -331,7 +331,7 @@ class EpisodeHost:
             Unsupported: the class is not `forkable`, or the repeated steps gave other observations.
             InvalidParams: the other episode has not finished that step.
         """
-        source = self._register.get_owned(params.episode, principal)
+        source = self.store.get_owned(params.episode, principal)
         episode = await self._forks.do(
             principal.name, params.key, params, lambda: self._fork(source, params, principal)
         )
@@ -367,7 +367,7 @@ class EpisodeHost:
         return await self._scores.do(principal.name, params.key, params, lambda: self._score_group(params, principal))
 
     async def _score_group(self, params: e.ScoreGroupParams, principal: Principal) -> e.ScoreGroupResult:
-        members = [self._register.get_owned(episode, principal) for episode in params.candidates]
+        members = [self.store.get_owned(episode, principal) for episode in params.candidates]
         if not members or any(member.group != params.group for member in members):
             raise GroupNotFound(
                 f"there is no group {params.group[:64]!r} with the {len(params.candidates)} episodes that were named",
@@ -383,11 +383,11 @@ class EpisodeHost:
             Unsupported: the environment has no `score_group`.
             EpisodeFailed: the author's code failed.
         """
-        found = self._register.find(episode)
+        found = self.store.find(episode)
         published = found.published
         if not published.group_scoring:
             raise Unsupported(f"environment {published.name!r} does not score groups", environment=published.name)
-        _, task = await self._library.at(published, found.row.split, found.row.index)
+        _, task = await self.task_service.at(published, found.row.split, found.row.index)
         return await score(self._workers.share(published.name), published, task, candidates, self.limits.tool_seconds)
 
     # ── ends ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -415,7 +415,7 @@ class EpisodeHost:
 
     async def _retire(self, episode: Episode, running: Sequence[asyncio.Task[None]]) -> None:
         try:
-            await self._opener.tear_down(episode, running)
+            await self._setup.tear_down(episode, running)
         finally:
             if episode.retired is not None and not episode.retired.done():
                 episode.retired.set_result(None)
@@ -425,7 +425,7 @@ class EpisodeHost:
             self._end(episode, EndReason.CLOSED, None)
         if episode.retired is not None and not episode.retired.done():
             await asyncio.wait([episode.retired])
-        self._register.archive(episode)
+        self.store.archive(episode)
 
     async def _reap(self) -> None:
         idle = min(self.limits.idle_seconds, self.limits.episode_seconds or self.limits.idle_seconds)
@@ -433,9 +433,9 @@ class EpisodeHost:
         while True:
             await asyncio.sleep(pause)
             now = self._loop.time()
-            for episode in self._register:
+            for episode in self.store:
                 self._reap_one(episode, now)
-            self._register.evict(now)
+            self.store.evict(now)
             for once in (self._starts, self._forks, self._scores):
                 once.evict(now)
 
@@ -446,7 +446,7 @@ class EpisodeHost:
             elif not episode.active and now - episode.used > (episode.limits.idle_seconds or now):
                 self._end(episode, EndReason.EXPIRED, None)
         elif now - episode.used > self.limits.idle_seconds:
-            self._register.archive(episode)
+            self.store.archive(episode)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = self._loop.create_task(coroutine)
@@ -456,7 +456,7 @@ class EpisodeHost:
 
     def busy(self) -> bool:
         """Return whether any episode has a running step; used while the server stops."""
-        return any(episode.active for episode in self._register)
+        return any(episode.active for episode in self.store)
 
     def stats(self) -> HostStats:
         """Return counts for metrics and health."""
@@ -464,7 +464,7 @@ class EpisodeHost:
             running=self._running,
             starting=self._starts.pending,
             queued=self._capacity.queued,
-            kept=len(self._register),
+            kept=len(self.store),
             started=dict(self._started),
             ended=dict(self._ended),
             steps=self.runner.counts,
