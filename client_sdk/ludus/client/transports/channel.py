@@ -23,19 +23,20 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import aiohttp
 from pydantic import ValidationError
-from pydantic_core import from_json
 
 from ludus.client.transports._reasons import doing, refusal, unreachable
 from ludus.client.transports.base import WireCapabilities, error_of
 from ludus.protocol import errors
 from ludus.protocol._model import WireModel
 from ludus.protocol.backoff import Backoff
+from ludus.protocol.channel import frames, parse_replies, reply_id, request_template
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER
+from ludus.protocol.jsonrpc import RequestId
 from ludus.protocol.methods import METHODS
 
 if TYPE_CHECKING:
@@ -74,9 +75,9 @@ class _Pending(NamedTuple):
 
 
 class _Codec(NamedTuple):
-    """The serializer and validator of one method, and the constant beginning of its requests."""
+    """The serializer and validator of one method, and the template of its requests."""
 
-    head: bytes
+    template: bytes
     serialize: Callable[[Any], bytes]
     validate: Callable[[Any], Any]
 
@@ -101,8 +102,8 @@ class ChannelWire:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._timeout = math.inf if timeout is None else timeout
         self._patience = patience
-        self._pending: dict[int, _Pending] = {}
-        self._resends: dict[int, int] = {}
+        self._pending: dict[RequestId, _Pending] = {}
+        self._resends: dict[RequestId, int] = {}
         self._outbox: list[bytes] = []
         self._next_id = 0
         self._codecs: dict[str, _Codec] = {}
@@ -124,7 +125,7 @@ class ChannelWire:
         codec = self._codecs.get(method.name) or self._codec(method)
         self._next_id = identifier = self._next_id + 1
         try:
-            frame = b'%b%d,"params":%b}' % (codec.head, identifier, codec.serialize(params))
+            frame = codec.template % (identifier, codec.serialize(params))
         except ValueError as error:
             raise errors.InvalidParams(
                 f"{doing(method.name)}: the request cannot be written as JSON: {error}"
@@ -165,9 +166,8 @@ class ChannelWire:
     def _codec(self, method: Method[P, R]) -> _Codec:
         for model in (method.params, method.result):
             model.model_rebuild()
-        head = b'{"jsonrpc":"2.0","method":"%b","id":' % method.name.encode()
         validate = method.result.__pydantic_validator__.validate_python
-        codec = _Codec(head, method.params.__pydantic_serializer__.to_json, validate)
+        codec = _Codec(request_template(method.name), method.params.__pydantic_serializer__.to_json, validate)
         self._codecs[method.name] = codec
         return codec
 
@@ -191,7 +191,7 @@ class ChannelWire:
         if self._pending:
             self._schedule(min(entry.deadline for entry in self._pending.values()))
 
-    def _drop(self, identifier: int) -> _Pending:
+    def _drop(self, identifier: RequestId) -> _Pending:
         entry = self._pending.pop(identifier)
         self._resends.pop(identifier, None)
         if not self._pending:
@@ -293,7 +293,7 @@ class ChannelWire:
                 await self._wake.wait()
                 self._wake.clear()
                 requests, self._outbox = self._outbox, []
-                for frame in _frames(requests, min(BATCH_BYTES, self._max_frame)):
+                for frame in frames(requests, min(BATCH_BYTES, self._max_frame)):
                     if len(frame) > self._max_frame:
                         self._refuse_large(frame)
                     else:
@@ -312,20 +312,21 @@ class ChannelWire:
 
     def _read(self, text: str) -> None:
         try:
-            frame = from_json(text)
-        except ValueError as error:
-            self._fail_all(errors.ProtocolViolation(f"the server sent what is not JSON: {error}"))
+            replies = parse_replies(text)
+        except errors.ProtocolViolation as error:
+            self._fail_all(error)
             return
-        for reply in frame if type(frame) is list else (frame,):
+        for reply in replies:
             self._settle(reply)
 
     def _settle(self, reply: Any) -> None:
-        identifier = reply.get("id") if type(reply) is dict else None
-        if identifier not in self._pending:
-            if identifier is None:
-                self._fail_all(_unattributed(reply))
+        identifier = reply_id(reply)
+        if identifier is None:
+            self._fail_all(_unattributed(reply))
             return
-        entry = self._pending.pop(identifier)
+        entry = self._pending.pop(identifier, None)
+        if entry is None:
+            return
         if not self._pending:
             self._wanted.clear()
         if self._resends:
@@ -348,28 +349,6 @@ async def _close(socket: aiohttp.ClientWebSocketResponse) -> None:
             await socket.close()
     except TimeoutError:
         return
-
-
-def _frames(requests: list[bytes], limit: float) -> Iterable[bytes]:
-    """Return the requests as frames: a single one as an object, several as arrays of at most `limit` bytes."""
-    if len(requests) == 1:
-        return requests
-    frames: list[bytes] = []
-    batch: list[bytes] = []
-    size = 2
-    for request in requests:
-        if batch and size + len(request) > limit:
-            frames.append(_join(batch))
-            batch, size = [], 2
-        batch.append(request)
-        size += len(request) + 1
-    if batch:
-        frames.append(_join(batch))
-    return frames
-
-
-def _join(batch: list[bytes]) -> bytes:
-    return batch[0] if len(batch) == 1 else b"[" + b",".join(batch) + b"]"
 
 
 def _error_of(reply: dict[str, Any]) -> errors.LudusError:

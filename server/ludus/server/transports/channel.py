@@ -22,19 +22,18 @@ fast: with 64 requests in flight, tens of steps share those costs.
 from __future__ import annotations
 
 import asyncio
-import heapq
-import json
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import ValidationError
-from pydantic_core import SchemaSerializer, SchemaValidator, from_json, to_json
+from pydantic_core import SchemaSerializer, SchemaValidator
 from starlette.datastructures import Headers
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
-from ludus.protocol.bounds import MAX_FRAME_VALUES, SHOWN_COMPLAINTS, check_json, short
+from ludus.protocol.bounds import MAX_FRAME_VALUES, check_json
+from ludus.protocol.channel import failure, frames, parse_requests, read_request, readable_id, success
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import (
     InternalError,
@@ -44,14 +43,12 @@ from ludus.protocol.errors import (
     ParseError,
     PayloadTooLarge,
     Unauthenticated,
-    to_wire,
 )
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER
 from ludus.protocol.incidents import new_incident
 from ludus.protocol.jsonrpc import RequestId
 from ludus.protocol.methods import METHODS, STEP
 from ludus.protocol.methods import Scope as MethodScope
-from ludus.protocol.text import is_unicode
 from ludus.server.runtime.dispatch import HANDLERS, check_params, dispatch
 from ludus.server.runtime.host import redacted
 from ludus.server.web.guard import refuse
@@ -85,11 +82,6 @@ RECHECK_SECONDS: Final = 5.0
 
 UNAUTHORIZED: Final = 3000
 """The WebSocket close code for a credential that is no longer valid (IANA's registry of close codes)."""
-
-MAX_ID_CHARS: Final = 128
-"""The longest request id. It is limited because replies repeat it."""
-
-_ENVELOPE: Final = frozenset({"jsonrpc", "id", "method", "params"})
 
 
 class _Entry(NamedTuple):
@@ -179,7 +171,7 @@ class _Connection:
                     return
                 text = message.get("text")
                 if text is None:
-                    self._reply(_failure(None, InvalidRequest("a binary frame; send JSON in text frames")))
+                    self._reply(failure(None, InvalidRequest("a binary frame; send JSON in text frames")))
                 else:
                     await self._read(text)
                 if self._full():
@@ -219,39 +211,30 @@ class _Connection:
     async def _read(self, text: str) -> None:
         """Begin the requests of one frame in order, `REQUESTS_PER_TICK` in each turn of the loop."""
         if len(text) > self._max_bytes:
-            self._reply(_failure(None, _too_large(self._max_bytes)))
+            self._reply(failure(None, _too_large(self._max_bytes)))
             return
         try:
             check_json(text, MAX_FRAME_VALUES)
-            frame = _parse(text)
-        except PayloadTooLarge as error:
-            self._reply(_failure(None, error))
+            requests = parse_requests(text)
+        except (PayloadTooLarge, ParseError, InvalidRequest) as error:
+            self._reply(failure(None, error))
             return
-        except ValueError as error:
-            self._reply(_failure(None, ParseError(f"the frame is not JSON: {error}")))
+        if len(requests) > MAX_IN_FLIGHT:
+            too_many = f"the array has {len(requests)} requests; send at most {MAX_IN_FLIGHT} in one frame"
+            self._reply(failure(None, PayloadTooLarge(too_many, limit=MAX_IN_FLIGHT)))
             return
-        if type(frame) is not list:
-            self._begin(frame, len(text))
-            return
-        if not frame:
-            self._reply(_failure(None, InvalidRequest("an empty array; a batch holds at least one request")))
-            return
-        if len(frame) > MAX_IN_FLIGHT:
-            too_many = f"the array has {len(frame)} requests; send at most {MAX_IN_FLIGHT} in one frame"
-            self._reply(_failure(None, PayloadTooLarge(too_many, limit=MAX_IN_FLIGHT)))
-            return
-        share = len(text) // len(frame)
-        for first in range(0, len(frame), REQUESTS_PER_TICK):
+        share = len(text) // len(requests)
+        for first in range(0, len(requests), REQUESTS_PER_TICK):
             if first:
                 await asyncio.sleep(0)
-            for item in frame[first : first + REQUESTS_PER_TICK]:
+            for item in requests[first : first + REQUESTS_PER_TICK]:
                 self._begin(item, share)
 
     def _begin(self, item: Any, size: int) -> None:
         try:
-            identifier, method, params = _envelope(item)
+            identifier, method, params = read_request(item)
         except InvalidRequest as error:
-            self._reply(_failure(_readable_id(item), error))
+            self._reply(failure(readable_id(item), error))
             return
         serving: Any
         entry = self._entries.get(method)
@@ -280,23 +263,22 @@ class _Connection:
         try:
             record = self._host.submit(params, self._principal)
         except LudusError as error:
-            self._reply(_failure(identifier, error))
+            self._reply(failure(identifier, error))
             return
         except Exception:
-            self._reply(_failure(identifier, _incident(entry.name)))
+            self._reply(failure(identifier, _incident(entry.name)))
             return
 
         def settled() -> None:
             outcome = record.outcome
             try:
                 if isinstance(outcome, StepResult):
-                    result = entry.serialize(outcome if show else redacted(outcome))
-                    reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_id_json(identifier), result)
+                    reply = success(identifier, entry.serialize(outcome if show else redacted(outcome)))
                 else:
                     assert outcome is not None
-                    reply = _failure(identifier, outcome)
+                    reply = failure(identifier, outcome)
             except Exception:
-                reply = _failure(identifier, _incident(entry.name))
+                reply = failure(identifier, _incident(entry.name))
             self._answer(reply, size)
 
         self._in_flight += 1
@@ -308,11 +290,11 @@ class _Connection:
     ) -> None:
         try:
             result = with_urls(await entry.handle(params, principal), self._scope)
-            reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_id_json(identifier), entry.serialize(result))
+            reply = success(identifier, entry.serialize(result))
         except LudusError as error:
-            reply = _failure(identifier, error)
+            reply = failure(identifier, error)
         except Exception:
-            reply = _failure(identifier, _incident(entry.name))
+            reply = failure(identifier, _incident(entry.name))
         self._answer(reply, size)
 
     async def _serve_checked(
@@ -321,11 +303,11 @@ class _Connection:
         """Serve a request that did not validate, through `dispatch`, which produces the error message."""
         try:
             result = with_urls(await dispatch(self._host, method, params, principal), self._scope)
-            reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_id_json(identifier), result.model_dump_json().encode())
+            reply = success(identifier, result.model_dump_json().encode())
         except LudusError as error:
-            reply = _failure(identifier, error)
+            reply = failure(identifier, error)
         except Exception:
-            reply = _failure(identifier, _incident(method))
+            reply = failure(identifier, _incident(method))
         self._answer(reply, size)
 
     def _answer(self, reply: bytes, size: int) -> None:
@@ -349,7 +331,7 @@ class _Connection:
             await self._wake.wait()
             self._wake.clear()
             replies, self._outbox = self._outbox, []
-            for frame in _frames(replies):
+            for frame in frames(replies, REPLY_FRAME_BYTES):
                 await send({"type": "websocket.send", "text": frame.decode()})
             self._bytes -= sum(map(len, replies))
             if not self._room.is_set() and not self._full():
@@ -372,74 +354,6 @@ def _table(host: EpisodeHost) -> dict[str, _Entry]:
     return table
 
 
-def _parse(text: str) -> Any:
-    """Return the value of a frame's JSON text.
-
-    Raises:
-        ValueError: the text is not JSON.
-    """
-    try:
-        return from_json(text, allow_inf_nan=False)
-    except ValueError:
-        # A lone surrogate in one request must not fail the whole batch, and the standard library accepts it.
-        if "\\u" not in text:
-            raise
-        try:
-            return json.loads(text, parse_constant=_no_constant)
-        except RecursionError:
-            raise ValueError("it is nested too deeply") from None
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _envelope(item: Any) -> tuple[RequestId, str, dict[str, Any]]:
-    if type(item) is not dict:
-        raise InvalidRequest(f"a request is a JSON object, not {_json_name(item)}")
-    identifier = item.get("id")
-    if not _is_id(identifier):
-        raise InvalidRequest(f"`id` must be a 64-bit integer or a string of at most {MAX_ID_CHARS} characters")
-    if item.get("jsonrpc") != "2.0":
-        raise InvalidRequest('`jsonrpc` must be "2.0"')
-    method = item.get("method")
-    if type(method) is not str:
-        raise InvalidRequest("`method` must be a string")
-    params = item.get("params")
-    if type(params) is not dict:
-        if "params" in item:
-            raise InvalidRequest(f"`params` must be an object, not {_json_name(params)}")
-        params = {}
-    if not _ENVELOPE.issuperset(item):
-        unknown = heapq.nsmallest(SHOWN_COMPLAINTS, item.keys() - _ENVELOPE)
-        raise InvalidRequest(f"a request has no field {', '.join(map(short, unknown))}")
-    return identifier, method, params
-
-
-def _readable_id(item: Any) -> RequestId | None:
-    identifier = item.get("id") if type(item) is dict else None
-    return identifier if _is_id(identifier) else None
-
-
-def _is_id(value: Any) -> TypeGuard[RequestId]:
-    if type(value) is int:
-        return -(2**63) <= value < 2**63
-    return type(value) is str and len(value) <= MAX_ID_CHARS and is_unicode(value)
-
-
-def _json_name(value: Any) -> str:
-    names = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string"}
-    return names.get(type(value), "an array" if type(value) is list else "an object")
-
-
-def _id_json(identifier: RequestId | None) -> bytes:
-    return b"%d" % identifier if type(identifier) is int else to_json(identifier)
-
-
-def _failure(identifier: RequestId | None, error: LudusError) -> bytes:
-    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (_id_json(identifier), to_wire(error).model_dump_json().encode())
-
-
 def _too_large(limit: int) -> PayloadTooLarge:
     return PayloadTooLarge(f"the frame is larger than {limit} bytes; send smaller batches", limit=limit)
 
@@ -448,18 +362,3 @@ def _incident(method: str) -> InternalError:
     incident = new_incident()
     logger.exception("incident %s: %s failed", incident, method)
     return InternalError(f"the server failed at {method}; its log tells why under {incident}", incident=incident)
-
-
-def _frames(replies: list[bytes]) -> list[bytes]:
-    """Return replies as frames: a single reply as an object, several as arrays."""
-    if len(replies) == 1:
-        return replies
-    frames: list[bytes] = []
-    begin = size = 0
-    for end, reply in enumerate(replies):
-        if size and size + len(reply) > REPLY_FRAME_BYTES:
-            frames.append(b"[" + b",".join(replies[begin:end]) + b"]")
-            begin, size = end, 0
-        size += len(reply) + 1
-    frames.append(b"[" + b",".join(replies[begin:]) + b"]")
-    return frames
