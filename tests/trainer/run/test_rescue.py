@@ -110,7 +110,7 @@ async def test_a_signal_during_the_first_evaluation_keeps_the_warm_up(serve: Ser
     assert "step-00000000" in saved(config)
     await run(config)
     assert evaluations(config) == [0, 1]
-    assert sum("warm-up" in note for note in notes(config)) == 1
+    assert sum("warm-up: 3 batches" in note for note in notes(config)) == 1
 
 
 async def test_a_warm_up_that_was_stopped_goes_on_as_if_it_had_not(
@@ -122,7 +122,11 @@ async def test_a_warm_up_that_was_stopped_goes_on_as_if_it_had_not(
         run_config(tmp_path / name, tiny, server.url, sft=sft, steps=1, checkpoints={"every": 0})
         for name in ("whole", "halves")
     )
+    monkeypatch.setattr("ludus.trainer.warm_up.PROGRESS_SECONDS", 0.0)
     await run(whole)
+    assert [note.partition(", loss")[0] for note in notes(whole)][:5] == [
+        f"warm-up: batch {number} of 5" for number in range(1, 6)
+    ]
     sft_step, seen = Worker.sft_step, []
 
     def stop_in_the_third(self: Worker, *arguments: Any) -> dict[str, float]:

@@ -18,6 +18,14 @@ from ludus.trainer.train import train
 pytestmark = pytest.mark.timeout(180)
 
 
+class Same(Even):
+    """Nothing matters."""
+
+    def grade(self, answer: str) -> Reward:
+        """Always the same."""
+        return Reward.of(0.5)
+
+
 async def run(config: TrainConfig) -> None:
     parallel = Parallel(config.parallel, "cpu")
     try:
@@ -115,13 +123,6 @@ async def test_an_environment_without_the_split_is_reported_at_once(serve: Serve
 
 
 async def test_rewards_that_never_differ_stop_the_run(serve: Serve, tiny: Path, tmp_path: Path) -> None:
-    class Same(Even):
-        """Nothing matters."""
-
-        def grade(self, answer: str) -> Reward:
-            """Always the same."""
-            return Reward.of(0.5)
-
     server = await serve(Same)
     environments = [{"url": server.url, "name": "same"}]
     config = run_config(
@@ -129,6 +130,25 @@ async def test_rewards_that_never_differ_stop_the_run(serve: Serve, tiny: Path, 
     )
     with pytest.raises(RolloutError, match=r"earned the same \(4 × reward 0.5\)"):
         await run(config)
+
+
+async def test_steps_that_learn_nothing_from_rewards_are_counted_in_the_metrics(
+    serve: Serve, tiny: Path, tmp_path: Path
+) -> None:
+    found = []
+    for name, environment in (("same", Same), ("even", Even)):
+        server = await serve(environment)
+        config = run_config(
+            tmp_path / name,
+            tiny,
+            server.url,
+            environments=[{"url": server.url, "name": name}],
+            rollouts={"drop_zero_variance": environment is not Same},
+            steps=1,
+        )
+        await run(config)
+        found.append([(line["loss/no_signal"], line["loss/zero_gradient"]) for line in metrics_of(config.output)])
+    assert found == [[(1.0, 1.0)], [(0.0, 0.0)]]
 
 
 async def test_weights_that_do_not_arrive_stop_the_run(
