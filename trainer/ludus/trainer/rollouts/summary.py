@@ -47,9 +47,24 @@ def rollout_metrics(
     for group in everything:
         by_label[group.environment] += scored_rewards(group.rollouts)
     metrics |= {f"reward/{label}": _mean(own) for label, own in sorted(by_label.items()) if own}
+    metrics |= _by_part(everything)
     metrics |= {f"ends/{end}": count / len(scored) for end, count in sorted(Counter(map(_end, scored)).items())}
     ages = [batch - first for group in groups for rollout in group.scored if (first := rollout.oldest_version) >= 0]
     return metrics | {"rollout/staleness_mean": _mean(ages), "rollout/staleness_max": float(max(ages, default=0))}
+
+
+def _by_part(groups: Sequence[RolloutGroup]) -> dict[str, float]:
+    """Return the means of reward components (`component/<label>/<name>`), and the mean rewards of tasks by the public
+    field `difficulty` (`difficulty/<label>/<level>`), over scored episodes."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for group in groups:
+        for rollout in group.scored:
+            reward, level = rollout.trajectory.reward, rollout.trajectory.task.fields.get("difficulty")
+            for name, part in reward.components.items() if reward else ():
+                values[f"component/{group.environment}/{name}"].append(part.value)
+            if isinstance(level, str | int | float) and rollout.reward is not None:
+                values[f"difficulty/{group.environment}/{level}"].append(rollout.reward)
+    return {name: _mean(own) for name, own in sorted(values.items())}
 
 
 class TaskSolved(Exception):
