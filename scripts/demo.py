@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import itertools
 import json
 import os
 import random
@@ -24,9 +22,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -46,6 +43,7 @@ from ludus.client import (
 )
 from ludus.protocol import text_of
 from ludus.protocol.content import Message
+from ludus.trainer.quickstart import serving
 
 ROOT = Path(__file__).resolve().parents[1]
 LUDUS = Path(sys.executable).with_name("ludus")
@@ -148,48 +146,10 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def make_model(folder: Path, demonstrations: Path, seed: int) -> None:
     """A model of random weights, whose tokenizer has learned the text of such games."""
-    from transformers import AutoTokenizer
-    from transformers.utils.logging import disable_progress_bar
+    from ludus.trainer import quickstart
 
-    from ludus.rendering import Renderer
-    from ludus.trainer.learning.sft import render
-    from ludus.trainer.tiny import make_tiny_model
-
-    def tokenizer() -> Any:
-        return AutoTokenizer.from_pretrained(folder)
-
-    disable_progress_bar()
-    make_tiny_model(folder, seed=seed)
-    plain = tokenizer()
-    renderer = Renderer(plain)
-    played = (trajectory for trajectory in read_trajectories(demonstrations) if len(trajectory.turns) > 2)
-    games = [sample for trajectory in itertools.islice(played, 200) if (sample := render(trajectory, renderer))]
-    marks = re.compile("|".join(map(re.escape, plain.all_special_tokens + ["<tool_call>", "</tool_call>"])))
-    make_tiny_model(folder, texts=[part for game in games for part in marks.split(plain.decode(game.ids))], seed=seed)
-
-
-@contextlib.contextmanager
-def serving(*names: str) -> Iterator[str]:
-    """A real `ludus serve` on a free port; its address."""
-    with tempfile.NamedTemporaryFile("w+", suffix=".log") as log:
-        command = [str(LUDUS), "serve", *names, "--port", "0"]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            yield _address(process, Path(log.name))
-        finally:
-            process.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=30)
-            process.kill()
-
-
-def _address(process: subprocess.Popen[bytes], log: Path) -> str:
-    deadline = time.monotonic() + 120
-    while process.poll() is None and time.monotonic() < deadline:
-        if found := re.search(r"http://[\d.]+:\d+", log.read_text(encoding="utf-8")):
-            return found.group()
-        time.sleep(0.05)
-    sys.exit(f"the server did not start:\n{log.read_text(encoding='utf-8')[-3000:]}")
+    games = [trajectory for trajectory in read_trajectories(demonstrations) if len(trajectory.turns) > 2]
+    quickstart.make_model(folder, games, seed)
 
 
 def train(folder: Path, url: str, model: Path, demonstrations: Path, seed: int, overrides: Sequence[str]) -> None:

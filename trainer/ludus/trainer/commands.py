@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -36,15 +38,33 @@ def train(
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print every value that would be used, as commented TOML; no run.")
     ] = False,
+    tiny_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--tiny-from",
+            metavar="FILE",
+            help="Make a tiny model and its tokenizer from these demonstrations (`ludus demos`), and train it; CONFIG "
+            "can be left out.",
+        ),
+    ] = None,
+    serve: Annotated[
+        str | None,
+        typer.Option(
+            "--serve",
+            metavar="TARGET",
+            help="Serve this environment during the run: NAME, module:Class or file.py:Class.",
+        ),
+    ] = None,
 ) -> None:
     """Train a policy with GRPO on environments that are served.
 
     [bold]ludus train run.toml[/bold]
     [bold]ludus train run.toml --steps=10 --environments.0.split=easy --model.lora=none[/bold]
     [bold]ludus train --print-config > run.toml[/bold]
+    [bold]ludus train --tiny-from games.jsonl --serve my_env.py:MyEnv[/bold]
     """
     try:
-        _train(arguments or [], print_config)
+        _train(arguments or [], print_config, tiny_from, serve)
     except (TrainerError, RenderingError) as error:
         if os.environ.get("LUDUS_DEBUG"):
             raise
@@ -60,7 +80,7 @@ def train(
         raise typer.Exit(130) from None
 
 
-def _train(arguments: list[str], print_config: bool) -> None:
+def _train(arguments: list[str], print_config: bool, tiny_from: Path | None, serve: str | None) -> None:
     from ludus.trainer.settings import config_toml, read_config
 
     files = [argument for argument in arguments if not argument.startswith("-")]
@@ -69,14 +89,26 @@ def _train(arguments: list[str], print_config: bool) -> None:
         raise ConfigError(
             f"one configuration file is enough, not {', '.join(map(repr, files))}; a value is written --key=value"
         )
-    if not files and not print_config:
+    file = Path(files[0]) if files else None
+    if file is None and not print_config and tiny_from is None:
         raise ConfigError("which configuration file? `ludus train --print-config` prints one to begin with")
-    if print_config:
-        typer.echo(config_toml(read_config(files[0] if files else None, overrides)), nl=False)
+    if print_config and tiny_from is None:
+        typer.echo(config_toml(read_config(file, overrides)), nl=False)
         return
-    config = read_config(files[0], overrides)
+    if serve is not None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("--serve is for one process: start `ludus serve` and set environments.0.url")
     if not BRIEF_SPINS.keys() & os.environ.keys():
         os.environ.update(BRIEF_SPINS)  # torch reads them when it is loaded
-    from ludus.trainer.train import run
+    from ludus.trainer.quickstart import Demonstrations, prepare, serving
 
-    run(config)
+    found = None if tiny_from is None else Demonstrations.read(tiny_from)
+    with ExitStack() as stack:
+        if serve is not None:
+            overrides.insert(0, f"--environments.0.url={stack.enter_context(serving(serve))}")
+        config = read_config(file, overrides) if found is None else prepare(found, file, overrides)
+        if print_config:
+            typer.echo(config_toml(config), nl=False)
+            return
+        from ludus.trainer.train import run
+
+        run(config)

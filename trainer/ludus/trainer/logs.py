@@ -42,7 +42,7 @@ SHOWN: Final = {
     "loss/mismatch_k3": "k3(μ‖π)",
     "loss/entropy": "entropy",
     "loss/gradient_norm": "gradient",
-    "loss/zero_gradient": "gradient = 0",
+    "loss/zero_gradient": "no gradient",
     "throughput/trained_tokens": "tokens/s",
     "time/step": "seconds",
 }

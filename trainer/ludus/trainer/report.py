@@ -39,7 +39,7 @@ class Figure(NamedTuple):
 
 FIRST: Final = (
     Figure("Reward", "Mean of training episodes, and of held-out tasks with the 95 % interval.",
-           ["reward/(mean)", "evaluation/(.+)/mean"]),
+           ["reward/(mean)", "evaluation/(.+)(?<!/persistent)/mean"]),
     Figure("Entropy", "Of the policy, nats per token. Near 0 it explores no more.", ["loss/(entropy)"]),
     Figure("Length", "Tokens that the policy sampled per episode.", ["rollout/(tokens)"]),
     Figure("Episodes lost", "Share that failed (not trained on), and share that a limit ended.",
@@ -198,7 +198,9 @@ def _headline(metrics: Curves) -> Iterator[str]:
     """Yield one card per evaluated environment, or one with the training reward if there was no evaluation."""
     labels = [found[1] for name in metrics if (found := re.fullmatch(r"evaluation/(.+)/mean", name))]
     for label in labels:
-        table = page.table(("", "first, with 95 % interval", "last"), _measured(f"evaluation/{label}/", metrics))
+        rows = list(_measured(f"evaluation/{label}/", metrics))
+        columns = ("", "first, with 95 % interval", "last")[: max((len(row) for row in rows), default=0)]
+        table = page.table(columns, rows) if rows else ""
         shown = _before_after(f"evaluation/{label}/mean", metrics)
         yield f'<div class="card"><h3>{page.escape(label)}</h3>{shown}{table}</div>'
     if not labels and (rewards := metrics.get("reward/mean")):
@@ -233,7 +235,8 @@ def _arrow(before: float, after: float) -> str:
 
 def _measured(prefix: str, metrics: Curves) -> Iterator[tuple[str, ...]]:
     """Yield the rows of an evaluation: each metric's first and last value. Metrics with equal values share a row."""
-    names = sorted(name for name in metrics if name.startswith(prefix) and f"{name}_low" in metrics)
+    own = re.compile(re.escape(prefix) + "[^/]+")
+    names = sorted(name for name in metrics if own.fullmatch(name) and f"{name}_low" in metrics)
     merged: dict[tuple[str, ...], list[str]] = {}
     for name in sorted(names, key=lambda name: not name.endswith("/mean")):
         points, intervals = metrics[name], _interval(name, metrics)
@@ -272,7 +275,7 @@ def _charts(metrics: Curves) -> str:
     rest = f'<div class="grid">{"".join(drawn[first:])}</div>' if drawn[first:] else ""
     if constant:
         rest += f'<div class="card">{page.table(("metric that did not change", "value"), constant)}</div>'
-    shown = f'<div class="grid">{"".join(drawn[:first])}</div>' if first else ""
+    shown = f'<div class="grid wide">{"".join(drawn[:first])}</div>' if first else ""
     return shown + (page.fold("all other metrics", rest, is_open=not first) if rest else "")
 
 
@@ -282,7 +285,7 @@ def _matching(figure: Figure, left: dict[str, Points], metrics: Curves) -> tuple
     for name in left:
         match = next(filter(None, (re.fullmatch(pattern, name) for pattern in figure.metrics)), None)
         if match:
-            found[name] = match[1].replace("_", " ")
+            found[name] = match[1]
     if not any(changes(left[name]) for name in found):
         return {}, {}
     curves: dict[str, Points] = {}

@@ -1,0 +1,28 @@
+from collections.abc import Iterator
+
+from ludus.server import Call, Environment, Result, Task, tool
+
+
+class Numbers(Task):
+    numbers: list[int]
+
+
+class Largest(Environment[Numbers]):
+    """Pick the largest of three numbers."""
+
+    splits = {
+        name: [Numbers(id=f"{n:03}", numbers=[n // 100, n // 10 % 10, n % 10]) for n in range(first, 1000, 5)]
+        for name, first in (("train", 0), ("test", 3))
+    }
+
+    def prompt(self) -> str:
+        return "Which is the largest? " + " ".join(map(str, self.task.numbers))
+
+    @tool
+    def pick(self, number: int) -> Result:
+        """Pick a number."""
+        return Result("Thank you.", reward=float(number == max(self.task.numbers)), finished=True)
+
+    @classmethod
+    def oracle(cls, task: Numbers) -> Iterator[Call]:
+        yield Call("pick", {"number": max(task.numbers)})

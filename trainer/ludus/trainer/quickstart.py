@@ -1,0 +1,190 @@
+"""A run made from demonstrations alone, for `ludus train --tiny-from`: a tiny model, its tokenizer, and settings.
+
+The model has half a million random weights and a tokenizer trained on the demonstrations' text, so that it learns an
+environment with few rules in minutes on a CPU. The demonstrations teach it the form of a call; GRPO does the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ludus.client.trajectory_files import read_trajectories
+from ludus.protocol.errors import ParseError
+from ludus.protocol.trajectory import Trajectory, latest
+from ludus.rendering import Renderer
+from ludus.trainer.config import TrainConfig
+from ludus.trainer.errors import ConfigError
+from ludus.trainer.samples import Sample
+from ludus.trainer.settings import read_config
+
+LEARNED_FROM: Final = 200
+"""The number of episodes whose text the tokenizer learns."""
+SERVER_SECONDS: Final = 120
+"""The maximum time for a server to become ready."""
+PRESET: Final = (
+    "--steps=30", "--device=cpu",
+    "--sft.steps=120", "--sft.batch=32", "--sft.learning_rate=2e-3",
+    "--rollouts.groups=16", "--rollouts.group_size=8", "--rollouts.staleness=0",
+    "--rollouts.drop_zero_variance=false", "--rollouts.concurrency=128",
+    "--engine.torch.slots=128", "--engine.torch.cache_tokens=131072",
+    "--advantages.scale=batch",
+    "--optimizer.learning_rate=1e-3", "--optimizer.warmup=3", "--optimizer.schedule=linear",
+    "--optimizer.betas=[0.9, 0.99]", "--optimizer.tokens=8192",
+    "--evaluation.every=10", "--evaluation.tasks=100", "--checkpoints.every=0",
+)  # fmt: skip
+"""Settings for such a model. A configuration file takes their place; values on the command line win."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstrations:
+    """What a file of demonstrations holds."""
+
+    path: Path
+    environment: str
+    episodes: tuple[Trajectory, ...]
+    """The scored episodes that have a turn of the policy."""
+
+    @classmethod
+    def read(cls, path: Path) -> Demonstrations:
+        """Read a file and check that a policy can learn from it.
+
+        Raises:
+            ConfigError: the file cannot be read, has no scored episode, none that earned more than 0, or several
+                environments.
+        """
+        try:
+            everything = latest(read_trajectories(path))
+        except (OSError, ParseError) as error:
+            raise ConfigError(f"--tiny-from {path}: {error}") from None
+        scored = tuple(one for one in everything if one.value is not None and one.turns)
+        if not scored:
+            raise ConfigError(
+                f"--tiny-from {path}: none of its {len(everything)} episodes has a reward and a turn of the policy; "
+                "record others with `ludus demos`"
+            )
+        names = sorted({one.environment for one in scored})
+        if len(names) > 1:
+            raise ConfigError(f"--tiny-from {path} has episodes of {', '.join(names)}; keep those of one environment")
+        if max(one.value or 0.0 for one in scored) <= 0:
+            raise ConfigError(
+                f"--tiny-from {path}: none of its {len(scored)} episodes earned more than 0. Demonstrations must "
+                "sometimes win, because GRPO learns only from differences: record some with the environment's oracle "
+                "or a better policy (`ludus demos`), or make the tasks easier"
+            )
+        return cls(path, names[0], scored)
+
+
+def prepare(found: Demonstrations, file: Path | None, overrides: Sequence[str]) -> TrainConfig:
+    """Make the tiny model in the run's folder (`tiny-model`), unless it is there, and return the run's configuration.
+
+    Args:
+        found: the episodes to learn from.
+        file: a configuration file to use instead of `PRESET`.
+        overrides: `--section.key=value`; they win.
+
+    Raises:
+        ConfigError: the configuration or the demonstrations cannot be used.
+    """
+    from ludus.trainer.learning.sft import render  # here, because the checks before it need no torch
+
+    path = found.path
+    own = [f"--environments.0.name={found.environment}"]
+    own += [] if file else [*PRESET, f"--output=runs/{path.stem}"]
+    own.append(f"--sft.demonstrations={json.dumps([str(path)])}")
+    config = read_config(file, [*own, *overrides])
+    folder = config.output / "tiny-model"
+    if not (folder / "config.json").exists():
+        make_model(folder, found.episodes, config.seed)
+    own.append(f"--model.path={folder}")
+    samples = [sample for one in found.episodes if (sample := render(one, _renderer(folder))) is not None]
+    longest, whole = max(map(_longest_turn, samples)), max(len(sample.ids) for sample in samples)
+    if file is None:
+        max_tokens = _round_up(longest * 3 // 2, 8)
+        turns = 2 * max(len(one.turns) for one in found.episodes) + 2
+        own += [f"--rollouts.max_tokens={max_tokens}", f"--rollouts.max_turns={turns}"]
+        own.append(f"--rollouts.context={min(4096, _round_up(2 * whole + max_tokens, 64))}")
+    config = read_config(file, [*own, *overrides])
+    if longest > config.rollouts.max_tokens:
+        raise ConfigError(
+            f"rollouts.max_tokens = {config.rollouts.max_tokens} does not fit a call: a turn in {path} takes "
+            f"{longest} tokens of this model's tokenizer; set it to at least {longest}"
+        )
+    if whole > config.rollouts.context:
+        raise ConfigError(
+            f"rollouts.context = {config.rollouts.context} does not fit an episode: one in {path} takes "
+            f"{whole} tokens of this model's tokenizer; set it to at least {whole}"
+        )
+    return config
+
+
+def make_model(folder: Path, episodes: Sequence[Trajectory], seed: int) -> None:
+    """Write a model of random weights, whose tokenizer has learned the text of such episodes."""
+    from transformers.utils.logging import disable_progress_bar
+
+    from ludus.trainer.learning.sft import render
+    from ludus.trainer.tiny import make_tiny_model
+
+    disable_progress_bar()
+    make_tiny_model(folder, seed=seed)
+    renderer = _renderer(folder)
+    plain = renderer.tokenizer
+    rendered = (sample for one in episodes if (sample := render(one, renderer)) is not None)
+    marks = re.compile("|".join(map(re.escape, [*plain.all_special_tokens, "<tool_call>", "</tool_call>"])))
+    games = itertools.islice(rendered, LEARNED_FROM)
+    make_tiny_model(folder, texts=[part for game in games for part in marks.split(plain.decode(game.ids))], seed=seed)
+
+
+def _renderer(folder: Path) -> Renderer:
+    from transformers import AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    return Renderer(tokenizer)
+
+
+def _longest_turn(sample: Sample) -> int:
+    return max(sample.turns.count(turn) for turn in set(sample.turns) - {-1})
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+@contextlib.contextmanager
+def serving(*targets: str) -> Iterator[str]:
+    """Run `ludus serve` on a free port and yield its address; the server ends when the block is left.
+
+    Raises:
+        ConfigError: the server did not start; the message has the end of its log.
+    """
+    with tempfile.NamedTemporaryFile("w+", suffix=".log") as log:
+        command = [str(Path(sys.executable).with_name("ludus")), "serve", *targets, "--port", "0"]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            yield _address(process, Path(log.name), " ".join(targets))
+        finally:
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=30)
+            process.kill()
+            process.wait()
+
+
+def _address(process: subprocess.Popen[bytes], log: Path, targets: str) -> str:
+    deadline = time.monotonic() + SERVER_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        if found := re.search(r"http://[\d.]+:\d+", log.read_text(encoding="utf-8")):
+            return found.group()
+        time.sleep(0.05)
+    raise ConfigError(f"`ludus serve {targets}` did not start:\n{log.read_text(encoding='utf-8')[-3000:].strip()}")
