@@ -92,7 +92,9 @@ def demos(
     if stopped is not None:
         raise stopped
     wins = sum((trajectory.value or 0.0) > 0 for trajectory in kept)
-    console.print(shown(f"{out}: {len(kept)} of {recorded} episodes kept, {wins} with a reward above 0"))
+    console.print(
+        shown(f"{out}: {len(kept)} of {recorded} episodes kept, {wins} with a reward above 0"), soft_wrap=True
+    )
     if not wins:
         console.print(
             shown(

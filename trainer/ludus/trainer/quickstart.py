@@ -34,15 +34,15 @@ LEARNED_FROM: Final = 200
 SERVER_SECONDS: Final = 120
 """The maximum time for a server to become ready."""
 PRESET: Final = (
-    "--steps=30", "--device=cpu",
-    "--sft.steps=120", "--sft.batch=32", "--sft.learning_rate=2e-3",
-    "--rollouts.groups=16", "--rollouts.group_size=8", "--rollouts.staleness=0",
+    "--steps=40", "--device=cpu",
+    "--sft.steps=50", "--sft.batch=32", "--sft.learning_rate=2e-3",
+    "--rollouts.groups=32", "--rollouts.group_size=8", "--rollouts.staleness=0",
     "--rollouts.drop_zero_variance=false", "--rollouts.concurrency=128",
     "--engine.torch.slots=128", "--engine.torch.cache_tokens=131072",
     "--advantages.scale=batch",
-    "--optimizer.learning_rate=1e-3", "--optimizer.warmup=3", "--optimizer.schedule=linear",
-    "--optimizer.betas=[0.9, 0.99]", "--optimizer.tokens=8192",
-    "--evaluation.every=10", "--evaluation.tasks=100", "--checkpoints.every=0",
+    "--optimizer.learning_rate=5e-4", "--optimizer.warmup=3", "--optimizer.schedule=linear",
+    "--optimizer.betas=[0.9, 0.99]", "--optimizer.tokens=8192", "--optimizer.minibatches=4",
+    "--evaluation.every=10", "--evaluation.tasks=100", "--evaluation.samples=4", "--checkpoints.every=0",
 )  # fmt: skip
 """Settings for such a model. A configuration file takes their place; values on the command line win."""
 

@@ -1,0 +1,96 @@
+"""`ludus train --tiny-from`: the checks of demonstrations, and the model and settings that are made from them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ludus.trainer.errors import ConfigError
+from ludus.trainer.quickstart import Demonstrations, prepare, serving
+
+
+def game(number: int, reward: float | None = 1.0, environment: str = "pick") -> dict[str, Any]:
+    """A recorded episode of one call."""
+    failure = {"kind": "environment", "error": "Broken", "message": "broken", "attempt": 1}
+    return {
+        "environment": environment, "split": "train", "policy": "oracle", "started_at": 1.0, "seconds": 1.0,
+        "task": {"id": str(number), "split": "train", "index": number, "fields": {}},
+        "status": "completed", "end_reason": "completed", "failure": failure if reward is None else None,
+        "reward": None if reward is None else {"value": reward, "valid": True},
+        "tools": [{"type": "function", "name": "pick", "description": "Pick.",
+                   "parameters": {"type": "object", "properties": {"number": {"type": "integer"}}}}],
+        "items": [
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": f"Pick {number}."}]},
+            {"type": "function_call", "call_id": "a", "name": "pick", "arguments": f'{{"number": {number}}}'},
+            {"type": "function_call_output", "call_id": "a", "output": "Thank you."},
+        ],
+        "steps": [{"step": 1, "call_id": "a", "seconds": 0.1}],
+        "turns": [{"items": 2, "policy_seconds": 0.1, "environment_seconds": 0.1}],
+    }  # fmt: skip
+
+
+def write(path: Path, *games: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(one) + "\n" for one in games))
+    return path
+
+
+@pytest.fixture
+def games(tmp_path: Path) -> Path:
+    return write(tmp_path / "games.jsonl", *(game(number, reward=float(number % 3 > 0)) for number in range(30)))
+
+
+def test_demonstrations_that_never_win_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = write(tmp_path / "games.jsonl", game(1, 0.0), game(2, -1.0), game(3, None))
+    with pytest.raises(ConfigError, match=r"none of its 2 episodes earned more than 0.*must sometimes win.*oracle"):
+        Demonstrations.read(path)
+
+
+@pytest.mark.parametrize(
+    ("games", "message"),
+    [
+        ([game(1, None)], "none of its 1 episodes has a reward and a turn"),
+        ([game(1), game(2, environment="other")], "has episodes of other, pick; keep those of one"),
+    ],
+)
+def test_demonstrations_that_cannot_be_used_are_refused(tmp_path: Path, games: list[Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Demonstrations.read(write(tmp_path / "games.jsonl", *games))
+    with pytest.raises(ConfigError, match="No such file"):
+        Demonstrations.read(tmp_path / "none.jsonl")
+
+
+def test_the_model_and_the_settings_fit_the_demonstrations(games: Path, tmp_path: Path) -> None:
+    overrides = [f"--output={tmp_path}/run", "--environments.0.url=http://h", "--steps=3"]
+    config = prepare(Demonstrations.read(games), None, overrides)
+    assert config.model.path == str(tmp_path / "run" / "tiny-model")
+    assert (config.environments[0].name, config.environments[0].url, config.steps) == ("pick", "http://h", 3)
+    assert config.sft is not None
+    assert config.sft.demonstrations == (games,)
+    assert 8 <= config.rollouts.max_tokens <= 64
+    assert config.rollouts.max_turns == 4
+    made = (tmp_path / "run" / "tiny-model" / "model.safetensors").stat().st_mtime_ns
+    assert prepare(Demonstrations.read(games), None, overrides) == config
+    assert (tmp_path / "run" / "tiny-model" / "model.safetensors").stat().st_mtime_ns == made, "a resumed run keeps it"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("--rollouts.max_tokens=2", r"max_tokens = 2 does not fit a call: a turn in .* takes (\d+) tokens"),
+        ("--rollouts.context=8", r"context = 8 does not fit an episode: one in .* takes (\d+) tokens"),
+    ],
+)
+def test_limits_that_do_not_fit_a_call_are_refused(games: Path, tmp_path: Path, override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        prepare(Demonstrations.read(games), None, [f"--output={tmp_path}/run", override])
+
+
+def test_an_environment_that_cannot_be_served_says_why(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ConfigError, match=r"`ludus serve .*gone.py:Gone` did not start[\s\S]*gone.py"),
+        serving(f"{tmp_path}/gone.py:Gone"),
+    ):
+        pass
