@@ -28,6 +28,7 @@ import demo  # noqa: E402 - a script, not a package
 
 from ludus.environments.guess_number.environment import GuessNumber  # noqa: E402
 from ludus.server import Result, tool  # noqa: E402
+from ludus.trainer.quickstart import serving  # noqa: E402
 
 STALENESS = (0, 1, 2)
 SKIPPED = 3
@@ -79,7 +80,7 @@ def main() -> None:
     rows: dict[int, list[dict[str, float]]] = {staleness: [] for staleness in STALENESS}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with demo.serving("guess_number", f"{Path(__file__)}:SlowGuess") as url:
+        with serving("guess_number", f"{Path(__file__)}:SlowGuess") as url:
             asyncio.run(demo.record(url, folder / "beginner.jsonl", 0))
             demo.make_model(folder / "start", folder / "beginner.jsonl", 0)
             for _ in range(options.rounds):

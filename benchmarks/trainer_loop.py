@@ -32,6 +32,7 @@ import demo  # noqa: E402 - a script, not a package
 
 from ludus.protocol import Private, Reward  # noqa: E402
 from ludus.server import Environment, Split, Task  # noqa: E402
+from ludus.trainer.quickstart import serving  # noqa: E402
 
 TRL = ROOT / ".peers" / "trl" / "bin" / "python"
 PEER = ROOT / "benchmarks" / "peers" / "trl_loop.py"
@@ -156,7 +157,7 @@ def main() -> None:
             model = make_tiny_model(folder / f"model-{seed}", seed=seed)
             curves = {}
             for side, overrides in OURS.items():
-                with demo.serving(f"{Path(__file__)}:Digits") as url:
+                with serving(f"{Path(__file__)}:Digits") as url:
                     curves[side] = ours(folder, model, url, options.steps, seed, *overrides)
             if TRL.exists():
                 curves["trl"] = theirs(folder, model, options.steps, seed)

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import mcp_types as types
-from demo import serving
 from mcp import Client as McpClient
 from mcp import MCPError
 from mcp.client.extension import advertise
@@ -41,6 +40,7 @@ from ludus.client import (
 from ludus.protocol import EXTENSION_ID, METHODS, Call, Method, StepError, StepResult, TextBlock, WireModel
 from ludus.protocol.episodes import EpisodeInfo
 from ludus.protocol.errors import from_wire
+from ludus.trainer.quickstart import serving
 from ludus.validation.oracle import OraclePolicy
 
 ENVIRONMENTS = ("guess_number", "countdown", "wordle")

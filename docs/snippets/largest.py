@@ -1,6 +1,6 @@
-from collections.abc import Iterator
+from collections.abc import Generator
 
-from ludus.server import Call, Environment, Result, Task, tool
+from ludus.server import Answer, Call, Environment, Result, StepResult, Task, tool
 
 
 class Numbers(Task):
@@ -24,5 +24,5 @@ class Largest(Environment[Numbers]):
         return Result("Thank you.", reward=float(number == max(self.task.numbers)), finished=True)
 
     @classmethod
-    def oracle(cls, task: Numbers) -> Iterator[Call]:
+    def oracle(cls, task: Numbers) -> Generator[Call | Answer, StepResult, None]:
         yield Call("pick", {"number": max(task.numbers)})

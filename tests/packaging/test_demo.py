@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from ludus.client.trajectory_files import read_trajectories
+from ludus.trainer.quickstart import serving
 
 DEMO = Path(__file__).parents[2] / "scripts" / "demo.py"
 
@@ -45,7 +46,7 @@ def test_a_seed_gives_the_same_demonstrations_in_the_same_order(
     import demo
 
     recorded = []
-    with demo.serving("guess_number") as url:
+    with serving("guess_number") as url:
         for number in range(2):
             path = tmp_path / f"{number}.jsonl"
             count = asyncio.run(demo.record(url, path, seed=3))

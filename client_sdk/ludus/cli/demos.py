@@ -9,7 +9,17 @@ from typing import Annotated, Final
 import typer
 
 from ludus.cli import _playing
-from ludus.cli._common import EnvironmentName, TargetName, Token, client_of, console, find_environment, run, shown
+from ludus.cli._common import (
+    EnvironmentName,
+    TargetName,
+    Token,
+    client_of,
+    console,
+    find_environment,
+    is_local,
+    run,
+    shown,
+)
 from ludus.client import rollout
 from ludus.evaluation import ProgressBar
 from ludus.protocol.errors import EveryAttemptFailed
@@ -103,5 +113,5 @@ def demos(
             )
         )
         raise typer.Exit(1)
-    where = f"--serve {target}" if _playing.is_local(target) else f"--environments.0.url={target}"
+    where = f"--serve {target}" if is_local(target) else f"--environments.0.url={target}"
     console.print(shown(f"To train on them: ludus train --tiny-from {out} {where}"), soft_wrap=True)
