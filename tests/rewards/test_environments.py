@@ -201,6 +201,26 @@ async def test_the_runtime_sets_only_documented_attributes_of_an_instance() -> N
     assert set(vars(instance)) <= {"task", "seed", "secrets", "sandboxes"}
 
 
+async def test_an_instance_scores_its_own_episode_only() -> None:
+    class Other(Asking):
+        rubric = [right]
+
+    class Graded(Asking):
+        rubric = [right]
+
+        async def grade(self, answer: str) -> float:
+            own, other = await self.apply_rubric(answer), await Other().apply_rubric(answer)
+            return 1.0 if own is not None and other is None else 0.0
+
+    principal = Principal.open()
+    async with EpisodeHost([Graded]) as host:
+        started = await host.start(e.StartParams(environment="graded", split="train", key="a"), principal)
+        params = e.GradeParams(episode=started.episodes[0].episode, answer="4", key="b")
+        graded = await host.grade(params, principal)
+    assert graded.reward is not None
+    assert graded.reward.value == 1.0
+
+
 async def test_plain_methods_run_in_a_thread_unless_the_environment_says_that_they_never_block(playing: Host) -> None:
     threads: list[bool] = []
 

@@ -138,8 +138,10 @@ class Environment(Generic[TaskT]):
             answer: the final message; empty if there is none.
         """
         scoring = SCORING.get()
-        rubric = None if scoring is None else scoring.binding.end(scoring.group)
-        if scoring is None or rubric is None:
+        if scoring is None or scoring.attempt.environment is not self:
+            return None
+        rubric = scoring.binding.end(scoring.group)
+        if rubric is None:
             return None
         attempt = replace(scoring.attempt, answer=answer)
         reward = await rubric.score(attempt, offload=scoring.offload)

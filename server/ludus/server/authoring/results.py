@@ -56,6 +56,8 @@ def read_result(returned: object, step: int, *, ends: bool = False) -> StepResul
         TypeError: the value is not one that a tool may return.
         ValueError: a reward or a number in the metadata is not finite.
     """
+    if type(returned) is str and not ends:  # the usual case
+        return StepResult(step=step, content=read_content(returned))
     if isinstance(returned, Result):
         reward = read_reward(returned.reward, returned.components)
         metadata = read_metadata(returned.metadata) if returned.metadata else {}
