@@ -410,7 +410,7 @@ async def test_what_passes_is_bounded_for_all_connections_together(form: str) ->
         writer.transport.abort()
         assert proxy.spent
         assert (await asked(port, request)).startswith(b"HTTP/1.1 503 ")
-        assert "the limit on traffic was met" in {use.refused for use in await proxy.finish()}
+        assert "the traffic limit was reached" in {use.refused for use in await proxy.finish()}
 
 
 async def test_connections_beyond_those_at_one_time_wait_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:

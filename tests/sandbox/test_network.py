@@ -119,9 +119,9 @@ ATTACKS = {
     "finds a socket in the file system": "import stat\nfor folder, _, names in os.walk('/'):\n"
     "  if folder[:5] in ('/proc', '/sys'): continue\n  for name in names:\n"
     "    try: mode = os.lstat(os.path.join(folder, name)).st_mode\n"
-    "    except OSError: continue\n    if stat.S_ISSOCK(mode) and not name.startswith('.ludus-door'): "
+    "    except OSError: continue\n    if stat.S_ISSOCK(mode) and not name.startswith('.ludus-handoff'): "
     "print('BREACH', folder, name)",
-    "knocks where the door was": "s = socket.socket(socket.AF_UNIX)\nattempt(s.connect, '/.ludus-door')",
+    "knocks where the door was": "s = socket.socket(socket.AF_UNIX)\nattempt(s.connect, '/.ludus-handoff')",
     "finds the proxy's socket among its own": "for n in range(3, 64):\n  attempt(os.fstat, n)",
     "connects and connects": "held = []\ntry:\n  for n in range(300):\n    s = socket.socket(); s.setblocking(False)\n"
     "    s.connect_ex(('127.0.0.1', 3128)); held.append(s)\nexcept OSError: pass",
@@ -176,7 +176,7 @@ async def test_traffic_without_end_is_stopped_by_its_limit(networked: Backend) -
         result = await python(box, "r = urllib.request.urlopen(f'http://127.0.0.1:{sys.argv[1]}/')\n"
                               "while r.read(65536): pass\nsys.exit('it ended')", a=target.port)  # fmt: skip
         assert result.limit == "traffic", result
-        assert "the limit on traffic was met" in {use.refused for use in result.network}
+        assert "the traffic limit was reached" in {use.refused for use in result.network}
         assert (await box.run(["true"])).ok
         assert (await box.run(["false"])).limit is None
 
@@ -268,10 +268,10 @@ async def test_a_box_with_an_allowlist_makes_no_sockets_but_those_it_needs(netwo
 
 async def test_a_closed_box_has_let_go_of_its_socket(networked: Backend) -> None:
     box = await box_of(networked, "pypi.org")
-    way_out = box._way_out  # type: ignore[attr-defined]
-    assert way_out._listener.getsockname() == ("127.0.0.1", PORT)
+    egress = box._egress  # type: ignore[attr-defined]
+    assert egress._listener.getsockname() == ("127.0.0.1", PORT)
     await box.aclose()
-    assert way_out._listener.fileno() == -1
+    assert egress._listener.fileno() == -1
     with pytest.raises(SandboxFailed):
         await box.run(["true"])
     with pytest.raises(OSError, match="refused"):

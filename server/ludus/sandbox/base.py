@@ -35,12 +35,12 @@ class Command:
     limits: Limits
 
 
-class Box(ABC):
+class SandboxBase(ABC):
     """See `Sandbox`. A backend implements how one command runs, how files are accessed, and how to close."""
 
     def __init__(
         self, settings: SandboxSettings, env: Mapping[str, str],
-        another: Callable[[SandboxSettings], Awaitable[Box]], on_close: Callable[[Box], None],
+        another: Callable[[SandboxSettings], Awaitable[SandboxBase]], on_close: Callable[[SandboxBase], None],
     ) -> None:  # fmt: skip
         self.settings = settings
         self.limits = settings.limits
@@ -53,7 +53,7 @@ class Box(ABC):
         self._lost = False
         """Whether the last command ended everything in the sandbox, so that it must be rebuilt."""
         self._rebuilding: asyncio.Task[None] | None = None
-        self._way_out: EgressProxy | None = None
+        self._egress: EgressProxy | None = None
 
     @property
     @abstractmethod
@@ -90,7 +90,7 @@ class Box(ABC):
     ) -> RunResult:  # fmt: skip
         """See `Sandbox.run`."""
         if isinstance(argv, str) or not argv:
-            raise ValueError("argv is the program and its arguments, as a list that is not empty")
+            raise ValueError("argv must be a non-empty list: the program and its arguments")
         allowed = self.limits if limits is None else limits.within(self.limits)
         variables = {str(name): str(value) for name, value in {**self._env, **(env or {})}.items()}
         command = Command(list(map(str, argv)), stdin, variables, str(cwd), allowed)
@@ -118,33 +118,33 @@ class Box(ABC):
 
     async def _move_way_out(self, listener: socket.socket) -> None:
         """Move the egress proxy to the network of the rebuilt sandbox; the traffic used so far still counts."""
-        assert self._way_out is not None
-        await self._way_out.move(listener)
+        assert self._egress is not None
+        await self._egress.move(listener)
 
     def _open_way_out(self, listener: socket.socket) -> None:
         """Create the egress proxy to the hosts of the allowlist, on a listening socket in the sandbox's own network."""
         from ludus.sandbox.network.proxy import EgressProxy  # imported here because few environments need it
 
-        self._way_out = EgressProxy(listener, Allowlist(self.settings.network), self.limits.traffic)
+        self._egress = EgressProxy(listener, Allowlist(self.settings.network), self.limits.traffic)
 
     async def _run_watched(self, command: Command) -> RunResult:
         """Run one command while the egress proxy accepts connections; add the network use to its result."""
         await self._make_usable()
-        way_out = self._way_out
-        if way_out is None or self._closing is not None:
+        egress = self._egress
+        if egress is None or self._closing is not None:
             return await self._run(command)
-        had_room = not way_out.spent
-        way_out.begin()
+        had_room = not egress.spent
+        egress.begin()
         used: tuple[NetworkUse, ...] = ()
         try:
             result = await self._run(command)
         finally:
-            used = await way_out.finish()
+            used = await egress.finish()
         for use in used:
             if use.refused is not None:
                 log.info("%s", use)
         failed = result.limit is None and result.exit_code != 0
-        met = failed and had_room and way_out.spent
+        met = failed and had_room and egress.spent
         return replace(result, network=used, limit="traffic" if met else result.limit)
 
     async def _in_turn(self, operation: Callable[[], Awaitable[T]]) -> T:
@@ -192,7 +192,7 @@ class Box(ABC):
     async def restore(self, snapshot: Snapshot) -> None:
         """See `Sandbox.restore`."""
 
-    async def fork(self) -> Box:
+    async def fork(self) -> SandboxBase:
         """See `Sandbox.fork`."""
         snapshot = await self.snapshot()
         other = await self._another(self.settings)
@@ -215,8 +215,8 @@ class Box(ABC):
             if self._rebuilding is not None:
                 self._rebuilding.cancel()
                 await asyncio.gather(self._rebuilding, return_exceptions=True)
-            if self._way_out is not None:
-                await self._way_out.aclose()
+            if self._egress is not None:
+                await self._egress.aclose()
             await self._close()
         except asyncio.CancelledError:
             raise  # the provider keeps this sandbox in its list and can close it again

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from ludus.sandbox import rescue
-from ludus.sandbox.base import Box, Command
+from ludus.sandbox.base import Command, SandboxBase
 from ludus.sandbox.cgroups import Group
 from ludus.sandbox.errors import SandboxFailed, SandboxFileError
 from ludus.sandbox.model import FileInfo, LimitName, RunResult, SandboxSettings, Snapshot
-from ludus.sandbox.network import netns_listener as doors
+from ludus.sandbox.network import netns_listener
 from ludus.sandbox.stale import OWNER
 
 _INSIDE: Final = Path(__file__).with_name("inside")
@@ -87,7 +87,7 @@ class Launch:
     info: int = -1
     """A descriptor that yields the id of the sandbox's first process; -1 if that is the started process itself."""
     group: Group | None = None
-    door: socket.socket | None = None
+    handoff: socket.socket | None = None
     """The socket on which the program inside sends the listening socket of the egress proxy."""
 
 
@@ -112,8 +112,8 @@ class BoxProcess:
         self._until_started = ExitStack()
         if launch.info >= 0:
             self._until_started.callback(os.close, launch.info)
-        if launch.door is not None:
-            self._until_started.enter_context(launch.door)
+        if launch.handoff is not None:
+            self._until_started.enter_context(launch.handoff)
         self._listener: socket.socket | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -144,9 +144,9 @@ class BoxProcess:
                 self._writer.write(_program())
                 reply, _ = await self.exchange(launch.config, b"")
             if "error" in reply:
-                raise SandboxFailed(f"a sandbox could not be closed in: {reply['error']}")
-            if launch.door is not None:
-                self._listener = doors.receive(launch.door)
+                raise SandboxFailed(f"confining a sandbox failed: {reply['error']}")
+            if launch.handoff is not None:
+                self._listener = netns_listener.receive(launch.handoff)
             if self._pid > 0:
                 self._home = rescue.open_home(self._pid, launch.config["home"])
             self._until_started.close()
@@ -158,7 +158,7 @@ class BoxProcess:
                 self.release()
             if isinstance(error, OSError | EOFError | ValueError):
                 why = said or error or type(error).__name__
-                raise SandboxFailed(f"a sandbox could not be started: {why}") from None
+                raise SandboxFailed(f"starting a sandbox failed: {why}") from None
             raise
 
     def listener(self) -> socket.socket | None:
@@ -383,18 +383,18 @@ async def _readable(descriptor: int) -> None:
         loop.remove_reader(descriptor)
 
 
-class RunnerBox(Box):
+class RunnerBox(SandboxBase):
     """A sandbox whose program inside runs the commands and the file operations.
 
     Args:
         process: the running sandbox.
-        settings, env, another, on_close: see `Box`.
+        settings, env, another, on_close: see `SandboxBase`.
         restart: starts a new process after a command has ended this one.
     """
 
     def __init__(
         self, process: BoxProcess, settings: SandboxSettings, env: Mapping[str, str],
-        another: Callable[[SandboxSettings], Awaitable[Box]], on_close: Callable[[Box], None],
+        another: Callable[[SandboxSettings], Awaitable[SandboxBase]], on_close: Callable[[SandboxBase], None],
         restart: Callable[[], Awaitable[BoxProcess]],
     ) -> None:  # fmt: skip
         super().__init__(settings, env, another, on_close)
@@ -406,7 +406,7 @@ class RunnerBox(Box):
 
     @property
     def alive(self) -> bool:
-        """See `Box.alive`."""
+        """See `SandboxBase.alive`."""
         return self._closing is None and (self._lost or self._process.alive)
 
     def _stop(self) -> None:
@@ -427,13 +427,13 @@ class RunnerBox(Box):
                 async with asyncio.timeout(_FILE_SECONDS):
                     reply, _ = await self._process.exchange({"op": "restore"}, files.data)
             except (TimeoutError, EOFError) as error:
-                raise SandboxFailed(f"the sandbox could not be rebuilt: {error or 'it does not answer'}") from None
+                raise SandboxFailed(f"rebuilding the sandbox failed: {error or 'it does not answer'}") from None
             if "failed" in reply:
-                raise SandboxFailed(f"the sandbox could not be rebuilt: {reply['failed']}")
+                raise SandboxFailed(f"rebuilding the sandbox failed: {reply['failed']}")
 
     async def _run(self, command: Command) -> RunResult:
         if self._unwanted:
-            raise SandboxFailed("the command was cancelled before it began")
+            raise SandboxFailed("the command was cancelled before it started")
         process, loop = self._process, asyncio.get_running_loop()
         before, asked_at = process.broken(), loop.time()
         clock, begun_at = asyncio.timeout(_START_SECONDS), None

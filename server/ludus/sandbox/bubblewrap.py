@@ -27,13 +27,13 @@ from ludus.sandbox.box import BoxProcess, Launch, RunnerBox, inside_argv
 from ludus.sandbox.cgroups import Groups
 from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
 from ludus.sandbox.model import Limits, SandboxSettings
-from ludus.sandbox.network import netns_listener as doors
+from ludus.sandbox.network import netns_listener
 from ludus.sandbox.pool import PooledProvider, check_shown
 from ludus.sandbox.stale import kill_stale_processes
 
 HOME: Final = "/box"
 _OTHERWISE: Final = (
-    "or name another sandbox in the environment's settings: `docker` where an engine runs, `unsafe-local` for code "
+    "or choose another sandbox in the environment's settings: `docker` if an engine runs, `unsafe-local` for code "
     "that you trust"
 )
 _SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -98,18 +98,19 @@ class Bubblewrap(PooledProvider):
                 result = await box.run(["true"])
         except SandboxFailed as error:
             who = (
-                "a server that is root needs the right to mount (CAP_SYS_ADMIN); run it as an ordinary user"
+                "a server that runs as root needs the right to mount (CAP_SYS_ADMIN); run it as an ordinary user"
                 if self._root
-                else "the system must let ordinary users make user namespaces (on Ubuntu 24.04: "
+                else "the system must allow ordinary users to create user namespaces (on Ubuntu 24.04: "
                 "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for bwrap)"
             )
             raise SandboxUnavailable(
-                f"bubblewrap is installed but cannot make a sandbox here: {error.message}; {who}, {_OTHERWISE}",
+                f"bubblewrap is installed but cannot create a sandbox on this machine: {error.message}; "
+                f"{who}, {_OTHERWISE}",
                 package="bubblewrap",
             ) from None
         if not result.ok:
             raise SandboxUnavailable(
-                f"bubblewrap makes sandboxes here, but `true` does not run in them: {result.ending} "
+                f"bubblewrap creates sandboxes on this machine, but `true` does not run in them: {result.ending} "
                 f"{result.stderr[:300]!r}; {_OTHERWISE}"
             )
 
@@ -117,7 +118,7 @@ class Bubblewrap(PooledProvider):
         if settings.image is not None:
             raise SandboxUnsupported(
                 f"bubblewrap sandboxes show this machine's own system, not the image {settings.image!r}; "
-                'use provider="docker", or show further paths with `readonly`'
+                'use provider="docker", or add paths with `readonly`'
             )
         await check_shown(settings)
 
@@ -130,17 +131,17 @@ class Bubblewrap(PooledProvider):
         try:
             with ExitStack() as opened:
                 control, theirs = _pair(opened)
-                door, inner = _pair(opened) if settings.network else (None, None)
-                launch = self._launch(settings, theirs.fileno(), door, inner, opened)
+                handoff, inner = _pair(opened) if settings.network else (None, None)
+                launch = self._launch(settings, theirs.fileno(), handoff, inner, opened)
                 opened.pop_all()
         except OSError as error:
-            raise SandboxFailed(f"a sandbox could not be started: {error}") from None
+            raise SandboxFailed(f"starting a sandbox failed: {error}") from None
         process = BoxProcess(launch)
         await process.start(control, theirs)
         return process
 
     def _launch(
-        self, settings: SandboxSettings, control: int, door: socket.socket | None, inner: socket.socket | None,
+        self, settings: SandboxSettings, control: int, handoff: socket.socket | None, inner: socket.socket | None,
         opened: ExitStack,
     ) -> Launch:  # fmt: skip
         user = _UNUSED_USERS + secrets.randbits(27) if self._root else 1000
@@ -158,10 +159,13 @@ class Bubblewrap(PooledProvider):
             "--", *inside_argv(_python(), control),
         ]  # fmt: skip
         config = _config(settings, user, counted=self._groups is not None)
-        config |= {"door": -1 if inner is None else inner.fileno(), "address": (doors.HOST, doors.PORT)}
+        config |= {
+            "handoff": -1 if inner is None else inner.fileno(),
+            "address": (netns_listener.HOST, netns_listener.PORT),
+        }
         handed = (info_write, users, groups, hosts, *(() if inner is None else (inner.detach(),)))
         group = self._groups.new() if self._groups is not None else None
-        return Launch(argv, config, handed, info_read, group, door)
+        return Launch(argv, config, handed, info_read, group, handoff)
 
 
 def _config(settings: SandboxSettings, user: int, *, counted: bool) -> dict[str, Any]:

@@ -38,7 +38,7 @@ import requests.exceptions
 
 from ludus.sandbox import rescue
 from ludus.sandbox import shell_scripts as scripts
-from ludus.sandbox.base import Box, Command
+from ludus.sandbox.base import Command, SandboxBase
 from ludus.sandbox.cgroups import Meter, Usage, is_in_group
 from ludus.sandbox.container_files import ContainerFiles
 from ludus.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnsupported
@@ -103,7 +103,7 @@ class ContainerBox(ContainerFiles):
 
     def __init__(
         self, api: Any, settings: SandboxSettings, user: int,
-        another: Callable[[SandboxSettings], Awaitable[Box]], on_close: Callable[[Box], None],
+        another: Callable[[SandboxSettings], Awaitable[SandboxBase]], on_close: Callable[[SandboxBase], None],
         restart: Callable[[ContainerBox], Awaitable[None]],
     ) -> None:  # fmt: skip
         super().__init__(settings, _ENVIRONMENT, another, on_close)
@@ -129,7 +129,7 @@ class ContainerBox(ContainerFiles):
         await _to_thread(self._begin, create)
         if self.settings.network:
             listener = await _to_thread(self._door, rendezvous)
-            if self._way_out is None:
+            if self._egress is None:
                 self._open_way_out(listener)
             else:
                 await self._move_way_out(listener)
@@ -166,16 +166,16 @@ class ContainerBox(ContainerFiles):
                 return listen_in_netns(process)
             except PermissionError:
                 raise SandboxUnsupported(
-                    "an allowlist takes the right to enter a container's network (CAP_SYS_ADMIN), which this server "
-                    "lacks although it is root; give it that right, or run it as an ordinary user, with `python3` in "
-                    "the image"
+                    "an allowlist requires the right to enter a container's network (CAP_SYS_ADMIN), which "
+                    "this server lacks although it is root; grant that right, or run the server as an ordinary user, "
+                    "with `python3` in the image"
                 ) from None
         said = self._output_of(["python3", "-I", "-S", "-c", SocketHandoff.PROGRAM])
         try:
             return rendezvous.receive(_RENDEZVOUS_SECONDS)
         except OSError:
             raise SandboxUnsupported(
-                f"the image {self.settings.image!r} cannot open the way out that an allowlist needs: it takes "
+                f"the image {self.settings.image!r} cannot open the listener that an allowlist needs, which requires "
                 f"`python3` in the image and an engine on this machine ({said.strip()[-200:] or 'no answer'}); install "
                 "Python in the image, run the server as root, or use bubblewrap"
             ) from None
@@ -193,7 +193,7 @@ class ContainerBox(ContainerFiles):
             while len(said) < len(_READY) and (more := shell.socket.recv(len(_READY) - len(said))):
                 said += more
             if said != _READY:
-                raise OSError("no shell starts in it: its image must have /bin/sh")
+                raise OSError("no shell starts in the container: the image must have /bin/sh")
             shell.socket.setblocking(False)
         except OSError:
             shell.close()
@@ -209,7 +209,7 @@ class ContainerBox(ContainerFiles):
 
     @property
     def alive(self) -> bool:
-        """See `Box.alive`."""
+        """See `SandboxBase.alive`."""
         return self._closing is None
 
     # ── running ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -398,7 +398,7 @@ class ContainerBox(ContainerFiles):
             if files is not None:
                 await self._carry_out(f"{scripts.no_links('.')}; {scripts.UNPACK}", files.data, limits)
         except (*_ERRORS, EOFError) as error:
-            raise SandboxFailed(f"the sandbox could not be rebuilt: {error or type(error).__name__}") from None
+            raise SandboxFailed(f"rebuilding the sandbox failed: {error or type(error).__name__}") from None
 
     def _exit_code(self, shell: str) -> int | None:
         """Wait for a shell's exit code, which is known a moment after its output ends; None if it stays unknown."""

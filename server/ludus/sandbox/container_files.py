@@ -7,7 +7,7 @@ from abc import abstractmethod
 from typing import Final
 
 from ludus.sandbox import shell_scripts as scripts
-from ludus.sandbox.base import Box
+from ludus.sandbox.base import SandboxBase
 from ludus.sandbox.errors import SandboxFileError
 from ludus.sandbox.inside.files import MAX_ENTRIES
 from ludus.sandbox.model import FileInfo, Limits, RunResult, Snapshot
@@ -17,7 +17,7 @@ _FILE_ERRORS: Final = {
 }  # fmt: skip
 
 
-class ContainerFiles(Box):
+class ContainerFiles(SandboxBase):
     """The file operations of a sandbox in a container."""
 
     @abstractmethod

@@ -74,8 +74,8 @@ class Docker(PooledProvider):
             await asyncio.to_thread(remove_left_behind)
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
             raise SandboxUnavailable(
-                f"docker sandboxes need a Docker engine, and none answers: {error}; install and start one (package "
-                "`docker.io` or `docker-ce`), point DOCKER_HOST to it, or name another sandbox in the environment's "
+                f"docker sandboxes need a Docker engine, and no engine answers: {error}; install and start "
+                "one (package `docker.io` or `docker-ce`), point DOCKER_HOST to it, or choose another sandbox in the environment's "
                 "settings: `bubblewrap` on Linux, `unsafe-local` for code that you trust",
                 package="docker.io",
             ) from None
@@ -94,7 +94,7 @@ class Docker(PooledProvider):
 
     async def _check(self, settings: SandboxSettings) -> None:
         if settings.image is None:
-            raise SandboxUnsupported("docker sandboxes run in an image: name it in the settings, `image=…`")
+            raise SandboxUnsupported("docker sandboxes need an image: set `image=…` in the settings")
         await check_shown(settings)  # the engine would create a directory for a missing path
         if settings.image not in self._images:
             await asyncio.to_thread(self._find_image, settings.image)
@@ -129,7 +129,7 @@ class Docker(PooledProvider):
         except BaseException as error:
             await box.aclose()
             if isinstance(error, docker.errors.DockerException | requests.exceptions.RequestException | OSError):
-                raise SandboxFailed(f"a container could not be started: {error}") from None
+                raise SandboxFailed(f"starting a container failed: {error}") from None
             raise
         return box
 
@@ -162,7 +162,7 @@ def _confinement(api: Any, settings: SandboxSettings, user: int, rendezvous: Soc
     limits = settings.limits
     shown = [f"{outside}:{inside}:ro" for outside, inside in settings.readonly]
     if rendezvous is not None:
-        shown.append(f"{rendezvous.path}:{SocketHandoff.SEEN}:ro")
+        shown.append(f"{rendezvous.path}:{SocketHandoff.PATH_INSIDE}:ro")
     ulimits = {
         "nofile": 1024, "core": 0, "nproc": limits.processes + 16, "fsize": limits.file_size, "memlock": 65536,
         "msgqueue": 0,

@@ -66,7 +66,7 @@ class Sandboxes:
         providers, self._providers = self._providers, {}
         for outcome in await asyncio.gather(*(one.aclose() for one in providers.values()), return_exceptions=True):
             if isinstance(outcome, BaseException):
-                log.error("a sandbox provider could not be closed", exc_info=outcome)
+                log.error("closing a sandbox provider failed", exc_info=outcome)
 
 
 class EpisodeSandboxes:
@@ -110,7 +110,7 @@ class EpisodeSandboxes:
                     content = await self.agent.read(path, limit=left)
                     await box.write(path, content)
                 except SandboxFileError as error:
-                    log.info("an artifact is left out: %s", error.message)
+                    log.info("an artifact is missing: %s", error.message)
                 else:
                     left -= len(content)
             yield box

@@ -36,7 +36,7 @@ class UnsafeLocal(PooledProvider):
     async def open(self) -> None:
         """See `SandboxProvider.open`."""
         if sys.platform != "linux":
-            raise SandboxUnavailable(f"unsafe-local needs Linux's /proc, and this is {sys.platform}; name `docker`")
+            raise SandboxUnavailable(f"unsafe-local needs Linux's /proc, and this is {sys.platform}; use `docker`")
         await asyncio.to_thread(kill_stale_processes)
         await asyncio.to_thread(remove_left_behind)
 
@@ -50,7 +50,7 @@ class UnsafeLocal(PooledProvider):
             try:
                 home = tempfile.mkdtemp(prefix=f"{OWNER}-")
             except OSError as error:
-                raise SandboxFailed(f"a sandbox could not be started: {error}") from None
+                raise SandboxFailed(f"starting a sandbox failed: {error}") from None
             undo.callback(shutil.rmtree, home, ignore_errors=True)
             process = await _start_process(settings.limits, home)
             undo.pop_all()
@@ -75,7 +75,7 @@ async def _start_process(limits: Limits, home: str) -> BoxProcess:
     try:
         control, theirs = socket.socketpair()
     except OSError as error:
-        raise SandboxFailed(f"a sandbox could not be started: {error}") from None
+        raise SandboxFailed(f"starting a sandbox failed: {error}") from None
     config = {
         "alone": False, "home": home, "user": os.geteuid(), "memory": limits.memory, "files": 1024,
         "disk": {"bytes": limits.disk, "inodes": limits.inodes}, "tasks": limits.processes, "counted": False,
@@ -93,4 +93,4 @@ def _remove(home: str) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        log.warning("the directory of a sandbox could not be removed: %s", error)
+        log.warning("removing the directory of a sandbox failed: %s", error)

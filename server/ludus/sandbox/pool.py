@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from ludus.sandbox.base import Box
+from ludus.sandbox.base import SandboxBase
 from ludus.sandbox.errors import SandboxFailed, SandboxUnsupported
 from ludus.sandbox.model import SandboxSettings
 
@@ -25,17 +25,17 @@ _AT_ONCE = 8
 class Pool:
     """The ready sandboxes, by their settings. A sandbox is handed out once and never returns to the pool."""
 
-    def __init__(self, start: Callable[[SandboxSettings], Awaitable[Box]]) -> None:
+    def __init__(self, start: Callable[[SandboxSettings], Awaitable[SandboxBase]]) -> None:
         self._start_one = start
-        self._ready: dict[SandboxSettings, deque[Box]] = {}
-        self._all: set[Box] = set()
+        self._ready: dict[SandboxSettings, deque[SandboxBase]] = {}
+        self._all: set[SandboxBase] = set()
         self._starting: dict[SandboxSettings, set[asyncio.Task[None]]] = {}
         self._own: set[asyncio.Task[Any]] = set()
         """Tasks that a caller's cancellation does not reach: starts, and the closing of sandboxes without a caller."""
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self._closed = False
 
-    async def take(self, settings: SandboxSettings) -> Box:
+    async def take(self, settings: SandboxSettings) -> SandboxBase:
         """Return a ready sandbox or a new one, and start replacements in the background.
 
         Raises:
@@ -60,7 +60,7 @@ class Pool:
         missing = settings.warm - len(ready)
         ready.extend(await asyncio.gather(*(self._start(settings) for _ in range(missing))))
 
-    def forget(self, box: Box) -> None:
+    def forget(self, box: SandboxBase) -> None:
         """Stop tracking a sandbox that was closed."""
         self._all.discard(box)
 
@@ -87,14 +87,14 @@ class Pool:
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-    async def _add(self, settings: SandboxSettings, ready: deque[Box]) -> None:
+    async def _add(self, settings: SandboxSettings, ready: deque[SandboxBase]) -> None:
         try:
             ready.append(await self._start(settings))
         except SandboxFailed as error:
             # The next caller that needs a sandbox starts one itself and gets the error.
-            log.warning("a sandbox could not be made ready: %s", error.message)
+            log.warning("preparing a sandbox failed: %s", error.message)
 
-    async def _start(self, settings: SandboxSettings) -> Box:
+    async def _start(self, settings: SandboxSettings) -> SandboxBase:
         async with self._gate:
             self._refuse_if_closed()
             starting = self._keep(self._make(settings))
@@ -104,7 +104,7 @@ class Pool:
                 self._keep(_discard(starting))
                 raise
 
-    async def _make(self, settings: SandboxSettings) -> Box:
+    async def _make(self, settings: SandboxSettings) -> SandboxBase:
         box = await self._start_one(settings)
         self._all.add(box)
         if self._closed:
@@ -124,7 +124,7 @@ class Pool:
             raise SandboxFailed("the sandboxes of this server have been closed")
 
 
-async def _discard(starting: asyncio.Task[Box]) -> None:
+async def _discard(starting: asyncio.Task[SandboxBase]) -> None:
     """Wait until a sandbox has started, then close it, since its caller was cancelled."""
     try:
         box = await starting
@@ -146,10 +146,10 @@ class PooledProvider(ABC):
         """Raise `SandboxUnsupported` if this backend cannot do what the settings ask for."""
 
     @abstractmethod
-    async def _start(self, settings: SandboxSettings) -> Box:
+    async def _start(self, settings: SandboxSettings) -> SandboxBase:
         """Start a new sandbox."""
 
-    async def create(self, settings: SandboxSettings) -> Box:
+    async def create(self, settings: SandboxSettings) -> SandboxBase:
         """See `SandboxProvider.create`."""
         await self._check(settings)
         return await self._pool.take(settings)
@@ -168,4 +168,4 @@ async def check_shown(settings: SandboxSettings) -> None:
     """Raise `SandboxUnsupported` if a path in `readonly` does not exist on this machine."""
     for place, _ in settings.readonly:
         if not await asyncio.to_thread(os.path.exists, place):
-            raise SandboxUnsupported(f"there is no {place}, which `readonly` is to show in the sandbox")
+            raise SandboxUnsupported(f"`readonly` names {place}, which does not exist")

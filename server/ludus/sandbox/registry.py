@@ -24,13 +24,13 @@ def find_provider(name: str) -> SandboxProvider:
     if entry is None:
         near = difflib.get_close_matches(name, published, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(published)) or 'none'}"
-        raise SandboxUnavailable(f"there is no sandbox called {name!r}; {hint}")
+        raise SandboxUnavailable(f"there is no sandbox {name!r}; {hint}")
     try:
         kind: Any = entry.load()
     except ModuleNotFoundError as error:
         raise SandboxUnavailable(
             f"the sandbox {name!r} needs the package {error.name!r}; install it with: pip install {error.name}, "
-            "or name another sandbox",
+            "or choose another sandbox",
             package=error.name,
         ) from error
     provider: SandboxProvider = kind()

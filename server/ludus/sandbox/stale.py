@@ -88,4 +88,4 @@ def remove_left_behind() -> None:
                 clear(str(left))
                 left.rmdir()
             except OSError as error:
-                log.warning("what a server left behind could not be removed: %s", error)
+                log.warning("removing what a stopped server left behind failed: %s", error)

@@ -80,14 +80,14 @@ def _install(program: bytes) -> None:
     _prctl(_PR_SET_SECCOMP, 2, ctypes.c_char_p(described))
 
 
-def open_listener(door: int, address: tuple[str, int]) -> None:
+def open_listener(handoff: int, address: tuple[str, int]) -> None:
     """Create the egress proxy's listening socket in the sandbox's own network, and send it to the server."""
     import _socket as sockets  # importing `socket` would delay the start of every sandbox
 
     listener = sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM)
     listener.bind(address)
     listener.listen(128)
-    outer = sockets.socket(fileno=door)
+    outer = sockets.socket(fileno=handoff)
     handed = struct.pack("i", listener.fileno())
     outer.sendmsg([b"x"], [(sockets.SOL_SOCKET, sockets.SCM_RIGHTS, handed)])
     outer.close()

@@ -52,7 +52,7 @@ def _walk(config: dict[str, Any], path: str, parts: list[str], *, make: bool = F
 
 def _why(path: str, error: OSError) -> str:
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
-        return f"{path!r} leads through a link, or is not what was expected"
+        return f"{path!r} leads through a link or has another type than expected"
     return f"{path!r}: {os.strerror(error.errno or 0)}"
 
 

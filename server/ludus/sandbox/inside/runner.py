@@ -76,8 +76,8 @@ def main(control: int) -> None:
         if config["alone"]:
             confine.make_disk(config)
             confine.drop_privileges(config)
-            if config["door"] >= 0:
-                confine.open_listener(config["door"], config["address"])
+            if config["handoff"] >= 0:
+                confine.open_listener(config["handoff"], config["address"])
         else:
             confine.set_child_subreaper()
     except OSError as error:
@@ -94,8 +94,8 @@ def main(control: int) -> None:
             except Refused as error:
                 send(control, {"error": str(error)})
             except Exception as error:
-                told = "error" if isinstance(error, OSError) and error.errno in OF_FILES else "failed"
-                send(control, {told: f"{type(error).__name__}: {error}"})
+                key = "error" if isinstance(error, OSError) and error.errno in OF_FILES else "failed"
+                send(control, {key: f"{type(error).__name__}: {error}"})
             message[1].skip()
     except (ConnectionError, BrokenPipeError):
         pass

@@ -159,7 +159,7 @@ def _rule(entry: str) -> _Rule:
         return _Rule(ports, wanted.host)
     except ValueError as error:
         raise ValueError(
-            f"{entry!r} is no entry of an allowlist: {error}; entries are like pypi.org, *.example.org:8443, "
+            f"{entry!r} is not an entry of an allowlist: {error}; entries are like pypi.org, *.example.org:8443, "
             "192.0.2.7:8080, 10.1.0.0/16 or [2001:db8::/32]:443"
         ) from None
 

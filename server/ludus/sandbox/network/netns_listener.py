@@ -24,15 +24,15 @@ BACKLOG: Final = 128
 _CLONE_NEWNET: Final = 0x40000000
 
 
-def receive(door: socket.socket) -> socket.socket:
+def receive(handoff: socket.socket) -> socket.socket:
     """Receive the listening socket that was sent through a Unix socket.
 
     Raises:
         OSError: no socket was sent.
     """
-    _, descriptors, _, _ = socket.recv_fds(door, 1, 1)
+    _, descriptors, _, _ = socket.recv_fds(handoff, 1, 1)
     if not descriptors:
-        raise OSError("the box made no socket for its way out")
+        raise OSError("the sandbox sent no socket for its egress proxy")
     os.set_inheritable(descriptors[0], False)
     return socket.socket(fileno=descriptors[0])
 
@@ -60,7 +60,7 @@ def listen_in_netns(process: int) -> socket.socket:
             made.append(error)
 
     # A new thread that ends here: the namespace belongs to the thread, so it must not be reused for other work.
-    thread = threading.Thread(target=inside, name="ludus-door")
+    thread = threading.Thread(target=inside, name="ludus-handoff")
     thread.start()
     thread.join()
     (outcome,) = made
@@ -75,19 +75,19 @@ class SocketHandoff:
     The socket is in a directory that only the server can enter, and is mounted in the container.
     """
 
-    SEEN: Final = "/.ludus-door"
+    PATH_INSIDE: Final = "/.ludus-handoff"
     """The path of the Unix socket in the container."""
     PROGRAM: Final = (
         "import array, socket as s\n"
         f"l = s.create_server(({HOST!r}, {PORT}), backlog={BACKLOG})\n"
-        f"c = s.socket(s.AF_UNIX)\nc.connect({SEEN!r})\n"
+        f"c = s.socket(s.AF_UNIX)\nc.connect({PATH_INSIDE!r})\n"
         "c.sendmsg([b'x'], [(s.SOL_SOCKET, s.SCM_RIGHTS, array.array('i', [l.fileno()]))])\n"
     )
     """The program for the container's Python: it creates the listening socket and sends it."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
-        self.path = self._folder / "door"
+        self.path = self._folder / "handoff"
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.path))
         self.path.chmod(0o666)

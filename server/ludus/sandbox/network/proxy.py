@@ -160,20 +160,20 @@ class EgressProxy:
         task.add_done_callback(self._end)
         self._left -= 1
         if self._left == 0:
-            self._note("any host", f"there were {_PER_COMMAND:,} connections already")
+            self._note("any host", f"the command has already opened {_PER_COMMAND:,} connections")
         if self._left == 0 or len(self._tasks) >= _AT_ONCE:
             self._pause_accepting()
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task).close()
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("the way out of a sandbox failed", exc_info=error)
+            log.error("the egress proxy of a sandbox failed", exc_info=error)
         self._listen()
 
     def _note(self, target: str, refused: str | None) -> None:
         key = (target, refused)
         if key not in self._used and len(self._used) >= _REMEMBERED:
-            key = ("other hosts", refused and "see the hosts before")
+            key = ("other hosts", refused and "see the earlier hosts")
         self._used[key] = self._used.get(key, 0) + 1
 
     async def _serve(self, connection: socket.socket) -> None:
@@ -195,14 +195,14 @@ class EgressProxy:
 
     async def _answer(self, client: _Peer) -> None:
         if self.spent:
-            raise _Refused(503, "the limit on traffic was met")
+            raise _Refused(503, "the traffic limit was reached")
         try:
             async with asyncio.timeout(_HEAD_SECONDS):
                 request = await client.next()
         except TimeoutError:
             raise _Refused(408, f"the request was not complete within {_HEAD_SECONDS:g} s") from None
         except h11.RemoteProtocolError as error:
-            raise _Refused(error.error_status_hint, f"not a request that can be passed on: {error}") from None
+            raise _Refused(error.error_status_hint, f"not a request that the proxy can forward: {error}") from None
         if not isinstance(request, h11.Request):
             return
         wanted, path = _target(request)
@@ -238,7 +238,9 @@ class EgressProxy:
                 fit = [one for one in found if self._may_be(one, wanted.port)]
                 if found and not fit:
                     inner = ", ".join(map(str, found))
-                    raise _Refused(403, f"it leads to {inner}, which is not a public address, nor on the allowlist")
+                    raise _Refused(
+                        403, f"it resolves to {inner}, which is neither a public address nor on the allowlist"
+                    )
                 for address in fit:
                     with suppress(OSError):
                         return await asyncio.open_connection(str(address), wanted.port)
@@ -246,7 +248,7 @@ class EgressProxy:
             raise _Refused(504, "it does not answer") from None
         except OSError as error:
             raise _Refused(502, f"its name has no address: {error.strerror}") from None
-        raise _Refused(502, "it cannot be reached")
+        raise _Refused(502, "it is unreachable")
 
     def _may_be(self, address: Address, port: int) -> bool:
         return self._allowed.holds(address, port) or (is_public(address) and not _is_own(address))
@@ -266,8 +268,8 @@ class EgressProxy:
     def _count(self, size: int) -> None:
         self._room -= size
         if self._room < 0:
-            self._note("any host", "the limit on traffic was met")
-            raise EOFError("the limit on traffic was met")
+            self._note("any host", "the traffic limit was reached")
+            raise EOFError("the traffic limit was reached")
 
 
 class FairReader:
@@ -345,7 +347,7 @@ def _target(request: h11.Request) -> tuple[Destination, str | None]:
         _Refused: the request is not one that the proxy forwards.
     """
     if request.http_version not in (b"1.0", b"1.1"):
-        raise _Refused(505, "this is HTTP/1.1")
+        raise _Refused(505, "the proxy speaks HTTP/1.1")
     if len(request.headers) > _HEADERS:
         raise _Refused(431, f"there are more than {_HEADERS} headers")
     target = request.target.decode("ascii")
@@ -358,7 +360,7 @@ def _target(request: h11.Request) -> tuple[Destination, str | None]:
         return _destination(target, None), None
     match = _ABSOLUTE.fullmatch(target)
     if match is None:
-        raise _Refused(400, "this is a proxy: it takes CONNECT host:port, and http:// addresses in full")
+        raise _Refused(400, "this is a proxy, which accepts CONNECT host:port and full http:// addresses")
     path = match[2] or "/"
     return _destination(match[1], 80), path if path.startswith("/") else f"/{path}"
 
@@ -423,7 +425,7 @@ async def _download(client: _Peer, origin: _Peer) -> None:
             event = await origin.next()
             if isinstance(event, h11.Response):
                 if len(event.headers) > _HEADERS:
-                    raise _Refused(502, f"what came back has more than {_HEADERS} headers")
+                    raise _Refused(502, f"the reply has more than {_HEADERS} headers")
                 begun = True
                 headers = [*_end_to_end(event.headers), (b"connection", b"close")]
                 status, reason = event.status_code, event.reason
@@ -436,7 +438,7 @@ async def _download(client: _Peer, origin: _Peer) -> None:
     except h11.RemoteProtocolError as error:
         if begun:
             raise
-        raise _Refused(502, f"what came back is not HTTP: {error}") from None
+        raise _Refused(502, f"the reply is not HTTP: {error}") from None
 
 
 async def _both(*halves: Awaitable[None]) -> None:
