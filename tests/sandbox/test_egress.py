@@ -188,7 +188,7 @@ async def test_a_name_leads_to_no_address_inside_unless_the_list_has_it(addresse
             assert (said.endswith(b"origin"), trap.connections, listed.connections) == (reached, 0, int(reached))
             assert names.asked == ["allowed.test"] * 2, "the address that was checked is the one that is connected to"
             refused = [use.refused for use in await proxy.finish() if use.refused]
-            assert all("not a public address" in why for why in refused)
+            assert all("neither a public address" in why for why in refused)
             assert len(refused) == (1 if reached else 2 if addresses else 0)
 
 

@@ -284,7 +284,7 @@ def test_serving_ends_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
         "except Exception as error: print('REFUSED', type(error).__name__, error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
-    assert "REFUSED SandboxUnavailable there is no sandbox called 'nowhere'" in done.stdout
+    assert "REFUSED SandboxUnavailable there is no sandbox 'nowhere'" in done.stdout
 
 
 # ── lifetime ───────────────────────────────────────────────────────────────────────────────────────────────────────

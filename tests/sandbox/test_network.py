@@ -76,7 +76,7 @@ async def test_a_name_is_looked_up_by_the_server(networked: Backend, monkeypatch
         assert "b'origin'" in result.text, result
         assert "BREACH" not in result.text, result
         assert [use.refused for use in result.refused] == [
-            "it leads to 127.0.0.2, which is not a public address, nor on the allowlist"
+            "it resolves to 127.0.0.2, which is neither a public address nor on the allowlist"
         ]
 
 

@@ -75,8 +75,8 @@ class Docker(PooledProvider):
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
             raise SandboxUnavailable(
                 f"docker sandboxes need a Docker engine, and no engine answers: {error}; install and start "
-                "one (package `docker.io` or `docker-ce`), point DOCKER_HOST to it, or choose another sandbox in the environment's "
-                "settings: `bubblewrap` on Linux, `unsafe-local` for code that you trust",
+                "one (package `docker.io` or `docker-ce`), point DOCKER_HOST to it, or choose another sandbox in the "
+                "environment's settings: `bubblewrap` on Linux, `unsafe-local` for code that you trust",
                 package="docker.io",
             ) from None
 
