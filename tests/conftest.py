@@ -19,7 +19,25 @@ from ludus.server.web.settings import ServerSettings
 
 Serve = Callable[..., Awaitable[LudusServer]]
 
-LONGEST_FILES: Final = ("tests/validation/test_faults_misjudged.py",)
+LONGEST_FILES: Final = (
+    "tests/conformance/test_faults_control.py",
+    "tests/mcp/test_conformance.py",
+    "tests/mcp/test_stock_clients.py",
+    "tests/conformance/test_conforming.py",
+    "tests/validation/test_faults_declared.py",
+    "tests/validation/test_faults_repeated.py",
+    "tests/validation/test_faults_rewarded.py",
+    "tests/validation/test_faults_overlooked.py",
+    "tests/validation/test_faults_misjudged.py",
+    "tests/validation/test_sound.py",
+    "tests/validation/test_command.py",
+    "tests/trainer/run/test_crashes.py",
+    "tests/trainer/learning/test_parallel.py",
+    "tests/cli/test_local_targets.py",
+    "tests/fuzz/test_fuzz.py",
+    "tests/sandbox/test_attacks.py",
+    "tests/packaging/test_container.py",
+)
 """The files that take longest, longest first."""
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -116,3 +116,13 @@ def test_marked_tests_run_in_their_suite_alone_and_samples_in_both(tmp_path: Pat
     assert collected("") == {"test_plain", "test_two"}
     assert collected("one") == {"test_one"}
     assert collected("one,two") == {"test_one", "test_two"}
+
+
+def test_the_files_that_start_first_exist() -> None:
+    source = ast.parse((ROOT / "tests" / "conftest.py").read_text("utf-8"))
+    (names,) = (
+        ast.literal_eval(node.value)
+        for node in source.body
+        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == "LONGEST_FILES" and node.value
+    )
+    assert [name for name in names if not (ROOT / name).is_file()] == []
