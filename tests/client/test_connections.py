@@ -75,15 +75,18 @@ async def test_a_running_step_is_answered_over_the_next_connection(serve: Any, w
 
 
 async def test_a_missing_server_is_reported_at_once(wire: Any) -> None:
-    async with connect(f"http://127.0.0.1:{unused_port()}", wire=wire, patience=60) as client:
+    async with connect(f"http://127.0.0.1:{unused_port()}", wire=wire, reconnect_seconds=60) as client:
         async with asyncio.timeout(10):
             with pytest.raises(ConnectionFailed, match="is the server running"):
                 await client.environments()
 
 
-async def test_a_server_that_stays_away_is_given_up_after_the_patience_and_found_again(serve: Any, wire: Any) -> None:
+async def test_a_server_that_stays_away_is_given_up_after_some_time_and_found_again(serve: Any, wire: Any) -> None:
     server = await serve(Playground)
-    async with CuttingProxy(server.url).running() as proxy, connect(proxy.url, wire=wire, patience=0.3) as client:
+    async with (
+        CuttingProxy(server.url).running() as proxy,
+        connect(proxy.url, wire=wire, reconnect_seconds=0.3) as client,
+    ):
         assert await client.environments()
         proxy.refusing = True
         proxy.cut()

@@ -52,7 +52,7 @@ async def peer() -> AsyncIterator[Peer]:
             site = web.TCPSite(runner, "127.0.0.1", 0)
             await site.start()
             port = runner.addresses[0][1]
-            options = {"timeout": 10, "patience": 0.3, **options}
+            options = {"timeout": 10, "reconnect_seconds": 0.3, **options}
             return await stack.enter_async_context(connect(f"http://127.0.0.1:{port}", wire=wire, **options))
 
         yield start
@@ -99,7 +99,7 @@ async def test_a_request_that_breaks_every_connection_is_given_up(peer: Peer) ->
     async def answer(socket: web.WebSocketResponse, frame: str) -> bool:
         return False
 
-    client = await peer(speaking(answer), patience=60)
+    client = await peer(speaking(answer), reconnect_seconds=60)
     with pytest.raises(ConnectionFailed, match="connections that broke"):
         await client.environments()
 

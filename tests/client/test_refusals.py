@@ -59,7 +59,7 @@ async def site() -> AsyncIterator[str]:
 
 
 async def refused(url: str, wire: Any) -> LudusError:
-    async with connect(url, wire=wire, patience=0.1, timeout=20) as client:
+    async with connect(url, wire=wire, reconnect_seconds=0.1, timeout=20) as client:
         with pytest.raises(LudusError) as caught:
             await client.environments()
     return caught.value
@@ -116,7 +116,7 @@ async def test_a_missing_answer_is_reported_without_the_wires_words(wire: Any) -
 
     listener = await asyncio.start_server(silent, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-    async with connect(url, wire=wire, patience=30, timeout=0.2) as client:
+    async with connect(url, wire=wire, reconnect_seconds=30, timeout=0.2) as client:
         with pytest.raises(LudusError) as caught:
             await client.environments()
     assert "listing the environments: no answer in time" in caught.value.message

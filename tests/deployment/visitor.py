@@ -33,7 +33,7 @@ async def play(url: str, mode: Any) -> list[Any]:
 
 async def trainer(url: str, token: str, wire: Any) -> dict[str, Any]:
     """One episode on a wire of the SDK, with an argument larger than a proxy's usual limit."""
-    async with connect(url, token=token, wire=wire, patience=5) as client:
+    async with connect(url, token=token, wire=wire, reconnect_seconds=5) as client:
         episode = await client.environment("echo").start()
         large = await episode.call("measure", text="x" * 2_000_000)
         played = None

@@ -72,7 +72,7 @@ async def all_of(environment: RemoteEnvironment, **options: Any) -> tuple[list[T
 
 
 async def test_a_run_whose_attempts_all_fail_alike_begins_no_further_episodes(remote: Remote) -> None:
-    seen, error = await all_of(await remote(Odd), stop_after_alike=LIMIT)
+    seen, error = await all_of(await remote(Odd), stop_after_same_failure=LIMIT)
     assert error is not None
     assert "ZeroDivisionError" in error.message
     assert LIMIT <= len(seen) == Odd.begun <= LIMIT + AT_ONCE, "what was played is yielded all the same"
@@ -85,20 +85,20 @@ async def test_without_being_asked_a_rollout_plays_on(remote: Remote) -> None:
 
 async def test_a_run_that_scored_once_plays_on(remote: Remote) -> None:
     Odd.breaks_from = 1
-    seen, error = await all_of(await remote(Odd), stop_after_alike=LIMIT)
+    seen, error = await all_of(await remote(Odd), stop_after_same_failure=LIMIT)
     assert (len(seen), error) == (TASKS, None)
 
 
 async def test_a_judge_that_never_gives_a_verdict_stops_a_run(remote: Remote) -> None:
     Odd.breaks_from, Odd.judged = TASKS, False
-    seen, error = await all_of(await remote(Odd), stop_after_alike=LIMIT)
+    seen, error = await all_of(await remote(Odd), stop_after_same_failure=LIMIT)
     assert error is not None
     assert "gave no verdict" in error.message
     assert len(seen) <= LIMIT + AT_ONCE
 
 
 async def test_a_run_that_ends_by_itself_is_not_stopped(remote: Remote) -> None:
-    seen, error = await all_of(await remote(Odd), stop_after_alike=LIMIT, n=LIMIT)
+    seen, error = await all_of(await remote(Odd), stop_after_same_failure=LIMIT, n=LIMIT)
     assert (len(seen), error) == (LIMIT, None)
 
 
@@ -107,7 +107,7 @@ async def test_retries_end_when_every_attempt_failed_alike(remote: Remote, endpo
     endpoint.say(lambda _: {"error": {"message": "no capacity"}})
     async with OpenAIPolicy("m", endpoint.url, "key", attempts=2, first_pause=0.01) as policy:
         with pytest.raises(EveryAttemptFailed, match="no capacity"):
-            async for _ in rollout(await remote(Odd), policy, concurrency=AT_ONCE, stop_after_alike=LIMIT):
+            async for _ in rollout(await remote(Odd), policy, concurrency=AT_ONCE, stop_after_same_failure=LIMIT):
                 pass
     assert len(endpoint.requests) <= 2 * (LIMIT + AT_ONCE)
 

@@ -416,7 +416,7 @@ async def test_a_server_that_goes_away_is_an_infrastructure_failure_without_rewa
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(serving([Adding]))
         port = int(server.url.rpartition(":")[2])
-        client = await stack.enter_async_context(connect(server.url, patience=0.5))
+        client = await stack.enter_async_context(connect(server.url, reconnect_seconds=0.5))
 
         async def policy(conversation: Conversation) -> Call:
             server.should_exit = True

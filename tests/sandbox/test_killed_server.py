@@ -214,7 +214,7 @@ async def test_nothing_outlives_a_killed_server_and_the_next_one_finds_nothing(
     world.write_text(WORLD, encoding="utf-8")
     async with origin(silent) as allowed:
         variables = {**backend, "ALLOWED": f"127.0.0.1:{allowed.port}"}
-        async with served(world, variables) as server, connect(server.url, patience=0.0) as client:
+        async with served(world, variables) as server, connect(server.url, reconnect_seconds=0.0) as client:
             environment = client.environment("coding")
             episodes = [await environment.start() for _ in range(4)]
             tunnel = f'ALLOWED={variables["ALLOWED"]} python3 -c "{TUNNEL}"'

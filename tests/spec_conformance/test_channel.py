@@ -145,7 +145,7 @@ async def flaky(unused_tcp_port: int) -> Any:
 @pytest.mark.requirement("CHAN-10", "CHAN-18", "KEY-1")
 async def test_our_client_sends_unanswered_requests_again_unchanged_and_in_order(flaky: Any) -> None:
     url, heard = await flaky(2)
-    wire = ChannelWire(url, patience=5)
+    wire = ChannelWire(url, reconnect_seconds=5)
     ask = methods.LIST_ENVIRONMENTS, episodes.ListEnvironmentsParams()
     try:
         first = [asyncio.create_task(wire.request(*ask, timeout=10)) for _ in range(3)]

@@ -123,7 +123,7 @@ async def test_our_client_leaves_a_channel_that_speaks_something_else(
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", unused_tcp_port).start()
-    wire = ChannelWire(f"http://127.0.0.1:{unused_tcp_port}", patience=0.5)
+    wire = ChannelWire(f"http://127.0.0.1:{unused_tcp_port}", reconnect_seconds=0.5)
     try:
         with pytest.raises(errors.ProtocolViolation):
             await wire.request(methods.LIST_ENVIRONMENTS, episodes.ListEnvironmentsParams(), timeout=5)

@@ -68,7 +68,7 @@ async def client_of(target: str, token: str | None, wire: str) -> AsyncIterator[
             stack.callback(lambda: _print_errors(server.errors()))
             target, token = server.url, ""
         try:
-            client = connect(target, token=token, wire=wire, patience=3.0)  # type: ignore[arg-type]
+            client = connect(target, token=token, wire=wire, reconnect_seconds=3.0)  # type: ignore[arg-type]
         except ValueError as error:
             raise typer.BadParameter(str(error)) from None
         yield await stack.enter_async_context(client)

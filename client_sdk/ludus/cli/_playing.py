@@ -164,7 +164,7 @@ def print_causes(summary: Summary, out: Path | None, stopped: e.EveryAttemptFail
     if missing:
         errors.print(shown(f"  {rest} × something else; {where}" if rest else f"  {where}"), soft_wrap=True)
     if stopped is not None:
-        errors.print(shown("stopped early, because every attempt ended alike; --keep-going plays on"))
+        errors.print(shown("stopped early: every attempt failed for the same reason; go on with --keep-going"))
 
 
 def exit_code(summary: Summary) -> ExitCode:

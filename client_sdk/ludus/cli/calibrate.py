@@ -251,13 +251,13 @@ async def _play(
         stream = rollout(
             environment, policy, split=split, tasks=open_tasks, samples=samples, seed=options["seed"],
             concurrency=options["concurrency"], retries=options["retries"], harness=harness, skip=done, on_progress=bar,
-            stop_after_alike=None if options["keep_going"] else _playing.SAME_ATTEMPTS,
+            stop_after_same_failure=None if options["keep_going"] else _playing.SAME_ATTEMPTS,
         )  # fmt: skip
         new, stopped = await _playing.collect(stream, writer)
         done |= {one.key for one in new}
         played = latest([*played, *new])
         if stopped is not None:
-            errors.print(shown("stopped early, because every attempt ended alike; --keep-going plays on"))
+            errors.print(shown("stopped early: every attempt failed for the same reason; go on with --keep-going"))
             return played
         if options["until_width"] is None or samples >= options["max_samples"]:
             return played

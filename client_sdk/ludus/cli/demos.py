@@ -81,7 +81,7 @@ def demos(
             stream = rollout(
                 client.environment(info.name), chosen, split=split or info.splits[0].name, n=n, samples=samples,
                 seed=seed, concurrency=concurrency, harness=harness, on_progress=bar,
-                stop_after_alike=_playing.SAME_ATTEMPTS,
+                stop_after_same_failure=_playing.SAME_ATTEMPTS,
             )  # fmt: skip
             kept: list[Trajectory] = []
             recorded = 0

@@ -83,7 +83,7 @@ def run_command(
                 client.environment(info.name), chosen, split=split_name, n=n, samples=samples,
                 seed=seed, concurrency=concurrency, retries=retries, harness=harness,
                 skip=writer.done if writer else (), on_progress=bar,
-                stop_after_alike=None if keep_going else _playing.SAME_ATTEMPTS,
+                stop_after_same_failure=None if keep_going else _playing.SAME_ATTEMPTS,
             )  # fmt: skip
             recorded, stopped = await _playing.collect(stream, writer)
             if out and resume:

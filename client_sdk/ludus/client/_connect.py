@@ -29,7 +29,7 @@ def connect(
     token: str | None = None,
     wire: WireName | Wire = "channel",
     timeout: float | None = 300.0,
-    patience: float = 30.0,
+    reconnect_seconds: float = 30.0,
 ) -> Client:
     """Return a client of the server at `url`. It connects at its first request.
 
@@ -39,7 +39,7 @@ def connect(
         wire: how to talk to the server. `channel` is the fastest; `mcp` is the extension over plain HTTP; `ors` also
             works with servers that speak only ORS.
         timeout: seconds that one request may take, including reconnecting; None for no limit.
-        patience: seconds to try to reconnect after a lost connection.
+        reconnect_seconds: seconds to try to reconnect after a lost connection.
 
     Raises:
         ValueError: `url` is not an http(s) or ws(s) address, or there is no such wire.
@@ -52,7 +52,7 @@ def connect(
     module, name = _WIRES[wire]
     make = getattr(importlib.import_module(module), name)
     token = token if token is not None else os.environ.get(TOKEN_VARIABLE)
-    return Client(make(address, token, timeout=timeout, patience=patience), address)
+    return Client(make(address, token, timeout=timeout, reconnect_seconds=reconnect_seconds), address)
 
 
 def _address(url: str) -> str:

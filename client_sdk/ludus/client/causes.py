@@ -13,7 +13,7 @@ from ludus.protocol.trajectory import Trajectory
 MOST_CAUSES: Final = 10
 """The most causes that a summary holds."""
 
-NO_RIGHT: Final = "the token may not read rewards"
+REWARDS_NOT_READABLE: Final = "the token may not read rewards"
 
 _VARYING: Final = re.compile(r"\b(?:e_[\w-]+|[0-9a-f]{12,}|[0-9a-f-]{36}|(?![45]\d\d\b)\d+(?:\.\d+)?)\b")
 """Parts that differ between messages of one cause: ids of episodes and incidents, and numbers except HTTP statuses."""
@@ -36,10 +36,12 @@ def cause_of(trajectory: Trajectory) -> tuple[str, str] | None:
     """Return the kind and message of the reason why an episode has no reward; None for a scored episode."""
     if trajectory.failure is not None:
         name, message = trajectory.failure.error, trajectory.failure.message
-        return trajectory.failure.kind, message if name in message or _is_ours(name) else f"{name}: {message}"
+        return trajectory.failure.kind, message if name in message or _is_ludus_error(name) else f"{name}: {message}"
     if trajectory.scored:
         return None
-    return "unscored", NO_RIGHT if trajectory.reward is None else trajectory.reward.reason or "no reason was given"
+    if trajectory.reward is None:
+        return "unscored", REWARDS_NOT_READABLE
+    return "unscored", trajectory.reward.reason or "no reason was given"
 
 
 def causes_of(trajectories: Iterable[Trajectory]) -> tuple[Cause, ...]:
@@ -48,18 +50,18 @@ def causes_of(trajectories: Iterable[Trajectory]) -> tuple[Cause, ...]:
     for trajectory in trajectories:
         cause = cause_of(trajectory)
         if cause is not None:
-            key = alike(cause)
+            key = without_ids(cause)
             first = found.get(key) or Cause(kind=cause[0], message=cause[1], count=0)
             found[key] = first.model_copy(update={"count": first.count + 1})
     return tuple(sorted(found.values(), key=lambda cause: -cause.count)[:MOST_CAUSES])
 
 
-def alike(cause: tuple[str, str]) -> tuple[str, str]:
+def without_ids(cause: tuple[str, str]) -> tuple[str, str]:
     """Return the cause without the parts that differ between episodes, so that equal problems compare equal."""
     return cause[0], _VARYING.sub("…", cause[1])
 
 
-def _is_ours(name: str) -> bool:
+def _is_ludus_error(name: str) -> bool:
     """Return whether an error is one of `ludus.protocol.errors`, whose messages need no class name in front."""
     from ludus.protocol import errors
 

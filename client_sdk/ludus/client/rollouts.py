@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ludus.client.agent_loop import EPISODE_LOST_ERRORS, Harness, failure_of, run_episode
-from ludus.client.causes import NO_RIGHT, alike, cause_of
+from ludus.client.causes import REWARDS_NOT_READABLE, cause_of, without_ids
 from ludus.client.environment import RemoteEnvironment
 from ludus.client.policies.base import Policy, policy_name
 from ludus.protocol import errors as e
@@ -64,7 +64,7 @@ async def rollout(
     limits: EpisodeLimits | None = None,
     secrets: dict[str, str] | None = None,
     skip: Container[tuple[str, str, str, int]] = (),
-    stop_after_alike: int | None = None,
+    stop_after_same_failure: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> AsyncGenerator[Trajectory]:
     """Play tasks and yield their trajectories as they end, in no particular order.
@@ -87,16 +87,16 @@ async def rollout(
         limits: limits of each episode, which the server enforces.
         secrets: secrets for each episode.
         skip: keys of trajectories that exist already (`TrajectoryWriter.done`).
-        stop_after_alike: start no further episodes after this many attempts, if all of them left no reward for the
-            same reason; None never stops early.
+        stop_after_same_failure: start no further episodes after this many attempts, if all of them left no reward for
+            the same reason; None never stops early.
         on_progress: called at the beginning and after each episode.
 
     Raises:
         RequestError: the setup is wrong: an unknown split or task, a missing scope, a refused API key.
-        EveryAttemptFailed: `stop_after_alike` left tasks unplayed; raised after all trajectories were yielded.
+        EveryAttemptFailed: `stop_after_same_failure` left tasks unplayed; raised after all trajectories were yielded.
     """
     info = await environment.info()
-    same = _Alike(stop_after_alike)
+    same = _SameFailure(stop_after_same_failure)
     play_one = _Player(
         environment, info, policy, split, retries, retry_environment_errors, harness or Harness(), limits, secrets,
         same,
@@ -104,11 +104,11 @@ async def rollout(
     jobs = _jobs(environment, split, tasks, n, samples, seed, skip)
     meter = _Meter(on_progress, _total(info, split, tasks, n, samples))
     results: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue(maxsize=max(1, concurrency))
-    taking = asyncio.Lock()
+    next_job = asyncio.Lock()
 
     async def work() -> None:
         while True:
-            async with taking:
+            async with next_job:
                 job = None if same.stopped else await anext(jobs, None)
             if job is None:
                 return
@@ -176,7 +176,7 @@ class _Player:
     harness: Harness
     limits: EpisodeLimits | None
     secrets: dict[str, str] | None
-    same: _Alike
+    same: _SameFailure
 
     async def __call__(self, job: _Job) -> Trajectory:
         """Play one job, and retry while it fails for reasons that another attempt may fix."""
@@ -247,7 +247,7 @@ def _final(trajectory: Trajectory, failure: Failure | None, earlier: list[Failur
 
 
 @dataclass(slots=True)
-class _Alike:
+class _SameFailure:
     """Detects that every attempt so far left no reward for the same reason."""
 
     limit: int | None
@@ -265,13 +265,15 @@ class _Alike:
         cause = cause_of(trajectory)
         self.count += 1
         self.first = self.first or cause
-        if cause is None or self.first is None or alike(cause) != alike(self.first) or cause == ("unscored", NO_RIGHT):
+        if cause is None or cause == ("unscored", REWARDS_NOT_READABLE):
+            self.differ = True
+        elif self.first is None or without_ids(cause) != without_ids(self.first):
             self.differ = True
 
     def error(self) -> e.EveryAttemptFailed:
         kind, message = self.first or ("", "")
         return e.EveryAttemptFailed(
-            f"stopped early, because all of {self.count} attempts ended alike: {kind}: {message}"
+            f"stopped early, because all of {self.count} attempts failed for the same reason: {kind}: {message}"
         )
 
 
@@ -285,7 +287,7 @@ class _Meter:
     sum: float = 0.0
 
     def __post_init__(self) -> None:
-        self._tell(None)
+        self._report_progress(None)
 
     def count(self, trajectory: Trajectory) -> None:
         """Count one more trajectory, and report the progress."""
@@ -294,9 +296,9 @@ class _Meter:
         if trajectory.value is not None:
             self.scored += 1
             self.sum += trajectory.value
-        self._tell(trajectory)
+        self._report_progress(trajectory)
 
-    def _tell(self, latest: Trajectory | None) -> None:
+    def _report_progress(self, latest: Trajectory | None) -> None:
         if self.report is not None:
             mean = self.sum / self.scored if self.scored else None
             self.report(Progress(self.done, self.total, self.failed, mean, latest))

@@ -105,7 +105,7 @@ def summarize(
     scored = [trajectory for trajectory in everything if trajectory.scored]
     values = [trajectory.reward.value or 0.0 for trajectory in scored if trajectory.reward is not None]
     wins = sum(value >= success_at - SUCCESS_TOLERANCE for value in values)
-    told = [trajectory.usage for trajectory in everything if trajectory.usage is not None]
+    usages = [trajectory.usage for trajectory in everything if trajectory.usage is not None]
     return Summary(
         episodes=len(everything),
         scored=len(scored),
@@ -123,7 +123,7 @@ def summarize(
         steps=sum(len(t.steps) for t in scored) / len(scored) if scored else None,
         noise=dict(Counter(step.noise for t in everything for step in t.steps if step.noise is not None)),
         retried=sum(t.attempts > 1 for t in everything),
-        usage=sum(told[1:], told[0]) if told else None,
+        usage=sum(usages[1:], usages[0]) if usages else None,
         seconds=_span(everything),
     )
 

@@ -480,7 +480,7 @@ def connect(
     token: str | None = None,
     wire: WireName | Wire = "channel",
     timeout: float | None = 300.0,
-    patience: float = 30.0,
+    reconnect_seconds: float = 30.0,
 ) -> Client:
     """Return a client of the server at `url`. It connects at its first request.
 
@@ -490,9 +490,11 @@ def connect(
         wire: how to talk to the server. `channel` is the fastest; `mcp` is the extension over plain HTTP; `ors` also
             works with servers that speak only ORS.
         timeout: seconds that one request may take, including reconnecting; None for no limit.
-        patience: seconds to try to reconnect after a lost connection.
+        reconnect_seconds: seconds to try to reconnect after a lost connection.
 
     Raises:
         ValueError: `url` is not an http(s) or ws(s) address, or there is no such wire.
     """
-    return Client(asynchronous_connect.connect(url, token=token, wire=wire, timeout=timeout, patience=patience))
+    return Client(
+        asynchronous_connect.connect(url, token=token, wire=wire, timeout=timeout, reconnect_seconds=reconnect_seconds)
+    )

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from ludus import checks
 from ludus.checks import NotApplicable
+from ludus.protocol.text import truncate
 
 __all__ = ["Check", "ConformanceFailure", "NotApplicable", "Suite", "Verdict", "expect", "expect_equal", "short"]
 
@@ -94,5 +95,4 @@ def expect_equal(found: object, wanted: object, what: str) -> None:
 
 def short(value: object) -> str:
     """Return a value's repr, truncated to 300 characters."""
-    text = repr(value)
-    return text if len(text) <= 300 else text[:297] + "…"
+    return truncate(repr(value), 300)

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from ludus import checks
 from ludus.checks import NotApplicable
+from ludus.protocol.text import truncate
 
 __all__ = [
     "Check", "Evidence", "Finding", "NotApplicable", "Problem", "Run", "Severity", "Suite", "Verdict", "error", "short",
@@ -124,5 +125,4 @@ class Suite(checks.Suite[Check]):
 def short(value: object, limit: int = 200) -> str:
     """Return a value as one line of at most `limit` characters."""
     text = value if isinstance(value, str) else repr(value)
-    text = " ".join(text.split())
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return truncate(" ".join(text.split()), limit)

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from ludus.protocol.errors import PayloadTooLarge
+from ludus.protocol.text import truncate
 
 MAX_BODY_VALUES: Final = 100_000
 """The most JSON values in one request body."""
@@ -197,5 +198,4 @@ _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 3, 80, 80, 
 
 def short(value: object, chars: int = 80) -> str:
     """Return the `repr` of a value, cut to `chars` characters, with little work for a large value."""
-    text = _SHORT.repr(value)
-    return text if len(text) <= chars else text[: chars - 3] + "…"
+    return truncate(_SHORT.repr(value), chars)

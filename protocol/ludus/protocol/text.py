@@ -65,6 +65,11 @@ def replace_surrogates(value: T) -> T:
     return value
 
 
+def truncate(text: str, limit: int) -> str:
+    """Return the text, cut to `limit` characters with an ellipsis as the last one if it is longer."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
 def printable(text: str) -> str:
     """Return the text for a terminal: every control character except newline and tab becomes U+FFFD."""
     return text if text.isprintable() else "".join(c if _harmless(c) else REPLACEMENT for c in text)

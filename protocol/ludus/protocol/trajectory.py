@@ -145,8 +145,8 @@ class Trajectory(_Record):
     @property
     def usage(self) -> Usage | None:
         """The token usage of all turns together; None when no turn reported any."""
-        told = [turn.usage for turn in self.turns if turn.usage is not None]
-        return sum(told[1:], told[0]) if told else None
+        usages = [turn.usage for turn in self.turns if turn.usage is not None]
+        return sum(usages[1:], usages[0]) if usages else None
 
     @property
     def outcome(self) -> str:

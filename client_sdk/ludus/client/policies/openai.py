@@ -144,8 +144,8 @@ class OpenAIPolicy:
         except httpx.HTTPError as error:
             return _Refusal(_no_connection(self._url, error))
         if response.status_code != 200:
-            return _refused(response, self._url)
-        return _understood(response, conversation, self._url)
+            return _error_of(response, self._url)
+        return _parse_completion(response, conversation, self._url)
 
     def _connections(self) -> httpx.AsyncClient:
         if self._client is None:
@@ -184,7 +184,7 @@ class _Refusal:
         self.after = after
 
 
-def _understood(response: httpx.Response, conversation: Conversation, url: str) -> Turn | _Refusal:
+def _parse_completion(response: httpx.Response, conversation: Conversation, url: str) -> Turn | _Refusal:
     try:
         value = response.json()
         if value.get("error"):  # some gateways answer HTTP 200 with an error in the body
@@ -206,10 +206,10 @@ def _no_completion(response: httpx.Response, url: str) -> str:
     if page is not None or response.text.lstrip().startswith("<"):
         title = f" titled {page[1][:80]!r}" if page is not None else ""
         return f"{url} answered with a web page{title} instead of JSON; is the base URL right? It usually ends in /v1"
-    return f"{url} answered with something that is no chat completion: {response.text[:200]!r}"
+    return f"{url} answered with something that is not a chat completion: {response.text[:200]!r}"
 
 
-def _refused(response: httpx.Response, url: str) -> Turn | _Refusal:
+def _error_of(response: httpx.Response, url: str) -> Turn | _Refusal:
     status, message = response.status_code, _message(response)
     text = f"{url} answered {status}: {message}"
     if status in {400, 413, 422} and _CONTEXT_FULL.search(message):

@@ -76,7 +76,7 @@ class Refused(Exception):
 
 
 @dataclass
-class _Patience:
+class _RetrySchedule:
     """The retry schedule of one request: when to give up, and how long to wait before the next try."""
 
     give_up: float
@@ -97,7 +97,7 @@ class OrsHttp:
 
     url: str
     token: str | None
-    patience: float
+    reconnect_seconds: float
     connections: int
     _session: aiohttp.ClientSession | None = None
     _reached: bool = False
@@ -140,7 +140,7 @@ class OrsHttp:
             ConnectionFailed: there is no connection, or it was lost.
             ProtocolViolation: the answer is not JSON.
         """
-        patience = self._new_patience()
+        retries = self._new_schedule()
         while True:
             try:
                 async with self._open().request(
@@ -156,11 +156,11 @@ class OrsHttp:
                         raise _refused(response, content)
                     return self._parse(path, response, content)
             except Refused as refused:
-                await self._ride_out(refused, patience)
+                await self._wait_or_raise(refused, retries)
             except (aiohttp.ClientError, OSError) as error:
                 if not (repeatable or isinstance(error, aiohttp.ClientConnectorError)):
                     self._lost(error)
-                if not await patience.wait():
+                if not await retries.wait():
                     self._unreachable(error)
 
     async def call(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], *, repeatable: bool) -> Reply:
@@ -177,7 +177,7 @@ class OrsHttp:
             ConnectionFailed: there is no connection, or it was lost before it sent a task id.
             ProtocolViolation: the answer is larger than `RESULT_BYTES`.
         """
-        patience = self._new_patience()
+        retries = self._new_schedule()
         task_id: str | None = None
         while True:
             payload = to_json({**body, "task_id": task_id} if task_id else body)
@@ -198,7 +198,7 @@ class OrsHttp:
                         return reply
                     error: Exception = ConnectionError("the stream ended early")
             except Refused as refused:
-                await self._ride_out(refused, patience)
+                await self._wait_or_raise(refused, retries)
                 continue
             except (aiohttp.ClientError, OSError, _Cut) as failure:
                 error = failure
@@ -206,7 +206,7 @@ class OrsHttp:
                     task_id = failure.task_id or task_id
             if not (task_id or repeatable or isinstance(error, aiohttp.ClientConnectorError)):
                 self._lost(error)
-            if not await patience.wait():
+            if not await retries.wait():
                 self._unreachable(error)
 
     def _open(self) -> aiohttp.ClientSession:
@@ -222,16 +222,16 @@ class OrsHttp:
         kind = {"Content-Type": "application/json"} if with_body else {}
         return {**self._headers, **kind, **(headers or {})}
 
-    def _new_patience(self) -> _Patience:
-        return _Patience(asyncio.get_running_loop().time() + self.patience)
+    def _new_schedule(self) -> _RetrySchedule:
+        return _RetrySchedule(asyncio.get_running_loop().time() + self.reconnect_seconds)
 
-    async def _ride_out(self, refused: Refused, patience: _Patience) -> None:
+    async def _wait_or_raise(self, refused: Refused, retries: _RetrySchedule) -> None:
         """Wait for the next try if the server asks for one; raise otherwise."""
         if refused.starting:
-            patience.give_up = asyncio.get_running_loop().time() + self.patience
+            retries.give_up = asyncio.get_running_loop().time() + self.reconnect_seconds
         elif refused.status not in (429, 503):
             raise refused
-        if not await patience.wait(refused.pause):
+        if not await retries.wait(refused.pause):
             raise refused
 
     def _parse(self, path: str, response: aiohttp.ClientResponse, content: bytes) -> Any:

@@ -56,7 +56,7 @@ def reason_of(error: BaseException) -> str:
 def unreachable(url: str, error: BaseException) -> errors.ConnectionFailed:
     """Return the error for a server that does not answer."""
     if isinstance(error, errors.LudusError):
-        return errors.ConnectionFailed(f"{error.message}; it was tried again in vain", url=url)
+        return errors.ConnectionFailed(f"{error.message}; all further tries failed too", url=url)
     return errors.ConnectionFailed(f"cannot reach {url}: {reason_of(error)}; is the server running?", url=url)
 
 
@@ -76,7 +76,7 @@ def refusal(
         otherwise: the error class to use if there is no Ludus server at the URL.
     """
     if status == 401:
-        return errors.Unauthenticated(f"{url} refused the token, or wants one", url=url)
+        return errors.Unauthenticated(f"{url} refused the token, or requires one", url=url)
     if status == 413:
         return errors.PayloadTooLarge(f"the request is larger than {url} accepts", url=url)
     if status == 429:
@@ -93,7 +93,7 @@ def refusal(
         )
     if status >= 500 and status not in (501, 505):
         return errors.ServerError(f"{url} is not ready (HTTP {status})", url=url)
-    what = "a web page" if page else "what is no answer to that"
+    what = "a web page" if page else "something that is no answer to this request"
     return otherwise(f"{url} answered HTTP {status} with {what}; is it a Ludus server?{_advice(url)}", url=url)
 
 

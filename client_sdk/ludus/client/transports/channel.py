@@ -5,7 +5,7 @@ How this works:
 * `request` serializes the request under a new id, keeps it in `_pending` with its future and deadline, appends it to
   `_outbox`, and waits for the future. The first request starts the task `_run`.
 * `_run` connects when a request is pending (`_wanted` is set), and reconnects after a lost connection if requests are
-  still unanswered. It tries for `patience` seconds with growing pauses, then fails what is pending. A server that was
+  still unanswered. It tries for `reconnect_seconds` with growing pauses, then fails what is pending. A server that was
   never reached and cannot be connected to fails the requests at once.
 * After each connect, `_resend` fills the outbox with all unanswered requests, unchanged and in their order. Their
   idempotency keys make the server answer with the first result instead of running a request twice.
@@ -89,19 +89,19 @@ class ChannelWire:
         url: the server's address, `http(s)://…` or `ws(s)://…`, without `/channel`.
         token: the trainer token.
         timeout: seconds that a request may take if it sets no timeout of its own; None for no limit.
-        patience: seconds to try to reconnect before the waiting requests fail.
+        reconnect_seconds: seconds to try to reconnect before the waiting requests fail.
     """
 
     name = "channel"
     capabilities = WireCapabilities(methods=frozenset(METHODS), ordered=True)
 
     def __init__(
-        self, url: str, token: str | None = None, *, timeout: float | None = 300.0, patience: float = 30.0
+        self, url: str, token: str | None = None, *, timeout: float | None = 300.0, reconnect_seconds: float = 30.0
     ) -> None:
         self._url = url.rstrip("/") + CHANNEL_PATH
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._timeout = math.inf if timeout is None else timeout
-        self._patience = patience
+        self._reconnect_seconds = reconnect_seconds
         self._pending: dict[RequestId, _Pending] = {}
         self._resends: dict[RequestId, int] = {}
         self._outbox: list[bytes] = []
@@ -226,7 +226,7 @@ class ChannelWire:
 
     async def _connect(self) -> aiohttp.ClientWebSocketResponse:
         loop = asyncio.get_running_loop()
-        give_up = loop.time() + self._patience
+        give_up = loop.time() + self._reconnect_seconds
         backoff = Backoff(FIRST_BACKOFF, LAST_BACKOFF)
         while True:
             try:

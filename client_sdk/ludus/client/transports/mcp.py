@@ -48,7 +48,7 @@ class McpWire:
         url: the server's address, without `/mcp`.
         token: the trainer token.
         timeout: seconds that a request may take if it sets no timeout of its own; None for no limit.
-        patience: seconds to retry a request while the server cannot be reached.
+        reconnect_seconds: seconds to retry a request while the server cannot be reached.
         connections: the most connections, and so the most requests, at the same time.
     """
 
@@ -61,7 +61,7 @@ class McpWire:
         token: str | None = None,
         *,
         timeout: float | None = 300.0,
-        patience: float = 30.0,
+        reconnect_seconds: float = 30.0,
         connections: int = 100,
     ) -> None:
         self._url = url.rstrip("/") + CONTROL_PATH
@@ -73,7 +73,7 @@ class McpWire:
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
         self._timeout = timeout
-        self._patience = patience
+        self._reconnect_seconds = reconnect_seconds
         self._connections = connections
         self._ids = itertools.count(1)
         self._session: aiohttp.ClientSession | None = None
@@ -101,7 +101,7 @@ class McpWire:
         """Post the request until there is an answer. Sending it again is safe, because it carries its key."""
         loop = asyncio.get_running_loop()
         body = self._body(method, params)
-        give_up = loop.time() + self._patience
+        give_up = loop.time() + self._reconnect_seconds
         backoff = Backoff(FIRST_BACKOFF, LAST_BACKOFF)
         while True:
             if self._closed.is_set():

@@ -55,7 +55,7 @@ class OrsWire:
         url: the server's address.
         token: the trainer token, or the API key of a third-party server.
         timeout: seconds that a request may take if it sets no timeout of its own; None for no limit.
-        patience: seconds to retry a request while the server cannot be reached.
+        reconnect_seconds: seconds to retry a request while the server cannot be reached.
         connections: the most connections, and so the most requests, at the same time.
     """
 
@@ -67,10 +67,10 @@ class OrsWire:
         token: str | None = None,
         *,
         timeout: float | None = 300.0,
-        patience: float = 30.0,
+        reconnect_seconds: float = 30.0,
         connections: int = 256,
     ) -> None:
-        self._http = OrsHttp(url.rstrip("/"), token, patience, connections)
+        self._http = OrsHttp(url.rstrip("/"), token, reconnect_seconds, connections)
         self._timeout = timeout
         self._server = OrsServer(self._http)
         self._sessions: dict[str, kept.OrsSession] = {}

@@ -289,8 +289,8 @@ def _levels(
 ) -> tuple[LevelFigures, ...]:
     found = []
     for level, names in levels.tasks.items():
-        told = [measured_half(scored[name]) if levels.halved else scored[name] for name in names]
-        counts = [(len(many), sum(_passed(one, least) for one in many)) for many in told if many]
+        kept = [measured_half(scored[name]) if levels.halved else scored[name] for name in names]
+        counts = [(len(many), sum(_passed(one, least) for one in many)) for many in kept if many]
         rate, interval = _rate(counts)
         found.append(
             LevelFigures(
@@ -360,10 +360,10 @@ def _spread(values: Sequence[float]) -> Spread | None:
 def _cost(
     everything: Sequence[Trajectory], passes: int, price_in: float | None, price_out: float | None
 ) -> Cost | None:
-    told = [one.usage for one in everything if one.usage is not None]
-    if not told:
+    usages = [one.usage for one in everything if one.usage is not None]
+    if not usages:
         return None
-    usage = sum(told[1:], told[0])
+    usage = sum(usages[1:], usages[0])
     if price_in is None or price_out is None:
         return Cost(usage=usage, total=None, per_episode=None, per_success=None)
     total = (usage.input_tokens * price_in + usage.output_tokens * price_out) / 1e6

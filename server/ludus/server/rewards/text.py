@@ -15,6 +15,7 @@ from typing import Any, Final
 import regex
 
 from ludus.protocol.errors import AuthoringError
+from ludus.protocol.text import truncate
 from ludus.server.rewards.attempt import Attempt, Selector, answer_of, resolve
 from ludus.server.rewards.nodes import Check
 from ludus.server.rewards.units import Quantity, Unit, read_quantities, read_unit
@@ -215,7 +216,7 @@ def normalize(text: str) -> str:
 
 def short(text: str) -> str:
     """Return text for evidence, quoted and shortened."""
-    return repr(text if len(text) <= 120 else text[:117] + "…")
+    return repr(truncate(text, 120))
 
 
 def _several(expected: str | Sequence[str]) -> Sequence[str]:

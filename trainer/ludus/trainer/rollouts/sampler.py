@@ -334,7 +334,7 @@ async def _connect(
         try:
             async with (
                 asyncio.timeout(2 * PROBE_SECONDS),
-                connect(entry.url, token=token, wire=wire, patience=PROBE_SECONDS) as probe,
+                connect(entry.url, token=token, wire=wire, reconnect_seconds=PROBE_SECONDS) as probe,
             ):
                 infos = await probe.environments()
         except ValueError as error:
@@ -344,7 +344,7 @@ async def _connect(
         except e.LudusError as error:
             refusals.append(f"{wire}: {error.message}")
         else:
-            client = connect(entry.url, token=token, wire=wire, patience=outage_seconds)
+            client = connect(entry.url, token=token, wire=wire, reconnect_seconds=outage_seconds)
             return await stack.enter_async_context(client), infos
     raise ConfigError(f"the environment server {entry.url} cannot be used. " + "; ".join(refusals))
 

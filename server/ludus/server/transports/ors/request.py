@@ -39,6 +39,7 @@ from ludus.protocol.errors import (
     to_wire,
 )
 from ludus.protocol.identifiers import ORS_EXTENSION_HEADER
+from ludus.protocol.text import truncate
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -473,4 +474,4 @@ def _shown(value: Any) -> Any:
     except TooComplex:
         return short(value, 2048)
     text = json.dumps(value)
-    return to_jsonable_python(value, inf_nan_mode="constants") if len(text) <= 2048 else f"{text[:2048]}…"
+    return to_jsonable_python(value, inf_nan_mode="constants") if len(text) <= 2048 else truncate(text, 2048)
