@@ -1,5 +1,5 @@
+from ludus.client import text_of
 from ludus.client.sync import connect
-from ludus.protocol import text_of
 
 with connect("http://127.0.0.1:8000") as client:
     for info in client.environments():

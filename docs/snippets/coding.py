@@ -1,6 +1,14 @@
-from ludus.sandbox import Limits, SandboxSettings
-from ludus.server import Environment, Private, Task, tool
-from ludus.server.rewards import FromTask, FunctionTest, FunctionTests
+from ludus.server import (
+    Environment,
+    FromTask,
+    FunctionTest,
+    FunctionTests,
+    Limits,
+    Private,
+    SandboxSettings,
+    Task,
+    tool,
+)
 
 
 class Problem(Task):

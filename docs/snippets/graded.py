@@ -1,6 +1,6 @@
 from coding import Coding
 
-from ludus.server.rewards import call_function
+from ludus.server import call_function
 
 
 class Graded(Coding):

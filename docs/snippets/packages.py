@@ -1,5 +1,4 @@
-from ludus.sandbox import Limits, SandboxSettings
-from ludus.server import Environment, Task, tool
+from ludus.server import Environment, Limits, SandboxSettings, Task, tool
 
 
 class Packages(Environment[Task]):

@@ -64,6 +64,21 @@ def test_config_names_every_root(config: dict[str, Any]) -> None:
     assert set(ROOTS) <= set(tool["coverage"]["run"]["source"])
 
 
+def test_every_example_is_short_tested_checked_and_listed(config: dict[str, Any]) -> None:
+    tool = config["tool"]
+    assert "examples" in tool["mypy"]["files"]
+    assert "examples" in tool["pyright"]["include"]
+    assert "examples" in tool["pytest"]["ini_options"]["testpaths"]
+    listed = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    examples = [path for path in (ROOT / "examples").glob("*.py") if not path.name.startswith("test_")]
+    assert len(examples) >= 3
+    for path in examples:
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 150, path.name
+        assert path.with_name(f"test_{path.name}").exists(), path.name
+        assert f"]({path.name})" in listed
+        assert f"ludus run examples/{path.name}:" in listed
+
+
 def test_mypy_is_given_files(config: dict[str, Any]) -> None:
     """`packages = ["ludus"]` would check the first root only, and say that all is well."""
     assert "packages" not in config["tool"]["mypy"]

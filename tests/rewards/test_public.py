@@ -26,3 +26,12 @@ def test_the_server_starts_without_importing_unused_checks() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True)
     for unused in ("judges", "mathematics", "state", "checklist", "tournament", "units"):
         assert f"'ludus.server.rewards.{unused}'" not in done.stdout
+
+
+def test_authors_import_everything_from_the_server() -> None:
+    import ludus.server
+
+    assert set(rewards.__all__) <= set(ludus.server.__all__)
+    for name in ludus.server.__all__:
+        assert name in dir(ludus.server)
+        assert getattr(ludus.server, name).__doc__

@@ -1,6 +1,15 @@
-"""The server package: write an environment and serve it on every transport."""
+"""Write an environment and serve it: everything that an author needs is importable from here.
+
+    from ludus.server import Environment, Private, Result, Rubric, Split, Task, tool
+
+The checks, rubrics and judges of `ludus.server.rewards` and the sandbox types of `ludus.sandbox` are imported when they
+are first used.
+"""
 
 from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
 
 from ludus.protocol import (
     Answer,
@@ -31,29 +40,171 @@ try:
 except ModuleNotFoundError as error:
     raise missing_extra(error, "server") from None
 
+if TYPE_CHECKING:
+    from ludus.sandbox import Limits, RunResult, Sandbox, SandboxSettings
+    from ludus.server.rewards import (
+        Attempt,
+        Box,
+        Budget,
+        CallOrder,
+        CallResult,
+        Cap,
+        Check,
+        Checklist,
+        ChecklistError,
+        DatabaseState,
+        EachStep,
+        Efficiency,
+        Endpoint,
+        Evolving,
+        Exact,
+        Fields,
+        FileCache,
+        FileTree,
+        FromEnvironment,
+        FromTask,
+        FunctionComparer,
+        FunctionTest,
+        FunctionTests,
+        Gate,
+        JsonSchema,
+        Judge,
+        MathEqual,
+        Node,
+        NoErrors,
+        NormalizedMatch,
+        Numeric,
+        PairwiseJudge,
+        Panel,
+        Pattern,
+        Penalty,
+        Price,
+        ProgramTest,
+        ProgramTests,
+        ReferenceJudge,
+        Rubric,
+        Scale,
+        ScoredAttempt,
+        Sequential,
+        TakenStep,
+        TakenTurn,
+        ToolCalled,
+        ToolNotCalled,
+        Tournament,
+        Verdict,
+        Weighted,
+        WeightedSum,
+        call_function,
+        check,
+        judged_by,
+        lint_checklist,
+        load_checklist,
+        metric,
+        reward,
+        values_equal,
+    )
+
 __all__ = [
     "Answer",
+    "Attempt",
+    "Box",
+    "Budget",
     "Call",
+    "CallOrder",
+    "CallResult",
     "Candidate",
+    "Cap",
+    "Check",
+    "Checklist",
+    "ChecklistError",
     "Component",
+    "DatabaseState",
+    "EachStep",
+    "Efficiency",
+    "Endpoint",
     "Environment",
     "EpisodeHost",
     "EpisodeLimits",
+    "Evolving",
+    "Exact",
+    "Fields",
+    "FileCache",
+    "FileTree",
+    "FromEnvironment",
+    "FromTask",
+    "FunctionComparer",
+    "FunctionTest",
+    "FunctionTests",
+    "Gate",
     "ImageBlock",
     "InfrastructureFailed",
+    "JsonSchema",
+    "Judge",
+    "Limits",
+    "MathEqual",
     "Message",
+    "NoErrors",
+    "Node",
     "Noise",
+    "NormalizedMatch",
+    "Numeric",
+    "PairwiseJudge",
+    "Panel",
+    "Pattern",
+    "Penalty",
+    "Price",
     "Private",
+    "ProgramTest",
+    "ProgramTests",
+    "ReferenceJudge",
     "Result",
     "Reward",
+    "Rubric",
+    "RunResult",
+    "Sandbox",
+    "SandboxSettings",
+    "Scale",
+    "ScoredAttempt",
+    "Sequential",
     "ServerLimits",
     "Split",
     "StepContext",
     "StepResult",
+    "TakenStep",
+    "TakenTurn",
     "Task",
     "TextBlock",
+    "ToolCalled",
     "ToolError",
+    "ToolNotCalled",
     "Toolset",
+    "Tournament",
+    "Verdict",
+    "Weighted",
+    "WeightedSum",
+    "call_function",
+    "check",
+    "judged_by",
+    "lint_checklist",
+    "load_checklist",
+    "metric",
+    "reward",
     "tool",
+    "values_equal",
     "with_noise",
 ]
+
+_SANDBOX: Final = frozenset({"Limits", "RunResult", "Sandbox", "SandboxSettings"})
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = "ludus.sandbox" if name in _SANDBOX else "ludus.server.rewards"
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -6,21 +6,25 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
-from ludus.server import Environment, Private, Task, ToolError, tool
-from ludus.server.rewards import (
+from ludus.server import (
     Cap,
     DatabaseState,
     Efficiency,
+    Environment,
     FromEnvironment,
     Gate,
     Pattern,
+    Private,
     Rubric,
     TakenStep,
     TakenTurn,
+    Task,
     ToolCalled,
+    ToolError,
     Weighted,
     metric,
     reward,
+    tool,
 )
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ludus.server import Environment, Task
-from ludus.server.rewards import (
+from ludus.server import (
     Attempt,
     Budget,
     Endpoint,
+    Environment,
     PairwiseJudge,
     Panel,
     Price,
+    Task,
     Tournament,
     judged_by,
     load_checklist,
