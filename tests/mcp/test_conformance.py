@@ -68,7 +68,7 @@ def failures(directory: Path) -> set[str]:
 
 @pytest.mark.parametrize("revision", [MODERN, LEGACY])
 @pytest.mark.parametrize("plane", ["control", "play"])
-async def test_every_required_scenario_passes_on_both_planes(
+async def test_every_required_scenario_passes_on_both_endpoints(
     plane: str, revision: str, conformance: Any, node: Any, run: Any, tmp_path: Path
 ) -> None:
     binary, script = node("conformance/dist/index.js")

@@ -369,7 +369,7 @@ async def test_a_mark_of_another_shape_is_refused_and_nothing_runs(era: str, mar
 
 
 @era
-async def test_a_step_ends_although_the_player_hung_up(
+async def test_a_step_ends_although_the_agent_disconnected(
     era: str, serve: Any, slow: Any, start_episode: Any, http: httpx.AsyncClient, post: Any
 ) -> None:
     server = await serve(slow)

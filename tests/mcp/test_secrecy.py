@@ -118,7 +118,7 @@ ALLOWED = {"prompts/list": '"task"'}
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(batch=st.lists(requests, min_size=8, max_size=25))
-def test_no_reply_of_the_play_plane_holds_what_players_may_not_know(batch: Any, vault: Any) -> None:
+def test_no_reply_of_the_agent_endpoint_holds_what_agents_may_not_know(batch: Any, vault: Any) -> None:
     said, secrets = asyncio.run(replies_to(vault, batch))
     for body, text in said:
         for secret in (*FORBIDDEN, *secrets):

@@ -217,7 +217,7 @@ async def test_a_call_that_waits_and_whose_client_leaves_is_not_run(dial: Dial) 
 
 
 @pytest.mark.requirement("ORS-16")
-async def test_a_lost_call_that_was_taken_up_is_settled(dial: Dial) -> None:
+async def test_a_lost_call_that_was_resumed_is_settled(dial: Dial) -> None:
     gate = Gated.gates["x"] = asyncio.Event()
     one, two = await dial(), await dial()
     one.call("x")
@@ -243,7 +243,7 @@ async def test_a_client_that_moved_on_gets_no_old_reply(dial: Dial) -> None:
 
 
 @pytest.mark.requirement("ORS-16")
-async def test_parallel_calls_that_break_together_are_all_taken_up(dial: Dial) -> None:
+async def test_parallel_calls_that_break_together_are_all_resumed(dial: Dial) -> None:
     gates = [Gated.gates.setdefault(tag, asyncio.Event()) for tag in "abc"]
     lines = [await dial() for _ in range(3)]
     for line, tag in zip(lines, "abc", strict=True):

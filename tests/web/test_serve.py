@@ -224,7 +224,7 @@ async def test_the_advice_works_and_the_token_opens_the_door(serve: Serve, chann
     file = tmp_path / "tokens.json"
     code, token, advice = await output("token", "create", "--name", "trainer", "--file", str(file))
     assert code == 0
-    assert "tasks:read, episodes:run, rewards:read for ever" in advice
+    assert "tasks:read, episodes:run, rewards:read without expiry" in advice
     served = await serve("--host", "0.0.0.0", "--token-file", str(file))
     wire = await channel(served.url, token.strip())
     assert (await wire.start())["prompt"]

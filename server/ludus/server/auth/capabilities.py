@@ -170,7 +170,9 @@ class CapabilitySigner:
             raise CapabilityRefused(_REFUSAL)
         expires_at, digest, server, credential = _CLAIMS_START.unpack(claims)
         if time.time() >= expires_at:
-            raise CapabilityRefused("this play address has expired: ask whoever started the episode for a new one")
+            raise CapabilityRefused(
+                "this play address has expired: get a new one from the program that started the episode"
+            )
         return Claims(name.decode(), digest, float(expires_at), server == self._server, credential)
 
     def _mac(self, claims: bytes, name: bytes) -> bytes:

@@ -25,7 +25,10 @@ from ludus.server.auth.tokens import (
     write_token_file,
 )
 
-COMMANDS: Final = {"serve": "Serve environments on every wire.", "token": "Make and list trainer tokens."}
+COMMANDS: Final = {
+    "serve": "Serve environments over MCP, ORS and the channel.",
+    "token": "Create, list and revoke trainer tokens.",
+}
 """One line of help for each command, as a literal that the command line reads without importing this module."""
 
 DEFAULT_SCOPES: Final = (Scope.TASKS_READ, Scope.EPISODES_RUN, Scope.REWARDS_READ)
@@ -44,11 +47,13 @@ def register(app: typer.Typer) -> None:
 
 def serve(
     environments: Annotated[list[str], typer.Argument(help="NAME, module:Class or file.py:Class, one or more.")],
-    host: Annotated[str, typer.Option(help="Address to listen on; other than loopback needs tokens.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any address except loopback needs tokens.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     stdio: Annotated[bool, typer.Option("--stdio", help="Serve MCP on standard input and output instead.")] = False,
     environment: Annotated[
-        str | None, typer.Option(help="With --stdio: be one episode of this environment; else the catalog.")
+        str | None, typer.Option(help="With --stdio: serve one episode of this environment; without it, the catalog.")
     ] = None,
     split: Annotated[str | None, typer.Option(help="With --environment: the task's split.")] = None,
     task: Annotated[str | None, typer.Option(help="With --environment: the task's id.")] = None,
@@ -60,37 +65,47 @@ def serve(
         typer.Option(help="Disturb tools: [NAME:]rate=0.1,kinds=tool_error+delay,seed=3, or JSON; repeatable."),
     ] = None,
     difficulty: Annotated[
-        list[Path] | None, typer.Option(help="Pass rates that curricula begin with (ludus calibrate); repeatable.")
+        list[Path] | None,
+        typer.Option(help="Difficulty file of `ludus calibrate` that curricula start with; repeatable."),
     ] = None,
-    token_file: Annotated[Path | None, typer.Option(envvar=TOKEN_FILE_VARIABLE, help="Trainer tokens.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(envvar=TOKEN_FILE_VARIABLE, help="File of trainer tokens; see `ludus token`.")
+    ] = None,
     capability_key_file: Annotated[
-        Path | None, typer.Option(help="Key of play addresses (hexadecimal), shared by several servers.")
+        Path | None,
+        typer.Option(help="File of the key that signs play addresses (hexadecimal), for servers that share them."),
     ] = None,
-    capability_seconds: Annotated[float, typer.Option(help="How long a play address is good for.")] = 3600.0,
+    capability_seconds: Annotated[float, typer.Option(help="Seconds for which a play address is valid.")] = 3600.0,
     public_url: Annotated[
         str | None,
         typer.Option(envvar="LUDUS_PUBLIC_URL", help="Address that clients use when a proxy forwards to this server."),
     ] = None,
     root_path: Annotated[str, typer.Option(help="Path prefix under which a proxy publishes the server.")] = "",
     trusted_proxy: Annotated[
-        list[str] | None, typer.Option(help="Address or network of a proxy to believe; repeatable.")
+        list[str] | None, typer.Option(help="Address or network of a proxy whose headers are used; repeatable.")
     ] = None,
-    proxy_headers: Annotated[str, typer.Option(help="What those proxies set: x-forwarded or forwarded.")] = (
+    proxy_headers: Annotated[str, typer.Option(help="Headers that those proxies set: x-forwarded or forwarded.")] = (
         "x-forwarded"
     ),
-    allow_host: Annotated[list[str] | None, typer.Option(help="Further Host name to answer to.")] = None,
-    allow_origin: Annotated[list[str] | None, typer.Option(help="Origin whose pages may use the server.")] = None,
-    cors: Annotated[bool, typer.Option("--cors", help="Let those pages read the answers, too.")] = False,
-    max_episodes: Annotated[int, typer.Option(min=1, help="Episodes that run at one time.")] = 100_000,
-    max_steps: Annotated[int | None, typer.Option(min=1, help="Steps of one episode.")] = None,
-    idle_seconds: Annotated[float, typer.Option(help="An episode unused for so long expires.")] = 900.0,
-    tool_seconds: Annotated[float, typer.Option(help="One tool call.")] = 60.0,
-    setup_seconds: Annotated[float, typer.Option(help="One episode's setup.")] = 60.0,
-    episode_seconds: Annotated[float | None, typer.Option(help="One whole episode.")] = None,
-    result_ttl_seconds: Annotated[float, typer.Option(help="How long a closed episode answers repeats.", min=0)] = 60.0,
-    body_bytes: Annotated[int, typer.Option(help="Largest request.")] = 4 * 1024 * 1024,
-    threads: Annotated[int, typer.Option(min=1, help="Blocking environment code that runs at one time.")] = 64,
-    shutdown_seconds: Annotated[float, typer.Option(help="How long running steps may go on at the end.")] = 10.0,
+    allow_host: Annotated[list[str] | None, typer.Option(help="Additional Host name to accept; repeatable.")] = None,
+    allow_origin: Annotated[
+        list[str] | None, typer.Option(help="Origin whose pages may use the server; repeatable.")
+    ] = None,
+    cors: Annotated[bool, typer.Option("--cors", help="Let pages of --allow-origin read the answers.")] = False,
+    max_episodes: Annotated[int, typer.Option(min=1, help="Most episodes that run at the same time.")] = 100_000,
+    max_steps: Annotated[int | None, typer.Option(min=1, help="Most steps of one episode.")] = None,
+    idle_seconds: Annotated[float, typer.Option(help="Seconds after which an unused episode expires.")] = 900.0,
+    tool_seconds: Annotated[float, typer.Option(help="Most seconds for one tool call.")] = 60.0,
+    setup_seconds: Annotated[float, typer.Option(help="Most seconds for one episode's setup.")] = 60.0,
+    episode_seconds: Annotated[float | None, typer.Option(help="Most seconds for one episode.")] = None,
+    result_ttl_seconds: Annotated[
+        float, typer.Option(help="Seconds for which a closed episode answers repeated requests.", min=0)
+    ] = 60.0,
+    body_bytes: Annotated[int, typer.Option(help="Most bytes of one request.")] = 4 * 1024 * 1024,
+    threads: Annotated[int, typer.Option(min=1, help="Most threads for blocking environment code.")] = 64,
+    shutdown_seconds: Annotated[
+        float, typer.Option(help="Seconds for which running steps may continue when the server stops.")
+    ] = 10.0,
     metrics_open: Annotated[bool, typer.Option("--metrics-open", help="Show /metrics without a token.")] = False,
     log_format: Annotated[str, typer.Option(envvar="LUDUS_LOG_FORMAT", help="console or json.")] = "console",
     log_level: Annotated[str, typer.Option(envvar="LUDUS_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
@@ -99,7 +114,7 @@ def serve(
         bool, typer.Option("--reload", help="Restart when a source file of the environments changes.")
     ] = False,
 ) -> None:
-    """Serve environments on every wire: MCP, channel and ORS.
+    """Serve environments over MCP, ORS and the channel.
 
     [bold]ludus serve guess_number countdown[/bold]
     [bold]ludus serve my_env.py:Arithmetic --port 9000[/bold]
@@ -119,7 +134,7 @@ def serve(
         return
     idle = next((name for name, value in which.items() if value not in (None, False)), None)
     if idle is not None:
-        raise typer.BadParameter(f"--{idle.replace('_', '-')} means something only together with --stdio")
+        raise typer.BadParameter(f"--{idle.replace('_', '-')} works only with --stdio: add --stdio or leave it out")
     raise typer.Exit(run(classes, settings))
 
 
@@ -190,7 +205,7 @@ def _file_option() -> Any:
 
 @token.command("create")
 def create(
-    name: Annotated[str, typer.Option(help="Whose token it is; appears in logs.")],
+    name: Annotated[str, typer.Option(help="Name of the holder; appears in logs.")],
     scope: Annotated[
         list[str] | None,
         typer.Option(help=f"{', '.join(Scope)}, or {SPLIT_SCOPE_PREFIX}NAME for a test split; repeat for several."),
@@ -198,7 +213,7 @@ def create(
     expires: Annotated[str | None, typer.Option(help="30m, 12h, 7d, 4w, or a date such as 2030-01-31.")] = None,
     file: Annotated[Path, _file_option()] = Path("tokens.json"),
 ) -> None:
-    """Make a token, print it once, and add its hash to the token file."""
+    """Create a token, print it once, and add its hash to the token file."""
     try:
         secret, record = new_token(name, tuple(scope or DEFAULT_SCOPES), _expiry(expires) if expires else None)
         known = read_token_file(file).tokens if file.exists() else ()
@@ -210,7 +225,7 @@ def create(
     except OSError as error:
         raise AuthoringError(f"cannot write {file}: {error.strerror or error}") from None
     typer.echo(secret)
-    until = f"until {record.expires:%Y-%m-%d %H:%M} UTC" if record.expires else "for ever"
+    until = f"until {record.expires:%Y-%m-%d %H:%M} UTC" if record.expires else "without expiry"
     typer.echo(
         f"Keep it: only its hash is stored. {name!r} may {', '.join(record.scopes)} {until}, on servers started with "
         f"--token-file {os.fspath(file)}",

@@ -27,7 +27,8 @@ One server, one episode runtime, four ways in:
 * **channel**, WebSocket `/channel`: the same methods as the extension, many episodes on one connection.
 * **ORS**, the routes below under an environment's name: the Open Reward Standard over HTTP and events.
 
-Where the server has tokens, send `Authorization: Bearer ludus_…`; the play plane needs none but its own address.
+Where the server has tokens, send `Authorization: Bearer ludus_…`; an agent endpoint needs no token, because its address
+is the credential.
 """
 
 _JSON: Final = {"application/json": {"schema": {"type": "object"}}}
@@ -72,8 +73,8 @@ def _document(api: FastAPI, environments: list[str]) -> Callable[[], dict[str, A
     def complete() -> dict[str, Any]:
         document = dict(api.openapi())
         paths = document["paths"] = dict(document.get("paths", {}))
-        paths[CONTROL_PATH] = {"post": _operation("MCP", "Control plane: one JSON-RPC message", _JSON)}
-        play = _operation("MCP", "Play plane of one episode: one JSON-RPC message", _JSON)
+        paths[CONTROL_PATH] = {"post": _operation("MCP", "Control endpoint: one JSON-RPC message", _JSON)}
+        play = _operation("MCP", "Agent endpoint of one episode: one JSON-RPC message", _JSON)
         play["parameters"] = [_in_path("capability", "from `episodes/start`", None)]
         paths[PLAY_PATH] = {"post": play}
         for method, path, summary, events in _ORS:

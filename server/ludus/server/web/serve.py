@@ -74,7 +74,7 @@ def build(
     if not tokens and (where := _reachable(settings)):
         raise ServeError(_refusal(where, settings, tokens))
     if settings.cors and not settings.allow_origins:
-        raise ServeError("--cors needs to know for whom: name each origin with --allow-origin")
+        raise ServeError("--cors has no origins: name each origin whose pages may read the answers with --allow-origin")
     host = EpisodeHost(environments, limits=settings.limits, journal=journal, capabilities=signer)
     load_difficulty_files(host.catalog, settings.difficulty)
     _check_root_path(settings, host.catalog)
@@ -105,7 +105,7 @@ def _refusal(where: str, settings: ServerSettings, tokens: TokenStore | None) ->
     why = "has no tokens" if tokens is None else f"has an empty token file ({file})"
     return (
         f"refusing to {where} and this server {why}. "
-        f"Make one with `ludus token create --name trainer --file {file}` and serve with `--token-file {file}`, "
+        f"Create one with `ludus token create --name trainer --file {file}` and serve with `--token-file {file}`, "
         "or listen on 127.0.0.1 without a proxy"
     )
 

@@ -27,8 +27,8 @@ _PRINCIPAL: Final = "ludus.principal"
 """The key of the ASGI scope under which the request's principal is stored."""
 
 _INSTRUCTIONS: Final = (
-    "A server of environments for reinforcement learning. `list_environments` tells what there is; `start_episode` "
-    "begins an episode and says how it is played."
+    "A server of environments for reinforcement learning. `list_environments` lists them; `start_episode` starts an "
+    "episode and says how to play it."
 )
 
 

@@ -76,8 +76,8 @@ class McpServer(Server[Any]):
         except Exception as error:
             incident = new_incident()
             _logger.exception("%s failed (incident %s)", ctx.method, incident, extra={"incident": incident})
-            told = f"the server failed at {ctx.method}; its log tells why under {incident}"
-            raise mcp_error(InternalError(told, incident=incident)) from error
+            message = f"the server failed at {ctx.method}; its log has the cause under incident {incident}"
+            raise mcp_error(InternalError(message, incident=incident)) from error
 
     def create_initialization_options(
         self,

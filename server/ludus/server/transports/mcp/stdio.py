@@ -87,7 +87,9 @@ def _only(host: EpisodeHost) -> str:
     first, *others = map(str, host.catalog)
     if any(not other.startswith(f"{first}-") for other in others):
         names = ", ".join([first, *others])
-        raise InvalidParams(f"an episode is of one environment; name it with `environment`: {names}")
+        raise InvalidParams(
+            f"the server has several environments: name the one of the episode with --environment: {names}"
+        )
     return first
 
 

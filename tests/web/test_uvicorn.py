@@ -1,0 +1,66 @@
+"""The parts of uvicorn that Ludus's HTTP protocol overrides or uses, in the installed version.
+
+An override of a method that uvicorn no longer calls would switch a limit off without an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import Server, ServerState
+
+from ludus.server.web.delivery import WatchedHttpProtocol
+from ludus.server.web.http_protocol import BoundedHttpProtocol
+from ludus.server.web.serve import LudusServer
+
+OWN = {"watch", "holds_back", "sweep", "end", "waits_since"}
+"""Public methods that Ludus adds."""
+
+
+async def nothing(scope: Any, receive: Any, send: Any) -> None:
+    """An application that does nothing."""
+
+
+def overrides(cls: type) -> set[str]:
+    """The public methods that a class defines, and the private one of uvicorn that it replaces."""
+    names = {name for name, value in vars(cls).items() if inspect.isfunction(value) and not name.startswith("__")}
+    return {name for name in names if not name.startswith("_") or name == "_start_asgi_task"} - OWN
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(WatchedHttpProtocol, HttpToolsProtocol), (BoundedHttpProtocol, HttpToolsProtocol), (LudusServer, Server)],
+)
+def test_every_override_replaces_a_method_with_the_same_parameters(ours: type, theirs: type) -> None:
+    names = overrides(ours)
+    assert names
+    for name in names:
+        replaced = getattr(theirs, name, None)
+        assert callable(replaced), f"uvicorn {uvicorn.__version__} has no {theirs.__name__}.{name}"
+        own = list(inspect.signature(getattr(ours, name)).parameters)
+        assert own == list(inspect.signature(replaced).parameters), name
+
+
+async def test_a_connection_has_the_state_that_the_limits_read() -> None:
+    config = uvicorn.Config(nothing, http=BoundedHttpProtocol, log_config=None)
+    config.load()
+    protocol = BoundedHttpProtocol(config, ServerState(), {}, asyncio.get_running_loop())
+    for name in ("cycle", "pipeline", "headers", "connections", "transport", "flow", "config", "loop", "scope"):
+        assert hasattr(protocol, name), f"uvicorn {uvicorn.__version__} has no HttpToolsProtocol.{name}"
+    assert isinstance(STATUS_LINE[200], bytes)
+
+
+def test_a_cycle_has_the_state_that_whole_answers_read_and_write() -> None:
+    used = {
+        "access_log", "body", "default_headers", "disconnected", "flow", "keep_alive", "message_event", "on_response",
+        "response_complete", "response_started", "scope", "transport", "waiting_for_100_continue",
+    }  # fmt: skip
+    assert used <= set(RequestResponseCycle.__init__.__code__.co_names)
+    assert {"write_paused", "read_paused"} <= set(FlowControl.__init__.__code__.co_names)
+    assert callable(FlowControl.drain)
