@@ -314,7 +314,7 @@ async def test_several_environments_share_a_process(serve: Serve, yard_file: Pat
         (("{here}/broken.py", "--port", "99999"), "65535"),
         (("{folder}/yard.py", "--idle-seconds", "-1"), "--idle-seconds"),
         (("{folder}/yard.py", "--log-format", "xml"), "--log-format"),
-        (("{folder}/yard.py", "--play-only"), "together with --stdio"),
+        (("{folder}/yard.py", "--play-only"), "works only with --stdio"),
         ((), "environments"),
     ],
 )
