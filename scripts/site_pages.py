@@ -32,7 +32,6 @@ OUTSIDE: Final = {
     "benchmarks/RESULTS.md": "results.md",
     "tests/README.md": "tests.md",
     "spec/README.md": "spec/index.md",
-    "examples/README.md": "examples.md",
     "protocol/README.md": "packages/protocol.md",
     "server/README.md": "packages/server.md",
     "client_sdk/README.md": "packages/client_sdk.md",
