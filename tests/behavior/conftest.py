@@ -167,6 +167,16 @@ async def _take_mcp_seat(client: McpClient) -> McpSeat:
 
 Sit = Callable[..., Awaitable[Seat]]
 
+FAULT_OVER_STDIO = "crash"
+"""The fault of an environment that `make test` plays over stdio, where each takes a process; `stdio` plays them all."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Put all but one of the faults over stdio into the suite `stdio`."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    if parameters.get("sit") == "stdio" and parameters.get("fault", FAULT_OVER_STDIO) != FAULT_OVER_STDIO:
+        item.add_marker(pytest.mark.suite("stdio"))
+
 
 @pytest.fixture(params=WIRES)
 async def sit(request: pytest.FixtureRequest, serve: Any) -> AsyncIterator[Sit]:

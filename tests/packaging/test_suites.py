@@ -42,11 +42,12 @@ def marked_suites(path: Path) -> set[str]:
 def test_each_marked_suite_exists_and_runs_the_files_that_have_its_marker(suites: ModuleType) -> None:
     known = suites.load_suites()
     marked: set[str] = set()
-    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+    support = ROOT / "tests" / "support"
+    for path in sorted(path for path in (ROOT / "tests").rglob("*.py") if support not in path.parents):
         for name in marked_suites(path):
             marked.add(name)
             assert any(path.is_relative_to(ROOT / one) for one in known[name].tests), (path, name)
-    for path in (ROOT / "tests" / "support").glob("*.py"):
+    for path in support.glob("*.py"):
         marked |= marked_suites(path)
     assert marked == {name for name, suite in known.items() if not suite.command}
 
