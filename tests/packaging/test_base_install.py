@@ -88,7 +88,9 @@ def test_base_install_imports_protocol_and_client(python: Path, tmp_path: Path) 
     assert run([python, "-W", "error", "-c", program], tmp_path).stdout.strip() == "connect"
 
 
-@pytest.mark.parametrize("command", ["calibrate", "catalog", "conform", "init", "play", "run", "validate"])
+@pytest.mark.parametrize(
+    "command", ["calibrate", "catalog", "conform", "demos", "init", "play", "run", "validate", "view"]
+)
 def test_commands_that_use_a_server_by_its_address_need_no_extra(python: Path, tmp_path: Path, command: str) -> None:
     run([python, "-W", "error", "-c", f"import ludus.cli.{command}"], tmp_path)
 
