@@ -29,7 +29,7 @@ from ludus.protocol.text import is_unicode
 from ludus.sandbox import Sandboxes
 from ludus.server.auth.principal import Principal
 from ludus.server.authoring.environment import Environment
-from ludus.server.runtime.episode import Episode, EpisodeView, StepRecord
+from ludus.server.runtime.episode import Episode, EpisodeStore, EpisodeView, StepRecord
 from ludus.server.runtime.idempotency import IdempotencyCache
 from ludus.server.runtime.journal import Ended, Journal, Started
 from ludus.server.runtime.limits import Capacity, ServerLimits
@@ -37,7 +37,6 @@ from ludus.server.runtime.replay import repeat
 from ludus.server.runtime.scoring import score
 from ludus.server.runtime.setup import EpisodeSetup
 from ludus.server.runtime.steps import StepCounts, StepRunner
-from ludus.server.runtime.store import EpisodeStore
 from ludus.server.runtime.threads import Workers
 from ludus.server.tasks.catalog import Catalog
 from ludus.server.tasks.service import TaskService
