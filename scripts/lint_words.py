@@ -1,7 +1,8 @@
 """Find words that the project's language rules exclude: `python scripts/lint_words.py`, part of `make check`.
 
 Checks docstrings and comments of all Python files, names of tests, and all pages. Prints `file:line: word → what to
-write` for each hit and exits 1 when there is one. Messages in strings are not covered.
+write` for each hit and exits 1 when there is one. Of strings, it checks those of the folders in MESSAGES, which users
+read on the terminal; the messages of the other packages are not covered.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PROGRAMS: Final = (
     *(f"{folder}/ludus/**/*.py" for folder in ("protocol", "server", "client_sdk", "environments", "trainer")),
     *(f"{folder}/**/*.py" for folder in ("tests", "scripts", "benchmarks", "docs", "examples")),
+)
+MESSAGES: Final = (
+    "protocol/ludus/**/*.py",
+    "environments/ludus/**/*.py",
+    *(f"client_sdk/ludus/{package}/**/*.py" for package in ("cli", "checks", "conformance", "evaluation", "viewing")),
 )
 PAGES: Final = ("*.md", "*/README.md", "docs/**/*.md", "spec/*.md", "Makefile", "mkdocs.yml", ".ci/run")
 
@@ -63,6 +69,13 @@ def texts_of_python(source: str) -> Iterator[tuple[int, str]]:
                 yield number, lines[number - 1]
 
 
+def messages_of_python(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the line number and the text of each string with a space."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.lineno, node.value
+
+
 def names_of_tests(source: str) -> Iterator[tuple[int, str]]:
     """Yield the line number and the words of each test's name."""
     for node in ast.walk(ast.parse(source)):
@@ -72,11 +85,13 @@ def names_of_tests(source: str) -> Iterator[tuple[int, str]]:
 
 def texts() -> Iterator[tuple[Path, int, str]]:
     """Yield the file, the line number and the text of everything that is checked."""
+    with_messages = set(files_of(MESSAGES))
     for path in files_of(PROGRAMS):
         source = path.read_text(encoding="utf-8")
         if PATTERN.search(source.replace("_", " ")) is None:
             continue  # most files, without the time to tokenize them
-        for number, text in (*texts_of_python(source), *names_of_tests(source)):
+        messages = messages_of_python(source) if path in with_messages else ()
+        for number, text in dict.fromkeys((*texts_of_python(source), *names_of_tests(source), *messages)):
             yield path, number, text
     for path in files_of(PAGES):
         for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):

@@ -129,7 +129,7 @@ def test_where_every_episode_fails_no_file_is_written(ludus: Ludus, url: str, co
     done = ludus("calibrate", url, "broken", "-n", 2, "--samples", 1, "--retries", 0, "--difficulty", "d.json")
     assert done.returncode == 5, done.stderr
     assert "2 × environment failure" in done.stderr
-    assert "nothing is known of any task" in done.stderr
+    assert "no pass rate can be measured" in done.stderr
     buggy = ("--policy", f"{coins}:buggy", "--samples", 1, "-n", 2)
     done = ludus("calibrate", url, "coins", *buggy, "--difficulty", "d.json")
     assert done.returncode == 5, done.stderr
@@ -219,10 +219,10 @@ def test_serve_names_a_difficulty_file_that_it_cannot_use(ludus: Ludus, coins: P
         (("--from", "none.jsonl", "--success-at", "inf"), 2, "--success-at must be a finite number"),
         (("URL", "coins", "--until-width", "0.9", "--samples", "2", "--max-samples", "1"), 2, "less than --samples 2"),
         (("URL", "coins", "--resume"), 2, "--out"),
-        (("URL", "coins", "--difficulty", "no/such/d.json"), 2, "no such folder"),
+        (("URL", "coins", "--difficulty", "no/such/d.json"), 2, "folder does not exist"),
         (("--from", "none.jsonl"), 3, "none.jsonl cannot be read"),
-        (("--from", "none.jsonl", "--report"), 2, "--report needs the server"),
-        (("--from", "none.jsonl", "--out", "x"), 2, "nothing to write"),
+        (("--from", "none.jsonl", "--report"), 2, "--report needs a running server"),
+        (("--from", "none.jsonl", "--out", "x"), 2, "cannot be combined with --from"),
         (("URL", "nope"), 3, "coins"),
         (("URL", "coins", "--split", "nope"), 3, "'train', 'endless', 'test'"),
         (("URL", "coins", "--split", "endless"), 3, "endless"),

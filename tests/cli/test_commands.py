@@ -72,7 +72,16 @@ def test_a_person_plays_through_a_pipe(ludus: Ludus, url: str) -> None:
     ]  # fmt: skip
     done = ludus("play", url, "sums", "--task", "sum-3", "--seed", "1", input="\n".join(lines))
     assert done.returncode == 0, done.stderr
-    for shown in ("3 + 2?", "HELLOHELLO", "a ba ba b", "\nX\n", "\njson\n", "sum 6", "no integer", "right"):
+    for shown in (
+        "3 + 2?",
+        "HELLOHELLO",
+        "a ba ba b",
+        "\nX\n",
+        "\njson\n",
+        "sum 6",
+        "not of the type integer",
+        "right",
+    ):
         assert shown in done.stdout
     assert "there is no tool 'nothing'" in done.stdout
     assert "The end (completed)" in done.stdout

@@ -64,7 +64,7 @@ def test_the_report_is_json_on_demand(tmp_path: Path) -> None:
     [
         ([], 2, "name an environment, or a server's address"),
         (["guess_number", "--check", "everything"], 2, "--check everything: choose from "),
-        (["guess_number", "--secret", "nothing"], 2, "is no NAME=VALUE"),
+        (["guess_number", "--secret", "nothing"], 2, "must be NAME=VALUE"),
         (["http://127.0.0.1:9", "guess_number"], 2, "one address, or one or more environments"),
         (["http://127.0.0.1:9"], 4, "127.0.0.1:9"),
         (["127.0.0.1:9"], 2, "did you mean http://127.0.0.1:9"),

@@ -258,7 +258,7 @@ def _pairs(pairs: list[str]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise typer.BadParameter(f"--option {pair!r} is no NAME=JSON")
+            raise typer.BadParameter(f"--option {pair!r} must be NAME=JSON")
         try:
             options[name] = json.loads(value)
         except ValueError:

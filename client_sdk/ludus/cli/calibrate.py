@@ -79,7 +79,7 @@ By = Annotated[
     str | None,
     typer.Option(
         "--by",
-        help="Tell difficulty by this public task field or reward component; by 'difficulty' or 'level' by default, "
+        help="Group tasks by this public task field or reward component; by 'difficulty' or 'level' by default, "
         "else by quarters of the measured pass rate.",
     ),
 ]
@@ -146,7 +146,7 @@ def calibrate_command(
     _playing.print_causes(found.summary, out or (stored[0] if stored else None), None)
     _playing.print_out(out)
     if found.band is None:
-        errors.print(shown("no episode was scored, so nothing is known of any task"))
+        errors.print(shown("no episode was scored, so no pass rate can be measured"))
         raise typer.Exit(ExitCode.FAILED)
     if difficulty is not None:
         _write(difficulty, found)
@@ -179,7 +179,7 @@ async def _found(options: Mapping[str, Any]) -> tuple[Calibration, InvalidParams
                 raise
             found, wrong = priced(), error
         if options["report"] and remote is not None:
-            await _tell(remote, found.split, everything, threshold)
+            await _report(remote, found.split, everything, threshold)
         return found, wrong
 
 
@@ -191,7 +191,7 @@ def _check(options: Mapping[str, Any]) -> None:
     if options["report"] and (target_name is None or is_local(target_name)):
         raise typer.BadParameter("--report needs a running server: name its address and the environment")
     if options["stored"] and options["out"] is not None:
-        raise typer.BadParameter("--from plays nothing, so there is nothing to write --out")
+        raise typer.BadParameter("--out cannot be combined with --from, which plays nothing")
     for name in ("success_at", "price_in", "price_out"):
         if options[name] is not None and not math.isfinite(options[name]):
             raise typer.BadParameter(f"--{name.replace('_', '-')} must be a finite number, not {options[name]}")
@@ -204,10 +204,10 @@ def _check(options: Mapping[str, Any]) -> None:
         raise typer.BadParameter("--price-in and --price-out go together")
     _playing.check_out(options["out"], options["resume"], options["overwrite"])
     if options["resume"] and options["stored"]:
-        raise typer.BadParameter("--resume means nothing with --from")
+        raise typer.BadParameter("--resume cannot be combined with --from, which plays nothing")
     target: Path | None = options["difficulty"]
     if target is not None and (target.is_dir() or not os.access(target.absolute().parent, os.W_OK)):
-        raise typer.BadParameter(f"cannot write {target}: there is no such folder, or it is not yours to write to")
+        raise typer.BadParameter(f"cannot write {target}: the folder does not exist, or you may not write to it")
 
 
 def _edges(text: str) -> tuple[float, float]:
@@ -297,7 +297,7 @@ def _stored(
     return latest(wanted)
 
 
-async def _tell(environment: RemoteEnvironment, split: str, played: Sequence[Trajectory], threshold: float) -> None:
+async def _report(environment: RemoteEnvironment, split: str, played: Sequence[Trajectory], threshold: float) -> None:
     """Report the outcomes of the scored episodes to the server."""
     least = threshold - SUCCESS_TOLERANCE
     outcomes = [

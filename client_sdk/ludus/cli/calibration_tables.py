@@ -22,37 +22,37 @@ def show(found: Calibration) -> None:
     if len(found.tasks) <= MOST_TASKS:
         _show_tasks(found)
     else:
-        errors.print(shown(f"{len(found.tasks)} tasks: --json and --difficulty tell of each"))
+        errors.print(shown(f"{len(found.tasks)} tasks: --json and --difficulty list them all"))
 
 
 def rows(found: Calibration) -> list[tuple[str, str]]:
     """Return the figures of the whole calibration as pairs of name and text."""
     summary = found.summary
-    told = [("tasks, episodes", f"{len(found.tasks)}, {summary.episodes} ({summary.scored} scored)")]
-    told += [(f"failed: {kind}", str(count)) for kind, count in summary.failed.items()]
+    figures = [("tasks, episodes", f"{len(found.tasks)}, {summary.episodes} ({summary.scored} scored)")]
+    figures += [(f"failed: {kind}", str(count)) for kind, count in summary.failed.items()]
     if summary.unscored:
-        told.append(("unscored", str(summary.unscored)))
-    told += [(f"steps with noise: {kind}", str(count)) for kind, count in sorted(summary.noise.items())]
+        figures.append(("unscored", str(summary.unscored)))
+    figures += [(f"steps with noise: {kind}", str(count)) for kind, count in sorted(summary.noise.items())]
     if found.pass_rate is not None:
-        told.append((f"pass rate (reward ≥ {found.success_at:g})", _share(found.pass_rate, found.interval)))
-    told += [(f"pass@{k}", _share(one.value, one.interval)) for k, one in found.pass_at.items() if k > 1]
+        figures.append((f"pass rate (reward ≥ {found.success_at:g})", _share(found.pass_rate, found.interval)))
+    figures += [(f"pass@{k}", _share(one.value, one.interval)) for k, one in found.pass_at.items() if k > 1]
     if summary.mean is not None:
-        told.append(("mean reward", f"{summary.mean:.4f}"))
+        figures.append(("mean reward", f"{summary.mean:.4f}"))
     if (band := found.band) is not None:
         inside = f"{band.inside} of {band.tasks}: {_share(band.share, band.interval)}"
-        told.append((f"tasks measured within {band.low:.0%} to {band.high:.0%}", inside))
-        told.append(("truly within, estimated", _share(band.estimate, band.estimate_interval)))
-    told += _extreme("never solved", "at most", found.never) + _extreme("always solved", "at least", found.always)
+        figures.append((f"tasks measured within {band.low:.0%} to {band.high:.0%}", inside))
+        figures.append(("truly within, estimated", _share(band.estimate, band.estimate_interval)))
+    figures += _extreme("never solved", "at most", found.never) + _extreme("always solved", "at least", found.always)
     for name, spread in [
         ("steps", found.steps), ("turns", found.turns), ("seconds", found.seconds), ("tokens", found.tokens),
     ]:  # fmt: skip
-        told += _spread(name, spread)
+        figures += _spread(name, spread)
     if (cost := found.cost) is not None:
-        told.append(("tokens in / out", f"{cost.usage.input_tokens} / {cost.usage.output_tokens}"))
+        figures.append(("tokens in / out", f"{cost.usage.input_tokens} / {cost.usage.output_tokens}"))
         if cost.total is not None:
             success = "–" if cost.per_success is None else f"{cost.per_success:.6g}"
-            told.append(("cost: all / episode / success", f"{cost.total:.6g} / {cost.per_episode:.6g} / {success}"))
-    return told
+            figures.append(("cost: all / episode / success", f"{cost.total:.6g} / {cost.per_episode:.6g} / {success}"))
+    return figures
 
 
 def _show_levels(found: Calibration) -> None:
@@ -92,10 +92,10 @@ def _left_out(one: TaskFigures) -> str:
 def _extreme(name: str, word: str, found: ExtremeFigures | None) -> list[tuple[str, str]]:
     if found is None:
         return []
-    told = f"{found.tasks}: {_share(found.share, found.interval)}"
+    figures = f"{found.tasks}: {_share(found.share, found.interval)}"
     if found.bound is not None:
-        told += f"; true rate {word} {found.bound if word == 'at most' else 1 - found.bound:.1%}"
-    return [(name, told)]
+        figures += f"; true rate {word} {found.bound if word == 'at most' else 1 - found.bound:.1%}"
+    return [(name, figures)]
 
 
 def _spread(name: str, found: Spread | None) -> list[tuple[str, str]]:

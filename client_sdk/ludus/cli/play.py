@@ -126,7 +126,7 @@ class _Game:
             console.print(shown(f"\nYou left. Reward until then: {reward_text(total)}"))
             return
         except e.EpisodeEnded:
-            console.print("The episode was over.")
+            console.print("The episode had ended already.")
         info = await self.episode.close()
         console.print(shown(f"\nThe end ({info.end_reason}) after {info.steps} steps.", style="bold"))
         console.print(shown(f"Reward: {reward_text(info.reward)}", style="bold"))
@@ -260,7 +260,7 @@ def parse_value(schema: Any, text: str) -> Any:
         if kind == "boolean" and text.strip().lower() in lowered:
             return lowered[text.strip().lower()]
         if kind in {"integer", "number", "boolean"}:
-            raise InputError(f"{text!r} is no {kind}") from None
+            raise InputError(f"{text!r} is not of the type {kind}") from None
         raise InputError(f"write this argument ({kind}) as JSON; {text!r} is not") from None
     return text if kind.split(" | ")[0] == "string" and not isinstance(value, str | type(None)) else value
 

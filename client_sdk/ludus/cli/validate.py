@@ -119,7 +119,7 @@ def _secrets(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise typer.BadParameter(f"--secret {name!r}… is no NAME=VALUE")
+            raise typer.BadParameter(f"--secret {name!r}… must be NAME=VALUE")
         found[name] = value
     return found
 
