@@ -19,6 +19,11 @@ HERE = Path(__file__).resolve().parent
 BUILT_IN = ("guess_number", "countdown", "wordle")
 
 
+def sampled(first: str, *others: str) -> list[Any]:
+    """Return parameters of which `make test` takes the first; the suite `peers` has the others."""
+    return [first, *(pytest.param(other, marks=pytest.mark.suite("peers")) for other in others)]
+
+
 def built_in(name: str) -> Any:
     """A built-in environment's class."""
     module = importlib.import_module(f"ludus.environments.{name}")
@@ -48,7 +53,7 @@ async def play_oracle(cls: Any, task: Any, call: Any) -> Any:
 
 
 @pytest.mark.requirement("PLAY-1", "PLAY-4")
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", sampled(*BUILT_IN))
 async def test_a_peer_plays_the_built_in_environments_to_the_best_reward(
     name: str, player: Any, serve: Any, start_episode: Any
 ) -> None:
@@ -150,7 +155,7 @@ async def test_a_peer_plays_the_catalog_over_stdio(player: Any) -> None:
 INSPECTOR = "inspector/clients/launcher/build/index.js"
 
 
-@pytest.mark.parametrize("era", ["legacy", "auto", "modern"])
+@pytest.mark.parametrize("era", sampled("modern", "auto", "legacy"))
 async def test_the_inspector_plays_an_episode(
     era: str, node: Any, run: Any, serve: Any, start_episode: Any, vault: Any
 ) -> Any:
@@ -175,7 +180,7 @@ async def test_the_inspector_plays_an_episode(
     assert "0.73" not in output
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", sampled(*BUILT_IN))
 async def test_the_inspector_plays_the_built_in_environments(
     name: str, node: Any, run: Any, serve: Any, start_episode: Any
 ) -> Any:
@@ -199,7 +204,7 @@ async def test_the_inspector_plays_the_built_in_environments(
 # ── agent frameworks ───────────────────────────────────────────────────────────────────────────────────────────────
 
 FRAMEWORKS = ("langchain", "openai-agents", "pydantic-ai", "google-adk", "smolagents", "inspect-ai")
-framework = pytest.mark.parametrize("framework", FRAMEWORKS)
+framework = pytest.mark.parametrize("framework", sampled(*FRAMEWORKS))
 
 
 @pytest.fixture
