@@ -21,9 +21,17 @@ Serve = Callable[..., Awaitable[LudusServer]]
 
 LONGEST_FILES: Final = (
     "tests/conformance/test_faults_control.py",
+    "tests/behavior/test_playing.py",
+    "tests/conformance/test_conforming.py",
     "tests/mcp/test_conformance.py",
     "tests/mcp/test_stock_clients.py",
-    "tests/conformance/test_conforming.py",
+    "tests/trainer/run/test_crashes.py",
+    "tests/cli/test_local_targets.py",
+    "tests/packaging/test_container.py",
+    "tests/conformance/test_command.py",
+    "tests/trainer/learning/test_invariance.py",
+    "tests/trainer/learning/test_learner.py",
+    "tests/trainer/engine/test_torch_engine.py",
     "tests/validation/test_faults_declared.py",
     "tests/validation/test_faults_repeated.py",
     "tests/validation/test_faults_rewarded.py",
@@ -31,12 +39,9 @@ LONGEST_FILES: Final = (
     "tests/validation/test_faults_misjudged.py",
     "tests/validation/test_sound.py",
     "tests/validation/test_command.py",
-    "tests/trainer/run/test_crashes.py",
-    "tests/trainer/learning/test_parallel.py",
-    "tests/cli/test_local_targets.py",
+    "tests/packaging/test_base_install.py",
     "tests/fuzz/test_fuzz.py",
     "tests/sandbox/test_attacks.py",
-    "tests/packaging/test_container.py",
 )
 """The files that take longest, longest first."""
 
