@@ -173,7 +173,9 @@ async def test_preferences_that_were_stopped_keep_their_reference(
     pairs = [Pair(episode(3, 4, 5), episode(6, 7, 8)), Pair(episode(9, 10), episode(11, 12))]
     monkeypatch.setattr(warm_up, "preference_pairs", lambda *_, **__: pairs)
     server = await serve(Watched)
-    dpo = {"trajectories": ["none"], "steps": 6, "batch": 1, "learning_rate": 1e-3}
+    played = tmp_path / "played.jsonl"
+    played.touch()
+    dpo = {"trajectories": [played], "steps": 6, "batch": 1, "learning_rate": 1e-3}
     whole, halves = (
         run_config(tmp_path / name, tiny, server.url, dpo=dpo, steps=0, checkpoints={"every": 2})
         for name in ("whole", "halves")
