@@ -21,11 +21,11 @@ PROGRAMS: Final = (
     *(f"{folder}/ludus/**/*.py" for folder in ("protocol", "server", "client_sdk", "environments", "trainer")),
     *(f"{folder}/**/*.py" for folder in ("tests", "scripts", "benchmarks", "docs", "examples")),
 )
-MESSAGES: Final = (
-    "protocol/ludus/**/*.py",
-    "environments/ludus/**/*.py",
-    *(f"client_sdk/ludus/{package}/**/*.py" for package in ("cli", "checks", "conformance", "evaluation", "viewing")),
+MESSAGES: Final = tuple(
+    f"{folder}/ludus/**/*.py" for folder in ("protocol", "server", "client_sdk", "environments", "trainer")
 )
+KEPT: Final = frozenset({"server/ludus/server/transports/mcp/encoding.py", "server/ludus/server/runtime/steps.py"})
+"""Files whose strings are observations: "This episode is over" is text that agents see over the wire."""
 PAGES: Final = ("*.md", "*/README.md", "docs/**/*.md", "spec/*.md", "Makefile", "mkdocs.yml", ".ci/run")
 
 WORDS: Final = {

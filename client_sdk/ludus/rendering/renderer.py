@@ -333,8 +333,8 @@ class Renderer:
         end = max((token for token in tokens if tail.startswith(token)), key=len, default=None)
         if end is None:
             raise RenderingError(
-                f"the chat template of {self._name} ends an assistant's turn with {tail[:20]!r}, which is no token of "
-                "its own, so that turns cannot be told apart: give another chat_template"
+                f"the chat template of {self._name} ends an assistant's turn with {tail[:20]!r}, which is not a "
+                "single token, so that turns cannot be separated: give another chat_template"
             )
         inside = self._render([_PROBE], []).rstrip().endswith(_OPEN)
         return _OPEN if inside else "", end

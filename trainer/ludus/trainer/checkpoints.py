@@ -114,7 +114,7 @@ class Checkpoints:
         except (CheckpointException, OSError, ValueError) as error:
             raise CheckpointError(
                 f"the checkpoint {path} cannot be read: {_cause(error)}. Was it made with another model or parallel "
-                f"layout of the optimizer? Remove it, or start anew with checkpoints.resume = false."
+                f"layout of the optimizer? Remove it, or start again with checkpoints.resume = false."
             ) from None
         state: dict[str, Any] = manifest["state"]
         return state

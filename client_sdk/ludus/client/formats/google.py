@@ -145,7 +145,7 @@ def _convert(node: object, root: Schema, open_references: tuple[str, ...]) -> Sc
 def _convert_reference(keywords: Schema, root: Schema, open_references: tuple[str, ...]) -> Schema:
     reference = keywords.pop("$ref", None)
     if set(keywords) - ANNOTATIONS and reference is not None:
-        raise UnsupportedSchema("$ref beside further conditions")
+        raise UnsupportedSchema("$ref next to further conditions")
     if reference is None:
         return _convert(keywords, root, open_references)
     if reference in open_references:
@@ -167,7 +167,7 @@ def _annotations(keywords: Mapping[str, Any]) -> Schema:
 
 def _convert_union(keywords: Schema, root: Schema, open_references: tuple[str, ...]) -> Schema:
     if set(keywords) - ANNOTATIONS - {"anyOf"}:
-        raise UnsupportedSchema("anyOf beside further conditions")
+        raise UnsupportedSchema("anyOf next to further conditions")
     members = [member for member in keywords["anyOf"] if not _is_null(member)]
     if not members:
         raise UnsupportedSchema("only null")

@@ -106,7 +106,7 @@ class OrsSession:
         """
         if self.end_reason is not None:
             raise errors.EpisodeEnded(
-                f"episode {self.sid} is over ({self.end_reason}); start a new one",
+                f"episode {self.sid} has ended ({self.end_reason}); start a new one",
                 episode=self.sid,
                 endReason=str(self.end_reason),
             )

@@ -108,7 +108,7 @@ def no_signal_message(dropped: Sequence[RolloutGroup], minimum: int) -> str:
     if failed:
         told = [r.trajectory.failure.incident for g in failed for r in g.rollouts if r.trajectory.failure is not None]
         if incidents := [incident for incident in told if incident]:
-            lines.append(f"An environment's failure stands in its server's log, such as incident {incidents[-1]}.")
+            lines.append(f"The server's log has the environment's failure, such as incident {incidents[-1]}.")
     return "\n".join(lines)
 
 
@@ -125,7 +125,7 @@ def _failure(rollout: Rollout) -> str:
     failure = rollout.trajectory.failure
     if failure is None:
         reward = rollout.trajectory.reward
-        return f"no reward: {reward.reason if reward is not None else 'none was told'}"
+        return f"no reward: {reward.reason if reward is not None else 'none was given'}"
     # Incident ids are removed, because failures with the same cause have different ones.
     cause = failure.message.replace(failure.incident, "…") if failure.incident else failure.message
     return f"{failure.kind} failure, {failure.error}: {cause}"

@@ -42,8 +42,8 @@ TOOLS: Final = (
     types.Tool(
         name="start_episode",
         description=(
-            "Begin an episode of an environment. Answers with the task, the episode's id and tools, and the URL of an "
-            "MCP server where this one episode is played. An episode that nobody uses for some minutes expires."
+            "Start an episode of an environment. Answers with the task, the episode's id and tools, and the URL of an "
+            "MCP server where this one episode is played. An episode that is not used for some minutes expires."
         ),
         input_schema={
             "type": "object",
