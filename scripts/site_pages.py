@@ -30,6 +30,7 @@ OUTSIDE: Final = {
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
     "benchmarks/RESULTS.md": "results.md",
+    "examples/README.md": "examples.md",
     "tests/README.md": "tests.md",
     "spec/README.md": "spec/index.md",
     "protocol/README.md": "packages/protocol.md",

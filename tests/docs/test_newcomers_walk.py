@@ -9,7 +9,7 @@ import pytest
 from suite_selection import selected_suites
 from walking import ROOT, Block, Walk, WalkError, agrees, blocks_of, fault_of, make_clone
 
-PAGES = ["README.md", "docs/tutorial.md", "docs/train-your-own.md"]
+PAGES = ["README.md", "docs/tutorial.md", "docs/train-your-own.md", "examples/README.md"]
 WRITTEN = [page for page in PAGES if (ROOT / page).exists()]
 
 pytestmark = pytest.mark.timeout(900)

@@ -41,6 +41,7 @@ OTHERS = {
     "Caddyfile",
     "coding.py",
     "graded.py",
+    "largest.py",
     "measured.py",
     "nginx.conf",
     "packages.py",

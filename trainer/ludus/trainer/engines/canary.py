@@ -22,8 +22,8 @@ from ludus.trainer.errors import CanaryError
 
 TEXT: Final = """\
 A canary is a small bird. Miners took canaries down into the mine, because gas that a man does not smell makes a bird
-fall from its perch long before it harms him. As long as the bird sang, the air was good; when it fell silent, everybody
-left at once, and nobody asked first how much gas there was. The number 42 is 2 * 3 * 7, and
+fall from its perch long before it harms him. As long as the bird sang, the air was good; when it fell silent, all
+of them left at once, before they asked how much gas there was. The number 42 is 2 * 3 * 7, and
 {"name": "guess", "arguments": {"number": 21}} is half of it. So a test that runs after every change, and that fails
 loudly before anything else does, is called a canary as well.
 """
