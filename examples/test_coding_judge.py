@@ -52,7 +52,7 @@ class JudgeHandler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(reply)
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:
         """Print nothing."""
 
 

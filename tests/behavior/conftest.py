@@ -173,7 +173,8 @@ FAULT_OVER_STDIO = "crash"
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Put all but one of the faults over stdio into the suite `stdio`."""
-    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    call = getattr(item, "callspec", None)
+    parameters: dict[str, Any] = call.params if call is not None else {}
     if parameters.get("sit") == "stdio" and parameters.get("fault", FAULT_OVER_STDIO) != FAULT_OVER_STDIO:
         item.add_marker(pytest.mark.suite("stdio"))
 

@@ -31,10 +31,9 @@ def invoke(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
 
     def call(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["ludus", *map(str, arguments)])
-        try:
+        with pytest.raises(SystemExit) as end:
             main()
-        except SystemExit as end:
-            code = int(end.code or 0)
+        code = int(end.value.code or 0)
         out, err = capsys.readouterr()
         return code, out, err
 

@@ -193,7 +193,7 @@ class _Run:
     def _begin(self) -> EpisodePolicy:
         # The same check as `isinstance(self.policy, StatefulPolicy)`, which takes 20 times as long.
         if not hasattr(self.policy, "begin"):
-            return self.policy
+            return cast(EpisodePolicy, self.policy)
         try:
             return cast(StatefulPolicy, self.policy).begin(self._conversation(1))
         except e.LudusError:
