@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 from ludus.client.episode import Episode
 from ludus.client.policies.base import (
@@ -15,7 +15,6 @@ from ludus.client.policies.base import (
     Conversation,
     EpisodePolicy,
     Policy,
-    StatefulPolicy,
     Turn,
     as_turn,
     policy_name,
@@ -192,10 +191,10 @@ class _Run:
 
     def _begin(self) -> EpisodePolicy:
         # The same check as `isinstance(self.policy, StatefulPolicy)`, which takes 20 times as long.
-        if not hasattr(self.policy, "begin"):
-            return cast(EpisodePolicy, self.policy)
+        policy: Any = self.policy
+        begin: Callable[[Conversation], EpisodePolicy] = getattr(policy, "begin", lambda _: policy)
         try:
-            return cast(StatefulPolicy, self.policy).begin(self._conversation(1))
+            return begin(self._conversation(1))
         except e.LudusError:
             raise
         except Exception as error:
