@@ -361,4 +361,6 @@ def _too_large(limit: int) -> PayloadTooLarge:
 def _incident(method: str) -> InternalError:
     incident = new_incident()
     logger.exception("%s failed (incident %s)", method, incident, extra={"incident": incident})
-    return InternalError(f"the server failed at {method}; its log has the cause under incident {incident}", incident=incident)
+    return InternalError(
+        f"the server failed at {method}; its log has the cause under incident {incident}", incident=incident
+    )
