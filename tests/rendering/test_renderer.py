@@ -183,7 +183,7 @@ def test_a_turn_may_end_with_another_token_of_the_tokenizers() -> None:
 @pytest.mark.parametrize(
     ("template", "tools", "message"),
     [
-        ("{{ messages[-1].content }}", False, "no token of its own"),
+        ("{{ messages[-1].content }}", False, "not a single token"),
         ("{% for m in messages %}{{ m.role }}: {{ m.content }}<|im_end|>{% endfor %}", True, "leaves out the tool add"),
         (QWEN3.replace("<tool_call>", "<call>"), True, "cannot tell from the chat template"),
         (

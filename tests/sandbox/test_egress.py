@@ -441,7 +441,7 @@ async def test_a_command_has_a_number_of_connections_and_the_next_has_them_again
         writer.write(request.encode())
         used = await proxy.finish()
         assert [(use.connections, use.refused) for use in used] == [
-            (3, None), (1, "there were 3 connections already"),
+            (3, None), (1, "the command has already opened 3 connections"),
         ]  # fmt: skip
         assert await rest(reader) == b""
         writer.transport.abort()

@@ -5,8 +5,10 @@ An override of a method that uvicorn no longer calls would switch a limit off wi
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import inspect
+import sys
 from typing import Any
 
 import pytest
@@ -33,6 +35,18 @@ def overrides(cls: type) -> set[str]:
     return {name for name in names if not name.startswith("_") or name == "_start_asgi_task"} - OWN
 
 
+def parameters_of(cls: type, name: str) -> list[str]:
+    """The parameters of a method as its class's source states them: sse-starlette replaces `Server.handle_exit`."""
+    for base in cls.__mro__:
+        tree = ast.parse(inspect.getsource(sys.modules[base.__module__]))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and node.name == base.__name__:
+                for method in node.body:
+                    if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and method.name == name:
+                        return [argument.arg for argument in method.args.args]
+    raise AssertionError(f"uvicorn {uvicorn.__version__} has no {cls.__name__}.{name}")
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [(WatchedHttpProtocol, HttpToolsProtocol), (BoundedHttpProtocol, HttpToolsProtocol), (LudusServer, Server)],
@@ -41,10 +55,7 @@ def test_every_override_replaces_a_method_with_the_same_parameters(ours: type, t
     names = overrides(ours)
     assert names
     for name in names:
-        replaced = getattr(theirs, name, None)
-        assert callable(replaced), f"uvicorn {uvicorn.__version__} has no {theirs.__name__}.{name}"
-        own = list(inspect.signature(getattr(ours, name)).parameters)
-        assert own == list(inspect.signature(replaced).parameters), name
+        assert list(inspect.signature(getattr(ours, name)).parameters) == parameters_of(theirs, name), name
 
 
 async def test_a_connection_has_the_state_that_the_limits_read() -> None:

@@ -437,7 +437,7 @@ async def test_an_environment_that_fails_for_every_task_stops_the_run(
         run.sync(0)
         with pytest.raises(RolloutError, match=r"broken: 5 groups .*20 × environment failure, Env") as caught:
             await run.collector.batch()
-    assert "server's log, such as incident" in str(caught.value)
+    assert "server's log has the environment's failure, such as incident" in str(caught.value)
 
 
 async def test_one_environment_that_fails_for_every_task_stops_the_run_though_others_work(
