@@ -27,7 +27,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PEER_PYTHON = ROOT / ".peers" / "mcp2" / "bin" / "python"
-BAR = 1.2
+BAR = 1.0
 MODERN = "2026-07-28"
 LEGACY = "2025-11-25"
 
