@@ -421,6 +421,8 @@ async def test_a_server_that_goes_away_is_an_infrastructure_failure_without_rewa
         async def policy(conversation: Conversation) -> Call:
             server.should_exit = True
             await _refused(port)
+            while server.server_state.connections:  # it answers steps on open connections until it has closed them
+                await asyncio.sleep(0)
             return Call("hint")
 
         found = await rollout_all(client.environment("adding"), policy, n=1, retries=1)

@@ -111,7 +111,7 @@ def test_the_list_has_a_row_per_episode_and_broken_lines_are_named(file: Path) -
     assert rows["shop/train/broken"] == ["2", "shop/train/broken", "unscored", "environment", "failure", "2", "2"]
     assert rows["shop/train/unsure"][2] == "unscored"
     assert rows["shop/train/cake"][:3] == ["5", "shop/train/cake", "0.25"]
-    assert "4 episodes · mean reward 0.625 · 2 unscored · 1 broken lines" in done.stdout
+    assert "4 episodes · mean reward 0.625 · 2 unscored · 1 broken line\n" in done.stdout
     assert f"{file}, line 3: not JSON" in done.stderr
     assert done.exit_code == 1
 

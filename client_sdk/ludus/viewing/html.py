@@ -62,7 +62,7 @@ class Totals:
         if shown < self.chosen:
             yield f"the first {shown:,} are shown"
         if self.broken_count:
-            yield f"{self.broken_count:,} broken lines"
+            yield f"{self.broken_count:,} broken line{'s' if self.broken_count > 1 else ''}"
 
 
 def write_page(
