@@ -27,7 +27,7 @@ from ludus.client.rollouts import episode_seed
 from ludus.protocol.errors import ConnectionFailed, InvalidParams, SplitNotFound, Unsupported
 from ludus.protocol.items import MalformedCall
 from ludus.server import Answer, Call, Environment, EpisodeLimits, Private, Result, Split, StepResult, Task, tool
-from ludus.server.web.serve import serving
+from ludus.server.web.serve import LudusServer, serving
 from ludus.validation.oracle import OraclePolicy
 
 Remote = Callable[..., Awaitable[RemoteEnvironment]]
@@ -421,8 +421,7 @@ async def test_a_server_that_goes_away_is_an_infrastructure_failure_without_rewa
         async def policy(conversation: Conversation) -> Call:
             server.should_exit = True
             await _refused(port)
-            while server.server_state.connections:  # it answers steps on open connections until it has closed them
-                await asyncio.sleep(0)
+            await _disconnected(server)
             return Call("hint")
 
         found = await rollout_all(client.environment("adding"), policy, n=1, retries=1)
@@ -430,6 +429,14 @@ async def test_a_server_that_goes_away_is_an_infrastructure_failure_without_rewa
     assert found[0].failure.kind == "infrastructure"
     assert found[0].reward is None
     assert found[0].attempts == 2
+
+
+async def _disconnected(server: LudusServer) -> None:
+    """Until the server has closed its connections: on an open one it still answers steps."""
+    while True:
+        if not server.server_state.connections:
+            return
+        await asyncio.sleep(0)
 
 
 async def _refused(port: int) -> None:
