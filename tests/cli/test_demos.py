@@ -6,8 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+import typer
 from terminal import run_ludus_here
 
+from ludus.cli import ExitCode
+from ludus.cli._playing import interruptible
 from ludus.client import read_trajectories
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +29,21 @@ def test_the_oracle_plays_and_the_next_command_is_shown(target: str, tmp_path: P
     assert "6 of 6 episodes kept, 6 with a reward above 0" in done.stdout
     assert f"ludus train --tiny-from {out} --serve {target}" in done.stdout
     assert [trajectory.value for trajectory in read_trajectories(out)] == [1.0] * 6
-    assert "exists; say" in run_ludus_here("demos", target, "--out", out, cwd=tmp_path).stderr
+    again = run_ludus_here("demos", target, "--out", out, cwd=tmp_path)
+    assert "exists; say --overwrite or another --out" in " ".join(again.stderr.replace("│", " ").split())
+    assert "--resume" not in again.stderr
+
+
+@pytest.mark.parametrize("resumable", [True, False])
+def test_only_a_command_that_can_resume_says_so_when_it_is_interrupted(
+    resumable: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as end, interruptible(Path("games.jsonl"), resumable=resumable):
+        raise KeyboardInterrupt
+    assert end.value.exit_code == ExitCode.INTERRUPTED
+    shown = capsys.readouterr().err
+    assert "interrupted: games.jsonl has what was played" in shown
+    assert ("--resume" in shown) is resumable
 
 
 def test_only_episodes_of_enough_reward_are_kept(target: str, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from types import ModuleType
 
 import pytest
 
+from ludus.cli import ExitCode
+
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).with_name("uv")
 
@@ -109,6 +111,16 @@ def test_a_missing_extra_answers_with_the_command_that_installs_it(
     assert "pip install" in told, told
     assert "ludus-rl[" in told, told
     assert "Traceback" not in told, told
+
+
+@pytest.mark.parametrize("command", ["run", "play", "demos", "calibrate", "envs"])
+def test_serving_a_file_without_the_server_extra_exits_with_6_and_the_command_that_installs_it(
+    python: Path, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "my_env.py").write_text("from ludus.server import Environment\n\n\nclass MyEnv(Environment): ...\n")
+    done = run([python.with_name("ludus"), command, "my_env.py:MyEnv"], tmp_path, check=False)
+    assert done.returncode == ExitCode.MISSING, done.stdout + done.stderr
+    assert re.fullmatch(r"ludus: .* install it with: pip install \S*ludus-rl\[server\]\S*\n", done.stderr), done.stderr
 
 
 def test_the_distribution_is_ludus_rl_and_its_version_is_found(python: Path, wheel: Path, tmp_path: Path) -> None:

@@ -290,6 +290,16 @@ def test_caches_are_mappings(kind: str, tmp_path: Any) -> None:
         assert set(cache) == {"c", "d"}
 
 
+def test_a_memory_cache_evicts_the_least_recently_used_entry() -> None:
+    cache = MemoryCache(size=2)
+    cache["a"], cache["b"], cache["a"] = "1", "2", "3"
+    cache["c"] = "4"
+    assert dict(cache) == {"a": "3", "c": "4"}  # written again
+    assert cache["a"] == "3"
+    cache["d"] = "5"
+    assert dict(cache) == {"a": "3", "d": "5"}  # read again
+
+
 # ── several judges ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from ludus.cli._common import errors, is_local, shown
 from ludus.client import Harness, Policy, RandomPolicy, Summary, TrajectoryWriter
 from ludus.client.loading import load_object
 from ludus.protocol import errors as e
+from ludus.protocol.episodes import EnvironmentInfo
 from ludus.protocol.trajectory import Trajectory
 from ludus.validation.oracle import OraclePolicy
 
@@ -174,6 +175,13 @@ def exit_code(summary: Summary) -> ExitCode:
     return ExitCode.OK if summary.scored == summary.episodes else ExitCode.UNSUCCESSFUL
 
 
+def success_threshold(success_at: float | None, info: EnvironmentInfo | None) -> float:
+    """Return the reward that counts as success: the one given, else the environment's greatest, else 1."""
+    if success_at is not None:
+        return success_at
+    return info.reward_range[1] if info is not None and info.reward_range is not None else 1.0
+
+
 def harness_of(options: Mapping[str, Any]) -> Harness:
     """Return the limits of the agent loop from a command's parameters by name."""
     return Harness(**{name: options[name] for name in ("max_turns", "turn_seconds", "episode_seconds")})
@@ -190,13 +198,19 @@ def check_out(out: Path | None, resume: bool, overwrite: bool) -> None:
 
 
 @contextmanager
-def interruptible(out: Path | None) -> Iterator[None]:
-    """Print at Ctrl-C what is kept of the run, and exit; open episodes are closed by then."""
+def interruptible(out: Path | None, *, resumable: bool = True) -> Iterator[None]:
+    """Print at Ctrl-C what is kept of the run, and exit; open episodes are closed by then.
+
+    Args:
+        out: the file of the trajectories.
+        resumable: whether the command has the option `--resume`.
+    """
     try:
         yield
     except KeyboardInterrupt:
-        kept = f"{out} has what was played, and --resume goes on from it" if out else "nothing is kept without --out"
-        errors.print(shown(f"interrupted: {kept}"), soft_wrap=True)
+        kept = f"{out} has what was played" if out else "nothing is kept without --out"
+        how = ", and --resume goes on from it" if out and resumable else ""
+        errors.print(shown(f"interrupted: {kept}{how}"), soft_wrap=True)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
@@ -206,16 +220,22 @@ def print_out(out: Path | None) -> None:
         errors.print(shown(f"trajectories: {out} (JSON lines)"), soft_wrap=True)
 
 
-def writer_of(path: Path, resume: bool, overwrite: bool) -> TrajectoryWriter:
+def writer_of(path: Path, overwrite: bool, *, resume: bool | None = None) -> TrajectoryWriter:
     """Open a writer of trajectories, and print on stderr what a resumed file holds.
+
+    Args:
+        path: the file.
+        overwrite: whether to replace an existing file.
+        resume: whether to append to an existing file; None for a command without the option `--resume`.
 
     Raises:
         BadParameter: the file exists and neither option is set, or the file cannot be written.
     """
     try:
-        writer = TrajectoryWriter(path, resume=resume, overwrite=overwrite)
+        writer = TrajectoryWriter(path, resume=resume or False, overwrite=overwrite)
     except FileExistsError:
-        raise typer.BadParameter(f"{path} exists; say --resume, --overwrite or another --out") from None
+        ways = "--overwrite" if resume is None else "--resume, --overwrite"
+        raise typer.BadParameter(f"{path} exists; say {ways} or another --out") from None
     except OSError as error:
         raise typer.BadParameter(f"cannot write {path}: {error.strerror}") from None
     if resume:
@@ -224,19 +244,24 @@ def writer_of(path: Path, resume: bool, overwrite: bool) -> TrajectoryWriter:
 
 
 async def collect(
-    stream: AsyncGenerator[Trajectory], writer: TrajectoryWriter | None
+    stream: AsyncGenerator[Trajectory],
+    writer: TrajectoryWriter | None,
+    keep: Callable[[Trajectory], bool] | None = None,
 ) -> tuple[list[Trajectory], e.EveryAttemptFailed | None]:
-    """Write each trajectory; return them without their conversations, and the error of an early stop, if any."""
-    kept: list[Trajectory] = []
+    """Write each trajectory; return them without their conversations, and the error of an early stop, if any.
+
+    With `keep`, only the trajectories that it accepts are written.
+    """
+    played: list[Trajectory] = []
     async with aclosing(stream):
         try:
             async for trajectory in stream:
-                if writer is not None:
+                if writer is not None and (keep is None or keep(trajectory)):
                     writer.write(trajectory)
-                kept.append(without_conversation(trajectory))
+                played.append(without_conversation(trajectory))
         except e.EveryAttemptFailed as error:
-            return kept, error
-    return kept, None
+            return played, error
+    return played, None
 
 
 def without_conversation(trajectory: Trajectory) -> Trajectory:

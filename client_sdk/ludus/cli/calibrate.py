@@ -169,7 +169,7 @@ async def _found(options: Mapping[str, Any]) -> tuple[Calibration, InvalidParams
             everything = _stored(stored or (), info, split, options["given_policy"])
         else:
             everything = await _play(remote, info, options, stack)
-        threshold = _threshold(options["success_at"], info)
+        threshold = _playing.success_threshold(options["success_at"], info)
         figures = partial(calibrate, everything, success_at=threshold, band=options["band"], seed=options["seed"])
         priced = partial(figures, price_in=options["price_in"], price_out=options["price_out"])
         try:
@@ -222,12 +222,6 @@ def _edges(text: str) -> tuple[float, float]:
         ) from None
 
 
-def _threshold(success_at: float | None, info: EnvironmentInfo | None) -> float:
-    if success_at is not None:
-        return success_at
-    return info.reward_range[1] if info is not None and info.reward_range is not None else 1.0
-
-
 async def _play(
     environment: RemoteEnvironment, info: EnvironmentInfo, options: Mapping[str, Any], stack: AsyncExitStack
 ) -> list[Trajectory]:
@@ -237,14 +231,14 @@ async def _play(
     open_tasks = choose_tasks(info, split, options["n"], options["seed"])
     choice, harness = _playing.PolicyChoice.of(options), _playing.harness_of(options)
     policy = await stack.enter_async_context(choice.open())
-    writer = stack.enter_context(_playing.writer_of(out, resume, options["overwrite"])) if out else None
+    writer = stack.enter_context(_playing.writer_of(out, options["overwrite"], resume=resume)) if out else None
     known = [_playing.without_conversation(one) for one in latest(read_trajectories(out))] if out and resume else []
     if known:
         _check_same(origin_of(known), Origin(info.name, info.version, split, policy_name(policy)), out)
     _playing.check_policy(policy, info.name)
     done, played = set(writer.done if writer else ()), known
     bar = stack.enter_context(ProgressBar())
-    threshold = _threshold(options["success_at"], info)
+    threshold = _playing.success_threshold(options["success_at"], info)
     if options["report"]:
         await environment.report_outcomes(split, ())  # fail before playing if the token may not report outcomes
     while True:

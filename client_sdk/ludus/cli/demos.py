@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -70,10 +70,14 @@ def demos(
     options |= {"turn_seconds": None, "episode_seconds": None}
     choice, harness = _playing.PolicyChoice.of(options), _playing.harness_of(options)
 
-    async def go() -> tuple[list[Trajectory], int, EveryAttemptFailed | None]:
+    def good(trajectory: Trajectory) -> bool:
+        value = trajectory.value
+        return value is not None and (reward is None or value >= reward)
+
+    async def go() -> tuple[list[Trajectory], EveryAttemptFailed | None]:
         async with AsyncExitStack() as stack:
             chosen = await stack.enter_async_context(choice.open())
-            writer = stack.enter_context(_playing.writer_of(out, resume=False, overwrite=overwrite))
+            writer = stack.enter_context(_playing.writer_of(out, overwrite))
             client = await stack.enter_async_context(client_of(target, token, "channel"))
             info = find_environment(await client.environments(), environment, target)
             _playing.check_policy(chosen, info.name)
@@ -83,27 +87,16 @@ def demos(
                 seed=seed, concurrency=concurrency, harness=harness, on_progress=bar,
                 stop_after_same_failure=_playing.SAME_ATTEMPTS,
             )  # fmt: skip
-            kept: list[Trajectory] = []
-            recorded = 0
-            async with aclosing(stream):
-                try:
-                    async for trajectory in stream:
-                        recorded += 1
-                        value = trajectory.value
-                        if value is not None and (reward is None or value >= reward):
-                            writer.write(trajectory)
-                            kept.append(_playing.without_conversation(trajectory))
-                except EveryAttemptFailed as error:
-                    return kept, recorded, error
-            return kept, recorded, None
+            return await _playing.collect(stream, writer, good)
 
-    with _playing.interruptible(out):
-        kept, recorded, stopped = run(go())
+    with _playing.interruptible(out, resumable=False):
+        played, stopped = run(go())
     if stopped is not None:
         raise stopped
+    kept = [trajectory for trajectory in played if good(trajectory)]
     wins = sum((trajectory.value or 0.0) > 0 for trajectory in kept)
     console.print(
-        shown(f"{out}: {len(kept)} of {recorded} episodes kept, {wins} with a reward above 0"), soft_wrap=True
+        shown(f"{out}: {len(kept)} of {len(played)} episodes kept, {wins} with a reward above 0"), soft_wrap=True
     )
     if not wins:
         console.print(

@@ -73,7 +73,7 @@ def run_command(
     async def go() -> tuple[Results, EveryAttemptFailed | None]:
         async with AsyncExitStack() as stack:
             chosen = await stack.enter_async_context(choice.open())
-            writer = stack.enter_context(_playing.writer_of(out, resume, overwrite)) if out else None
+            writer = stack.enter_context(_playing.writer_of(out, overwrite, resume=resume)) if out else None
             client = await stack.enter_async_context(client_of(target, token, wire))
             info = find_environment(await client.environments(), environment, target)
             _playing.check_policy(chosen, info.name)
@@ -88,7 +88,7 @@ def run_command(
             recorded, stopped = await _playing.collect(stream, writer)
             if out and resume:
                 recorded = [_playing.without_conversation(one) for one in read_trajectories(out)]
-            threshold = success_at if success_at is not None else (info.reward_range or (0.0, 1.0))[1]
+            threshold = _playing.success_threshold(success_at, info)
             return results_of(info.name, split_name, recorded, threshold, info.reward_range), stopped
 
     with _playing.interruptible(out):

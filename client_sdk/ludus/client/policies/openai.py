@@ -18,7 +18,7 @@ import httpx
 
 from ludus.client.formats import openai_chat
 from ludus.client.policies.base import Conversation, Turn
-from ludus.protocol.backoff import Backoff
+from ludus.protocol.backoff import RETRIED_STATUSES, Backoff, retry_after
 from ludus.protocol.errors import (
     ConnectionFailed,
     DeadlineExceeded,
@@ -30,8 +30,6 @@ from ludus.protocol.errors import (
     Unauthenticated,
 )
 from ludus.protocol.trajectory import Usage
-
-RETRIED_STATUSES: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 
 LONGEST_PAUSE: Final = 60.0
 """The longest pause between two attempts, in seconds, even if the endpoint asks for a longer one."""
@@ -218,7 +216,7 @@ def _error_of(response: httpx.Response, url: str) -> Turn | _Refusal:
     if status in kinds:
         return _Refusal(kinds[status](text, endpoint=url), retry=False)
     return _Refusal(
-        InfrastructureFailed(text, endpoint=url), retry=status in RETRIED_STATUSES, after=_retry_after(response)
+        InfrastructureFailed(text, endpoint=url), retry=status in RETRIED_STATUSES, after=retry_after(response.headers)
     )
 
 
@@ -229,10 +227,3 @@ def _message(response: httpx.Response) -> str:
     except (ValueError, KeyError, TypeError):
         shown = " ".join(response.text[:200].split())
         return "a web page" if shown.startswith("<") else shown or "(an empty answer)"
-
-
-def _retry_after(response: httpx.Response) -> float | None:
-    try:
-        return max(0.0, float(response.headers["Retry-After"]))
-    except (KeyError, ValueError):
-        return None

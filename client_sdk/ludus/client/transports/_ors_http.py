@@ -14,7 +14,7 @@ from pydantic_core import from_json, to_json
 from ludus.client.transports._reasons import reason_of, refusal, unreachable
 from ludus.client.transports.base import error_of
 from ludus.protocol import errors
-from ludus.protocol.backoff import Backoff
+from ludus.protocol.backoff import Backoff, retry_after
 from ludus.protocol.identifiers import EXTENSION_VERSION, ORS_EXTENSION_HEADER
 
 FIRST_BACKOFF: Final = 0.1
@@ -71,8 +71,7 @@ class Refused(Exception):
     @property
     def pause(self) -> float | None:
         """Seconds after which to retry, from the `Retry-After` header; None without one."""
-        value = self.headers.get("Retry-After", "")
-        return float(value) if value.isascii() and value.isdigit() else None
+        return retry_after(self.headers)
 
 
 @dataclass

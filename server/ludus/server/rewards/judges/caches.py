@@ -22,6 +22,7 @@ class MemoryCache(MutableMapping[str, str]):
 
     def __setitem__(self, key: str, value: str) -> None:
         self._held[key] = value
+        self._held.move_to_end(key)
         if len(self._held) > self._size:
             self._held.popitem(last=False)
 

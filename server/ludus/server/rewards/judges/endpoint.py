@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 import os
-import random
 import re
 import weakref
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -14,15 +13,16 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from ludus.protocol.backoff import RETRIED_STATUSES, Backoff, retry_after
 from ludus.server.rewards.judges.caches import MemoryCache
 
 if TYPE_CHECKING:
     import httpx
 
-RETRIED_STATUSES: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 REPLY_BYTES: Final = 1_000_000
 """The limit for one reply; a longer one is a failure."""
-_LONGEST_PAUSE: Final = 20.0
+LONGEST_PAUSE: Final = 20.0
+"""The longest pause between two attempts, in seconds, even if the endpoint asks for a longer one."""
 _TOO_LONG: Final = re.compile(
     r"context.?(length|window|size)|too (long|large|many tokens)|maximum (number|allowed)", re.I
 )
@@ -146,12 +146,9 @@ class Endpoint:
             self.structured = False
             return completion
 
-    async def pause(self, attempt: int, failure: JudgeFailed) -> None:
-        """Wait before attempt number `attempt` (from 2)."""
-        wait = failure.after if isinstance(failure, Retriable) and failure.after is not None else None
-        if wait is None:
-            wait = self.first_pause * 2 ** (attempt - 2) * random.uniform(0.5, 1.0)
-        await asyncio.sleep(min(wait, _LONGEST_PAUSE))
+    def backoff(self) -> Backoff:
+        """Return the pauses between the attempts at one question."""
+        return Backoff(self.first_pause, LONGEST_PAUSE)
 
     async def aclose(self) -> None:
         """Close the connections of this event loop."""
@@ -196,7 +193,7 @@ class Endpoint:
     def _failure(self, response: httpx.Response, body: Mapping[str, Any]) -> JudgeFailed:
         said = f"the judge {self.model} answered with status {response.status_code}"
         if response.status_code in RETRIED_STATUSES:
-            return Retriable(said, after=_retry_after(response.headers))
+            return Retriable(said, after=retry_after(response.headers))
         if response.status_code not in (400, 403, 413, 422):
             return JudgeFailed(said)
         if "response_format" in body and "response_format" in response.text:
@@ -313,10 +310,3 @@ def _complaint(text: str) -> str:
     if not isinstance(error, dict):
         return str(error)[:1000]
     return " ".join(str(error[name])[:500] for name in ("code", "type", "message", "detail") if name in error)
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    try:
-        return max(0.0, float(headers["retry-after"]))
-    except (KeyError, ValueError):
-        return None

@@ -9,13 +9,23 @@ cause, and the item is unscored.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ludus.server.rewards.judges.endpoint import CutOff, Endpoint, JudgeFailed, NoVerdict, Refused, Retriable, TooLong
+from ludus.server.rewards.judges.endpoint import (
+    LONGEST_PAUSE,
+    CutOff,
+    Endpoint,
+    JudgeFailed,
+    NoVerdict,
+    Refused,
+    Retriable,
+    TooLong,
+)
 from ludus.server.rewards.judges.verdict import SHOWN_BYTES, Fences, JudgeVerdict, Unreadable, visible
 
 _SHORTER: Final = 4
@@ -71,6 +81,7 @@ async def _query_until_parsed(
     endpoint: Endpoint, question: Question, fences: Fences, failures: list[NoVerdict]
 ) -> JudgeVerdict:
     asked = question.messages(fences)
+    backoff = endpoint.backoff()
     attempt = 1
     while True:
         failure: Retriable
@@ -102,7 +113,7 @@ async def _query_until_parsed(
         attempt += 1
         if attempt > endpoint.attempts:
             raise failure
-        await endpoint.pause(attempt, failure)
+        await asyncio.sleep(backoff.next() if failure.after is None else min(failure.after, LONGEST_PAUSE))
 
 
 def _corrected(asked: list[dict[str, str]], said: str, correction: str) -> list[dict[str, str]]:
