@@ -71,6 +71,19 @@ async def test_replies_of_one_turn_share_a_frame(talk: Any, ask: Any) -> None:
     assert len(first) > 1
 
 
+async def test_several_replies_are_arrays_although_each_needs_a_frame_of_its_own(talk: Any, ask: Any) -> None:
+    text = "x" * (2**20 * 2 // 3)
+    episodes = [await talk.start(key=f"start {n}") for n in range(2)]
+    await talk.send(
+        [
+            ask("episodes/step", n, episode=episode, step=1, tool="say", arguments={"text": text}, key="k")
+            for n, episode in enumerate(episodes)
+        ]
+    )
+    frames = [await talk.frame() for _ in episodes]
+    assert [[reply["id"] for reply in frame] for frame in frames] == [[0], [1]]
+
+
 @pytest.mark.parametrize(
     ("item", "identifier"),
     [

@@ -28,10 +28,19 @@ from ludus.protocol.errors import InvalidRequest, ParseError, ProtocolViolation,
 def test_frames_hold_every_message_once_in_order_within_the_limit(texts: list[bytes], limit: int) -> None:
     messages = [success(number, json.dumps(text.hex()).encode()) for number, text in enumerate(texts)]
     found = frames(messages, limit)
+    arrays = frames(messages, limit, split_as_arrays=True)
+    assert len(messages) == 1 or [json.loads(frame) for frame in arrays] == [parse_replies(f.decode()) for f in found]
     split = [reply for frame in found for reply in parse_replies(frame.decode())]
     assert [(reply["id"], bytes.fromhex(reply["result"])) for reply in split] == list(enumerate(texts))
     for frame in found:
         assert len(frame) <= limit or frame in messages, "only a message that is too long alone exceeds the limit"
+
+
+def test_a_message_that_is_alone_in_its_frame_is_an_array_only_on_request() -> None:
+    messages = [b'{"id":1}', b'{"id":2}', b'"%b"' % (b"x" * 30)]
+    assert frames(messages, 20) == [b'[{"id":1},{"id":2}]', messages[2]]
+    assert frames(messages, 20, split_as_arrays=True) == [b'[{"id":1},{"id":2}]', b"[%b]" % messages[2]]
+    assert frames(messages[:1], 5, split_as_arrays=True) == messages[:1]
 
 
 def test_a_request_is_read_as_it_was_written() -> None:

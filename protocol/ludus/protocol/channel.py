@@ -45,31 +45,31 @@ def failure(identifier: RequestId | None, error: LudusError) -> bytes:
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (to_json(identifier), to_wire(error).model_dump_json().encode())
 
 
-def frames(messages: list[bytes], limit: float) -> list[bytes]:
+def frames(messages: list[bytes], limit: float, *, split_as_arrays: bool = False) -> list[bytes]:
     """Return the messages as frames: a single one as an object, several as arrays.
 
     Args:
         messages: the messages that wait, oldest first.
         limit: the bytes after which further messages go into another frame. A message that is longer than this is the
             only one in its frame.
+        split_as_arrays: whether each frame is an array if there are several, as a server writes them. Otherwise a
+            message that is the only one in its frame is an object, as a client writes it.
     """
     if len(messages) == 1:
         return messages
     if sum(map(len, messages)) + len(messages) < limit:
         return [b"[" + b",".join(messages) + b"]"]
-    found: list[bytes] = []
+    batches: list[list[bytes]] = []
     begin, size = 0, 2
     for end, message in enumerate(messages):
         if end > begin and size + len(message) > limit:
-            found.append(_join(messages[begin:end]))
+            batches.append(messages[begin:end])
             begin, size = end, 2
         size += len(message) + 1
-    found.append(_join(messages[begin:]))
-    return found
-
-
-def _join(messages: list[bytes]) -> bytes:
-    return messages[0] if len(messages) == 1 else b"[" + b",".join(messages) + b"]"
+    batches.append(messages[begin:])
+    return [
+        batch[0] if len(batch) == 1 and not split_as_arrays else b"[" + b",".join(batch) + b"]" for batch in batches
+    ]
 
 
 # ── frames to messages ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -74,7 +74,7 @@ REQUESTS_PER_TICK: Final = 32
 leave at once, and server and client then work in turns instead of in parallel. Measured with 64 requests in flight: at
 16 or fewer per turn, the additional frames cost more than the parallel work gains."""
 
-REPLY_FRAME_BYTES: Final = 1024 * 1024
+REPLY_FRAME_BYTES: Final = 1024 * 1024 + len("[]")
 """The size at which replies continue in another frame, so that many small replies need no large receive limit."""
 
 RECHECK_SECONDS: Final = 5.0
@@ -331,7 +331,7 @@ class _Connection:
             await self._wake.wait()
             self._wake.clear()
             replies, self._outbox = self._outbox, []
-            for frame in frames(replies, REPLY_FRAME_BYTES):
+            for frame in frames(replies, REPLY_FRAME_BYTES, split_as_arrays=True):
                 await send({"type": "websocket.send", "text": frame.decode()})
             self._bytes -= sum(map(len, replies))
             if not self._room.is_set() and not self._full():
