@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import hmac
 import json
 import logging
 import os
@@ -171,7 +170,8 @@ class TokenStore:
     def __init__(self, path: Path | None = None, inline: str | None = None) -> None:
         self._path = path
         self._inline = parse_token_file(inline, TOKENS_VARIABLE).tokens if inline is not None else ()
-        self._known: dict[bytes, tuple[bytes, Principal, float]] = {}
+        self._known: dict[bytes, Principal] = {}
+        """The principal of each token, by the token's digest."""
         self._by_credential: dict[bytes, Principal] = {}
         self._stamp: tuple[int, int, int] | None = None
         self._next_look = 0.0
@@ -203,24 +203,19 @@ class TokenStore:
             Unauthenticated: the token is unknown or expired.
         """
         self._refresh()
-        digest = hashlib.sha256(token.encode("utf-8", "replace")).digest()
-        found = self._known.get(digest)
-        # The index holds digests, which a caller cannot choose byte by byte, so the time of a miss reveals nothing.
-        if found is None or not hmac.compare_digest(found[0], digest):
+        # A caller cannot choose a digest byte by byte, so the time of a failed look-up reveals nothing.
+        principal = self._known.get(hashlib.sha256(token.encode("utf-8", "replace")).digest())
+        if principal is None:
             raise Unauthenticated("this token is not known to the server: check it, or have a new one made")
-        if time.time() >= found[2]:
-            raise Unauthenticated(f"the token of {found[1].name!r} has expired: have a new one made")
-        return found[1]
+        if time.time() >= principal.expires_at:
+            raise Unauthenticated(f"the token of {principal.name!r} has expired: have a new one made")
+        return principal
 
     def still_may(self, credential: bytes, scope: str) -> bool:
         """Return whether the token with this `Principal.credential` is known, has not expired and has the scope."""
         self._refresh()
         principal = self._by_credential.get(credential)
         return principal is not None and time.time() < principal.expires_at and principal.may(scope)
-
-    def _refresh(self) -> None:
-        if self._path is not None and time.monotonic() >= self._next_look:
-            self._follow(self._path)
 
     def leave_out(self, secrets: Mapping[str, str]) -> Mapping[str, str]:
         """Return the secrets without those that are a known token, bare or in the form of an `Authorization` header."""
@@ -231,7 +226,11 @@ class TokenStore:
         bare = text[7:].strip() if text[:7].lower() == "bearer " else text
         return hashlib.sha256(bare.encode("utf-8", "replace")).digest() in self._known
 
-    def _follow(self, path: Path) -> None:
+    def _refresh(self) -> None:
+        """Read the file again if it has changed, at most once every `RELOAD_SECONDS`."""
+        path = self._path
+        if path is None or time.monotonic() < self._next_look:
+            return
         self._next_look = time.monotonic() + RELOAD_SECONDS
         stamp = _stamp(path)
         if stamp == self._stamp:
@@ -250,8 +249,8 @@ class TokenStore:
             expires_at = record.expires.timestamp() if record.expires else float("inf")
             credential = record.digest[:CREDENTIAL_BYTES]
             principal = Principal(record.name, frozenset(record.scopes), credential, expires_at)
-            self._known[record.digest] = (record.digest, principal, expires_at)
-        self._by_credential = {principal.credential: principal for _, principal, _ in self._known.values()}
+            self._known[record.digest] = principal
+        self._by_credential = {principal.credential: principal for principal in self._known.values()}
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

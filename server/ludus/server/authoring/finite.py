@@ -65,7 +65,8 @@ def find_non_finite(value: object, name: str) -> str | None:
             waiting += (
                 (inner, f"{where}.{one.name}")
                 for one in fields(item)
-                if (inner := getattr(item, one.name)) is not one.default and not _allows(one.type)
+                if (inner := getattr(item, one.name)) is not one.default
+                and (isinstance(one.type, str) or not allows_non_finite(one.type))
             )
     return None
 
@@ -78,7 +79,3 @@ def _model_values(model: BaseModel, where: str) -> list[tuple[object, str]]:
     given = [name for name in declared if name in model.model_fields_set and not allows_non_finite(declared[name])]
     values: list[tuple[object, str]] = [(getattr(model, name), f"{where}.{name}") for name in given]
     return values + [(extra, f"{where}.{name}") for name, extra in (model.model_extra or {}).items()]
-
-
-def _allows(hint: Any) -> bool:
-    return not isinstance(hint, str) and allows_non_finite(hint)

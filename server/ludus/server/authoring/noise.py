@@ -117,15 +117,12 @@ class NoiseEvent:
             return _unavailable(result, _LOST)
         content = result.content
         if self.kind == "truncation":
-            content = self._truncated(content)
+            size = cut(content, None)[1]
+            share = self.rng.uniform(self.noise.keep, 1.0)
+            content = cut(content, min(size - 1, math.ceil(size * share)))[0] if size else content
         elif self.kind == "flaky_output":
             content = self._corrupt(content)
         return result if content == result.content else result.model_copy(update={"content": content})
-
-    def _truncated(self, content: tuple[Content, ...]) -> tuple[Content, ...]:
-        size = cut(content, None)[1]
-        share = self.rng.uniform(self.noise.keep, 1.0)
-        return cut(content, min(size - 1, math.ceil(size * share)))[0] if size else content
 
     def _corrupt(self, content: tuple[Content, ...]) -> tuple[Content, ...]:
         places = [number for number, block in enumerate(content) if isinstance(block, TextBlock) and block.text]
@@ -149,7 +146,7 @@ def corrupt(text: str, share: float, rng: random.Random) -> str:
     lines = text.split("\n")
     for _ in range(max(1, round(share * len(lines)))):
         at = rng.randrange(len(lines))
-        ways = ("drop", "swap", "repeat", "blot") if len(lines) > 1 else ("blot",)
+        ways = ("drop", "swap", "repeat", "mask") if len(lines) > 1 else ("mask",)
         match rng.choice(ways):
             case "drop":
                 del lines[at]

@@ -87,7 +87,9 @@ def read_content(value: object) -> tuple[Content, ...]:
             else ImageBlock(data=value.data, mime_type=replace_surrogates(value.mime_type)),
         )
     if isinstance(value, list | tuple):
-        return tuple(block for item in value for block in _one(item))
+        if any(isinstance(item, list | tuple) for item in value):
+            raise TypeError("an observation is a flat list of text and blocks; this one is nested")
+        return tuple(block for item in value for block in read_content(item))
     if inspect.iscoroutine(value):
         value.close()
         raise TypeError("a coroutine was returned and never awaited; declare the method `async def` or await inside it")
@@ -185,9 +187,3 @@ def _cleaned_reward(reward: Reward) -> Reward:
     if all(text is None or is_unicode(text) for text in said):
         return reward
     return Reward.model_validate(replace_surrogates(reward.model_dump()))
-
-
-def _one(item: object) -> tuple[Content, ...]:
-    if isinstance(item, list | tuple):
-        raise TypeError("an observation is a flat list of text and blocks; this one is nested")
-    return read_content(item)

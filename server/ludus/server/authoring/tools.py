@@ -104,7 +104,7 @@ class Tool:
 
     __slots__ = (
         "_model", "_names", "_searched", "_takes_any_number", "_whole", "attribute", "concurrent", "context", "ends",
-        "function", "is_async", "name", "offload", "owner", "spec",
+        "function", "name", "offload", "owner", "spec",
     )  # fmt: skip
 
     def __init__(
@@ -118,9 +118,8 @@ class Tool:
         """The position of the toolset that the tool belongs to; None for a tool of the environment itself."""
         self.ends = options.ends
         self.concurrent = options.concurrent
-        self.is_async = inspect.iscoroutinefunction(function)
         inline = not blocking if options.inline is None else options.inline
-        self.offload = not self.is_async and not inline
+        self.offload = not inline and not inspect.iscoroutinefunction(function)
         """Whether it runs in a thread."""
         _check_name(self.name)
         description, parameter_docs = _read_docstring(function)

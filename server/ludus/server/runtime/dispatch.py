@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,8 @@ from pydantic import ValidationError
 
 from ludus.protocol import methods as m
 from ludus.protocol._model import WireModel
-from ludus.protocol.errors import InvalidParams, MethodNotFound
+from ludus.protocol.errors import InternalError, InvalidParams, MethodNotFound
+from ludus.protocol.incidents import new_incident
 from ludus.protocol.text import json_problem
 from ludus.server.auth.principal import Principal
 from ludus.server.authoring.tools import explain
@@ -34,7 +36,6 @@ HANDLERS: Mapping[str, str] = {
 }
 """The host's coroutine for each method."""
 
-
 _OF_THE_CALL = frozenset({"tool", "arguments"})
 
 
@@ -47,39 +48,20 @@ async def dispatch(host: EpisodeHost, method: str, params: Mapping[str, Any], pr
         InvalidParams: the params are not valid; the message says where.
         LudusError: the host raised it.
     """
-    entry = find(method)
-    principal.require(entry.scope)
-    result: WireModel = await getattr(host, HANDLERS[method])(read_params(entry, params), principal)
-    return result
-
-
-def find(method: str) -> m.Method[Any, Any]:
-    """Return the method with a name.
-
-    Raises:
-        MethodNotFound: there is no such method; the message names the nearest one.
-    """
     entry = m.METHODS.get(method)
     if entry is None:
         near = difflib.get_close_matches(method[:200], m.METHODS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise MethodNotFound(f"there is no method {method[:200]!r}{hint}", method=method[:200])
-    return entry
-
-
-def read_params(entry: m.Method[Any, Any], params: Mapping[str, Any]) -> Any:
-    """Return validated params.
-
-    Raises:
-        InvalidParams: they are not valid; the message says where.
-    """
-    check_params(entry.name, params)
+    principal.require(entry.scope)
+    check_params(method, params)
     try:
-        return entry.params.model_validate(params)
+        valid = entry.params.model_validate(params)
     except ValidationError as error:
-        raise InvalidParams(
-            f"wrong params for {entry.name}: {explain(error, entry.params.model_validate, params)}", method=entry.name
-        ) from None
+        why = explain(error, entry.params.model_validate, params)
+        raise InvalidParams(f"wrong params for {method}: {why}", method=method) from None
+    result: WireModel = await getattr(host, HANDLERS[method])(valid, principal)
+    return result
 
 
 def check_params(method: str, params: Mapping[str, Any]) -> None:
@@ -93,3 +75,12 @@ def check_params(method: str, params: Mapping[str, Any]) -> None:
     given = {name: value for name, value in params.items() if not (method == m.STEP.name and name in _OF_THE_CALL)}
     if (problem := json_problem(given, "params")) is not None:
         raise InvalidParams(f"wrong params for {method}: {problem}", method=method)
+
+
+def unexpected(method: str, logger: logging.Logger) -> InternalError:
+    """Log the exception that is being handled, and return the error for the client, which does not show its text."""
+    incident = new_incident()
+    logger.exception("%s failed (incident %s)", method, incident, extra={"incident": incident})
+    return InternalError(
+        f"the server failed at {method}; its log has the cause under incident {incident}", incident=incident
+    )

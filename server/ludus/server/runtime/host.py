@@ -48,7 +48,10 @@ class Signer(Protocol):
     """Signs play capabilities."""
 
     def sign(self, episode: str, tools: Sequence[str], principal: Principal | None = None) -> tuple[str, float]:
-        """Return a capability for the episode and exactly these tools, and its expiry as Unix time in seconds."""
+        """Return a capability for the episode and exactly these tools, and its expiry as Unix time in seconds.
+
+        It expires no later than the principal's token.
+        """
         ...
 
 
@@ -235,7 +238,11 @@ class EpisodeHost:
             await asyncio.shield(self._spawn(self._setup.tear_down(episode, ())))
 
     def _describe(self, episode: Episode, principal: Principal) -> e.StartedEpisode:
-        play = _play_access(self.signer, episode, principal) if self.signer is not None else None
+        play = None
+        if self.signer is not None:
+            tools = [tool.name for tool in episode.view().tools]
+            capability, expires = self.signer.sign(episode.id, tools, principal)
+            play = e.PlayAccess(path=PLAY_PATH.replace("{capability}", capability), expires_at=expires)
         return e.StartedEpisode(
             episode=episode.id, task=episode.row, seed=episode.seed, prompt=episode.prompt, tools=episode.specs,
             limits=episode.limits, play=play, turns=episode.published.judges_turns,
@@ -468,13 +475,6 @@ class EpisodeHost:
             ended=dict(self._ended),
             steps=self.runner.counts,
         )
-
-
-def _play_access(signer: Signer, episode: Episode, principal: Principal) -> e.PlayAccess:
-    """Return the agent endpoint of `episode`, with a capability that expires no later than the principal's token."""
-    tools = [tool.name for tool in episode.view().tools]
-    capability, expires = signer.sign(episode.id, tools, principal)
-    return e.PlayAccess(path=PLAY_PATH.replace("{capability}", capability), expires_at=expires)
 
 
 def redacted(result: e.StepResult) -> e.StepResult:

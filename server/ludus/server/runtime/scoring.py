@@ -47,7 +47,7 @@ def start_scoring(episode: Episode, workers: Threads, last: TakenStep | None = N
     steps = [
         known.get(record.number) or _taken(episode, record, record.original_result or record.outcome)
         for record in episode.records or ()
-        if _settled(record)
+        if _reached(record) and isinstance(record.outcome, StepResult)
     ]
     if last is not None:
         steps.append(last)
@@ -129,10 +129,6 @@ def may_grade_nothing(episode: Episode) -> bool:
 def _read(reward: object) -> list[Reward]:
     found = read_reward(reward)
     return [] if found is None else [found]
-
-
-def _settled(record: StepRecord) -> bool:
-    return _reached(record) and isinstance(record.outcome, StepResult)
 
 
 def _reached(record: StepRecord) -> bool:

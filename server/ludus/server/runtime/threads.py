@@ -220,20 +220,18 @@ class _Pool:
         loop = asyncio.get_running_loop()
         job = _Job(function, args, kwargs, loop, loop.create_future())
         self._jobs.put(job)
-        self._ensure_thread()
+        with self._lock:
+            more = self._idle < self._jobs.qsize()
+            if more:
+                self._threads += 1
+        if more:
+            threading.Thread(target=self._work, name="ludus-worker", daemon=True).start()
         return job
 
     def close(self) -> None:
         with self._lock:
             for _ in range(self._threads):
                 self._jobs.put(None)
-
-    def _ensure_thread(self) -> None:
-        with self._lock:
-            if self._idle >= self._jobs.qsize():
-                return
-            self._threads += 1
-        threading.Thread(target=self._work, name="ludus-worker", daemon=True).start()
 
     def abandon(self, job: _Job) -> None:
         """Drop a call whose caller has left; if the call has begun, its thread leaves the pool."""

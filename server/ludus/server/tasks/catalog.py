@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -35,6 +36,7 @@ _ROOT_PATHS = frozenset(
 _TYPE_OF_NAME: dict[str, SplitType] = {name: "validation" for name in VALIDATION_NAMES}
 _TYPE_OF_NAME.update((name, name) for name in SPLIT_TYPES)
 _ROWS_KEPT = 1024
+_SHOWN_NAME: Final = 200
 
 SUBMIT_SPEC = ToolSpec(
     name=SUBMIT_TOOL,
@@ -62,9 +64,10 @@ class Published:
     has_teardown: bool
     has_task_tools: bool
     group_scoring: bool
-    curricula: dict[str, Curriculum]
     judges_turns: bool = False
     specs: tuple[ToolSpec, ...] = ()
+    curricula: defaultdict[str, Curriculum] = field(default_factory=lambda: defaultdict(Curriculum))
+    """The curriculum of each split, made when it is first used."""
     rows: dict[tuple[str, int], TaskRow] = field(default_factory=dict)
 
     def split(self, name: str) -> Split[Any]:
@@ -81,10 +84,6 @@ class Published:
                 f"environment {self.name!r} has no split {name!r}; it has {_list(self.splits)}{near}",
                 split=name,
             ) from None
-
-    def curriculum(self, split: str) -> Curriculum:
-        """Return the curriculum of a split."""
-        return self.curricula.setdefault(split, Curriculum())
 
     def row(self, split: str, index: int, task: Any) -> TaskRow:
         """Return the public row of a task; for a test task it has the id only.
@@ -128,9 +127,6 @@ class Published:
             assert split.type is not None
             infos.append(SplitInfo(name=name, type=split.type, count=split.count))
         return tuple(infos)
-
-
-_SHOWN_NAME: Final = 200
 
 
 class Catalog(Mapping[str, Published]):
@@ -201,10 +197,10 @@ def publish(name: str, cls: type[Environment[Any]]) -> Published:
         has_teardown=cls.teardown is not Environment.teardown or cls.sandbox_settings is not None,
         has_task_tools=has_task_tools,
         group_scoring=cls.score_group.__func__ is not Environment.score_group.__func__,  # type: ignore[attr-defined]
-        curricula={},
         judges_turns=cls._binding is not None and cls._binding.turn is not None,
     )
-    _check_filters(_names(name, cls), cls.version, published.splits)
+    bases = [base for base in cls.__mro__ if issubclass(base, Environment)]
+    _check_filters([name, *map(published_name, bases)], cls.version, published.splits)
     published.specs = tuple(tool.spec for tool in tools.values())
     return published
 
@@ -235,11 +231,6 @@ def snake_case(name: str) -> str:
 def published_name(cls: type[Environment[Any]]) -> str:
     """Return the name under which a class is published: its own `name`, or the class's name in snake_case."""
     return cls.__dict__.get("name") or snake_case(cls.__name__)
-
-
-def _names(name: str, cls: type[Environment[Any]]) -> list[str]:
-    """Return the name of an environment and of the environments that it is a variant or subclass of."""
-    return [name, *(published_name(base) for base in cls.__mro__ if issubclass(base, Environment))]
 
 
 def _with_variants(cls: type[Environment[Any]]) -> Iterable[tuple[str, type[Environment[Any]]]]:
@@ -318,7 +309,7 @@ def _check_filters(names: Sequence[str], version: str, splits: Mapping[str, Spli
     """Check that the difficulty files of filtered splits belong to these splits.
 
     Args:
-        names: the name of the environment and of the classes that it may inherit its splits from.
+        names: the name of the environment, then of the environments that it is a variant or subclass of.
         version: the environment's version.
         splits: all its splits.
 

@@ -34,4 +34,4 @@ def load_difficulty_files(catalog: Mapping[str, Published], paths: Iterable[str 
             raise AuthoringError(f"{seen[key]} and {path} are both of split {file.split!r} of {file.environment!r}")
         seen[key] = path
         indices_of(published.splits[file.split], file, str(path))
-        published.curriculum(file.split).add_measured(file.counts())
+        published.curricula[file.split].add_measured(file.counts())

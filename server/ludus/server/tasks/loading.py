@@ -45,7 +45,8 @@ def load_environment(spec: str) -> type[Environment[Any]]:
     if place.endswith(".py"):
         return _pick(_import_file(Path(place), spec), name, spec)
     if name:
-        _look_in_working_directory()
+        if "" not in sys.path and str(Path.cwd()) not in sys.path:
+            sys.path.insert(0, str(Path.cwd()))
         return _pick(_import(place, spec, None), name, spec)
     return _by_name(spec)
 
@@ -140,11 +141,6 @@ def _pick(module: ModuleType, name: str, spec: str) -> type[Environment[Any]]:
             + (f"the environments there are: {', '.join(here)}" if here else "there is none in that module")
         )
     return value
-
-
-def _look_in_working_directory() -> None:
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
 
 
 def _import_failed(spec: str, error: Exception) -> AuthoringError:

@@ -131,7 +131,7 @@ class TaskService:
         if params.strategy == "uniform":
             rows = [await self._row(published, params.split, rng.randrange(limit)) for _ in range(params.count)]
             return e.SampleTasksResult(tasks=tuple(rows))
-        curriculum = published.curriculum(params.split)
+        curriculum = published.curricula[params.split]
         wanted = curriculum.in_band(low, high)
         rows = []
         for task_id in rng.sample(wanted, min(params.count, len(wanted))):
@@ -151,7 +151,7 @@ class TaskService:
         published, _ = await self.open(params.environment, params.split, principal)
         for outcome in params.outcomes:
             await self.by_id(published, params.split, outcome.task)
-        curriculum = published.curriculum(params.split)
+        curriculum = published.curricula[params.split]
         if self._is_new(params, principal):
             curriculum.report(params.outcomes)
         return e.ReportOutcomesResult(recorded=curriculum.recorded)

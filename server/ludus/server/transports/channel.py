@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import ValidationError
@@ -36,7 +37,6 @@ from ludus.protocol.bounds import MAX_FRAME_VALUES, check_json
 from ludus.protocol.channel import failure, frames, parse_requests, read_request, readable_id, success
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import (
-    InternalError,
     InvalidParams,
     InvalidRequest,
     LudusError,
@@ -45,11 +45,10 @@ from ludus.protocol.errors import (
     Unauthenticated,
 )
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER
-from ludus.protocol.incidents import new_incident
 from ludus.protocol.jsonrpc import RequestId
 from ludus.protocol.methods import METHODS, STEP
 from ludus.protocol.methods import Scope as MethodScope
-from ludus.server.runtime.dispatch import HANDLERS, check_params, dispatch
+from ludus.server.runtime.dispatch import HANDLERS, check_params, dispatch, unexpected
 from ludus.server.runtime.host import redacted
 from ludus.server.web.guard import refuse
 from ludus.server.web.proxies import with_urls
@@ -57,7 +56,6 @@ from ludus.server.web.proxies import with_urls
 if TYPE_CHECKING:
     from ludus.protocol._model import WireModel
     from ludus.server.auth.principal import Principal
-    from ludus.server.runtime.host import EpisodeHost
     from ludus.server.transports import TransportContext
 
 
@@ -100,14 +98,19 @@ class Channel:
         self.context = context
         self.tasks: set[asyncio.Task[None]] = set()
         """Requests that are being served. They may outlive their connections."""
-        self._entries: dict[str, _Entry] | None = None
 
-    @property
+    @cached_property
     def entries(self) -> dict[str, _Entry]:
         """One entry for each method, built at first use so that startup does not spend time on schemas."""
-        if self._entries is None:
-            self._entries = _table(self.context.host)
-        return self._entries
+        table = {}
+        for name, method in METHODS.items():
+            for model in (method.params, method.result):
+                model.model_rebuild()
+            validator: SchemaValidator = method.params.__pydantic_validator__
+            serializer: SchemaSerializer = method.result.__pydantic_serializer__
+            handle = getattr(self.context.host, HANDLERS[name])
+            table[name] = _Entry(name, validator.validate_python, handle, serializer.to_json)
+        return table
 
     def entries_of(self, principal: Principal) -> dict[str, _Entry]:
         """Return the entries of the methods that a principal's scopes allow."""
@@ -211,7 +214,8 @@ class _Connection:
     async def _read(self, text: str) -> None:
         """Begin the requests of one frame in order, `REQUESTS_PER_TICK` in each turn of the loop."""
         if len(text) > self._max_bytes:
-            self._reply(failure(None, _too_large(self._max_bytes)))
+            why = f"the frame is larger than {self._max_bytes} bytes; send smaller batches"
+            self._reply(failure(None, PayloadTooLarge(why, limit=self._max_bytes)))
             return
         try:
             check_json(text, MAX_FRAME_VALUES)
@@ -266,7 +270,7 @@ class _Connection:
             self._reply(failure(identifier, error))
             return
         except Exception:
-            self._reply(failure(identifier, _incident(entry.name)))
+            self._reply(failure(identifier, unexpected(entry.name, logger)))
             return
 
         def settled() -> None:
@@ -278,7 +282,7 @@ class _Connection:
                     assert outcome is not None
                     reply = failure(identifier, outcome)
             except Exception:
-                reply = failure(identifier, _incident(entry.name))
+                reply = failure(identifier, unexpected(entry.name, logger))
             self._answer(reply, size)
 
         self._in_flight += 1
@@ -294,7 +298,7 @@ class _Connection:
         except LudusError as error:
             reply = failure(identifier, error)
         except Exception:
-            reply = failure(identifier, _incident(entry.name))
+            reply = failure(identifier, unexpected(entry.name, logger))
         self._answer(reply, size)
 
     async def _serve_checked(
@@ -307,7 +311,7 @@ class _Connection:
         except LudusError as error:
             reply = failure(identifier, error)
         except Exception:
-            reply = failure(identifier, _incident(method))
+            reply = failure(identifier, unexpected(method, logger))
         self._answer(reply, size)
 
     def _answer(self, reply: bytes, size: int) -> None:
@@ -341,26 +345,3 @@ class _Connection:
 def routes(context: TransportContext) -> list[BaseRoute]:
     """Return the channel's route."""
     return [WebSocketRoute(CHANNEL_PATH, Channel(context), name="channel")]
-
-
-def _table(host: EpisodeHost) -> dict[str, _Entry]:
-    table = {}
-    for name, method in METHODS.items():
-        for model in (method.params, method.result):
-            model.model_rebuild()
-        validator: SchemaValidator = method.params.__pydantic_validator__
-        serializer: SchemaSerializer = method.result.__pydantic_serializer__
-        table[name] = _Entry(name, validator.validate_python, getattr(host, HANDLERS[name]), serializer.to_json)
-    return table
-
-
-def _too_large(limit: int) -> PayloadTooLarge:
-    return PayloadTooLarge(f"the frame is larger than {limit} bytes; send smaller batches", limit=limit)
-
-
-def _incident(method: str) -> InternalError:
-    incident = new_incident()
-    logger.exception("%s failed (incident %s)", method, incident, extra={"incident": incident})
-    return InternalError(
-        f"the server failed at {method}; its log has the cause under incident {incident}", incident=incident
-    )

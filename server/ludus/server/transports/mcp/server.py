@@ -12,9 +12,8 @@ from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from pydantic import ValidationError
 
-from ludus.protocol.errors import InternalError
 from ludus.protocol.identifiers import EXTENSION_ID, EXTENSION_VERSION
-from ludus.protocol.incidents import new_incident
+from ludus.server.runtime.dispatch import unexpected
 from ludus.server.transports.mcp.encoding import mcp_error
 from ludus.server.web.proxies import path_prefix
 
@@ -74,10 +73,7 @@ class McpServer(Server[Any]):
         except (MCPError, ValidationError):
             raise
         except Exception as error:
-            incident = new_incident()
-            _logger.exception("%s failed (incident %s)", ctx.method, incident, extra={"incident": incident})
-            message = f"the server failed at {ctx.method}; its log has the cause under incident {incident}"
-            raise mcp_error(InternalError(message, incident=incident)) from error
+            raise mcp_error(unexpected(ctx.method, _logger)) from error
 
     def create_initialization_options(
         self,
