@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.transport_security import TransportSecuritySettings
+from mcp.server.transport_security import RequestBodyLimitMiddleware, TransportSecuritySettings
 from starlette.types import Receive, Scope, Send
 
 from ludus.server.transports.mcp.keepalive import send_with_keepalive
 from ludus.server.transports.mcp.server import McpServer
+from ludus.server.transports.mcp.single_exchange import SingleExchange, may_be_single_exchange
 
 _CHECKED_ALREADY: Final = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 """The SDK's check of Host and Origin is off, because the application's `Guard` has checked them before."""
@@ -41,6 +42,7 @@ class Endpoint:
         self._server = server
         self._body_bytes = body_bytes
         self._manager = self._new_manager()
+        self._exchange = RequestBodyLimitMiddleware(SingleExchange(server, self._serve_others), body_bytes)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
@@ -53,7 +55,12 @@ class Endpoint:
         """Serve one HTTP request."""
         if self._back_channel:
             return self._manager.asgi_app(scope, receive, send)
-        return send_with_keepalive(self._manager.asgi_app, scope, receive, send)
+        app = self._exchange if may_be_single_exchange(scope) else self._manager.asgi_app
+        return send_with_keepalive(app, scope, receive, send)
+
+    async def _serve_others(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a message that is not a request by the SDK's transport."""
+        await self._manager.asgi_app(scope, receive, send)
 
     def _new_manager(self) -> StreamableHTTPSessionManager:
         return StreamableHTTPSessionManager(
