@@ -11,6 +11,7 @@ distinguished by how they are written; results that are themselves of these clas
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import subprocess
 import sys
@@ -31,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ludus.client import _connect as asynchronous_connect
 from ludus.client import client as asynchronous_client
@@ -50,6 +51,7 @@ class {name}:
     """{doc}"""
 
     def __init__(self, inner: asynchronous_{module}.{name}) -> None:
+{attributes}
         self._inner = inner
         self._portal = portal()
 '''
@@ -90,7 +92,8 @@ def _find(tree: ast.Module, name: str) -> ast.AST:
 
 def _class(node: ast.AST, module: str, used: set[str]) -> str:
     assert isinstance(node, ast.ClassDef)
-    parts = [CLASS.format(name=node.name, module=module, doc=_blocking(ast.get_docstring(node, clean=False) or ""))]
+    doc = _blocking(ast.get_docstring(node, clean=False) or "")
+    parts = [CLASS.format(name=node.name, module=module, doc=doc, attributes=_attributes(node, used))]
     for item in node.body:
         if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)):
             if item.name == "__aenter__":
@@ -98,6 +101,20 @@ def _class(node: ast.AST, module: str, used: set[str]) -> str:
             elif not item.name.startswith("_") or item.name in DUNDERS:
                 parts.append(_method(item, used))
     return "\n".join(parts)
+
+
+def _attributes(node: ast.ClassDef, used: set[str]) -> str:
+    """Return the assignments of the public attributes that `__init__` annotates, each with its docstring."""
+    init = next(item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__")
+    lines: list[str] = []
+    for item, doc in itertools.pairwise(init.body):
+        kind = ast.unparse(item.annotation) if isinstance(item, ast.AnnAssign) else ""
+        if isinstance(item, ast.AnnAssign) and kind.startswith("Final["):
+            used.update(name.id for name in ast.walk(item.annotation) if isinstance(name, ast.Name))
+            target = ast.unparse(item.target)
+            value = _wrapped(kind[len("Final[") : -1], target.replace("self.", "inner."))
+            lines += [f"        {target}: {kind} = {value}", f'        """{ast.literal_eval(ast.unparse(doc))}"""']
+    return "\n".join(lines)
 
 
 def _method(item: Function, used: set[str]) -> str:
@@ -181,7 +198,7 @@ def _imports(trees: dict[str, ast.Module], used: set[str]) -> str:
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module:
                 homes.update({alias.name: node.module for alias in node.names})
-    taken = {*SOURCES, "Any", "Iterator", "Self", "AsyncIterator"}
+    taken = {*SOURCES, "Any", "Final", "Iterator", "Self", "AsyncIterator"}
     lines = [f"    from {homes[name]} import {name}" for name in sorted(used - taken) if name in homes]
     return "\n".join(lines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,5 +53,8 @@ def test_importing_the_client_imports_nothing_heavy(module: str) -> None:
     ids=lambda pair: pair[0].__name__,
 )
 def test_both_clients_offer_the_same(pair: tuple[type, type]) -> None:
-    asynchronous, blocking = ({name for name in vars(one) if not name.startswith("_")} for one in pair)
-    assert asynchronous == blocking
+    methods, blocking_methods = ({name for name in vars(one) if not name.startswith("_")} for one in pair)
+    attributes, blocking_attributes = (set(re.findall(r"self\.(\w+): Final", inspect.getsource(one))) for one in pair)
+    assert methods == blocking_methods
+    assert attributes == blocking_attributes
+    assert attributes

@@ -212,7 +212,7 @@ async def test_a_trainer_that_asks_the_wrong_server_learns_it(wire: Any, serve: 
     async with connect(first.url, wire=wire) as here, connect(second.url, wire=wire) as there:
         episode = await here.environment("vault").start()
         elsewhere = await there.environment("vault").start()
-        object.__setattr__(elsewhere._started, "episode", episode.id)
+        object.__setattr__(elsewhere, "id", episode.id)
         with pytest.raises(EpisodeNotFound, match="behind a load balancer, requests must reach the server"):
             await elsewhere.call("look")
 
@@ -270,8 +270,8 @@ async def test_a_play_address_is_good_no_longer_than_its_token(serve: Any, vault
     server = await serve(vault, variables={"LUDUS_TOKENS": TokenFile(tokens=(record,)).model_dump_json()})
     async with connect(server.url, token=token) as client:
         episode = await client.environment("vault").start()
-    assert episode._started.play is not None
-    assert episode._started.play.expires_at == until.timestamp()
+    assert episode._play is not None
+    assert episode._play.expires_at == until.timestamp()
 
 
 @era

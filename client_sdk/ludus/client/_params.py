@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -19,24 +20,24 @@ def make(model: type[P], /, **fields: Any) -> P:
     Raises:
         InvalidParams: a field is invalid, or JSON cannot carry it; the message says which and why.
     """
-    for name, value in fields.items():
-        check_json(value, name)
+    check_json(fields)
     try:
         return model(**fields)
     except ValidationError as error:
         raise wrong(error) from None
 
 
-def check_json(value: Any, name: str) -> None:
-    """Check that JSON can carry `value`.
+def check_json(values: Mapping[str, Any]) -> None:
+    """Check that JSON can carry every value.
 
     Raises:
-        InvalidParams: `value` contains a NaN, an infinity or a lone surrogate.
+        InvalidParams: a value contains a NaN, an infinity or a lone surrogate; the message says which.
     """
-    if not value or type(value) is int or (type(value) is str and value.isascii()):
-        return
-    if (problem := json_problem(value, name)) is not None:
-        raise InvalidParams(f"{problem}; JSON cannot carry it")
+    for name, value in values.items():
+        if not value or type(value) is int or (type(value) is str and value.isascii()):
+            continue
+        if (problem := json_problem(value, name)) is not None:
+            raise InvalidParams(f"{problem}; JSON cannot carry it")
 
 
 def wrong(error: ValidationError) -> InvalidParams:

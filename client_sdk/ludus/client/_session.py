@@ -45,7 +45,7 @@ class OpenEpisode(Protocol):
     """The part of an `Episode` that its session uses."""
 
     used_at: float
-    """The time of the last answer, by `Session.now`."""
+    """The time of the last answer, by `time.monotonic`."""
 
     @property
     def id(self) -> str:
@@ -84,10 +84,6 @@ class Session:
     def new_key(self) -> str:
         """Return an idempotency key that no other request has."""
         return f"{self.nonce}-{next(self._keys)}"
-
-    def now(self) -> float:
-        """Return the time in seconds, by a clock that never goes back."""
-        return time.monotonic()
 
     def add(self, episode: OpenEpisode) -> None:
         """Keep an episode alive until it is discarded, and close it when the session is closed."""
@@ -155,15 +151,15 @@ class Session:
             return
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        def done(task: asyncio.Task[Any]) -> None:
+            self._background_tasks.discard(task)
+            if not task.cancelled():
+                task.exception()
+
         task = asyncio.get_running_loop().create_task(work, name="ludus-client-cleanup")
         self._background_tasks.add(task)
-        task.add_done_callback(self._task_done)
+        task.add_done_callback(done)
         return task
-
-    def _task_done(self, task: asyncio.Task[Any]) -> None:
-        self._background_tasks.discard(task)
-        if not task.cancelled():
-            task.exception()
 
 
 class _KeepAlive:
@@ -213,7 +209,7 @@ class _KeepAlive:
             if (idle := episode.limits.idle_seconds) is not None
         ]
         self._pause = min((interval for interval, _ in limits), default=float("inf"))
-        now = session.now()
+        now = time.monotonic()
         return [episode for interval, episode in limits if now - episode.used_at >= interval]
 
 

@@ -117,7 +117,7 @@ class _Run:
         failure: Failure | None = None
         reward: Reward | None = None
         try:
-            await self._bounded()
+            await self._play()
             reward = await self._settle()
             failure = self._failure_of_end()
         except e.LudusError as error:
@@ -167,32 +167,32 @@ class _Run:
             except e.LudusError:
                 return
 
-    async def _bounded(self) -> None:
+    async def _play(self) -> None:
+        """Take turns until the last one, or until the time or the number of turns is used up."""
         limit: asyncio.Timeout | None = None
         try:
             async with self.harness.limit(self.harness.episode_seconds) as limit:
-                await self._loop()
+                choose = self._begin()
+                try:
+                    for turn in range(1, self.harness.max_turns + 1):
+                        if await self._turn(choose, turn):
+                            return
+                    self.stopped = "turn_limit"
+                finally:
+                    aclose = getattr(choose, "aclose", None)
+                    if aclose is not None and choose is not self.policy:
+                        await aclose()
         except TimeoutError:
             if limit is None or not limit.expired():
                 raise
             self.stopped = "time_limit"
 
-    async def _loop(self) -> None:
-        choose = self._begin()
-        try:
-            for turn in range(1, self.harness.max_turns + 1):
-                if await self._turn(choose, turn):
-                    return
-            self.stopped = "turn_limit"
-        finally:
-            aclose = getattr(choose, "aclose", None)
-            if aclose is not None and choose is not self.policy:
-                await aclose()
-
     def _begin(self) -> EpisodePolicy:
         # The same check as `isinstance(self.policy, StatefulPolicy)`, which takes 20 times as long.
         policy: Any = self.policy
-        begin: Callable[[Conversation], EpisodePolicy] = getattr(policy, "begin", lambda _: policy)
+        begin: Callable[[Conversation], EpisodePolicy] | None = getattr(policy, "begin", None)
+        if begin is None:
+            return policy  # type: ignore[no-any-return]
         try:
             return begin(self._conversation(1))
         except e.LudusError:
@@ -221,9 +221,10 @@ class _Run:
         limit: asyncio.Timeout | None = None
         try:
             if self.harness.turn_seconds is None:
-                return as_turn(await choose(conversation), self.ids)
-            async with self.harness.limit(self.harness.turn_seconds) as limit:
                 result = await choose(conversation)
+            else:
+                async with self.harness.limit(self.harness.turn_seconds) as limit:
+                    result = await choose(conversation)
             return as_turn(result, self.ids)
         except e.LudusError:
             raise
@@ -252,10 +253,14 @@ class _Run:
         if calls:
             await self._call_all(calls, self._marks(calls, number, turn))
             return self.end is not None
-        if self.gradable:
-            await self._grade(turn.text)
-        else:
+        if not self.gradable:
             self.stopped = "final_message"
+            return True
+        try:
+            self.graded = await self.episode.grade(turn.text)
+            self.end = self.graded.info
+        except e.EpisodeEnded:
+            self.end = await self.episode.info()
         return True
 
     def _recordable(self, item: CallItem) -> CallItem:
@@ -269,13 +274,6 @@ class _Run:
         self.call_ids.add(call_id)
         call = checked(item.call) if isinstance(item.call, Call) else item.call
         return item if call is item.call and call_id == item.call_id else CallItem(call_id, call)
-
-    async def _grade(self, text: str) -> None:
-        try:
-            self.graded = await self.episode.grade(text)
-            self.end = self.graded.info
-        except e.EpisodeEnded:
-            self.end = await self.episode.info()
 
     def _marks(self, calls: Sequence[CallItem], number: int, turn: Turn) -> list[TurnMark | None]:
         """Return the turn mark of each call; None for all of them if the environment does not judge turns."""
@@ -300,7 +298,8 @@ class _Run:
                 broken = broken or outcome
                 continue
             if outcome is None:
-                self.items.append(_refusal(call, "not run: the episode had ended"))
+                refusal = TextBlock(text="not run: the episode had ended")
+                self.items.append(OutputItem(call.call_id, (refusal,), error=True))
                 continue
             result, seconds = outcome
             self._note(call, result, seconds)
@@ -344,7 +343,7 @@ class _Run:
 
     def _conversation(self, turn: int) -> Conversation:
         results = self.results
-        if not getattr(self.policy, "sees_rewards", False):
+        if results and not getattr(self.policy, "sees_rewards", False):
             results = tuple(map(_redacted, results))
         return Conversation(
             environment=self.episode.environment,
@@ -401,22 +400,19 @@ def failure_of(error: BaseException, episode: str | None = None, kind: FailureKi
     """Return the `Failure` that a trajectory records for an error."""
     if kind is None:
         kind = "environment" if isinstance(error, e.EnvironmentFailed) else "infrastructure"
+    message, incident = str(error), None
+    if isinstance(error, e.LudusError):
+        message, incident = error.message, error.incident
+    elif isinstance(error, ModuleNotFoundError) and error.name:
+        message = f"{error}; install it with: pip install {error.name.partition('.')[0]}"
     return Failure(
         kind=kind,
         error=type(error).__name__,
-        message=_message_of(error),
-        incident=error.incident if isinstance(error, e.LudusError) else None,
+        message=message,
+        incident=incident,
         attempt=1,
         episode=episode,
     )
-
-
-def _message_of(error: BaseException) -> str:
-    if isinstance(error, e.LudusError):
-        return error.message
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"{error}; install it with: pip install {error.name.partition('.')[0]}"
-    return str(error)
 
 
 def _redacted(result: StepResult) -> StepResult:
@@ -430,7 +426,3 @@ def _policy_error(problem: str) -> StepResult:
     """Return the observation for a call that cannot be made. It does not count as a step of the episode."""
     error = StepError(code="invalid_arguments", message=problem)
     return StepResult(step=0, content=(TextBlock(text=f"Error: {problem}"),), error=error)
-
-
-def _refusal(call: CallItem, text: str) -> OutputItem:
-    return OutputItem(call.call_id, (TextBlock(text=text),), error=True)

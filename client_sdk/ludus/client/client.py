@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from ludus.client._session import Session
 from ludus.client.environment import RemoteEnvironment
@@ -24,17 +24,11 @@ class Client:
     """
 
     def __init__(self, wire: Wire, url: str) -> None:
-        self._session = Session(wire, url.rstrip("/"))
-
-    @property
-    def url(self) -> str:
+        self.url: Final[str] = url.rstrip("/")
         """The server's address."""
-        return self._session.url
-
-    @property
-    def wire(self) -> str:
+        self.wire: Final[str] = wire.name
         """The name of the wire that the client uses."""
-        return self._session.wire.name
+        self._session = Session(wire, self.url)
 
     async def environments(self) -> tuple[EnvironmentInfo, ...]:
         """Return the environments of the server."""

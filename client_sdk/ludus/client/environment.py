@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from ludus.client._params import make
 from ludus.client.episode import Episode, Group
@@ -20,6 +20,7 @@ from ludus.protocol.episodes import (
     SampleTasksParams,
     SplitInfo,
     StartParams,
+    StartResult,
     TaskRow,
 )
 from ludus.protocol.errors import EnvironmentNotFound
@@ -41,14 +42,10 @@ class RemoteEnvironment:
     """One environment of a server. Making this object sends no request; a wrong name shows at the first one."""
 
     def __init__(self, session: Session, name: str) -> None:
+        self.name: Final[str] = name
+        """The environment's name on the server."""
         self._session = session
         self._wire = session.wire
-        self._name = name
-
-    @property
-    def name(self) -> str:
-        """The environment's name on the server."""
-        return self._name
 
     async def info(self) -> EnvironmentInfo:
         """Return the server's description of the environment.
@@ -58,14 +55,14 @@ class RemoteEnvironment:
         """
         result = await self._wire.request(LIST_ENVIRONMENTS, ListEnvironmentsParams())
         for info in result.environments:
-            if info.name == self._name:
+            if info.name == self.name:
                 return info
         names = ", ".join(repr(info.name) for info in result.environments) or "none"
-        raise EnvironmentNotFound(f"no environment {self._name!r} here; this server has: {names}", name=self._name)
+        raise EnvironmentNotFound(f"no environment {self.name!r} here; this server has: {names}", name=self.name)
 
     async def splits(self) -> tuple[SplitInfo, ...]:
         """Return the splits, in the author's order."""
-        return (await self._wire.request(LIST_SPLITS, make(ListSplitsParams, environment=self._name))).splits
+        return (await self._wire.request(LIST_SPLITS, make(ListSplitsParams, environment=self.name))).splits
 
     async def tasks(self, split: str, *, page: int = 100) -> AsyncIterator[TaskRow]:
         """Yield the tasks of a split in order of index, without end if the split is endless.
@@ -76,7 +73,7 @@ class RemoteEnvironment:
         """
         cursor: str | None = None
         while True:
-            params = make(ListTasksParams, environment=self._name, split=split, cursor=cursor, limit=page)
+            params = make(ListTasksParams, environment=self.name, split=split, cursor=cursor, limit=page)
             result = await self._wire.request(LIST_TASKS, params)
             for task in result.tasks:
                 yield task
@@ -90,7 +87,7 @@ class RemoteEnvironment:
         Raises:
             TaskNotFound: the split has no such task.
         """
-        params = make(GetTaskParams, environment=self._name, split=split, task=task, index=index)
+        params = make(GetTaskParams, environment=self.name, split=split, task=task, index=index)
         return (await self._wire.request(GET_TASK, params)).task
 
     async def sample(
@@ -112,7 +109,7 @@ class RemoteEnvironment:
             band: the lowest and highest pass rate to prefer.
         """
         params = make(
-            SampleTasksParams, environment=self._name, split=split, count=count, seed=seed, strategy=strategy, band=band
+            SampleTasksParams, environment=self.name, split=split, count=count, seed=seed, strategy=strategy, band=band
         )
         return (await self._wire.request(SAMPLE_TASKS, params)).tasks
 
@@ -124,7 +121,7 @@ class RemoteEnvironment:
         """
         params = make(
             ReportOutcomesParams,
-            environment=self._name,
+            environment=self.name,
             split=split,
             outcomes=tuple(outcomes),
             key=self._session.new_key(),
@@ -176,8 +173,8 @@ class RemoteEnvironment:
         secrets: Mapping[str, str] | None = None,
     ) -> Episode:
         """Start an episode that the caller must close; see `episode`."""
-        group = await self._open(self._params(1, split, task, index, seed, limits, tools, secrets))
-        return group[0]
+        result = await self._open(1, split, task, index, seed, limits, tools, secrets)
+        return Episode(self._session, result.episodes[0], group=result.group, environment=self.name)
 
     @asynccontextmanager
     async def group(
@@ -215,16 +212,13 @@ class RemoteEnvironment:
         secrets: Mapping[str, str] | None = None,
     ) -> Group:
         """Start a group that the caller must close; see `group`."""
-        return await self._open(self._params(count, split, task, index, seed, limits, tools, secrets))
-
-    async def _open(self, params: StartParams) -> Group:
-        result = await self._session.open(START, params)
+        result = await self._open(count, split, task, index, seed, limits, tools, secrets)
         episodes = [
-            Episode(self._session, started, group=result.group, environment=self._name) for started in result.episodes
+            Episode(self._session, started, group=result.group, environment=self.name) for started in result.episodes
         ]
         return Group(self._session, result.group, episodes)
 
-    def _params(
+    async def _open(
         self,
         count: int,
         split: str,
@@ -234,10 +228,10 @@ class RemoteEnvironment:
         limits: EpisodeLimits | None,
         tools: Sequence[str] | None,
         secrets: Mapping[str, str] | None,
-    ) -> StartParams:
-        return make(
+    ) -> StartResult:
+        params = make(
             StartParams,
-            environment=self._name,
+            environment=self.name,
             split=split,
             task=task,
             index=index,
@@ -248,6 +242,7 @@ class RemoteEnvironment:
             secrets=dict(secrets or {}),
             key=self._session.new_key(),
         )
+        return await self._session.open(START, params)
 
     def __repr__(self) -> str:
-        return f"<RemoteEnvironment {self._name!r} of {self._session.url}>"
+        return f"<RemoteEnvironment {self.name!r} of {self._session.url}>"

@@ -22,9 +22,10 @@ How this works:
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from pydantic import ValidationError
 
@@ -69,11 +70,27 @@ class Episode:
     def __init__(
         self, session: Session, started: StartedEpisode, *, group: str, environment: str, forked: bool = False
     ) -> None:
+        self.id: Final[str] = started.episode
+        """The episode's id on the server."""
+        self.group: Final[str] = group
+        """The id of the episode's group; an episode opened alone is a group of one."""
+        self.environment: Final[str] = environment
+        """The name of the episode's environment."""
+        self.task: Final[TaskRow] = started.task
+        """The task, with the fields that a trainer may see."""
+        self.prompt: Final[tuple[Message, ...]] = started.prompt
+        """The messages that the policy gets first."""
+        self.tools: Final[tuple[ToolSpec, ...]] = started.tools
+        """The tools of this episode."""
+        self.seed: Final[int] = started.seed
+        """The seed of the episode's randomness."""
+        self.limits: Final[EpisodeLimits] = started.limits
+        """The limits that apply to the episode."""
+        self.judges_turns: Final[bool] = started.turns
+        """Whether the environment judges turns; if so, use `call_in_turn` to say which turn a call belongs to."""
         self._session = session
         self._wire = session.wire
-        self._started = started
-        self._group = group
-        self._environment = environment
+        self._play = started.play
         self._key = session.nonce
         self._next = 1
         self._unacknowledged: list[StepParams] = []
@@ -81,56 +98,11 @@ class Episode:
         """Whether the client must ask the server for the number of the last step before it sends the next one."""
         self._resolve_lock = asyncio.Lock()
         self._in_order = None if session.wire.capabilities.ordered else asyncio.Lock()
-        self._last: StepResult | EpisodeInfo | None = None
+        self._ended = False
         self._closed: EpisodeInfo | None = None
-        self.used_at = session.now()
-        """The time of the last answer, by the clock of the session."""
+        self.used_at = time.monotonic()
+        """The time of the last answer, by `time.monotonic`."""
         session.add(self)
-
-    @property
-    def id(self) -> str:
-        """The episode's id on the server."""
-        return self._started.episode
-
-    @property
-    def group(self) -> str:
-        """The id of the episode's group; an episode opened alone is a group of one."""
-        return self._group
-
-    @property
-    def environment(self) -> str:
-        """The name of the episode's environment."""
-        return self._environment
-
-    @property
-    def task(self) -> TaskRow:
-        """The task, with the fields that a trainer may see."""
-        return self._started.task
-
-    @property
-    def prompt(self) -> tuple[Message, ...]:
-        """The messages that the policy gets first."""
-        return self._started.prompt
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools of this episode."""
-        return self._started.tools
-
-    @property
-    def seed(self) -> int:
-        """The seed of the episode's randomness."""
-        return self._started.seed
-
-    @property
-    def limits(self) -> EpisodeLimits:
-        """The limits that apply to the episode."""
-        return self._started.limits
-
-    @property
-    def judges_turns(self) -> bool:
-        """Whether the environment judges turns; if so, use `call_in_turn` to say which turn a call belongs to."""
-        return self._started.turns
 
     @property
     def play_url(self) -> str | None:
@@ -138,15 +110,14 @@ class Episode:
 
         Any client that has the URL can play the episode: treat it as a secret.
         """
-        play = self._started.play
-        if play is None:
+        if self._play is None:
             return None
-        return play.url or self._session.url + play.path
+        return self._play.url or self._session.url + self._play.path
 
     @property
     def ended(self) -> bool:
         """Whether the last answer said that the episode has ended."""
-        return self._closed is not None or (self._last is not None and self._last.end_reason is not None)
+        return self._ended or self._closed is not None
 
     async def call(self, tool: str | Call, /, **arguments: Any) -> StepResult:
         """Call a tool, which is one step, and return its result.
@@ -207,7 +178,7 @@ class Episode:
     async def rewards(self, after: int = 0) -> RewardsResult:
         """Return the reward log without its first `after` entries, and the total of the whole log."""
         result = await self._wire.request(REWARDS, make(RewardsParams, episode=self.id, after=after))
-        self._touch()
+        self.used_at = time.monotonic()
         return result
 
     async def info(self) -> EpisodeInfo:
@@ -226,8 +197,8 @@ class Episode:
         """
         params = make(ForkParams, episode=self.id, step=step, key=self._session.new_key())
         result = await self._session.open(FORK, params)
-        self._touch()
-        return Episode(self._session, result.episode, group=result.group, environment=self._environment, forked=True)
+        self.used_at = time.monotonic()
+        return Episode(self._session, result.episode, group=result.group, environment=self.environment, forked=True)
 
     async def close(self) -> EpisodeInfo:
         """End the episode and free its resources. It keeps what it has earned. Closing it twice is no error.
@@ -258,7 +229,7 @@ class Episode:
             self._session.discard(self.id)
 
     def __repr__(self) -> str:
-        return f"<Episode {self.id} of {self._environment}, task {self.task.id}>"
+        return f"<Episode {self.id} of {self.environment}, task {self.task.id}>"
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -266,11 +237,10 @@ class Episode:
         if self._uncertain:
             await self._resolve()
         number = self._next
-        for name, value in arguments.items():
-            check_json(value, name)
+        check_json(arguments)
         try:
             params = StepParams(
-                episode=self._started.episode, step=number, tool=tool, arguments=arguments, turn=turn,
+                episode=self.id, step=number, tool=tool, arguments=arguments, turn=turn,
                 key=f"{self._key}.{number}",
             )  # fmt: skip
         except ValidationError as error:
@@ -281,9 +251,7 @@ class Episode:
         except BaseException as error:
             self._mark_uncertain(params, error)
             raise
-        self.used_at = self._session.now()
-        if result.end_reason is not None:
-            self._note(result)
+        self._note(result)
         return result
 
     def _mark_uncertain(self, params: StepParams, error: BaseException) -> None:
@@ -318,50 +286,39 @@ class Episode:
             return
 
     def _note(self, outcome: StepResult | EpisodeInfo) -> None:
-        self._last = outcome
-        self._touch()
+        self.used_at = time.monotonic()
         if outcome.end_reason is not None:
+            self._ended = True
             self._session.discard(self.id)
-
-    def _touch(self) -> None:
-        self.used_at = self._session.now()
 
 
 class Group:
     """Episodes of one task with one seed, opened by one request. Leaving the `async with` block closes all of them."""
 
     def __init__(self, session: Session, group: str, episodes: Sequence[Episode]) -> None:
-        self._session = session
-        self._id = group
-        self._episodes = tuple(episodes)
-
-    @property
-    def id(self) -> str:
+        self.id: Final[str] = group
         """The group's id on the server."""
-        return self._id
-
-    @property
-    def episodes(self) -> tuple[Episode, ...]:
+        self.episodes: Final[tuple[Episode, ...]] = tuple(episodes)
         """The episodes; iterating over the group or indexing it gives the same ones."""
-        return self._episodes
+        self._session = session
 
     def __len__(self) -> int:
-        return len(self._episodes)
+        return len(self.episodes)
 
     def __iter__(self) -> Iterator[Episode]:
-        return iter(self._episodes)
+        return iter(self.episodes)
 
     def __getitem__(self, index: int) -> Episode:
-        return self._episodes[index]
+        return self.episodes[index]
 
     async def score(self, candidates: Mapping[str, Candidate]) -> dict[str, Reward]:
         """Ask the environment to compare the episodes; see `Client.score_group`."""
-        params = make(ScoreGroupParams, group=self._id, candidates=dict(candidates), key=self._session.new_key())
+        params = make(ScoreGroupParams, group=self.id, candidates=dict(candidates), key=self._session.new_key())
         return (await self._session.wire.request(SCORE_GROUP, params)).rewards
 
     async def close(self) -> None:
         """Close every episode of the group."""
-        await asyncio.gather(*(episode.__aexit__(None, None, None) for episode in self._episodes))
+        await asyncio.gather(*(episode.__aexit__(None, None, None) for episode in self.episodes))
 
     async def __aenter__(self) -> Self:
         return self
@@ -375,4 +332,4 @@ class Group:
             await self.close()
 
     def __repr__(self) -> str:
-        return f"<Group {self._id} of {len(self)} episodes>"
+        return f"<Group {self.id} of {len(self)} episodes>"

@@ -17,7 +17,7 @@ from ludus.protocol import errors as e
 from ludus.protocol.backoff import Backoff
 from ludus.protocol.episodes import EnvironmentInfo, EpisodeLimits, TaskRow
 from ludus.protocol.messages import did_you_mean
-from ludus.protocol.trajectory import Failure, Trajectory
+from ludus.protocol.trajectory import Failure, FailureKind, Trajectory
 
 __all__ = ["Progress", "episode_seed", "rollout", "rollout_all"]
 
@@ -97,19 +97,29 @@ async def rollout(
     """
     info = await environment.info()
     same = _SameFailure(stop_after_same_failure)
+    retried: set[FailureKind] = {"infrastructure", "environment"} if retry_environment_errors else {"infrastructure"}
     play_one = _Player(
-        environment, info, policy, split, retries, retry_environment_errors, harness or Harness(), limits, secrets,
-        same,
-    )  # fmt: skip
+        environment, info, policy, split, retries, frozenset(retried), harness or Harness(), limits, secrets, same
+    )
     jobs = _jobs(environment, split, tasks, n, samples, seed, skip)
     meter = _Meter(on_progress, _total(info, split, tasks, n, samples))
     results: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue(maxsize=max(1, concurrency))
-    next_job = asyncio.Lock()
+    # An event instead of a lock, which wakes one waiter per turn of the event loop.
+    drawn = asyncio.Event()
+    drawn.set()
+
+    async def draw() -> _Job | None:
+        while not drawn.is_set():
+            await drawn.wait()
+        drawn.clear()
+        try:
+            return None if same.stopped else await anext(jobs, None)
+        finally:
+            drawn.set()
 
     async def work() -> None:
         while True:
-            async with next_job:
-                job = None if same.stopped else await anext(jobs, None)
+            job = await draw()
             if job is None:
                 return
             await results.put(await play_one(job))
@@ -172,7 +182,8 @@ class _Player:
     policy: Policy
     split: str
     retries: int
-    retry_environment_errors: bool
+    retried: frozenset[FailureKind]
+    """The kinds of failures that another attempt may fix."""
     harness: Harness
     limits: EpisodeLimits | None
     secrets: dict[str, str] | None
@@ -181,22 +192,26 @@ class _Player:
     async def __call__(self, job: _Job) -> Trajectory:
         """Play one job, and retry while it fails for reasons that another attempt may fix."""
         earlier: list[Failure] = []
-        began, backoff = time.time(), Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        began = time.time()
+        backoff: Backoff | None = None
         while True:
-            attempt = len(earlier) + 1
             trajectory, retry_after = await self._attempt(job)
             self.same.note(trajectory)
-            failure = trajectory.failure
-            if failure is not None:
-                failure = failure.model_copy(update={"attempt": attempt})
-            last = attempt > self.retries or self.same.stopped
-            if failure is None or last or not self._worth_retrying(failure):
-                return _final(trajectory, failure, earlier, began)
-            pause = backoff.next() if retry_after is None else min(retry_after, LONGEST_PAUSE)
-            await asyncio.sleep(pause)
-            if self.same.stopped:
-                return _final(trajectory, failure, earlier, began)
-            earlier.append(failure)
+            if trajectory.failure is None and not earlier:
+                return trajectory
+            attempt = len(earlier) + 1
+            failure = trajectory.failure and trajectory.failure.model_copy(update={"attempt": attempt})
+            again = failure is not None and failure.kind in self.retried and attempt <= self.retries
+            if failure is not None and again and not self.same.stopped:
+                backoff = backoff or Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+                await asyncio.sleep(backoff.next() if retry_after is None else min(retry_after, LONGEST_PAUSE))
+                if not self.same.stopped:
+                    earlier.append(failure)
+                    continue
+            times = {"started_at": began, "seconds": time.time() - began} if earlier else {}
+            return trajectory.model_copy(
+                update={"failure": failure, "attempts": attempt, "incidents": tuple(earlier)} | times
+            )
 
     async def _attempt(self, job: _Job) -> tuple[Trajectory, float | None]:
         began = time.time()
@@ -232,19 +247,6 @@ class _Player:
             failure=failure_of(error),
         )
 
-    def _worth_retrying(self, failure: Failure) -> bool:
-        return failure.kind == "infrastructure" or (self.retry_environment_errors and failure.kind == "environment")
-
-
-def _final(trajectory: Trajectory, failure: Failure | None, earlier: list[Failure], began: float) -> Trajectory:
-    """Return the trajectory of the last attempt at an episode, with the failures of the earlier ones."""
-    if failure is trajectory.failure and not earlier:
-        return trajectory
-    times = {"started_at": began, "seconds": time.time() - began} if earlier else {}
-    return trajectory.model_copy(
-        update={"failure": failure, "attempts": len(earlier) + 1, "incidents": tuple(earlier)} | times
-    )
-
 
 @dataclass(slots=True)
 class _SameFailure:
@@ -262,6 +264,8 @@ class _SameFailure:
 
     def note(self, trajectory: Trajectory) -> None:
         """Count one attempt."""
+        if self.limit is None:
+            return
         cause = cause_of(trajectory)
         self.count += 1
         self.first = self.first or cause

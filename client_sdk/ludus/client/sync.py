@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ludus.client import _connect as asynchronous_connect
 from ludus.client import client as asynchronous_client
@@ -51,53 +51,26 @@ class Episode:
     """
 
     def __init__(self, inner: asynchronous_episode.Episode) -> None:
+        self.id: Final[str] = inner.id
+        """The episode's id on the server."""
+        self.group: Final[str] = inner.group
+        """The id of the episode's group; an episode opened alone is a group of one."""
+        self.environment: Final[str] = inner.environment
+        """The name of the episode's environment."""
+        self.task: Final[TaskRow] = inner.task
+        """The task, with the fields that a trainer may see."""
+        self.prompt: Final[tuple[Message, ...]] = inner.prompt
+        """The messages that the policy gets first."""
+        self.tools: Final[tuple[ToolSpec, ...]] = inner.tools
+        """The tools of this episode."""
+        self.seed: Final[int] = inner.seed
+        """The seed of the episode's randomness."""
+        self.limits: Final[EpisodeLimits] = inner.limits
+        """The limits that apply to the episode."""
+        self.judges_turns: Final[bool] = inner.judges_turns
+        """Whether the environment judges turns; if so, use `call_in_turn` to say which turn a call belongs to."""
         self._inner = inner
         self._portal = portal()
-
-    @property
-    def id(self) -> str:
-        """The episode's id on the server."""
-        return self._inner.id
-
-    @property
-    def group(self) -> str:
-        """The id of the episode's group; an episode opened alone is a group of one."""
-        return self._inner.group
-
-    @property
-    def environment(self) -> str:
-        """The name of the episode's environment."""
-        return self._inner.environment
-
-    @property
-    def task(self) -> TaskRow:
-        """The task, with the fields that a trainer may see."""
-        return self._inner.task
-
-    @property
-    def prompt(self) -> tuple[Message, ...]:
-        """The messages that the policy gets first."""
-        return self._inner.prompt
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools of this episode."""
-        return self._inner.tools
-
-    @property
-    def seed(self) -> int:
-        """The seed of the episode's randomness."""
-        return self._inner.seed
-
-    @property
-    def limits(self) -> EpisodeLimits:
-        """The limits that apply to the episode."""
-        return self._inner.limits
-
-    @property
-    def judges_turns(self) -> bool:
-        """Whether the environment judges turns; if so, use `call_in_turn` to say which turn a call belongs to."""
-        return self._inner.judges_turns
 
     @property
     def play_url(self) -> str | None:
@@ -199,18 +172,12 @@ class Group:
     """Episodes of one task with one seed, opened by one request. Leaving the `with` block closes all of them."""
 
     def __init__(self, inner: asynchronous_episode.Group) -> None:
+        self.id: Final[str] = inner.id
+        """The group's id on the server."""
+        self.episodes: Final[tuple[Episode, ...]] = tuple(Episode(one) for one in inner.episodes)
+        """The episodes; iterating over the group or indexing it gives the same ones."""
         self._inner = inner
         self._portal = portal()
-
-    @property
-    def id(self) -> str:
-        """The group's id on the server."""
-        return self._inner.id
-
-    @property
-    def episodes(self) -> tuple[Episode, ...]:
-        """The episodes; iterating over the group or indexing it gives the same ones."""
-        return tuple(Episode(one) for one in self._inner.episodes)
 
     def __len__(self) -> int:
         return len(self._inner)
@@ -246,13 +213,10 @@ class RemoteEnvironment:
     """One environment of a server. Making this object sends no request; a wrong name shows at the first one."""
 
     def __init__(self, inner: asynchronous_environment.RemoteEnvironment) -> None:
+        self.name: Final[str] = inner.name
+        """The environment's name on the server."""
         self._inner = inner
         self._portal = portal()
-
-    @property
-    def name(self) -> str:
-        """The environment's name on the server."""
-        return self._inner.name
 
     def info(self) -> EnvironmentInfo:
         """Return the server's description of the environment.
@@ -421,18 +385,12 @@ class Client:
     """
 
     def __init__(self, inner: asynchronous_client.Client) -> None:
+        self.url: Final[str] = inner.url
+        """The server's address."""
+        self.wire: Final[str] = inner.wire
+        """The name of the wire that the client uses."""
         self._inner = inner
         self._portal = portal()
-
-    @property
-    def url(self) -> str:
-        """The server's address."""
-        return self._inner.url
-
-    @property
-    def wire(self) -> str:
-        """The name of the wire that the client uses."""
-        return self._inner.wire
 
     def environments(self) -> tuple[EnvironmentInfo, ...]:
         """Return the environments of the server."""
