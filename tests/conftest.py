@@ -21,6 +21,7 @@ Serve = Callable[..., Awaitable[LudusServer]]
 
 LONGEST_FILES: Final = (
     "tests/conformance/test_faults_control.py",
+    "tests/conformance/test_faults_methods.py",
     "tests/behavior/test_playing.py",
     "tests/conformance/test_conforming.py",
     "tests/mcp/test_conformance.py",

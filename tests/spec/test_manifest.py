@@ -53,9 +53,8 @@ def test_every_test_named_in_the_manifest_is_one_that_pytest_would_run(manifest:
 def test_every_check_named_in_the_manifest_has_a_planted_fault_and_names_the_requirement(manifest: ModuleType) -> None:
     known = {f"{wire}/{check.name}": check for wire, checks in CHECKS.items() for check in checks}
     planted: set[str] = set()
-    for module in ("control", "ors", "play"):
-        name = f"test_faults_{module}"
-        spec = importlib.util.spec_from_file_location(name, ROOT / "tests" / "conformance" / f"{name}.py")
+    for path in sorted((ROOT / "tests" / "conformance").glob("test_faults_*.py")):
+        spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec is not None
         assert spec.loader is not None
         loaded = importlib.util.module_from_spec(spec)
@@ -66,6 +65,11 @@ def test_every_check_named_in_the_manifest_has_a_planted_fault_and_names_the_req
         for check in requirement.checks:
             assert check in planted
             assert requirement.id in known[check].requirements
+
+
+def test_every_check_has_a_planted_fault_on_one_of_its_wires(manifest: ModuleType) -> None:
+    faulted = {name.partition("/")[2] for name in manifest.faulted_checks()}
+    assert sorted({check.name for checks in CHECKS.values() for check in checks} - faulted) == []
 
 
 def test_no_keyword_stands_outside_a_requirement(manifest: ModuleType) -> None:
