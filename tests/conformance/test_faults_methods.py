@@ -197,7 +197,7 @@ def ids_are_counted(app: LudusApp) -> ASGIApp:
     return frames(app, received=received, sent=sent)
 
 
-@faults.caught_by("mcp/results")
+@faults.caught_by("mcp/results", "mcp/across_wires")
 def results_have_the_number_of_the_step_after_theirs(app: LudusApp) -> None:
     def change(params: Any, result: Any) -> Any:
         return result if result.error is not None else result.model_copy(update={"step": result.step + 1})
@@ -296,7 +296,7 @@ def principals_share_the_keys_of_starts(app: LudusApp) -> None:
 # ── rewards ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@faults.caught_by("channel/shape")
+@faults.caught_by("channel/shape", "channel/grading", "channel/closed")
 def a_scored_total_is_marked_as_invalid(app: LudusApp) -> None:
     def change(params: Any, result: Any) -> Any:
         return result.model_copy(update={"total": result.total.model_copy(update={"valid": False})})
