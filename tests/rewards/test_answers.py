@@ -31,7 +31,7 @@ from ludus.server.rewards import (
     Scale,
 )
 from ludus.server.rewards.code import code_of
-from ludus.server.rewards.judges.verdict import Unreadable, read_opinion
+from ludus.server.rewards.judges.verdict import Unreadable, read_score
 from ludus.server.rewards.mathematics import Helper
 from ludus.server.rewards.structure import NotJson, fenced, read_json
 from ludus.server.rewards.text import TooLong, search_within
@@ -328,7 +328,7 @@ def test_no_text_keeps_a_check_busy_for_long(text: str) -> None:
         assert value(check, answer[:90_000]) == 0
     assert code_of(Attempt(answer=answer))
     with pytest.raises(Unreadable):
-        read_opinion(answer, Scale(), "c")
+        read_score(answer, Scale(), "c")
 
 
 def test_blocks_are_found_between_their_fences() -> None:

@@ -35,7 +35,7 @@ from ludus.server.rewards import (
 )
 from ludus.server.rewards.judges import MemoryCache, families_of
 from ludus.server.rewards.judges.judge import agreement
-from ludus.server.rewards.judges.verdict import Fences, Shown, Unreadable, read_comparison, read_opinion, visible
+from ludus.server.rewards.judges.verdict import Fences, Shown, Unreadable, read_comparison, read_score, visible
 
 Make = Callable[..., Endpoint]
 FIVE = Scale(1, 5)
@@ -487,7 +487,7 @@ async def test_what_is_shown_is_chosen(served: Any, endpoint: Make, say: Any) ->
 @example("<think>" * 3)
 @example("1")
 def test_any_text_is_read_as_an_opinion_of_the_scale_or_refused(text: str) -> None:
-    for read in (partial(read_opinion, text, FIVE, "c"), partial(read_comparison, text, "c")):
+    for read in (partial(read_score, text, FIVE, "c"), partial(read_comparison, text, "c")):
         try:
             score = read().score
         except Unreadable:
@@ -504,7 +504,7 @@ JSON = (
 def test_any_object_is_read_only_if_it_is_exactly_a_verdict(reply: dict[str, Any]) -> None:
     text = json.dumps(reply)
     try:
-        read_opinion(text, FIVE, "c")
+        read_score(text, FIVE, "c")
     except Unreadable:
         return
     assert list(reply)[-1] == "score" or list(reply).index("reason") < list(reply).index("score")
@@ -516,7 +516,7 @@ def test_any_object_is_read_only_if_it_is_exactly_a_verdict(reply: dict[str, Any
 def test_a_verdict_is_read_with_or_without_a_block_and_thoughts(score: int, reason: str) -> None:
     text = json.dumps({"case": "c", "reason": reason, "score": score})
     for said in (text, f"```json\n{text}\n```", f"<think>hm {{}} 1</think>\n{text}"):
-        opinion = read_opinion(said, FIVE, "c")
+        opinion = read_score(said, FIVE, "c")
         assert (opinion.score, opinion.reason) == ((score - 1) / 4, reason.strip())
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ludus.sandbox import cgroups
-from ludus.sandbox.cgroups import Group, Groups, Meter, Usage
+from ludus.sandbox.cgroups import Group, Groups, Usage
 from ludus.sandbox.inside.command import Tree
 from ludus.sandbox.stale import owner_of
 
@@ -25,7 +25,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (place / "cgroup.subtree_control").write_text(f"{handed_down}\n", encoding="ascii")
     monkeypatch.setattr(cgroups, "_ROOT", tmp_path)
     memberships = {"self": [("", "app/server")], "7": [("", "app/box-7"), ("memory", "elsewhere/box-7")]}
-    monkeypatch.setattr(cgroups, "_memberships", lambda process="self": iter(memberships.get(process, [])))
+    monkeypatch.setattr(cgroups, "_memberships", lambda process: iter(memberships.get(process, [])))
     return tmp_path
 
 
@@ -75,7 +75,7 @@ def test_groups_of_version_1_are_made_where_memory_tasks_and_time_are_counted(
     for name in controllers:
         (tmp_path / name / "app").mkdir(parents=True)
     monkeypatch.setattr(cgroups, "_ROOT", tmp_path)
-    monkeypatch.setattr(cgroups, "_memberships", lambda: ((name, "app") for name in controllers))
+    monkeypatch.setattr(cgroups, "_memberships", lambda process: ((name, "app") for name in controllers))
     groups = Groups.find()
     assert groups is not None
     group = groups.new()
@@ -95,7 +95,7 @@ def test_the_time_of_a_command_is_what_its_group_counted_meanwhile(
 ) -> None:
     group = Group({"memory": tmp_path, "pids": tmp_path, "cpuacct": tmp_path}, version)
     (tmp_path / name).write_text(text.format(1_000_000), encoding="ascii")
-    meter = group.meter()
+    meter = group.open_meter()
     tree = Tree(alone=True, meter=meter)
     (tmp_path / name).write_text(text.format(9_000_000), encoding="ascii")
     used = tree.cpu()
@@ -106,15 +106,15 @@ def test_the_time_of_a_command_is_what_its_group_counted_meanwhile(
 def test_what_a_container_uses_is_read_where_its_own_group_is(root: Path) -> None:
     box = root / "app" / "box-7"
     box.mkdir()
-    assert Meter.of(7, "box-7") is None
+    assert Group.of(7, "box-7") is None
     for name, text in (
         ("memory.current", "70000000\n"), ("memory.stat", "anon 100\nfile 20000000\n"), ("pids.current", "4\n"),
         ("cpu.stat", "usage_usec 1500000\nuser_usec 1\n"), ("memory.events", "oom_kill 1\n"),
     ):  # fmt: skip
         (box / name).write_text(text, encoding="ascii")
-    meter = Meter.of(7, "box-7")
-    assert meter is not None
-    assert meter.read() == Usage(1.5, 50_000_000, 4)
-    assert meter.broken() == (1, 0)
-    assert Meter.of(7, "another-container") is None
-    assert Meter.of(os.getpid(), "box-7") is None
+    group = Group.of(7, "box-7")
+    assert group is not None
+    assert group.usage() == Usage(1.5, 50_000_000, 4)
+    assert group.broken() == (1, 0)
+    assert Group.of(7, "another-container") is None
+    assert Group.of(os.getpid(), "box-7") is None

@@ -16,7 +16,7 @@ BEHIND = """
 import ctypes, errno, sys
 from ludus.sandbox.inside import confine
 confine._prctl(38, 1)
-confine._install(bytes.fromhex(sys.argv[1]))
+confine.install_filter(bytes.fromhex(sys.argv[1]))
 libc = ctypes.CDLL(None, use_errno=True)
 print("made" if libc.inotify_init1(0) >= 0 else errno.errorcode[ctypes.get_errno()])
 """

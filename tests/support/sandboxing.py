@@ -36,7 +36,7 @@ async def opened(kind: str) -> SandboxProvider:
     elif kind == "docker-python":
         from ludus.sandbox.docker import Docker  # an extra
 
-        provider = Docker(steps_in=False)
+        provider = Docker(enters_netns=False)
     elif kind == "bubblewrap":
         if Groups.find() is None:
             pytest.skip("this machine lets us make no control groups; bubblewrap-rlimits runs the same tests")

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ludus.sandbox.errors import SandboxFailed
-from ludus.sandbox.model import FileInfo, Limits, NetworkUse, RunResult, SandboxSettings, Snapshot
+from ludus.sandbox.model import Limits, NetworkUse, RunResult, Sandbox, SandboxSettings
 from ludus.sandbox.network.allowlist import Allowlist, proxy_variables
 from ludus.sandbox.network.netns_listener import ADDRESS
 
@@ -35,8 +35,8 @@ class Command:
     limits: Limits
 
 
-class SandboxBase(ABC):
-    """See `Sandbox`. A backend implements how one command runs, how files are accessed, and how to close."""
+class SandboxBase(Sandbox, ABC):
+    """What all backends share. A backend implements how a command runs, how files are accessed, and how to close."""
 
     def __init__(
         self, settings: SandboxSettings, env: Mapping[str, str],
@@ -116,12 +116,7 @@ class SandboxBase(ABC):
             raise
         self._lost = False
 
-    async def _move_way_out(self, listener: socket.socket) -> None:
-        """Move the egress proxy to the network of the rebuilt sandbox; the traffic used so far still counts."""
-        assert self._egress is not None
-        await self._egress.move(listener)
-
-    def _open_way_out(self, listener: socket.socket) -> None:
+    def _open_egress(self, listener: socket.socket) -> None:
         """Create the egress proxy to the hosts of the allowlist, on a listening socket in the sandbox's own network."""
         from ludus.sandbox.network.proxy import EgressProxy  # imported here because few environments need it
 
@@ -171,26 +166,6 @@ class SandboxBase(ABC):
                 self._stop()
             task.add_done_callback(_forget)
             raise
-
-    @abstractmethod
-    async def read(self, path: str, *, limit: int = 16 * 1024 * 1024) -> bytes:
-        """See `Sandbox.read`."""
-
-    @abstractmethod
-    async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
-        """See `Sandbox.write`."""
-
-    @abstractmethod
-    async def list(self, path: str = ".") -> tuple[FileInfo, ...]:
-        """See `Sandbox.list`."""
-
-    @abstractmethod
-    async def snapshot(self) -> Snapshot:
-        """See `Sandbox.snapshot`."""
-
-    @abstractmethod
-    async def restore(self, snapshot: Snapshot) -> None:
-        """See `Sandbox.restore`."""
 
     async def fork(self) -> SandboxBase:
         """See `Sandbox.fork`."""

@@ -10,6 +10,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -70,9 +71,13 @@ def _program() -> bytes:
     return len(data).to_bytes(4, "big") + data
 
 
-def inside_argv(python: str, descriptor: int) -> list[str]:
+PYTHON: Final = os.path.realpath(sys.executable)
+"""The interpreter that runs the program inside: that of this server, without its virtual environment."""
+
+
+def inside_argv(descriptor: int) -> list[str]:
     """Return the command line of the program inside: an isolated Python, without site-packages or our own packages."""
-    return [python, "-I", "-S", "-B", "-c", _BOOT, str(descriptor), OWNER]
+    return [PYTHON, "-I", "-S", "-B", "-c", _BOOT, str(descriptor), OWNER]
 
 
 @dataclass(slots=True)
@@ -178,7 +183,7 @@ class BoxProcess:
         launch = self._launch
         if launch.group is not None:
             launch.group.make(launch.config["disk"]["bytes"] + launch.config["memory"], launch.config["tasks"])
-            launch.config["meter"] = launch.group.meter()
+            launch.config["meter"] = launch.group.open_meter()
             launch.descriptors = (*launch.descriptors, launch.config["meter"])
         with ExitStack() as theirs:
             nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -281,7 +286,8 @@ class BoxProcess:
         if self._process is None:
             return
         if self._first >= 0 and self.isolated:
-            _signal(self._first, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._first, signal.SIGKILL)
         elif self._first >= 0 and self._control is not None:
             with suppress(OSError):  # the program inside ends the others, then itself, when its socket is closed
                 self._control.shutdown(socket.SHUT_RDWR)
@@ -345,13 +351,6 @@ def _child_of(process: subprocess.Popen[bytes]) -> int:
         return -1
 
 
-def _signal(pidfd: int, number: signal.Signals) -> None:
-    try:
-        signal.pidfd_send_signal(pidfd, number)
-    except ProcessLookupError:
-        pass
-
-
 async def _child_pid(info: int) -> int:
     """Return the id of the sandbox's first process, from bubblewrap's report, which arrives in pieces."""
     text = b""
@@ -402,7 +401,7 @@ class RunnerBox(SandboxBase):
         self._restart = restart
         self._unwanted = False
         if (listener := process.listener()) is not None:
-            self._open_way_out(listener)
+            self._open_egress(listener)
 
     @property
     def alive(self) -> bool:
@@ -420,8 +419,8 @@ class RunnerBox(SandboxBase):
     async def _rebuild(self) -> None:
         files = await self._process.save_files(self.limits.disk)
         self._process = await self._restart()
-        if (listener := self._process.listener()) is not None:
-            await self._move_way_out(listener)
+        if self._egress is not None and (listener := self._process.listener()) is not None:
+            await self._egress.move(listener)
         if files is not None:
             try:
                 async with asyncio.timeout(_FILE_SECONDS):

@@ -12,7 +12,6 @@ import asyncio
 import math
 import os
 import platform
-import secrets
 import shutil
 import socket
 import sys
@@ -23,12 +22,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from ludus.sandbox import filters
-from ludus.sandbox.box import BoxProcess, Launch, RunnerBox, inside_argv
+from ludus.sandbox.box import PYTHON, BoxProcess, Launch, RunnerBox, inside_argv
 from ludus.sandbox.cgroups import Groups
 from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
 from ludus.sandbox.model import Limits, SandboxSettings
 from ludus.sandbox.network import netns_listener
-from ludus.sandbox.pool import PooledProvider, check_shown
+from ludus.sandbox.pool import PooledProvider, check_shown, unused_user
 from ludus.sandbox.stale import kill_stale_processes
 
 HOME: Final = "/box"
@@ -42,8 +41,10 @@ _CONFIGURATION: Final = (
     "/etc/mime.types", "/etc/ssl/certs",
 )  # fmt: skip
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
-_UNUSED_USERS: Final = 0x70000000
-"""Start of a range that systemd's table of user ids leaves unassigned (https://systemd.io/UIDS-GIDS)."""
+_ENVIRONMENT: Final = {
+    "PATH": ":".join(dict.fromkeys((os.path.dirname(PYTHON), "/usr/local/bin", "/usr/bin", "/bin"))),
+    "HOME": HOME, "TMPDIR": "/tmp", "LANG": "C.UTF-8", "USER": "box",
+}  # fmt: skip
 _OPEN_FILES: Final = 1024
 _UNCOUNTED_FILES: Final = 256
 _LEAST_FILES: Final = 64
@@ -125,7 +126,7 @@ class Bubblewrap(PooledProvider):
     async def _start(self, settings: SandboxSettings) -> RunnerBox:
         process = await self._start_process(settings)
         another = partial(self._start_process, settings)
-        return RunnerBox(process, settings, _environment(), self.create, self._pool.forget, another)
+        return RunnerBox(process, settings, _ENVIRONMENT, self.create, self._pool.forget, another)
 
     async def _start_process(self, settings: SandboxSettings) -> BoxProcess:
         try:
@@ -144,8 +145,10 @@ class Bubblewrap(PooledProvider):
         self, settings: SandboxSettings, control: int, handoff: socket.socket | None, inner: socket.socket | None,
         opened: ExitStack,
     ) -> Launch:  # fmt: skip
-        user = _UNUSED_USERS + secrets.randbits(27) if self._root else 1000
-        info_read, info_write = _pipe(opened)
+        user = unused_user() if self._root else 1000
+        info_read, info_write = os.pipe()
+        opened.callback(os.close, info_read)
+        opened.callback(os.close, info_write)
         users = _prefilled(opened, f"root:x:0:0::/:/bin/sh\nbox:x:{user}:{user}::{HOME}:/bin/sh\n")
         groups = _prefilled(opened, f"root:x:0:\nbox:x:{user}:\n")
         hosts = _prefilled(opened, "127.0.0.1 localhost\n")
@@ -156,7 +159,7 @@ class Bubblewrap(PooledProvider):
             "--perms", "0644", "--ro-bind-data", str(hosts), "/etc/hosts",
             "--dir", "/.ludus/stage",
             "--dir", HOME, "--dir", "/tmp", "--remount-ro", "/", "--chdir", "/", "--info-fd", str(info_write),
-            "--", *inside_argv(_python(), control),
+            "--", *inside_argv(control),
         ]  # fmt: skip
         config = _config(settings, user, counted=self._groups is not None)
         config |= {
@@ -239,7 +242,9 @@ def _system(settings: SandboxSettings) -> list[str]:
             argv += ["--symlink", os.readlink(path), place]
         elif path.is_dir():
             argv += ["--ro-bind", place, place]
-    shown = [(place, place) for place in (*_CONFIGURATION, *_python_prefixes()) if Path(place).exists()]
+    prefixes = dict.fromkeys((os.path.realpath(sys.base_prefix), str(Path(PYTHON).parents[1])))
+    own = [prefix for prefix in prefixes if not any(Path(prefix).is_relative_to(place) for place in _SYSTEM)]
+    shown = [(place, place) for place in (*_CONFIGURATION, *own) if Path(place).exists()]
     shown += settings.readonly
     # Only root can enter the parent directories that bubblewrap creates by itself, so create them with other modes.
     for folder in dict.fromkeys(str(above) for _, inside in shown for above in reversed(Path(inside).parents)):
@@ -263,30 +268,9 @@ def _packages() -> list[str]:
     return [place for place in dict.fromkeys(places) if Path(place).is_dir()]
 
 
-def _python() -> str:
-    return os.path.realpath(sys.executable)
-
-
-def _python_prefixes() -> list[str]:
-    found = dict.fromkeys((os.path.realpath(sys.base_prefix), str(Path(_python()).parents[1])))
-    return [prefix for prefix in found if not any(Path(prefix).is_relative_to(place) for place in _SYSTEM)]
-
-
-def _environment() -> dict[str, str]:
-    places = dict.fromkeys((str(Path(_python()).parent), "/usr/local/bin", "/usr/bin", "/bin"))
-    return {"PATH": ":".join(places), "HOME": HOME, "TMPDIR": "/tmp", "LANG": "C.UTF-8", "USER": "box"}
-
-
 def _pair(opened: ExitStack) -> tuple[socket.socket, socket.socket]:
     ours, theirs = socket.socketpair()
     return opened.enter_context(ours), opened.enter_context(theirs)
-
-
-def _pipe(opened: ExitStack) -> tuple[int, int]:
-    read, write = os.pipe()
-    opened.callback(os.close, read)
-    opened.callback(os.close, write)
-    return read, write
 
 
 def _prefilled(opened: ExitStack, text: str) -> int:

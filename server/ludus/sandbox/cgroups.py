@@ -23,8 +23,17 @@ _REMOVALS: Final = 400
 _TCP_SHARE: Final = 4
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The resources that a group uses: CPU seconds so far, bytes of memory other than files, and tasks."""
+
+    cpu: float = 0.0
+    memory: int = 0
+    tasks: int = 0
+
+
 class Group:
-    """The control group of one sandbox, with one directory per hierarchy."""
+    """The control group of one sandbox, with one directory per hierarchy: its limits, and what its processes use."""
 
     def __init__(self, places: dict[str, Path], version: int) -> None:
         self._memory, self._pids = places["memory"], places["pids"]
@@ -32,6 +41,18 @@ class Group:
         """The directory that counts CPU time; in version 2 every group does."""
         self._version = version
         self._all = dict.fromkeys((self._memory, self._pids, self._time))
+
+    @classmethod
+    def of(cls, pid: int, box: str) -> Group | None:
+        """Return the group of a process, which has `box` in its path; None if it is not visible here."""
+        if not is_in_group(pid, box):
+            return None
+        own = _place_v2(str(pid))
+        if own is not None and (own / "memory.current").exists():
+            return cls(dict.fromkeys(_NEEDED, own), 2)
+        places = _places_v1(str(pid))
+        complete = len(places) == len(_NEEDED) + 1 and all(place.exists() for place in places.values())
+        return cls(places, 1) if complete else None
 
     def make(self, memory: int, processes: int) -> None:
         """Create the group with its limits: bytes of memory, and number of tasks."""
@@ -57,7 +78,7 @@ class Group:
         for place in self._all:
             self._write(place / "cgroup.procs", pid)
 
-    def meter(self) -> int:
+    def open_meter(self) -> int:
         """Open the file with the group's CPU time: `cpu.stat` in version 2, `cpuacct.usage` in version 1."""
         return os.open(self._time / ("cpu.stat" if self._version == 2 else "cpuacct.usage"), os.O_RDONLY | os.O_CLOEXEC)
 
@@ -65,6 +86,21 @@ class Group:
         """Return how often the memory limit killed a process, and how often the process limit refused one."""
         memory = "memory.events" if self._version == 2 else "memory.oom_control"
         return _counter(self._memory / memory, "oom_kill"), _counter(self._pids / "pids.events", "max")
+
+    def usage(self) -> Usage:
+        """Return what the group uses now."""
+        if self._version == 2:
+            seconds = _counter(self._time / "cpu.stat", "usage_usec") / 1e6
+            used = _number(self._memory / "memory.current") - _counter(self._memory / "memory.stat", "file")
+        else:
+            seconds = _number(self._time / "cpuacct.usage") / 1e9
+            cached = _counter(self._memory / "memory.stat", "total_cache")
+            used = _number(self._memory / "memory.usage_in_bytes") - cached
+        return Usage(seconds, max(0, used), _number(self._pids / "pids.current"))
+
+    def most_tasks(self) -> int:
+        """Return the peak number of tasks in the group; 0 if the kernel does not report it."""
+        return _number(self._pids / "pids.peak")
 
     async def remove(self) -> None:
         """Remove the group; its processes must have been killed."""
@@ -98,62 +134,6 @@ def _counter(file: Path, name: str) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """The resources that a group uses: CPU seconds so far, bytes of memory other than files, and tasks."""
-
-    cpu: float = 0.0
-    memory: int = 0
-    tasks: int = 0
-
-
-class Meter:
-    """A reader of the group of a process: what it uses, and how often it reached its limits."""
-
-    def __init__(self, places: dict[str, Path], version: int) -> None:
-        self._places = places
-        self._version = version
-        self._group = Group(places, version)
-
-    @classmethod
-    def of(cls, pid: int, box: str) -> Meter | None:
-        """Return a meter for a process's group, which has `box` in its path; None if it is not visible here."""
-        if not is_in_group(pid, box):
-            return None
-        found: dict[str, Path] = {}
-        for controllers, path in _memberships(str(pid)):
-            for name in controllers.split(","):
-                if name in (*_NEEDED, _TIME):
-                    found[name] = _ROOT / name / path
-            if not controllers and (_ROOT / path / "memory.current").exists():
-                return cls(dict.fromkeys((*_NEEDED, _TIME), _ROOT / path), 2)
-        complete = len(found) == 3 and all(place.exists() for place in found.values())
-        return cls(found, 1) if complete else None
-
-    def read(self) -> Usage:
-        """Return what the group uses now."""
-        cpu, memory = self._places[_TIME], self._places["memory"]
-        if self._version == 2:
-            seconds = _counter(cpu / "cpu.stat", "usage_usec") / 1e6
-            used = _number(memory / "memory.current") - _counter(memory / "memory.stat", "file")
-        else:
-            seconds = _number(cpu / "cpuacct.usage") / 1e9
-            used = _number(memory / "memory.usage_in_bytes") - _counter(memory / "memory.stat", "total_cache")
-        return Usage(seconds, max(0, used), _number(self._places["pids"] / "pids.current"))
-
-    def bound_tcp(self, memory: int) -> None:
-        """See `Group.bound_tcp`."""
-        self._group.bound_tcp(memory)
-
-    def broken(self) -> tuple[int, int]:
-        """See `Group.broken`."""
-        return self._group.broken()
-
-    def most_tasks(self) -> int:
-        """Return the peak number of tasks in the group; 0 if the kernel does not report it."""
-        return _number(self._places["pids"] / "pids.peak")
-
-
 def _number(file: Path) -> int:
     try:
         return int(file.read_text(encoding="ascii"))
@@ -171,7 +151,7 @@ class Groups:
     @classmethod
     def find(cls) -> Groups | None:
         """Return the first usable place, or None."""
-        for bases, version in (*_candidates_v2(), *_candidates_v1()):
+        for bases, version in _candidates():
             groups = cls(bases, version)
             if groups._works():
                 return groups
@@ -218,7 +198,7 @@ def is_in_group(pid: int, name: str) -> bool:
     return any(name in path for _, path in _memberships(str(pid)))
 
 
-def _memberships(process: str = "self") -> Iterator[tuple[str, str]]:
+def _memberships(process: str) -> Iterator[tuple[str, str]]:
     """Yield the controllers of each hierarchy, separated by commas, and the path of the process's group in it."""
     try:
         lines = Path(f"/proc/{process}/cgroup").read_text(encoding="utf-8").splitlines()
@@ -229,26 +209,32 @@ def _memberships(process: str = "self") -> Iterator[tuple[str, str]]:
         yield controllers, path.lstrip("/")
 
 
-def _candidates_v2() -> Iterator[tuple[dict[str, Path], int]]:
-    own = next((path for controllers, path in _memberships() if not controllers), None)
-    if own is None or not (_ROOT / "cgroup.subtree_control").exists():
-        return
-    here = _ROOT / own
-    for place in dict.fromkeys((here, here.parent if here != _ROOT else here, _ROOT)):
-        try:
-            handed_down = (place / "cgroup.subtree_control").read_text(encoding="ascii").split()
-        except OSError:
-            continue
-        if set(_NEEDED) <= set(handed_down) and os.access(place, os.W_OK):
-            yield dict.fromkeys(_NEEDED, place), 2
+def _place_v2(process: str = "self") -> Path | None:
+    """Return the directory of a process's group in version 2."""
+    return next((_ROOT / path for controllers, path in _memberships(process) if not controllers), None)
 
 
-def _candidates_v1() -> Iterator[tuple[dict[str, Path], int]]:
-    found = {
+def _places_v1(process: str = "self") -> dict[str, Path]:
+    """Return the directories of a process's groups in version 1, by controller; only of those that are used here."""
+    return {
         name: _ROOT / name / path
-        for controllers, path in _memberships()
+        for controllers, path in _memberships(process)
         for name in controllers.split(",")
         if name in (*_NEEDED, _TIME)
     }
-    if len(found) == len(_NEEDED) + 1 and all(os.access(place, os.W_OK) for place in found.values()):
-        yield found, 1
+
+
+def _candidates() -> Iterator[tuple[dict[str, Path], int]]:
+    """Yield places where this process may be able to create groups, and their version."""
+    here = _place_v2()
+    if here is not None and (_ROOT / "cgroup.subtree_control").exists():
+        for place in dict.fromkeys((here, here.parent if here != _ROOT else here, _ROOT)):
+            try:
+                handed_down = (place / "cgroup.subtree_control").read_text(encoding="ascii").split()
+            except OSError:
+                continue
+            if set(_NEEDED) <= set(handed_down) and os.access(place, os.W_OK):
+                yield dict.fromkeys(_NEEDED, place), 2
+    places = _places_v1()
+    if len(places) == len(_NEEDED) + 1 and all(os.access(place, os.W_OK) for place in places.values()):
+        yield places, 1

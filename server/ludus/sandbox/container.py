@@ -39,7 +39,7 @@ import requests.exceptions
 from ludus.sandbox import rescue
 from ludus.sandbox import shell_scripts as scripts
 from ludus.sandbox.base import Command, SandboxBase
-from ludus.sandbox.cgroups import Meter, Usage, is_in_group
+from ludus.sandbox.cgroups import Group, Usage, is_in_group
 from ludus.sandbox.container_files import ContainerFiles
 from ludus.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnsupported
 from ludus.sandbox.model import LimitName, Limits, RunResult, SandboxSettings
@@ -54,7 +54,7 @@ _ENVIRONMENT: Final = {
 _READY: Final = b"\1\0\0\0\0\0\0\1\n"
 _DISK_FULL: Final = b"\0ludus: disk full\0"
 _LARGE_FILE: Final = b"\0ludus: large file\0"
-_RENDEZVOUS_SECONDS: Final = 5.0
+_HANDOFF_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.1
 _END_SECONDS: Final = 5.0
 _EXIT_LOOKS: Final = 400
@@ -112,7 +112,8 @@ class ContainerBox(ContainerFiles):
         self._restart = restart
         self._id = ""
         self._input: Any = None
-        self._meter: Meter | None = None
+        self._group: Group | None = None
+        """Its control group, if it is visible here: the engine needs a second for its own figures of the usage."""
         self._next: asyncio.Task[_Shell] | None = None
         self._stopped = asyncio.Event()
         self._home = -1
@@ -120,7 +121,7 @@ class ContainerBox(ContainerFiles):
         self._over = False
         """Whether it is closed. A thread of a cancelled start that finds it set removes the container it created."""
 
-    async def start(self, create: Callable[[], str], rendezvous: SocketHandoff | None) -> None:
+    async def start(self, create: Callable[[], str], handoff: SocketHandoff | None) -> None:
         """Start the container, its egress proxy if the settings allow a network, and a first shell.
 
         Raises:
@@ -128,11 +129,11 @@ class ContainerBox(ContainerFiles):
         """
         await _to_thread(self._begin, create)
         if self.settings.network:
-            listener = await _to_thread(self._door, rendezvous)
+            listener = await _to_thread(self._open_listener, handoff)
             if self._egress is None:
-                self._open_way_out(listener)
+                self._open_egress(listener)
             else:
-                await self._move_way_out(listener)
+                await self._egress.move(listener)
         self._next = asyncio.create_task(asyncio.to_thread(self._open_shell))
         await asyncio.shield(self._next)
 
@@ -144,11 +145,9 @@ class ContainerBox(ContainerFiles):
             self._input = self._api.attach_socket(self._id, params={"stdin": 1, "stream": 1})
             self._api.start(self._id)
             process = self._api.inspect_container(self._id)["State"]["Pid"]
-            # The engine needs a second for its own figures. The kernel's are available immediately if the engine runs
-            # on this machine.
-            self._meter = Meter.of(process, self._id)
-            if self.settings.network and self._meter is not None:
-                self._meter.bound_tcp(self.limits.memory)
+            self._group = Group.of(process, self._id)
+            if self.settings.network and self._group is not None:
+                self._group.bound_tcp(self.limits.memory)
             if is_in_group(process, self._id):
                 self._home = rescue.open_home(process, scripts.HOME)
         finally:
@@ -156,9 +155,9 @@ class ContainerBox(ContainerFiles):
                 self._remove()
                 self._let_go()
 
-    def _door(self, rendezvous: SocketHandoff | None) -> socket.socket:
+    def _open_listener(self, handoff: SocketHandoff | None) -> socket.socket:
         """Return a listening socket in the container's network."""
-        if rendezvous is None:
+        if handoff is None:
             process = self._api.inspect_container(self._id)["State"]["Pid"]
             if not is_in_group(process, self._id):
                 raise SandboxUnsupported("an allowlist needs a Docker engine on this machine; this one runs elsewhere")
@@ -170,19 +169,17 @@ class ContainerBox(ContainerFiles):
                     "this server lacks although it is root; grant that right, or run the server as an ordinary user, "
                     "with `python3` in the image"
                 ) from None
-        said = self._output_of(["python3", "-I", "-S", "-c", SocketHandoff.PROGRAM])
+        argv = ["python3", "-I", "-S", "-c", SocketHandoff.PROGRAM]
+        made = self._api.exec_create(self._id, argv, user=f"{self.user}:{self.user}")
+        said = bytes(self._api.exec_start(made["Id"])).decode("utf-8", "replace")
         try:
-            return rendezvous.receive(_RENDEZVOUS_SECONDS)
+            return handoff.receive(_HANDOFF_SECONDS)
         except OSError:
             raise SandboxUnsupported(
                 f"the image {self.settings.image!r} cannot open the listener that an allowlist needs, which requires "
                 f"`python3` in the image and an engine on this machine ({said.strip()[-200:] or 'no answer'}); install "
                 "Python in the image, run the server as root, or use bubblewrap"
             ) from None
-
-    def _output_of(self, argv: list[str]) -> str:
-        made = self._api.exec_create(self._id, argv, user=f"{self.user}:{self.user}")
-        return bytes(self._api.exec_start(made["Id"])).decode("utf-8", "replace")
 
     def _open_shell(self) -> _Shell:
         """Start a shell and wait until it is ready for its line."""
@@ -414,10 +411,10 @@ class ContainerBox(ContainerFiles):
         raw.sendall(b"\n")
 
     def _usage(self) -> Usage:
-        return Usage() if self._meter is None else self._meter.read()
+        return Usage() if self._group is None else self._group.usage()
 
     def _met(self) -> tuple[int, int, int]:
-        return (0, 0, 0) if self._meter is None else (*self._meter.broken(), self._meter.most_tasks())
+        return (0, 0, 0) if self._group is None else (*self._group.broken(), self._group.most_tasks())
 
     # ── closing ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import secrets
 import socket
 import tempfile
 from functools import cache, partial
@@ -28,7 +27,7 @@ from ludus.sandbox.container import ContainerBox
 from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
 from ludus.sandbox.model import SandboxSettings
 from ludus.sandbox.network.netns_listener import SocketHandoff
-from ludus.sandbox.pool import PooledProvider, check_shown
+from ludus.sandbox.pool import PooledProvider, check_shown, unused_user
 from ludus.sandbox.shell_scripts import HOME
 from ludus.sandbox.stale import OWNER, is_alive, remove_left_behind
 
@@ -36,7 +35,6 @@ LABEL: Final = "dev.ludus.owner"
 """The label with the name of the server process that a container belongs to."""
 
 _BOOT_LABEL: Final = "dev.ludus.boot"
-_UNUSED_USERS: Final = 0x70000000
 _HEADROOM: Final = 24
 """Tasks beyond the limit on processes, for the engine's own tasks that start commands and count toward the limit."""
 _WAIT: Final = "while read -r _; do (:) & wait $!; done"
@@ -54,15 +52,15 @@ class Docker(PooledProvider):
     """The Docker provider.
 
     Args:
-        steps_in: False lets Python in the container create the egress proxy's listening socket even if the server is
-            root and could do so itself.
+        enters_netns: False lets Python in the container create the egress proxy's listening socket, even if the server
+            is root and could do so itself by entering the container's network.
     """
 
     name = "docker"
 
-    def __init__(self, *, steps_in: bool = True) -> None:
+    def __init__(self, *, enters_netns: bool = True) -> None:
         super().__init__()
-        self._steps_in = steps_in and os.geteuid() == 0
+        self._enters_netns = enters_netns and os.geteuid() == 0
         self._client: Any = None
         self._images: set[str] = set()
 
@@ -122,7 +120,7 @@ class Docker(PooledProvider):
                     continue
 
     async def _start(self, settings: SandboxSettings) -> ContainerBox:
-        user = _UNUSED_USERS + secrets.randbits(27)
+        user = unused_user()
         box = ContainerBox(self._client.api, settings, user, self.create, self._pool.forget, self._start_container)
         try:
             await self._start_container(box)
@@ -135,16 +133,16 @@ class Docker(PooledProvider):
 
     async def _start_container(self, box: ContainerBox) -> None:
         """Start a container for a new sandbox, or for one whose container is gone."""
-        rendezvous = None
+        handoff = None
         try:
-            if box.settings.network and not self._steps_in:
-                rendezvous = SocketHandoff(tempfile.mkdtemp(prefix=f"{OWNER}-"))
-            await box.start(partial(self._container, box.settings, box.user, rendezvous), rendezvous)
+            if box.settings.network and not self._enters_netns:
+                handoff = SocketHandoff(tempfile.mkdtemp(prefix=f"{OWNER}-"))
+            await box.start(partial(self._container, box.settings, box.user, handoff), handoff)
         finally:
-            if rendezvous is not None:
-                rendezvous.close()
+            if handoff is not None:
+                handoff.close()
 
-    def _container(self, settings: SandboxSettings, user: int, rendezvous: SocketHandoff | None) -> str:
+    def _container(self, settings: SandboxSettings, user: int, handoff: SocketHandoff | None) -> str:
         """Create a container whose commands run as `user`, and return its id.
 
         Its first process runs as root, without capabilities, so that commands can neither end nor inspect it.
@@ -153,16 +151,16 @@ class Docker(PooledProvider):
         made = api.create_container(
             settings.image, ["/bin/sh", "-c", _WAIT], user="0:0", stdin_open=True, tty=False,
             working_dir=HOME, network_disabled=True, labels={LABEL: OWNER, _BOOT_LABEL: _boot()},
-            hostname="sandbox", entrypoint=[], host_config=_confinement(api, settings, user, rendezvous),
+            hostname="sandbox", entrypoint=[], host_config=_confinement(api, settings, user, handoff),
         )  # fmt: skip
         return str(made["Id"])
 
 
-def _confinement(api: Any, settings: SandboxSettings, user: int, rendezvous: SocketHandoff | None) -> Any:
+def _confinement(api: Any, settings: SandboxSettings, user: int, handoff: SocketHandoff | None) -> Any:
     limits = settings.limits
     shown = [f"{outside}:{inside}:ro" for outside, inside in settings.readonly]
-    if rendezvous is not None:
-        shown.append(f"{rendezvous.path}:{SocketHandoff.PATH_INSIDE}:ro")
+    if handoff is not None:
+        shown.append(f"{handoff.path}:{SocketHandoff.PATH_INSIDE}:ro")
     ulimits = {
         "nofile": 1024, "core": 0, "nproc": limits.processes + 16, "fsize": limits.file_size, "memlock": 65536,
         "msgqueue": 0,

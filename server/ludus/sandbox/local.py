@@ -14,7 +14,7 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from ludus.sandbox.box import BoxProcess, Launch, RunnerBox, inside_argv
 from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
@@ -24,8 +24,6 @@ from ludus.sandbox.pool import PooledProvider
 from ludus.sandbox.stale import OWNER, kill_stale_processes, remove_left_behind
 
 log = logging.getLogger("ludus.sandbox")
-
-PYTHON: Final = os.path.realpath(sys.executable)
 
 
 class UnsafeLocal(PooledProvider):
@@ -81,7 +79,7 @@ async def _start_process(limits: Limits, home: str) -> BoxProcess:
         "disk": {"bytes": limits.disk, "inodes": limits.inodes}, "tasks": limits.processes, "counted": False,
         "meter": -1, "address_space": 0, "count_tasks": 0, "filter": "",
     }  # fmt: skip
-    process = BoxProcess(Launch(inside_argv(PYTHON, theirs.fileno()), config, ()))
+    process = BoxProcess(Launch(inside_argv(theirs.fileno()), config, ()))
     await process.start(control, theirs)
     return process
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from ludus.sandbox.base import SandboxBase
 from ludus.sandbox.errors import SandboxFailed, SandboxUnsupported
@@ -18,8 +19,10 @@ log = logging.getLogger("ludus.sandbox")
 
 T = TypeVar("T")
 
-_AT_ONCE = 8
+_AT_ONCE: Final = 8
 """How many sandboxes are started at the same time; with more, each start becomes slow."""
+_UNUSED_USERS: Final = 0x70000000
+"""Start of a range that systemd's table of user ids leaves unassigned (https://systemd.io/UIDS-GIDS)."""
 
 
 class Pool:
@@ -162,6 +165,11 @@ class PooledProvider(ABC):
     async def aclose(self) -> None:
         """See `SandboxProvider.aclose`."""
         await self._pool.aclose()
+
+
+def unused_user() -> int:
+    """Return a user id that no account of this machine has, so that two sandboxes hardly ever have the same."""
+    return _UNUSED_USERS + secrets.randbits(27)
 
 
 async def check_shown(settings: SandboxSettings) -> None:

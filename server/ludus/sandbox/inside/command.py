@@ -97,7 +97,7 @@ class Tree:
         if self.alone:
             return [pid for name in os.listdir("/proc") if name.isdigit() and (pid := int(name)) != me]
         found, wanted = [], [me]
-        parents = {pid: parent for pid, parent in map(_parent, _numbers("/proc")) if parent}
+        parents = {pid: int(fields[1]) for pid in _numbers("/proc") if (fields := _fields(str(pid))) is not None}
         while wanted:
             above = set(wanted)
             wanted = [pid for pid, parent in parents.items() if parent in above]
@@ -112,17 +112,14 @@ class Tree:
         if memory > limits["memory"]:
             # The sum counts shared pages once per process, so compute it again with proportional shares.
             memory = sum(_proportional(pid, one) for (pid, _), one in seen.items())
-        memory += self._held_by_sockets()
+        if self._counts_sockets:  # the kernel may hold as much for each socket, and no process's memory counts it
+            memory += max(0, sockets() - self._sockets) * _SOCKET_BYTES
         self.peak = max(self.peak, memory)
         if memory > limits["memory"]:
             return "memory"
         if sum(one.tasks for one in seen.values()) > limits["processes"]:
             return "processes"
         return "cpu_seconds" if self.cpu() > limits["cpu_seconds"] else None
-
-    def _held_by_sockets(self) -> int:
-        """Return the maximum memory of the kernel for the sandbox's sockets; 0 if a control group counts it."""
-        return max(0, sockets() - self._sockets) * _SOCKET_BYTES if self._counts_sockets else 0
 
     def reap(self, first: int, *, wait: bool = False) -> bool:
         """Reap ended processes, record how `first` ended, and return whether there are other processes."""
@@ -180,11 +177,6 @@ def _fields(place: str) -> list[bytes] | None:
             return file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-
-
-def _parent(pid: int) -> tuple[int, int]:
-    fields = _fields(str(pid))
-    return pid, 0 if fields is None else int(fields[1])
 
 
 class _Usage:

@@ -71,10 +71,11 @@ def drop_privileges(config: dict[str, Any]) -> None:
     _prctl(_PR_SET_PDEATHSIG, SIGKILL)
     program = bytes.fromhex(config["filter"])
     if program:
-        _install(program)
+        install_filter(program)
 
 
-def _install(program: bytes) -> None:
+def install_filter(program: bytes) -> None:
+    """Install a system-call filter, in classic BPF, for this process and its descendants."""
     buffer = ctypes.create_string_buffer(program, len(program))
     described = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
     _prctl(_PR_SET_SECCOMP, 2, ctypes.c_char_p(described))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_ENTRIES = 10_000
+_KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 
 
 def _parts(path: str) -> list[str]:
@@ -128,17 +129,13 @@ def list_files(config: dict[str, Any], asked: dict[str, Any]) -> list[dict[str, 
                     raise Refused(f"{asked['path']!r} has more than {MAX_ENTRIES:,} entries")
                 about = entry.stat(follow_symlinks=False)
                 found.append({
-                    "name": entry.name, "kind": _kind(about.st_mode), "size": about.st_size,
+                    "name": entry.name, "kind": _KINDS.get(stat.S_IFMT(about.st_mode), "other"),
+                    "size": about.st_size,
                     "executable": stat.S_ISREG(about.st_mode) and bool(about.st_mode & 0o100),
                 })  # fmt: skip
         return sorted(found, key=lambda one: str(one["name"]))
     finally:
         os.close(folder)
-
-
-def _kind(mode: int) -> str:
-    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
-    return kinds.get(stat.S_IFMT(mode), "other")
 
 
 def snapshot(config: dict[str, Any], out: Any) -> None:

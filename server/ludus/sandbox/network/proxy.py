@@ -127,7 +127,7 @@ class EgressProxy:
         self._listener.close()
 
     async def move(self, listener: socket.socket) -> None:
-        """Replace the listening socket by that of the rebuilt sandbox."""
+        """Replace the listening socket by that of the rebuilt sandbox; the traffic used so far still counts."""
         await self.aclose()
         listener.setblocking(False)
         self._listener = listener
@@ -235,7 +235,10 @@ class EgressProxy:
         try:
             async with asyncio.timeout(_DIAL_SECONDS):
                 found = [wanted.address] if wanted.address is not None else await self._resolve(wanted.host)
-                fit = [one for one in found if self._may_be(one, wanted.port)]
+                fit = [
+                    one for one in found
+                    if self._allowed.holds(one, wanted.port) or (is_public(one) and not _is_own(one))
+                ]  # fmt: skip
                 if found and not fit:
                     inner = ", ".join(map(str, found))
                     raise _Refused(
@@ -249,9 +252,6 @@ class EgressProxy:
         except OSError as error:
             raise _Refused(502, f"its name has no address: {error.strerror}") from None
         raise _Refused(502, "it is unreachable")
-
-    def _may_be(self, address: Address, port: int) -> bool:
-        return self._allowed.holds(address, port) or (is_public(address) and not _is_own(address))
 
     async def _tunnel(self, client: _Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client.writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")

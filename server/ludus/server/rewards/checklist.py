@@ -188,19 +188,14 @@ def load_checklist(
 
 def lint_checklist(path: str | Path, *, functions: Mapping[str, Callable[..., Any]] | None = None) -> list[Problem]:
     """Return the problems of a file in the order of its lines. The modules that it names are imported."""
-    path = Path(path)
-    try:
-        located = _locate(path)
-    except (SyntaxProblem, OSError):
-        return _read(path, functions or {}, None)[1]
-    _, problems, _ = _read(path, functions or {}, None)
-    problems += _doubtful(located, _valid_items(located))
+    _, problems, _ = _read(Path(path), functions or {}, None, warn=True)
     return sorted(problems, key=lambda problem: problem.line)
 
 
 def _read(
-    path: Path, functions: Mapping[str, Callable[..., Any]], judge: MakeJudge | None
+    path: Path, functions: Mapping[str, Callable[..., Any]], judge: MakeJudge | None, *, warn: bool = False
 ) -> tuple[ChecklistFile | None, list[Problem], list[ItemCheck]]:
+    """Return a file, its problems (with `warn`, also what is only doubtful), and the checks of its valid items."""
     try:
         located = _locate(path)
     except SyntaxProblem as error:
@@ -227,6 +222,8 @@ def _read(
             made.append(
                 ItemCheck(check, item.group, at_least, name=item.id, weight=item.weight, optional=item.optional)
             )
+    if warn:
+        problems += _doubtful(located, items)
     return file, problems, made
 
 

@@ -115,12 +115,10 @@ def _show(summary: Summary, left_out: int) -> None:
     if summary.changed:
         table = Table("trajectory", "before", "now", "what changed")
         for one in summary.changed[:50]:
-            before = one.old.value if one.old is not None else None
-            now = one.new.value if one.new is not None else None
             parts = ", ".join(f"{name} {_number(a)} → {_number(b)}" for name, (a, b) in one.components().items())
-            why = one.new.reason if one.new is not None and now is None else ""
+            why = one.new.reason if one.new is not None and one.now is None else ""
             said = Text("; ".join(filter(None, (parts, why))))
-            table.add_row(Text(one.stored.name), _number(before), _number(now), said)
+            table.add_row(Text(one.stored.name), _number(one.before), _number(one.now), said)
         console.print(table)
     for one in summary.problems:
         why = one.problem or f"step {one.diverged} shows something else than it did"

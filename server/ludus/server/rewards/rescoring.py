@@ -25,6 +25,7 @@ from ludus.protocol.content import Message, text_of
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, LudusError, ParseError
 from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, from_json
 from ludus.protocol.lifecycle import EndReason
+from ludus.protocol.messages import describe_invalid
 from ludus.protocol.rewards import Reward
 from ludus.protocol.trajectory import Trajectory
 from ludus.server.auth.principal import Principal
@@ -134,15 +135,26 @@ class Rescored:
     """The first step whose observation came out differently."""
 
     @property
+    def before(self) -> float | None:
+        """The old value; None if there was no reward, or an unscored one."""
+        return None if self.old is None else self.old.value
+
+    @property
+    def now(self) -> float | None:
+        """The new value; None if there is no reward, or an unscored one."""
+        return None if self.new is None else self.new.value
+
+    @property
+    def change(self) -> float:
+        """How much the value changed; infinite if it appeared or disappeared, 0 if it could not be scored again."""
+        if self.new is None or (self.before is None and self.now is None):
+            return 0.0
+        return math.inf if self.before is None or self.now is None else self.now - self.before
+
+    @property
     def changed(self) -> bool:
         """Whether the value changed, appeared or disappeared."""
-        if self.new is None:
-            return False
-        before = None if self.old is None else self.old.value
-        now = self.new.value
-        return (before is None) != (now is None) or (
-            before is not None and now is not None and abs(before - now) > 1e-9
-        )
+        return abs(self.change) > 1e-9
 
     def components(self) -> dict[str, tuple[float | None, float | None]]:
         """Return the components whose values changed, each with its old and its new value."""
@@ -173,7 +185,7 @@ class Summary:
     @property
     def changed(self) -> list[Rescored]:
         """The trajectories whose value changed, the greatest changes first."""
-        return sorted((one for one in self.rescored if one.changed), key=lambda one: -abs(_change(one)))
+        return sorted((one for one in self.rescored if one.changed), key=lambda one: -abs(one.change))
 
     @property
     def problems(self) -> list[Rescored]:
@@ -182,18 +194,19 @@ class Summary:
 
     def json(self) -> dict[str, Any]:
         """Return the whole summary, JSON-ready."""
+        before, now = [one.before for one in self.rescored], [one.now for one in self.rescored]
         return {
             "trajectories": len(self.rescored),
             "changed": len(self.changed),
             "problems": len(self.problems),
-            "unscored": {"before": _unscored(self.rescored, "old"), "now": _unscored(self.rescored, "new")},
-            "mean": {"before": _mean(self.rescored, "old"), "now": _mean(self.rescored, "new")},
+            "unscored": {"before": before.count(None), "now": now.count(None)},
+            "mean": {"before": _mean(before), "now": _mean(now)},
             "results": [
                 {
                     "line": one.stored.line,
                     "trajectory": one.stored.name,
-                    "before": one.old.value if one.old else None,
-                    "now": one.new.value if one.new else None,
+                    "before": one.before,
+                    "now": one.now,
                     "rubric": {
                         "before": one.old.rubric if one.old else None,
                         "now": one.new.rubric if one.new else None,
@@ -222,9 +235,11 @@ def read_stored(path: str | Path) -> Iterator[Stored]:
                 raw = json.loads(line)
                 stored = Stored.model_validate({**raw, "line": number, "raw": raw})
             except ValidationError as error:
-                first = error.errors()[0]
+                first = error.errors(include_url=False)[0]
                 where = ".".join(str(part) for part in first["loc"])
-                raise ParseError(f"{path}, line {number}: not a trajectory: {where}: {first['msg']}") from None
+                raise ParseError(
+                    f"{path}, line {number}: not a trajectory: {where}: {describe_invalid(first)}"
+                ) from None
             except (ValueError, TypeError, RecursionError) as error:
                 raise ParseError(f"{path}, line {number}: not a trajectory: {error}") from None
             yield stored
@@ -386,20 +401,6 @@ def _published(name: str) -> type[Environment[Any]]:
         raise EnvironmentNotFound(f"{base!r} has no variant {name!r} today", environment=name)
 
 
-def _value(one: Rescored, which: str) -> float | None:
-    reward = one.old if which == "old" else one.new
-    return reward.value if reward is not None else None
-
-
-def _change(one: Rescored) -> float:
-    before, now = _value(one, "old"), _value(one, "new")
-    return float("inf") if before is None or now is None else now - before
-
-
-def _mean(rescored: Sequence[Rescored], which: str) -> float | None:
-    values = [value for one in rescored if (value := _value(one, which)) is not None]
-    return sum(values) / len(values) if values else None
-
-
-def _unscored(rescored: Sequence[Rescored], which: str) -> int:
-    return sum(_value(one, which) is None for one in rescored)
+def _mean(values: Sequence[float | None]) -> float | None:
+    scored = [value for value in values if value is not None]
+    return sum(scored) / len(scored) if scored else None

@@ -107,7 +107,9 @@ class Tournament:
         """Return one reward for each attempt, in their order."""
         table = await (self._knockout if self.schedule == "knockout" else self._round_robin)(attempts)
         values = self._values(table)
-        own = [None] * len(attempts) if self.rubric is None else await self._own(attempts)
+        own: Sequence[Reward | None] = [None] * len(attempts)
+        if self.rubric is not None:
+            own = await asyncio.gather(*(self.rubric.score(attempt) for attempt in attempts))
         return [self._reward(table, n, values[n], own[n]) for n in range(len(attempts))]
 
     async def play(self, first: int, second: int, attempts: Sequence[Attempt]) -> Game:
@@ -184,10 +186,6 @@ class Tournament:
                 components[f"rubric/{name}"] = changed
             total += (1.0 - share) * own.value
         return Reward(value=total, components=components, rubric=label)
-
-    async def _own(self, attempts: Sequence[Attempt]) -> list[Reward]:
-        assert self.rubric is not None
-        return list(await asyncio.gather(*(self.rubric.score(attempt) for attempt in attempts)))
 
 
 class _Bracket:

@@ -80,6 +80,7 @@ _WORDS: Final = {
 _SHIFTED: Final = {"°C": (1.0, 273.15), "℃": (1.0, 273.15), "degC": (1.0, 273.15), "°F": (5 / 9, 459.67 * 5 / 9)}
 """Scales with another zero: factor and offset to kelvin. They cannot be combined with other units."""
 _SUPERSCRIPTS: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+_RAISED: Final = re.compile(r"[⁰¹²³⁴-⁹⁻]+")
 _TERM: Final = re.compile(r"([A-Za-zµμΩ°%]+?)(?:\^?\(?(-?\d)\)?)?")
 
 
@@ -103,7 +104,8 @@ def read_unit(text: str) -> Unit | None:
         return Unit(factor, _PREFIXED["K"][1], offset)
     factor, dimension = 1.0, list(_ZERO)
     sign = 1
-    for part in re.split(r"([*·/ ]+)", re.sub(r"[⁰¹²³⁴-⁹⁻]+", _plain_exponent, text)):
+    plain = _RAISED.sub(lambda found: "^" + found[0].translate(_SUPERSCRIPTS), text)
+    for part in re.split(r"([*·/ ]+)", plain):
         if not part or part.isspace() or part in "*·":
             continue
         if part.strip() == "/":
@@ -117,10 +119,6 @@ def read_unit(text: str) -> Unit | None:
         factor *= found[0] ** power
         dimension = [have + power * more for have, more in zip(dimension, found[1], strict=True)]
     return Unit(factor, tuple(dimension)) if text else None
-
-
-def _plain_exponent(found: re.Match[str]) -> str:
-    return "^" + found[0].translate(_SUPERSCRIPTS)
 
 
 def _symbol(text: str) -> tuple[float, Dimension] | None:

@@ -46,11 +46,6 @@ def families_of(model: str) -> frozenset[str]:
     return frozenset(last[:1] or [name])
 
 
-def shared_families(one: str, other: str) -> frozenset[str]:
-    """Return the families that two models have in common."""
-    return families_of(one) & families_of(other)
-
-
 def _family(word: str) -> str | None:
     plain = word if word in _OF_WORD else word.rstrip("0123456789")
     if plain in _OF_WORD:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from ludus.protocol.errors import AuthoringError
 from ludus.server.rewards.attempt import Attempt, Selector, TakenStep, answer_of, resolve
 from ludus.server.rewards.judges.endpoint import Endpoint, JudgeFailed
-from ludus.server.rewards.judges.families import shared_families
+from ludus.server.rewards.judges.families import families_of
 from ludus.server.rewards.judges.query import Question, query_judge
 from ludus.server.rewards.judges.verdict import (
     JudgeVerdict,
@@ -23,9 +23,9 @@ from ludus.server.rewards.judges.verdict import (
     ask_to_compare,
     comparison_schema,
     cut,
-    opinion_schema,
     read_comparison,
-    read_opinion,
+    read_score,
+    score_schema,
 )
 from ludus.server.rewards.nodes import Check
 from ludus.server.rewards.verdict import Verdict
@@ -70,7 +70,7 @@ class Panel:
         """Return why the panel may not judge that policy; None if it may."""
         for endpoint in self.endpoints if policy is not None else ():
             assert policy is not None
-            shared = shared_families(endpoint.model, policy) - set(self.allow)
+            shared = (families_of(endpoint.model) & families_of(policy)) - set(self.allow)
             if shared and endpoint.model not in self.allow:
                 family = ", ".join(sorted(shared))
                 return (
@@ -95,26 +95,30 @@ class Panel:
             for endpoint in self.endpoints
             for sample in range(self.samples)
         ]
-        outcomes = await asyncio.gather(*asked, return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException) and not isinstance(outcome, JudgeFailed | TimeoutError):
+        outcomes: list[JudgeVerdict | str] = []
+        for outcome in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(outcome, TimeoutError):
+                outcomes.append(f"there was no verdict within {self.seconds:g} s")
+            elif isinstance(outcome, BaseException) and not isinstance(outcome, JudgeFailed):
                 raise outcome
-        return self._combine([_verdict_or_reason(outcome, self.seconds) for outcome in outcomes])
+            else:
+                outcomes.append(outcome if isinstance(outcome, JudgeVerdict) else str(outcome))
+        return self._combine(outcomes)
 
     def _combine(self, outcomes: Sequence[JudgeVerdict | str]) -> Verdict:
         given = [outcome for outcome in outcomes if isinstance(outcome, JudgeVerdict)]
-        opinions = [opinion for opinion in given if not (opinion.refused or opinion.silenced)]
+        verdicts = [verdict for verdict in given if not (verdict.refused or verdict.silenced)]
         quorum = self.quorum or len(outcomes) // 2 + 1
         failures = [outcome for outcome in outcomes if isinstance(outcome, str)]
-        if len(opinions) < quorum:  # too few verdicts: count also those that the text prevented
-            opinions = [opinion for opinion in given if self.refused_loses or not opinion.refused]
-        failures += [opinion.reason for opinion in given if opinion not in opinions]
-        if len(opinions) < quorum:
+        if len(verdicts) < quorum:  # too few verdicts: count also those that the text prevented
+            verdicts = [verdict for verdict in given if self.refused_loses or not verdict.refused]
+        failures += [verdict.reason for verdict in given if verdict not in verdicts]
+        if len(verdicts) < quorum:
             return Verdict.unscored("; ".join(failures))
-        scores = [opinion.score for opinion in opinions]
+        scores = [verdict.score for verdict in verdicts]
         agreed = agreement(scores)
-        said = [f"{opinion.model} gives {opinion.score:g}: {opinion.reason}" for opinion in opinions]
-        said = [f"agreement {agreed:.2f}", *said] if len(opinions) > 1 else said
+        said = [f"{verdict.model} gives {verdict.score:g}: {verdict.reason}" for verdict in verdicts]
+        said = [f"agreement {agreed:.2f}", *said] if len(verdicts) > 1 else said
         evidence = "; ".join([*said, *failures])
         if agreed < self.least_agreement:
             return Verdict.unscored(f"the judges disagree: {evidence}")
@@ -160,8 +164,8 @@ class Judge(Check):
         question = Question(
             ("opinion", self.question, self.scale.words, texts),
             lambda fences: ask(self.question, self.scale, shown, fences),
-            lambda text, case: read_opinion(text, self.scale, case),
-            opinion_schema(self.scale),
+            lambda text, case: read_score(text, self.scale, case),
+            score_schema(self.scale),
             (("steps", "candidate"),),
         )
         return await self.panel.decide([attempt.policy], question)
@@ -208,9 +212,9 @@ class PairwiseJudge:
 
     async def compare(self, first: Attempt, second: Attempt) -> Verdict:
         """Return 1 if the first is better, 0 if the second is, between for a tie; unscored without a verdict."""
-        forth, back = await asyncio.gather(
-            self._once(first, second), self._once(second, first) if self.both_orders else _nothing()
-        )
+        orders = [(first, second), (second, first)] if self.both_orders else [(first, second)]
+        forth, *others = await asyncio.gather(*(self._once(one, other) for one, other in orders))
+        back = others[0] if others else None
         if back is None or forth.value is None:
             return forth
         if back.value is None:
@@ -266,13 +270,3 @@ def _line(step: TakenStep) -> str:
     }  # fmt: skip
     # JSON does not escape these two line separators.
     return json.dumps(fields, ensure_ascii=False, default=str).translate({0x2028: "\\u2028", 0x2029: "\\u2029"})
-
-
-def _verdict_or_reason(outcome: JudgeVerdict | BaseException, seconds: float) -> JudgeVerdict | str:
-    if isinstance(outcome, JudgeVerdict):
-        return outcome
-    return str(outcome) if isinstance(outcome, JudgeFailed) else f"there was no verdict within {seconds:g} s"
-
-
-async def _nothing() -> None:
-    return None

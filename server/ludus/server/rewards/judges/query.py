@@ -65,16 +65,16 @@ async def query_judge(endpoint: Endpoint, question: Question, sample: int) -> Ju
         fences = Fences()
         failures: list[NoVerdict] = []
         try:
-            opinion = await _query_until_parsed(endpoint, question, fences, failures)
+            verdict = await _query_until_parsed(endpoint, question, fences, failures)
         except NoVerdict as failure:
             found = await _attribute(endpoint, question, failure, fences.limit, certain=len(failures) > 1)
             if found.refused or found.silenced:
                 return found
-            opinion = found
+            verdict = found
         if cache is not None:
-            fields = {"reason": opinion.reason, "score": opinion.score, "model": opinion.model}
+            fields = {"reason": verdict.reason, "score": verdict.score, "model": verdict.model}
             cache[key] = json.dumps(fields)
-        return opinion
+        return verdict
 
 
 async def _query_until_parsed(
@@ -89,7 +89,7 @@ async def _query_until_parsed(
         try:
             completion = await endpoint.complete(asked, question.schema)
             said = completion.text
-            opinion = replace(question.read(completion.text, fences.number), model=completion.model)
+            verdict = replace(question.read(completion.text, fences.number), model=completion.model)
         except Unreadable as error:
             failure = NoVerdict(f"the judge {endpoint.model} gave no verdict: {error}")
             correction = f"That is no verdict: {error}. Reply with the JSON object alone."
@@ -106,8 +106,8 @@ async def _query_until_parsed(
             failure = error
         else:
             if fences.limit == SHOWN_BYTES:
-                return opinion
-            return replace(opinion, reason=f"{opinion.reason} [it was shown at most {fences.limit} bytes of each text]")
+                return verdict
+            return replace(verdict, reason=f"{verdict.reason} [it was shown at most {fences.limit} bytes of each text]")
         if isinstance(failure, NoVerdict):
             failures.append(failure)
         attempt += 1

@@ -133,7 +133,7 @@ def ask_to_compare(question: str, shown: Sequence[Shown], fences: Fences) -> lis
     return [{"role": "system", "content": system}, {"role": "user", "content": f"{texts}\n\nQuestion: {question}"}]
 
 
-def opinion_schema(scale: Scale) -> dict[str, Any]:
+def score_schema(scale: Scale) -> dict[str, Any]:
     """Return the JSON Schema of a verdict, with the reason before the score."""
     return _schema("score", {"type": "integer" if scale.whole else "number"})
 
@@ -143,7 +143,7 @@ def comparison_schema() -> dict[str, Any]:
     return _schema("better", {"enum": ["first", "second", "tie"]})
 
 
-def read_opinion(text: str, scale: Scale, case: str) -> JudgeVerdict:
+def read_score(text: str, scale: Scale, case: str) -> JudgeVerdict:
     """Return the verdict in a reply.
 
     Raises:
