@@ -8,6 +8,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
+from ludus.protocol import errors
 from ludus.protocol.trajectory import Trajectory
 
 MOST_CAUSES: Final = 10
@@ -36,7 +37,9 @@ def cause_of(trajectory: Trajectory) -> tuple[str, str] | None:
     """Return the kind and message of the reason why an episode has no reward; None for a scored episode."""
     if trajectory.failure is not None:
         name, message = trajectory.failure.error, trajectory.failure.message
-        return trajectory.failure.kind, message if name in message or _is_ludus_error(name) else f"{name}: {message}"
+        # The messages of Ludus's own errors need no class name in front.
+        clear = name in message or hasattr(errors, name)
+        return trajectory.failure.kind, message if clear else f"{name}: {message}"
     if trajectory.scored:
         return None
     if trajectory.reward is None:
@@ -59,10 +62,3 @@ def causes_of(trajectories: Iterable[Trajectory]) -> tuple[Cause, ...]:
 def without_ids(cause: tuple[str, str]) -> tuple[str, str]:
     """Return the cause without the parts that differ between episodes, so that equal problems compare equal."""
     return cause[0], _VARYING.sub("…", cause[1])
-
-
-def _is_ludus_error(name: str) -> bool:
-    """Return whether an error is one of `ludus.protocol.errors`, whose messages need no class name in front."""
-    from ludus.protocol import errors
-
-    return hasattr(errors, name)

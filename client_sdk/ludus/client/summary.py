@@ -8,6 +8,7 @@ with one episode per task it is the ordinary t interval. The interval of the suc
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -105,6 +106,7 @@ def summarize(
     scored = [trajectory for trajectory in everything if trajectory.scored]
     values = [trajectory.reward.value or 0.0 for trajectory in scored if trajectory.reward is not None]
     wins = sum(value >= success_at - SUCCESS_TOLERANCE for value in values)
+    ends = [t.started_at + t.seconds for t in everything]
     usages = [trajectory.usage for trajectory in everything if trajectory.usage is not None]
     return Summary(
         episodes=len(everything),
@@ -113,7 +115,7 @@ def summarize(
         unscored=sum(not t.scored and t.failure is None for t in everything),
         mean=math.fsum(values) / len(values) if values else None,
         interval=_within(mean_interval(scored), reward_range, values),
-        std=_std(values),
+        std=statistics.stdev(values) if len(values) > 1 else None,
         success_at=success_at,
         success=wins / len(values) if values else None,
         success_interval=wilson(wins, len(values)) if values else None,
@@ -124,7 +126,7 @@ def summarize(
         noise=dict(Counter(step.noise for t in everything for step in t.steps if step.noise is not None)),
         retried=sum(t.attempts > 1 for t in everything),
         usage=sum(usages[1:], usages[0]) if usages else None,
-        seconds=_span(everything),
+        seconds=max(ends, default=0.0) - min((t.started_at for t in everything), default=0.0),
     )
 
 
@@ -205,28 +207,15 @@ def _check_counts(samples: int, successes: int, k: int) -> None:
         raise ValueError(f"k = {k} with {successes} successes among {samples} episodes: needs 1 ≤ k ≤ episodes")
 
 
-def _std(values: Sequence[float]) -> float | None:
-    if len(values) < 2:
-        return None
-    mean = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-
-
 def _components(scored: Sequence[Trajectory]) -> dict[str, ComponentMean]:
     found: dict[str, list[Component]] = defaultdict(list)
     for trajectory in scored:
         for name, part in trajectory.reward.components.items() if trajectory.reward is not None else ():
             found[name].append(part)
-    return {name: _component(parts) for name, parts in sorted(found.items())}
-
-
-def _component(parts: Sequence[Component]) -> ComponentMean:
-    weights = {part.weight for part in parts}
-    mean = math.fsum(part.value for part in parts) / len(parts)
-    return ComponentMean(mean=mean, count=len(parts), weight=weights.pop() if len(weights) == 1 else None)
-
-
-def _span(everything: Sequence[Trajectory]) -> float:
-    if not everything:
-        return 0.0
-    return max(t.started_at + t.seconds for t in everything) - min(t.started_at for t in everything)
+    means: dict[str, ComponentMean] = {}
+    for name, parts in sorted(found.items()):
+        weights = {part.weight for part in parts}
+        mean = math.fsum(part.value for part in parts) / len(parts)
+        weight = weights.pop() if len(weights) == 1 else None
+        means[name] = ComponentMean(mean=mean, count=len(parts), weight=weight)
+    return means

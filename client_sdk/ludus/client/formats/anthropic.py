@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ludus.client.formats import _names, _schema
-from ludus.protocol.content import Content, Message, TextBlock, text_of
+from ludus.protocol.content import Content, ImageBlock, Message, text_of
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import CallItem, Item, MalformedCall, parse_arguments, text_message
 
@@ -79,10 +79,11 @@ def _blocks(item: Item) -> tuple[str, list[dict[str, Any]]]:
 
 
 def _contents(content: Sequence[Content]) -> list[dict[str, Any]]:
-    return [_block(block) for block in content if not isinstance(block, TextBlock) or block.text.strip()]
-
-
-def _block(block: Content) -> dict[str, Any]:
-    if isinstance(block, TextBlock):
-        return {"type": "text", "text": block.text}
-    return {"type": "image", "source": {"type": "base64", "media_type": block.mime_type, "data": block.data}}
+    blocks: list[dict[str, Any]] = []
+    for block in content:
+        if isinstance(block, ImageBlock):
+            source = {"type": "base64", "media_type": block.mime_type, "data": block.data}
+            blocks.append({"type": "image", "source": source})
+        elif block.text.strip():
+            blocks.append({"type": "text", "text": block.text})
+    return blocks

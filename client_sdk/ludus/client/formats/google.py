@@ -18,7 +18,7 @@ from ludus.client.formats import _names, _schema
 from ludus.client.formats._schema import ANNOTATIONS, IDENTITY, Schema, UnsupportedSchema
 from ludus.protocol.content import Content, ImageBlock, Message, TextBlock, text_of
 from ludus.protocol.episodes import ToolSpec
-from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, parse_arguments, text_message
+from ludus.protocol.items import CallItem, Item, MalformedCall, parse_arguments, text_message
 
 
 def tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
@@ -81,13 +81,10 @@ def _parts(item: Item, names: Mapping[str, str]) -> tuple[str, list[dict[str, An
     if isinstance(item, CallItem):
         arguments = {} if isinstance(item.call, MalformedCall) else item.call.arguments
         return "model", [{"functionCall": {"id": item.call_id, "name": names[item.call_id], "args": arguments}}]
-    return "user", _response_parts(item, names.get(item.call_id, item.call_id))
-
-
-def _response_parts(item: OutputItem, name: str) -> list[dict[str, Any]]:
+    name = names.get(item.call_id, item.call_id)
     response = {"error" if item.error else "result": text_of(item.content)}
     images = [_part(block) for block in item.content if isinstance(block, ImageBlock)]
-    return [{"functionResponse": {"id": item.call_id, "name": name, "response": response}}, *images]
+    return "user", [{"functionResponse": {"id": item.call_id, "name": name, "response": response}}, *images]
 
 
 def _part(block: Content) -> dict[str, Any]:
@@ -135,7 +132,10 @@ def _convert(node: object, root: Schema, open_references: tuple[str, ...]) -> Sc
     if "$ref" in keywords:
         return _convert_reference(keywords, root, open_references)
     if "allOf" in keywords:
-        return _convert_reference(_only_member(keywords), root, open_references)
+        members = keywords.pop("allOf")
+        if len(members) != 1 or not isinstance(members[0], dict) or set(keywords) - ANNOTATIONS:
+            raise UnsupportedSchema("allOf")
+        return _convert({**members[0], **keywords}, root, open_references)
     result = _annotations(keywords)
     if "anyOf" in keywords:
         return result | _convert_union(keywords, root, open_references)
@@ -143,22 +143,13 @@ def _convert(node: object, root: Schema, open_references: tuple[str, ...]) -> Sc
 
 
 def _convert_reference(keywords: Schema, root: Schema, open_references: tuple[str, ...]) -> Schema:
-    reference = keywords.pop("$ref", None)
-    if set(keywords) - ANNOTATIONS and reference is not None:
+    reference = keywords.pop("$ref")
+    if set(keywords) - ANNOTATIONS:
         raise UnsupportedSchema("$ref next to further conditions")
-    if reference is None:
-        return _convert(keywords, root, open_references)
     if reference in open_references:
         raise UnsupportedSchema(f"{reference} refers to itself")
     target = {**_schema.resolve(root, reference), **keywords}
     return _convert(target, root, (*open_references, reference))
-
-
-def _only_member(keywords: Schema) -> Schema:
-    members = keywords.pop("allOf")
-    if len(members) != 1 or not isinstance(members[0], dict) or set(keywords) - ANNOTATIONS:
-        raise UnsupportedSchema("allOf")
-    return {**members[0], **keywords}
 
 
 def _annotations(keywords: Mapping[str, Any]) -> Schema:
@@ -222,7 +213,9 @@ def _conditions(keywords: Schema, kind: str, root: Schema, open_references: tupl
             result |= {"required": list(value)} if value else {}
         elif not (key == "additionalProperties" and kind == "object" and value in (True, False)):
             raise UnsupportedSchema(f"{key} of a {kind}")
-    _complete(result, kind)
+    needed = {"array": "items", "object": "properties"}.get(kind)
+    if needed is not None and needed not in result:
+        raise UnsupportedSchema(f"an {kind} needs {needed} there")
     return result
 
 
@@ -242,10 +235,3 @@ def _close_bound(result: Schema, key: str, value: float) -> None:
         result["minimum"] = max(value + 1, result.get("minimum", value + 1))
     else:
         result["maximum"] = min(value - 1, result.get("maximum", value - 1))
-
-
-def _complete(result: Schema, kind: str) -> None:
-    if kind == "array" and "items" not in result:
-        raise UnsupportedSchema("an array needs items there")
-    if kind == "object" and "properties" not in result:
-        raise UnsupportedSchema("an object needs properties there")

@@ -41,9 +41,15 @@ def messages(items: Sequence[Item]) -> dict[str, Any]:
             result.append({"role": "user", "content": images})
             images = []
         if isinstance(item, Message):
-            result.append({"role": item.role, "content": _content(item.content)})
+            plain = all(isinstance(block, TextBlock) for block in item.content)
+            content = text_of(item.content) if plain else [_part(block) for block in item.content]
+            result.append({"role": item.role, "content": content})
         elif isinstance(item, CallItem):
-            _assistant(result).setdefault("tool_calls", []).append(_tool_call(item))
+            if not result or result[-1]["role"] != "assistant":
+                result.append({"role": "assistant", "content": None})
+            function = {"name": _names.encode(item.call.tool), "arguments": arguments_text(item.call)}
+            call = {"id": item.call_id, "type": "function", "function": function}
+            result[-1].setdefault("tool_calls", []).append(call)
         else:
             result.append({"role": "tool", "tool_call_id": item.call_id, "content": text_of(item.content)})
             shown = [_part(block) for block in item.content if isinstance(block, ImageBlock)]
@@ -63,7 +69,10 @@ def items(response: Mapping[str, Any], specs: Sequence[ToolSpec] = ()) -> list[I
     if "choices" in response:
         response = response["choices"][0]
     message = response.get("message", response)
-    text = _text(message.get("content")) or message.get("refusal") or ""
+    content = message.get("content")
+    if isinstance(content, list):
+        content = "".join(part.get("text", "") for part in content if isinstance(part, Mapping))
+    text = (content if isinstance(content, str) else "") or message.get("refusal") or ""
     calls = message.get("tool_calls") or []
     found: list[Item] = [text_message("assistant", text)] if text or not calls else []
     for position, call in enumerate(calls):
@@ -73,30 +82,7 @@ def items(response: Mapping[str, Any], specs: Sequence[ToolSpec] = ()) -> list[I
     return found
 
 
-def _assistant(result: list[dict[str, Any]]) -> dict[str, Any]:
-    if not result or result[-1]["role"] != "assistant":
-        result.append({"role": "assistant", "content": None})
-    return result[-1]
-
-
-def _tool_call(item: CallItem) -> dict[str, Any]:
-    function = {"name": _names.encode(item.call.tool), "arguments": arguments_text(item.call)}
-    return {"id": item.call_id, "type": "function", "function": function}
-
-
-def _content(content: Sequence[Content]) -> str | list[dict[str, Any]]:
-    if all(isinstance(block, TextBlock) for block in content):
-        return text_of(content)
-    return [_part(block) for block in content]
-
-
 def _part(block: Content) -> dict[str, Any]:
     if isinstance(block, TextBlock):
         return {"type": "text", "text": block.text}
     return {"type": "image_url", "image_url": {"url": data_url(block)}}
-
-
-def _text(content: object) -> str:
-    if isinstance(content, list):
-        return "".join(part.get("text", "") for part in content if isinstance(part, Mapping))
-    return content if isinstance(content, str) else ""

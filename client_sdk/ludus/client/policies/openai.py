@@ -10,6 +10,7 @@ import asyncio
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
@@ -173,13 +174,14 @@ def _no_connection(url: str, error: httpx.HTTPError) -> ConnectionFailed:
     )
 
 
+@dataclass(frozen=True, slots=True)
 class _Refusal:
     """The error of a request that returned no turn, and whether to retry it."""
 
-    def __init__(self, error: LudusError, *, retry: bool = True, after: float | None = None) -> None:
-        self.error = error
-        self.retry = retry
-        self.after = after
+    error: LudusError
+    retry: bool = True
+    after: float | None = None
+    """Seconds after which to retry, if the endpoint says so."""
 
 
 def _parse_completion(response: httpx.Response, conversation: Conversation, url: str) -> Turn | _Refusal:

@@ -12,9 +12,9 @@ import aiohttp
 from pydantic_core import from_json, to_json
 
 from ludus.client.transports._reasons import reason_of, refusal, unreachable
-from ludus.client.transports.base import error_of
+from ludus.client.transports.base import Retries, error_of
 from ludus.protocol import errors
-from ludus.protocol.backoff import Backoff, retry_after
+from ludus.protocol.backoff import retry_after
 from ludus.protocol.identifiers import EXTENSION_VERSION, ORS_EXTENSION_HEADER
 
 FIRST_BACKOFF: Final = 0.1
@@ -75,22 +75,6 @@ class Refused(Exception):
 
 
 @dataclass
-class _RetrySchedule:
-    """The retry schedule of one request: when to give up, and how long to wait before the next try."""
-
-    give_up: float
-    backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_BACKOFF, LAST_BACKOFF))
-
-    async def wait(self, at_least: float | None = None) -> bool:
-        """Wait for the next try. Return whether there is one before the time to give up."""
-        pause = max(self.backoff.next(), at_least or 0.0)
-        if asyncio.get_running_loop().time() + pause > self.give_up:
-            return False
-        await asyncio.sleep(pause)
-        return True
-
-
-@dataclass
 class OrsHttp:
     """Sends requests to one server, and retries them if that is safe."""
 
@@ -139,7 +123,7 @@ class OrsHttp:
             ConnectionFailed: there is no connection, or it was lost.
             ProtocolViolation: the answer is not JSON.
         """
-        retries = self._new_schedule()
+        retries = Retries(self.reconnect_seconds, FIRST_BACKOFF, LAST_BACKOFF)
         while True:
             try:
                 async with self._open().request(
@@ -160,7 +144,7 @@ class OrsHttp:
                 if not (repeatable or isinstance(error, aiohttp.ClientConnectorError)):
                     self._lost(error)
                 if not await retries.wait():
-                    self._unreachable(error)
+                    raise unreachable(self.url, error) from None
 
     async def call(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], *, repeatable: bool) -> Reply:
         """Send a request that is answered by events. A lost stream is resumed under its task id.
@@ -176,7 +160,7 @@ class OrsHttp:
             ConnectionFailed: there is no connection, or it was lost before it sent a task id.
             ProtocolViolation: the answer is larger than `RESULT_BYTES`.
         """
-        retries = self._new_schedule()
+        retries = Retries(self.reconnect_seconds, FIRST_BACKOFF, LAST_BACKOFF)
         task_id: str | None = None
         while True:
             payload = to_json({**body, "task_id": task_id} if task_id else body)
@@ -206,7 +190,7 @@ class OrsHttp:
             if not (task_id or repeatable or isinstance(error, aiohttp.ClientConnectorError)):
                 self._lost(error)
             if not await retries.wait():
-                self._unreachable(error)
+                raise unreachable(self.url, error) from None
 
     def _open(self) -> aiohttp.ClientSession:
         if self._closed:
@@ -221,21 +205,19 @@ class OrsHttp:
         kind = {"Content-Type": "application/json"} if with_body else {}
         return {**self._headers, **kind, **(headers or {})}
 
-    def _new_schedule(self) -> _RetrySchedule:
-        return _RetrySchedule(asyncio.get_running_loop().time() + self.reconnect_seconds)
-
-    async def _wait_or_raise(self, refused: Refused, retries: _RetrySchedule) -> None:
+    async def _wait_or_raise(self, refused: Refused, retries: Retries) -> None:
         """Wait for the next try if the server asks for one; raise otherwise."""
         if refused.starting:
             retries.give_up = asyncio.get_running_loop().time() + self.reconnect_seconds
         elif refused.status not in (429, 503):
             raise refused
-        if not await retries.wait(refused.pause):
+        if not await retries.wait(refused.pause or 0.0):
             raise refused
 
     def _parse(self, path: str, response: aiohttp.ClientResponse, content: bytes) -> Any:
         if response.content_type == "text/event-stream":
-            return _events_of(content)
+            # The last event of each name counts.
+            return dict(_EventParser().feed(content))
         try:
             return from_json(content)
         except ValueError:
@@ -244,12 +226,9 @@ class OrsHttp:
     def _lost(self, error: Exception) -> NoReturn:
         raise errors.ConnectionFailed(
             f"the connection to {self.url} was lost ({reason_of(error)}) before the server said under "
-            "which id the call can be taken up again; it may or may not have run",
+            "which id the call can be resumed; it may or may not have run",
             url=self.url,
         ) from None
-
-    def _unreachable(self, error: Exception) -> NoReturn:
-        raise unreachable(self.url, error) from None
 
 
 class _Cut(Exception):
@@ -311,11 +290,6 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, 
             raise errors.ProtocolViolation(f"the server sent more than {RESULT_BYTES} bytes for one call")
         for event in parser.feed(chunk):
             yield event
-
-
-def _events_of(content: bytes) -> dict[str, str]:
-    """Return the data of all events of a complete stream by name, the last one of each name."""
-    return dict(_EventParser().feed(content))
 
 
 class _EventParser:

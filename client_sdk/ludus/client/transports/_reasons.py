@@ -75,6 +75,7 @@ def refusal(
         page: whether the answer was a web page.
         otherwise: the error class to use if there is no Ludus server at the URL.
     """
+    path = urlsplit(url).path
     if status == 401:
         return errors.Unauthenticated(f"{url} refused the token, or requires one", url=url)
     if status == 413:
@@ -83,14 +84,12 @@ def refusal(
         return errors.CapacityError(f"{url} takes no more requests now (HTTP 429)", url=url)
     if status == 403:
         return errors.Forbidden(
-            f"there is no Ludus server at {_base(url)}, or it does not let this client in (HTTP 403 for {_path(url)})"
+            f"there is no Ludus server at {_base(url)}, or it does not let this client in (HTTP 403 for {path})"
             f"{_advice(url)}",
             url=url,
         )
     if status in (404, 405):
-        return otherwise(
-            f"there is no Ludus server at {_base(url)} (HTTP {status} for {_path(url)}){_advice(url)}", url=url
-        )
+        return otherwise(f"there is no Ludus server at {_base(url)} (HTTP {status} for {path}){_advice(url)}", url=url)
     if status >= 500 and status not in (501, 505):
         return errors.ServerError(f"{url} is not ready (HTTP {status})", url=url)
     what = "a web page" if page else "something that is no answer to this request"
@@ -99,10 +98,6 @@ def refusal(
 
 def _base(url: str) -> str:
     return url.rpartition("/")[0]
-
-
-def _path(url: str) -> str:
-    return urlsplit(url).path
 
 
 def _advice(url: str) -> str:

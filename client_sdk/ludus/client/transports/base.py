@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -9,6 +10,7 @@ from pydantic import ValidationError
 
 from ludus.protocol import errors
 from ludus.protocol._model import WireModel
+from ludus.protocol.backoff import Backoff
 
 if TYPE_CHECKING:
     from ludus.protocol.methods import Method
@@ -66,6 +68,23 @@ class Wire(Protocol):
     async def close(self) -> None:
         """Close all connections. Waiting requests raise `ConnectionFailed`. Closing twice is no error."""
         ...
+
+
+class Retries:
+    """The retries of one request: how long to pause before the next try, and when to give up."""
+
+    def __init__(self, seconds: float, first: float, longest: float) -> None:
+        self.give_up = asyncio.get_running_loop().time() + seconds
+        """The time, by the event loop's clock, after which there is no further try."""
+        self._backoff = Backoff(first, longest)
+
+    async def wait(self, at_least: float = 0.0) -> bool:
+        """Wait for the next try. Return whether there is one before the time to give up."""
+        pause = max(self._backoff.next(), at_least)
+        if asyncio.get_running_loop().time() + pause > self.give_up:
+            return False
+        await asyncio.sleep(pause)
+        return True
 
 
 def error_of(body: Any) -> errors.LudusError:

@@ -30,10 +30,9 @@ import aiohttp
 from pydantic import ValidationError
 
 from ludus.client.transports._reasons import doing, refusal, unreachable
-from ludus.client.transports.base import WireCapabilities, error_of
+from ludus.client.transports.base import Retries, WireCapabilities, error_of
 from ludus.protocol import errors
 from ludus.protocol._model import WireModel
-from ludus.protocol.backoff import Backoff
 from ludus.protocol.channel import frames, parse_replies, reply_id, request_template
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER
 from ludus.protocol.jsonrpc import RequestId
@@ -121,7 +120,10 @@ class ChannelWire:
         """Send a request and return its result; see `Wire.request`."""
         if self._closed:
             raise errors.ConnectionFailed("this client is closed")
-        loop = self._loop or self._start()
+        loop = self._loop
+        if loop is None:
+            self._loop = loop = asyncio.get_running_loop()
+            self._runner = loop.create_task(self._run(), name="ludus-channel")
         codec = self._codecs.get(method.name) or self._codec(method)
         self._next_id = identifier = self._next_id + 1
         try:
@@ -157,11 +159,6 @@ class ChannelWire:
         self._fail_all(errors.ConnectionFailed("this client was closed while a request waited"))
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _start(self) -> asyncio.AbstractEventLoop:
-        self._loop = loop = asyncio.get_running_loop()
-        self._runner = loop.create_task(self._run(), name="ludus-channel")
-        return loop
 
     def _codec(self, method: Method[P, R]) -> _Codec:
         for model in (method.params, method.result):
@@ -225,9 +222,7 @@ class ChannelWire:
             short = loop.time() - began < SHORT_LIFE_SECONDS
 
     async def _connect(self) -> aiohttp.ClientWebSocketResponse:
-        loop = asyncio.get_running_loop()
-        give_up = loop.time() + self._reconnect_seconds
-        backoff = Backoff(FIRST_BACKOFF, LAST_BACKOFF)
+        retries = Retries(self._reconnect_seconds, FIRST_BACKOFF, LAST_BACKOFF)
         while True:
             try:
                 return await self._open()
@@ -238,11 +233,9 @@ class ChannelWire:
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 cause = error
                 if isinstance(error, aiohttp.ClientConnectorError) and not self._connected_before:
-                    give_up = 0.0
-            pause = backoff.next()
-            if loop.time() + pause > give_up:
+                    retries.give_up = 0.0
+            if not await retries.wait():
                 raise unreachable(self._url, cause) from None
-            await asyncio.sleep(pause)
 
     async def _open(self) -> aiohttp.ClientWebSocketResponse:
         if self._session is None:
@@ -316,30 +309,29 @@ class ChannelWire:
         except errors.ProtocolViolation as error:
             self._fail_all(error)
             return
+        pending = self._pending
         for reply in replies:
-            self._settle(reply)
-
-    def _settle(self, reply: Any) -> None:
-        identifier = reply_id(reply)
-        if identifier is None:
-            self._fail_all(_unattributed(reply))
-            return
-        entry = self._pending.pop(identifier, None)
-        if entry is None:
-            return
-        if not self._pending:
+            identifier = reply_id(reply)
+            if identifier is None:
+                # The server could not read a frame, and it is unknown which one.
+                self._fail_all(_error_of(reply))
+                continue
+            entry = pending.pop(identifier, None)
+            if entry is None:
+                continue
+            if self._resends:
+                self._resends.pop(identifier, None)
+            if entry.future.done():
+                continue
+            try:
+                entry.future.set_result(entry.validate(reply["result"]))
+            except KeyError:
+                entry.future.set_exception(_error_of(reply))
+            except ValidationError as error:
+                violation = errors.ProtocolViolation(f"{doing(entry.method)}: the answer is malformed: {error}")
+                entry.future.set_exception(violation)
+        if not pending:
             self._wanted.clear()
-        if self._resends:
-            self._resends.pop(identifier, None)
-        if entry.future.done():
-            return
-        try:
-            entry.future.set_result(entry.validate(reply["result"]))
-        except KeyError:
-            entry.future.set_exception(_error_of(reply))
-        except ValidationError as error:
-            violation = errors.ProtocolViolation(f"{doing(entry.method)}: the answer is malformed: {error}")
-            entry.future.set_exception(violation)
 
 
 async def _close(socket: aiohttp.ClientWebSocketResponse) -> None:
@@ -351,17 +343,11 @@ async def _close(socket: aiohttp.ClientWebSocketResponse) -> None:
         return
 
 
-def _error_of(reply: dict[str, Any]) -> errors.LudusError:
-    if "error" not in reply:
-        return errors.ProtocolViolation("the server sent a reply with neither a result nor an error")
-    return error_of(reply["error"])
-
-
-def _unattributed(reply: Any) -> errors.LudusError:
-    """Return the error in a reply without an id: the server could not read a frame, and it is unknown which one."""
+def _error_of(reply: Any) -> errors.LudusError:
     if type(reply) is dict and "error" in reply:
-        return _error_of(reply)
-    return errors.ProtocolViolation("the server sent a reply without an id")
+        return error_of(reply["error"])
+    lack = "without an id" if reply_id(reply) is None else "with neither a result nor an error"
+    return errors.ProtocolViolation(f"the server sent a reply {lack}")
 
 
 def _fail(future: asyncio.Future[Any], error: errors.LudusError) -> None:

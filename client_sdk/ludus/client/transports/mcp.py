@@ -17,10 +17,9 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from ludus.client.transports._reasons import doing, refusal, unreachable
-from ludus.client.transports.base import WireCapabilities, error_of
+from ludus.client.transports.base import Retries, WireCapabilities, error_of
 from ludus.protocol import errors
 from ludus.protocol._model import WireModel
-from ludus.protocol.backoff import Backoff
 from ludus.protocol.distribution import installed_version
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
 from ludus.protocol.methods import METHODS, Method
@@ -72,6 +71,12 @@ class McpWire:
         }
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
+        extension = {EXTENSION_ID: {"version": EXTENSION_VERSION}}
+        self._meta = {
+            "io.modelcontextprotocol/protocolVersion": REVISION,
+            "io.modelcontextprotocol/clientCapabilities": {"extensions": extension},
+            "io.modelcontextprotocol/clientInfo": {"name": "ludus", "version": installed_version()},
+        }
         self._timeout = timeout
         self._reconnect_seconds = reconnect_seconds
         self._connections = connections
@@ -88,7 +93,13 @@ class McpWire:
                 reply = await self._ask(method.name, params)
         except TimeoutError:
             raise errors.DeadlineExceeded(f"{doing(method.name)}: no answer in time", method=method.name) from None
-        return _result(method, reply)
+        if "error" in reply:
+            raise error_of(reply["error"])
+        try:
+            fields = {key: value for key, value in reply["result"].items() if key not in _ENVELOPE_KEYS}
+            return method.result.model_validate(fields)
+        except (ValidationError, AttributeError) as why:
+            raise errors.ProtocolViolation(f"{doing(method.name)}: the answer is malformed: {why}") from None
 
     async def close(self) -> None:
         """Close all connections. Closing twice is no error."""
@@ -99,10 +110,12 @@ class McpWire:
 
     async def _ask(self, method: str, params: WireModel) -> Mapping[str, Any]:
         """Post the request until there is an answer. Sending it again is safe, because it carries its key."""
-        loop = asyncio.get_running_loop()
-        body = self._body(method, params)
-        give_up = loop.time() + self._reconnect_seconds
-        backoff = Backoff(FIRST_BACKOFF, LAST_BACKOFF)
+        try:
+            fields = {**params.model_dump(mode="json"), "_meta": self._meta}
+            body = to_json({"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": fields})
+        except ValueError as error:
+            raise errors.InvalidParams(f"{doing(method)}: the request cannot be written as JSON: {error}") from None
+        retries = Retries(self._reconnect_seconds, FIRST_BACKOFF, LAST_BACKOFF)
         while True:
             if self._closed.is_set():
                 raise errors.ConnectionFailed("this client is closed")
@@ -113,18 +126,9 @@ class McpWire:
             except (aiohttp.ClientError, OSError) as error:
                 cause = error
                 if isinstance(error, aiohttp.ClientConnectorError) and not self._reached_before:
-                    give_up = 0.0
-            pause = backoff.next()
-            if loop.time() + pause > give_up:
+                    retries.give_up = 0.0
+            if not await retries.wait():
                 raise unreachable(self._url, cause) from None
-            await asyncio.sleep(pause)
-
-    def _body(self, method: str, params: WireModel) -> bytes:
-        try:
-            fields = {**params.model_dump(mode="json"), "_meta": _meta()}
-            return to_json({"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": fields})
-        except ValueError as error:
-            raise errors.InvalidParams(f"{doing(method)}: the request cannot be written as JSON: {error}") from None
 
     async def _post(self, method: str, body: bytes) -> Mapping[str, Any]:
         if self._session is None:
@@ -137,9 +141,6 @@ class McpWire:
             content = await response.read()
             if response.status in _RETRIED_STATUSES:
                 raise errors.ShuttingDown(f"{self._url} is not ready (HTTP {response.status})", url=self._url)
-            return self._parse(response, content)
-
-    def _parse(self, response: aiohttp.ClientResponse, content: bytes) -> Mapping[str, Any]:
         if response.content_type == "text/event-stream":
             content = _last_event(content)
         try:
@@ -149,26 +150,6 @@ class McpWire:
         if isinstance(reply, dict) and ("result" in reply or "error" in reply):
             return reply
         raise refusal(self._url, response.status, page=content.lstrip().startswith(b"<"))
-
-
-def _meta() -> dict[str, Any]:
-    return {
-        "io.modelcontextprotocol/protocolVersion": REVISION,
-        "io.modelcontextprotocol/clientCapabilities": {"extensions": {EXTENSION_ID: {"version": EXTENSION_VERSION}}},
-        "io.modelcontextprotocol/clientInfo": {"name": "ludus", "version": installed_version()},
-    }
-
-
-def _result(method: Method[P, R], reply: Mapping[str, Any]) -> R:
-    if "error" in reply:
-        raise error_of(reply["error"])
-    try:
-        fields = dict(reply["result"])
-        for key in _ENVELOPE_KEYS:
-            fields.pop(key, None)
-        return method.result.model_validate(fields)
-    except (ValidationError, TypeError, ValueError) as why:
-        raise errors.ProtocolViolation(f"{doing(method.name)}: the answer is malformed: {why}") from None
 
 
 def _last_event(stream: bytes) -> bytes:

@@ -17,7 +17,7 @@ import math
 import random
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar, cast
 
 from pydantic import ValidationError
@@ -39,7 +39,7 @@ from ludus.protocol.rewards import Reward
 
 P = TypeVar("P", bound=WireModel)
 R = TypeVar("R", bound=WireModel)
-T = TypeVar("T")
+Handler = Callable[[Any], Awaitable[WireModel]]
 
 PEER_IDLE_SECONDS: Final = 40.0
 """The idle limit assumed for servers that do not report one. It gives a ping every 10 s, as their own clients send."""
@@ -76,20 +76,20 @@ class OrsWire:
         self._sessions: dict[str, kept.OrsSession] = {}
         self._closed: OrderedDict[str, kept.OrsSession] = OrderedDict()
         self._groups: OrderedDict[str, tuple[str, ...]] = OrderedDict()
-        self._outcomes: OrderedDict[tuple[str, str], asyncio.Task[Any]] = OrderedDict()
-        self._handlers: Mapping[str, Callable[[Any], Awaitable[WireModel]]] = {
+        self._outcomes: OrderedDict[tuple[str, str, str], asyncio.Task[WireModel]] = OrderedDict()
+        self._handlers: Mapping[str, Handler] = {
             m.LIST_ENVIRONMENTS.name: self._server.list_environments,
             m.LIST_SPLITS.name: self._server.list_splits,
             m.LIST_TASKS.name: self._server.list_tasks,
             m.GET_TASK.name: self._server.get_task,
             m.SAMPLE_TASKS.name: self._server.sample_tasks,
-            m.START.name: self._start,
-            m.STEP.name: self._step,
-            m.GRADE.name: self._grade,
+            m.START.name: self._once(self._start),
+            m.STEP.name: self._once(self._step),
+            m.GRADE.name: self._once(self._grade),
             m.REWARDS.name: self._rewards,
             m.GET_EPISODE.name: self._get_episode,
             m.CLOSE.name: self._close_episode,
-            m.SCORE_GROUP.name: self._score_group,
+            m.SCORE_GROUP.name: self._once(self._score_group),
         }
 
     @property
@@ -124,9 +124,6 @@ class OrsWire:
     # ── episodes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _start(self, params: e.StartParams) -> e.StartResult:
-        return await self._once(("start", params.key), lambda: self._open_group(params))
-
-    async def _open_group(self, params: e.StartParams) -> e.StartResult:
         kind = await self._server.probe()
         seed = await self._check_start(params, kind)
         index = params.index
@@ -254,9 +251,6 @@ class OrsWire:
         return await self._server.row(params.environment, params.split, index), tools, prompt
 
     async def _step(self, params: e.StepParams) -> e.StepResult:
-        return await self._once(("step", f"{params.episode}/{params.key}"), lambda: self._run(params))
-
-    async def _run(self, params: e.StepParams) -> e.StepResult:
         session = self._session(params.episode)
         session.check_running()
         if params.step != session.steps + 1:
@@ -287,9 +281,6 @@ class OrsWire:
         return session.settle(number, tool, reply, grading=grading)
 
     async def _grade(self, params: e.GradeParams) -> e.GradeResult:
-        return await self._once(("grade", f"{params.episode}/{params.key}"), lambda: self._hand_in(params))
-
-    async def _hand_in(self, params: e.GradeParams) -> e.GradeResult:
         """Submit an answer through the terminal tool; without such a tool, the episode only ends."""
         session = self._session(params.episode)
         session.check_running()
@@ -322,7 +313,7 @@ class OrsWire:
         if params.episode in self._sessions:
             await self._delete(session.sid)
             session.end(EndReason.CLOSED)
-            self._bury(session)
+            self._archive(session)
         return e.CloseResult(info=session.info())
 
     async def _delete(self, sid: str) -> None:
@@ -333,9 +324,6 @@ class OrsWire:
         members = self._groups.get(params.group, ())
         if not params.candidates or not set(params.candidates) <= set(members):
             raise errors.GroupNotFound(f"there is no group {params.group!r} with these episodes", group=params.group)
-        return await self._once(("score", params.key), lambda: self._score(params, members))
-
-    async def _score(self, params: e.ScoreGroupParams, members: tuple[str, ...]) -> e.ScoreGroupResult:
         open_one = next((sid for sid in members if sid in self._sessions), None)
         if open_one is None:
             raise errors.GroupNotFound("ORS scores groups while one of their episodes is open", group=params.group)
@@ -363,23 +351,28 @@ class OrsWire:
 
     # ── shared ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _once(self, key: tuple[str, str], work: Callable[[], Awaitable[T]]) -> T:
-        """Run `work` once per key, in a task that goes on if the caller is canceled, and return its result.
+    def _once(self, handler: Callable[[Any], Coroutine[Any, Any, WireModel]]) -> Handler:
+        """Return a handler that runs once per key, in a task that goes on if the caller is canceled.
 
-        After a transport error the work may run again: a Ludus server knows its key, and on other servers an uncertain
-        step is an error.
+        After a transport error it may run again: a Ludus server knows its key, and on other servers an uncertain step
+        is an error.
         """
-        task = self._outcomes.get(key)
-        if task is None:
-            task = asyncio.ensure_future(work())
-            self._outcomes[key] = task
-            _trim(self._outcomes)
-        await asyncio.wait([task])
-        if task.cancelled():
-            raise errors.ConnectionFailed("this client is closed")
-        if isinstance(task.exception(), errors.TransportError):
-            self._outcomes.pop(key, None)
-        return cast(T, task.result())
+
+        async def once(params: Any) -> WireModel:
+            key = (handler.__name__, getattr(params, "episode", ""), params.key)
+            task = self._outcomes.get(key)
+            if task is None:
+                task = asyncio.ensure_future(handler(params))
+                self._outcomes[key] = task
+                _trim(self._outcomes)
+            await asyncio.wait([task])
+            if task.cancelled():
+                raise errors.ConnectionFailed("this client is closed")
+            if isinstance(task.exception(), errors.TransportError):
+                self._outcomes.pop(key, None)
+            return task.result()
+
+        return once
 
     def _session(self, episode: str) -> kept.OrsSession:
         session = self._sessions.get(episode) or self._closed.get(episode)
@@ -394,10 +387,10 @@ class OrsWire:
             session.end(EndReason.ENVIRONMENT_ERROR)
         elif isinstance(error, errors.EpisodeNotFound):
             session.end(EndReason.EXPIRED)
-            self._bury(session)
+            self._archive(session)
         return error
 
-    def _bury(self, session: kept.OrsSession) -> None:
+    def _archive(self, session: kept.OrsSession) -> None:
         self._sessions.pop(session.sid, None)
         self._closed[session.sid] = session
         _trim(self._closed)
