@@ -131,6 +131,21 @@ def shown(text: str, style: str = "") -> Text:
     return Text(printable(text), style=style)
 
 
+def parse_pairs(option: str, pairs: Sequence[str], form: str = "NAME=VALUE") -> dict[str, str]:
+    """Return the names and values that a repeatable option was given.
+
+    Raises:
+        BadParameter: one has another form; the message leaves out the rest of it, which may be secret.
+    """
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{option} {name!r}… must be {form}")
+        found[name] = value
+    return found
+
+
 def print_json(value: Any) -> None:
     """Print a JSON value, indented on a terminal and on one line elsewhere."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None) + "\n")

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Self
 import typer
 
 from ludus.cli._app import ExitCode
-from ludus.cli._common import errors, is_local, shown
+from ludus.cli._common import errors, is_local, parse_pairs, shown
 from ludus.client import Harness, Policy, RandomPolicy, Summary, TrajectoryWriter
 from ludus.client.loading import load_object
 from ludus.protocol import errors as e
@@ -84,7 +84,8 @@ class PolicyChoice:
         if options["policy"] == "openai":
             _check_endpoint(options["base_url"], options["api_key"])
         fields = {name: options[name] for name in ("temperature", "max_tokens") if options[name] is not None}
-        fields |= {name: value for name, value in _pairs(options["option"] or []).items() if value is not None}
+        given = parse_pairs("--option", options["option"] or (), "NAME=JSON")
+        fields |= {name: value for name, text in given.items() if (value := _json_or_text(text)) is not None}
         endpoint = {name: options[name] for name in ("model", "base_url", "api_key")} | {"options": fields}
         return cls(options["policy"], endpoint, options["source"], options["seed"] or 0)
 
@@ -277,15 +278,9 @@ def interval_text(interval: tuple[float, float] | None, *, percent: bool = False
     return f"  (95 %: {low} to {high})"
 
 
-def _pairs(pairs: list[str]) -> dict[str, Any]:
-    """Parse `name=json` pairs; a value that is not JSON is text."""
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise typer.BadParameter(f"--option {pair!r} must be NAME=JSON")
-        try:
-            options[name] = json.loads(value)
-        except ValueError:
-            options[name] = value
-    return options
+def _json_or_text(value: str) -> Any:
+    """Parse JSON; a value that is not JSON is text."""
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value

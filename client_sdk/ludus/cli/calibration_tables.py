@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from ludus.cli._common import console, errors, shown
-from ludus.evaluation.calibration.measure import Calibration, ExtremeFigures, Interval, Spread, TaskFigures
+from ludus.evaluation.calibration.measure import Calibration, ExtremeFigures, Interval
 from ludus.protocol.text import printable
 
 MOST_TASKS = 40
@@ -46,7 +46,8 @@ def rows(found: Calibration) -> list[tuple[str, str]]:
     for name, spread in [
         ("steps", found.steps), ("turns", found.turns), ("seconds", found.seconds), ("tokens", found.tokens),
     ]:  # fmt: skip
-        figures += _spread(name, spread)
+        if spread is not None:
+            figures.append((f"{name}: median / 90 %", f"{spread.median:.4g} / {spread.p90:.4g}"))
     if (cost := found.cost) is not None:
         figures.append(("tokens in / out", f"{cost.usage.input_tokens} / {cost.usage.output_tokens}"))
         if cost.total is not None:
@@ -73,20 +74,17 @@ def _show_tasks(found: Calibration) -> None:
     table = Table("task", "passed", "pass rate", "mean reward", "steps", "not counted", title="by task")
     for one in found.tasks:
         rate = "–" if one.pass_rate is None else _share(one.pass_rate, one.interval)
+        left_out = [f"{count} {kind}" for kind, count in one.failed.items()]
+        left_out += [f"{one.unscored} unscored"] if one.unscored else []
         table.add_row(
             shown(one.task),
             f"{one.passes}/{one.attempts}",
             shown(rate),
             "–" if one.mean_reward is None else f"{one.mean_reward:.3f}",
             "–" if one.steps is None else f"{one.steps:.1f}",
-            shown(_left_out(one)),
+            shown(", ".join(left_out)),
         )
     console.print(table)
-
-
-def _left_out(one: TaskFigures) -> str:
-    parts = [f"{count} {kind}" for kind, count in one.failed.items()]
-    return ", ".join(parts + ([f"{one.unscored} unscored"] if one.unscored else []))
 
 
 def _extreme(name: str, word: str, found: ExtremeFigures | None) -> list[tuple[str, str]]:
@@ -96,10 +94,6 @@ def _extreme(name: str, word: str, found: ExtremeFigures | None) -> list[tuple[s
     if found.bound is not None:
         figures += f"; true rate {word} {found.bound if word == 'at most' else 1 - found.bound:.1%}"
     return [(name, figures)]
-
-
-def _spread(name: str, found: Spread | None) -> list[tuple[str, str]]:
-    return [] if found is None else [(f"{name}: median / 90 %", f"{found.median:.4g} / {found.p90:.4g}")]
 
 
 def _share(value: float, interval: Interval | None) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 from rich.table import Table
 
-from ludus.cli._common import Json, Token, WireOption, console, print_json, run, shown
+from ludus.cli._common import Json, Token, WireOption, console, parse_pairs, print_json, run, shown
 from ludus.cli._verdicts import MARKS, Out, Strict, check_out, finish, print_verdict
 from ludus.validation.checks import Verdict
 from ludus.validation.report import CHECKS, Report, validate
@@ -96,7 +96,7 @@ def validate_command(
         settings = Settings(
             tasks=None if all_tasks else tasks, seed=seed, margin=margin, random_baseline=random_baseline, turns=turns,
             scan=scan,
-            step_seconds=step_seconds, secrets=_secrets(secret or []),
+            step_seconds=step_seconds, secrets=parse_pairs("--secret", secret or ()),
         )  # fmt: skip
         reports = run(
             validate(
@@ -112,16 +112,6 @@ def validate_command(
     if not as_json:
         _summarize(reports)
     finish(reports, [report.as_json() for report in reports], out=out, as_json=as_json)
-
-
-def _secrets(pairs: list[str]) -> dict[str, str]:
-    found = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise typer.BadParameter(f"--secret {name!r}… must be NAME=VALUE")
-        found[name] = value
-    return found
 
 
 def _waivers(pairs: list[str]) -> dict[str, str]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from ludus.cli._common import console, errors, shown
-from ludus.viewing.html import Totals, write_page
-from ludus.viewing.reading import Selection, ViewedEpisode, read_lines
+from ludus.viewing.html import write_page
+from ludus.viewing.reading import Selection, Totals, ViewedEpisode, read_lines
 from ludus.viewing.terminal import print_episode, print_list
 
 COMMANDS: Final = {"view": "Look at recorded episodes, in the terminal or as an HTML page."}
@@ -66,8 +65,8 @@ def view(
 
 def _print(file: Path, selection: Selection, limit: int) -> Totals:
     totals, kept = Totals(), list[ViewedEpisode]()
-    for viewed in _chosen(file, selection, totals):
-        if len(kept) < limit:
+    for viewed in read_lines(file):
+        if totals.count(viewed, selection) and len(kept) < limit and isinstance(viewed, ViewedEpisode):
             kept.append(viewed)
     if selection.episode is not None:
         for viewed in kept:
@@ -80,9 +79,3 @@ def _print(file: Path, selection: Selection, limit: int) -> Totals:
     if kept:
         errors.print(shown(f"ludus view {file} --episode {kept[0].number}  shows one in full", "dim"), soft_wrap=True)
     return totals
-
-
-def _chosen(file: Path, selection: Selection, totals: Totals) -> Iterator[ViewedEpisode]:
-    for viewed in read_lines(file):
-        if totals.count(viewed, selection) and isinstance(viewed, ViewedEpisode):
-            yield viewed

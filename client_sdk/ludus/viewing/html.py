@@ -3,66 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import copyfileobj
 
 from ludus.protocol.trajectory import Trajectory
 from ludus.viewing import page
 from ludus.viewing.conversation import Image, components, entries, reward_text
-from ludus.viewing.reading import BrokenLine, Selection, ViewedEpisode
-
-
-@dataclass(slots=True)
-class Totals:
-    """What was counted while a file was read."""
-
-    episodes: int = 0
-    chosen: int = 0
-    """Episodes that the selection contains."""
-    scored: int = 0
-    """Chosen episodes that have a reward."""
-    rewards: float = 0.0
-    """The sum of their rewards."""
-    ends: Counter[str] = field(default_factory=Counter)
-    """Chosen episodes by outcome."""
-    broken: list[BrokenLine] = field(default_factory=list)
-    """The first hundred broken lines."""
-    broken_count: int = 0
-
-    def count(self, viewed: ViewedEpisode | BrokenLine, selection: Selection) -> bool:
-        """Count a line; return whether it is a chosen episode."""
-        if isinstance(viewed, BrokenLine):
-            self.broken_count += 1
-            self.broken += [viewed] if len(self.broken) < 100 else []
-            return False
-        self.episodes += 1
-        if viewed not in selection:
-            return False
-        self.chosen += 1
-        self.ends[viewed.trajectory.outcome] += 1
-        if (value := viewed.trajectory.value) is not None:
-            self.scored += 1
-            self.rewards += value
-        return True
-
-    def facts(self, shown: int) -> Iterator[str]:
-        """Yield what there is to say about the file in short."""
-        yield (
-            f"{self.episodes:,} episodes"
-            if self.chosen == self.episodes
-            else (f"{self.chosen:,} of {self.episodes:,} episodes match")
-        )
-        if self.scored:
-            yield f"mean reward {self.rewards / self.scored:.4g}"
-        if self.chosen > self.scored:
-            yield f"{self.chosen - self.scored:,} unscored"
-        if shown < self.chosen:
-            yield f"the first {shown:,} are shown"
-        if self.broken_count:
-            yield f"{self.broken_count:,} broken line{'s' if self.broken_count > 1 else ''}"
+from ludus.viewing.reading import BrokenLine, Selection, Totals, ViewedEpisode
 
 
 def write_page(

@@ -73,10 +73,15 @@ def reward_chip(value: float | None, label: str = "") -> str:
     return chip(f"{label}{value:g}", tone) if value is not None else ""
 
 
+def shorten(text: str) -> str:
+    """Return at most `SHOWN_TEXT` characters of a text, and how many were left out."""
+    left_out = len(text) - SHOWN_TEXT
+    return text if left_out <= 0 else f"{text[:SHOWN_TEXT]}\n… {left_out:,} characters more"
+
+
 def text_block(text: str) -> str:
-    """Return text as it was written, cut at `SHOWN_TEXT` characters."""
-    more = f"\n… {len(text) - SHOWN_TEXT:,} characters more" if len(text) > SHOWN_TEXT else ""
-    return f"<pre>{escape(text[:SHOWN_TEXT])}{more}</pre>"
+    """Return text as it was written, shortened."""
+    return f"<pre>{escape(shorten(text))}</pre>"
 
 
 def image(address: str) -> str:

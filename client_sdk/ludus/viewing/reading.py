@@ -7,14 +7,16 @@ trajectory under `trajectory`. One line at a time is in memory.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from pydantic import ValidationError
 
+from ludus.protocol.messages import describe_invalid
 from ludus.protocol.trajectory import Trajectory
 
 LONGEST_LINE: Final = 64 * 1024 * 1024
@@ -69,6 +71,53 @@ class Selection:
         return self.episode is None or self.episode in (str(viewed.number), trajectory.episode)
 
 
+@dataclass(slots=True)
+class Totals:
+    """What was counted while a file was read."""
+
+    episodes: int = 0
+    chosen: int = 0
+    """Episodes that the selection contains."""
+    scored: int = 0
+    """Chosen episodes that have a reward."""
+    rewards: float = 0.0
+    """The sum of their rewards."""
+    ends: Counter[str] = field(default_factory=Counter)
+    """Chosen episodes by outcome."""
+    broken: list[BrokenLine] = field(default_factory=list)
+    """The first hundred broken lines."""
+    broken_count: int = 0
+
+    def count(self, viewed: ViewedEpisode | BrokenLine, selection: Selection) -> bool:
+        """Count a line; return whether it is a chosen episode."""
+        if isinstance(viewed, BrokenLine):
+            self.broken_count += 1
+            self.broken += [viewed] if len(self.broken) < 100 else []
+            return False
+        self.episodes += 1
+        if viewed not in selection:
+            return False
+        self.chosen += 1
+        self.ends[viewed.trajectory.outcome] += 1
+        if (value := viewed.trajectory.value) is not None:
+            self.scored += 1
+            self.rewards += value
+        return True
+
+    def facts(self, shown: int) -> Iterator[str]:
+        """Yield the facts about a file of which `shown` episodes are shown: counts, and the mean reward."""
+        every = f"{self.episodes:,} episodes"
+        yield every if self.chosen == self.episodes else f"{self.chosen:,} of {every} match"
+        if self.scored:
+            yield f"mean reward {self.rewards / self.scored:.4g}"
+        if self.chosen > self.scored:
+            yield f"{self.chosen - self.scored:,} unscored"
+        if shown < self.chosen:
+            yield f"the first {shown:,} are shown"
+        if self.broken_count:
+            yield f"{self.broken_count:,} broken line{'s' if self.broken_count > 1 else ''}"
+
+
 def read_lines(path: Path) -> Iterator[ViewedEpisode | BrokenLine]:
     """Yield the episodes of a file and its broken lines, in order. Empty lines are skipped.
 
@@ -106,7 +155,7 @@ def _parse(number: int, line: bytes) -> ViewedEpisode | BrokenLine:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the line"
-        return BrokenLine(number, f"not a trajectory: {where}: {first['msg']}")
+        return BrokenLine(number, f"not a trajectory: {where}: {describe_invalid(first)}")
     if not of_run:
         return ViewedEpisode(number, trajectory)
     step = value.get("step")

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ludus.protocol.text import printable
 from ludus.viewing.conversation import Image, components, entries, reward_text
-from ludus.viewing.page import SHOWN_TEXT
+from ludus.viewing.page import shorten
 from ludus.viewing.reading import ViewedEpisode
 
 
@@ -45,11 +45,11 @@ def print_episode(console: Console, viewed: ViewedEpisode) -> None:
         if entry.kind == "turn":
             console.print(_text(f"\nturn {entry.who}", "dim"))
         elif entry.kind == "call":
-            console.print(_text(_short(f"  {entry.who}({''.join(entry.parts)})"), "cyan"), soft_wrap=True)
+            console.print(_text(shorten(f"  {entry.who}({''.join(entry.parts)})"), "cyan"), soft_wrap=True)
         else:
             words = "\n".join("[an image]" if isinstance(part, Image) else part for part in entry.parts)
             remarks = "" if entry.kind == "output" else f"{entry.who}: "
-            console.print(_text(_short(f"  {remarks}{words}").replace("\n", "\n  ")), soft_wrap=True)
+            console.print(_text(shorten(f"  {remarks}{words}").replace("\n", "\n  ")), soft_wrap=True)
         if entry.step is not None:
             step = entry.step
             notes = [step.error] if step.error else []
@@ -68,10 +68,6 @@ def print_episode(console: Console, viewed: ViewedEpisode) -> None:
 def _text(text: str, style: str = "") -> Text:
     """Return text without markup and without control characters, with which a policy could write to the terminal."""
     return Text(printable(text), style=style)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= SHOWN_TEXT else f"{text[:SHOWN_TEXT]}\n… {len(text) - SHOWN_TEXT:,} characters more"
 
 
 def _style(value: float | None) -> str:

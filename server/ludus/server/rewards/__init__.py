@@ -101,74 +101,37 @@ __all__ = [
     "values_equal",
 ]
 
-_HOMES: Final = {
-    "Attempt": "ludus.server.rewards.attempt",
-    "FromEnvironment": "ludus.server.rewards.attempt",
-    "FromTask": "ludus.server.rewards.attempt",
-    "TakenStep": "ludus.server.rewards.attempt",
-    "TakenTurn": "ludus.server.rewards.attempt",
-    "Box": "ludus.server.rewards.code_runner",
-    "ToolCalled": "ludus.server.rewards.calls",
-    "CallOrder": "ludus.server.rewards.calls",
-    "Efficiency": "ludus.server.rewards.calls",
-    "NoErrors": "ludus.server.rewards.calls",
-    "ToolNotCalled": "ludus.server.rewards.calls",
-    "Checklist": "ludus.server.rewards.checklist",
-    "ChecklistError": "ludus.server.rewards.checklist",
-    "lint_checklist": "ludus.server.rewards.checklist",
-    "load_checklist": "ludus.server.rewards.checklist",
-    "FunctionTest": "ludus.server.rewards.code",
-    "FunctionTests": "ludus.server.rewards.code",
-    "ProgramTest": "ludus.server.rewards.code",
-    "ProgramTests": "ludus.server.rewards.code",
-    "CallResult": "ludus.server.rewards.functions",
-    "call_function": "ludus.server.rewards.functions",
-    "values_equal": "ludus.server.rewards.functions",
-    "Evolving": "ludus.server.rewards.evolving",
-    "ScoredAttempt": "ludus.server.rewards.evolving",
-    "Budget": "ludus.server.rewards.judges",
-    "FileCache": "ludus.server.rewards.judges",
-    "Endpoint": "ludus.server.rewards.judges",
-    "Judge": "ludus.server.rewards.judges",
-    "PairwiseJudge": "ludus.server.rewards.judges",
-    "Panel": "ludus.server.rewards.judges",
-    "Price": "ludus.server.rewards.judges",
-    "ReferenceJudge": "ludus.server.rewards.judges",
-    "Scale": "ludus.server.rewards.judges",
-    "judged_by": "ludus.server.rewards.judges",
-    "MathEqual": "ludus.server.rewards.mathematics",
-    "check": "ludus.server.rewards.methods",
-    "metric": "ludus.server.rewards.methods",
-    "reward": "ludus.server.rewards.methods",
-    "Cap": "ludus.server.rewards.nodes",
-    "Check": "ludus.server.rewards.nodes",
-    "Gate": "ludus.server.rewards.nodes",
-    "Node": "ludus.server.rewards.nodes",
-    "Penalty": "ludus.server.rewards.nodes",
-    "Sequential": "ludus.server.rewards.nodes",
-    "WeightedSum": "ludus.server.rewards.nodes",
-    "Weighted": "ludus.server.rewards.nodes",
-    "EachStep": "ludus.server.rewards.process",
-    "Rubric": "ludus.server.rewards.rubric",
-    "DatabaseState": "ludus.server.rewards.state",
-    "FileTree": "ludus.server.rewards.state",
-    "Fields": "ludus.server.rewards.structure",
-    "JsonSchema": "ludus.server.rewards.structure",
-    "Exact": "ludus.server.rewards.text",
-    "NormalizedMatch": "ludus.server.rewards.text",
-    "Numeric": "ludus.server.rewards.text",
-    "Pattern": "ludus.server.rewards.text",
-    "FunctionComparer": "ludus.server.rewards.tournament",
-    "Tournament": "ludus.server.rewards.tournament",
-    "Verdict": "ludus.server.rewards.verdict",
+_MODULES: Final = {
+    "attempt": "Attempt FromEnvironment FromTask TakenStep TakenTurn",
+    "calls": "CallOrder Efficiency NoErrors ToolCalled ToolNotCalled",
+    "checklist": "Checklist ChecklistError lint_checklist load_checklist",
+    "code": "FunctionTest FunctionTests ProgramTest ProgramTests",
+    "code_runner": "Box",
+    "evolving": "Evolving ScoredAttempt",
+    "functions": "call_function CallResult values_equal",
+    "judges": "Budget Endpoint FileCache Judge judged_by PairwiseJudge Panel Price ReferenceJudge Scale",
+    "mathematics": "MathEqual",
+    "methods": "check metric reward",
+    "nodes": "Cap Check Gate Node Penalty Sequential Weighted WeightedSum",
+    "process": "EachStep",
+    "rubric": "Rubric",
+    "state": "DatabaseState FileTree",
+    "structure": "Fields JsonSchema",
+    "text": "Exact NormalizedMatch Numeric Pattern",
+    "tournament": "FunctionComparer Tournament",
+    "verdict": "Verdict",
 }
+"""The modules of this package that define the public names."""
+
+_HOMES: Final = {name: module for module, names in _MODULES.items() for name in names.split()}
+"""The module of each public name."""
 
 
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
+    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
     globals()[name] = value
     return value
 
