@@ -16,7 +16,7 @@ from engine import IMAGE, engine, libraries_of
 from terminal import run_ludus
 from wheelhouse import closure, repack
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.suite("image")]
 
 BASE = "ludus-test:pip"
 """What `python:3.12-slim` is to the Dockerfile: a Python with pip."""

@@ -208,7 +208,7 @@ async def test_connections_end_with_what_made_them(networked: Backend, ending: s
 
 async def test_a_flood_of_requests_leaves_the_server_answering(networked: Backend) -> None:
     async with origin(echo) as target:
-        box = await box_of(networked, f"127.0.0.1:{target.port}", limits=TIGHT.but(cpu_seconds=2))
+        box = await box_of(networked, f"127.0.0.1:{target.port}", limits=TIGHT.but(cpu_seconds=2, seconds=5))
         other = await box_of(networked, f"127.0.0.1:{target.port}")
         program = (
             "while True:\n  try: proxied('CONNECT no.test:1 HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n')\n  except OSError: pass"

@@ -314,6 +314,18 @@ async def test_boxes_do_not_see_each_other(isolating: Backend) -> None:
         await running
 
 
+async def test_a_command_ends_with_its_box_and_not_at_its_own_limit(any_backend: Backend) -> None:
+    box = await box_of(any_backend)
+    known = f"{os.getpid()}.75"
+    running = asyncio.create_task(box.run(["sleep", known]))
+    while not await asyncio.to_thread(runs, "sleep", known):
+        pass
+    await box.aclose()
+    with pytest.raises(SandboxFailed):
+        await asyncio.wait_for(running, TIGHT.seconds / 2)
+    assert not runs("sleep", known)
+
+
 async def test_what_a_backend_cannot_do_is_refused(isolating: Backend) -> None:
     kind, provider = isolating
     plain = settings_of(kind)

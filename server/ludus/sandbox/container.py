@@ -118,7 +118,7 @@ class ContainerBox(ContainerFiles):
         self._stopped = asyncio.Event()
         self._home = -1
         """A descriptor of the work directory, through which its files can be saved when the container is gone."""
-        self._over = False
+        self._closed = asyncio.Event()
         """Whether it is closed. A thread of a cancelled start that finds it set removes the container it created."""
 
     async def start(self, create: Callable[[], str], handoff: SocketHandoff | None) -> None:
@@ -151,7 +151,7 @@ class ContainerBox(ContainerFiles):
             if is_in_group(process, self._id):
                 self._home = rescue.open_home(process, scripts.HOME)
         finally:
-            if self._over:
+            if self._closed.is_set():
                 self._remove()
                 self._let_go()
 
@@ -301,15 +301,18 @@ class ContainerBox(ContainerFiles):
         reading = asyncio.create_task(_read(shell.socket, output))
         stopped = asyncio.create_task(self._stopped.wait())
         full = asyncio.create_task(output.full.wait())
+        closed = asyncio.create_task(self._closed.wait())
         limit: LimitName | None = None
         usage = before
         try:
             while True:
                 left = deadline - time.monotonic()
                 await asyncio.wait(
-                    (reading, stopped, full), timeout=max(0.0, min(left, _LOOK_SECONDS)),
+                    (reading, stopped, full, closed), timeout=max(0.0, min(left, _LOOK_SECONDS)),
                     return_when=asyncio.FIRST_COMPLETED,
                 )  # fmt: skip
+                if self._closed.is_set():
+                    raise EOFError("it has been closed")
                 if output.full.is_set():
                     limit = "output"
                     break
@@ -326,13 +329,14 @@ class ContainerBox(ContainerFiles):
                     break
             if limit is not None:
                 await self._end_all()
-                await asyncio.wait((reading,), timeout=_GRACE_SECONDS)
+                await asyncio.wait((reading, closed), timeout=_GRACE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 if not reading.done():  # something in the container still holds the output
                     await self._lose()
         finally:
-            for task in (feeding, reading, stopped, full):
+            tasks = (feeding, reading, stopped, full, closed)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(feeding, reading, stopped, full, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         return limit, usage
 
     async def _end_all(self) -> None:
@@ -422,7 +426,7 @@ class ContainerBox(ContainerFiles):
         """Do nothing: the container ends with its input, which closes when this process ends."""
 
     async def _close(self) -> None:
-        self._over = True
+        self._closed.set()  # the engine does not always end the output of a command whose container is removed
         await self._close_next()
         if self._id:
             await asyncio.to_thread(self._remove)
