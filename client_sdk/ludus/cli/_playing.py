@@ -166,7 +166,12 @@ def print_causes(summary: Summary, out: Path | None, stopped: e.EveryAttemptFail
     if missing:
         errors.print(shown(f"  {rest} × something else; {where}" if rest else f"  {where}"), soft_wrap=True)
     if stopped is not None:
-        errors.print(shown("stopped early: every attempt failed for the same reason; go on with --keep-going"))
+        print_stopped_early()
+
+
+def print_stopped_early() -> None:
+    """Print on stderr that a run stopped because of `SAME_ATTEMPTS`."""
+    errors.print(shown("stopped early: every attempt failed for the same reason; go on with --keep-going"))
 
 
 def exit_code(summary: Summary) -> ExitCode:

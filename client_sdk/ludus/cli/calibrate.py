@@ -251,7 +251,7 @@ async def _play(
         done |= {one.key for one in new}
         played = latest([*played, *new])
         if stopped is not None:
-            errors.print(shown("stopped early: every attempt failed for the same reason; go on with --keep-going"))
+            _playing.print_stopped_early()
             return played
         if options["until_width"] is None or samples >= options["max_samples"]:
             return played

@@ -110,7 +110,7 @@ class EpisodeSandboxes:
                     content = await self.agent.read(path, limit=left)
                     await box.write(path, content)
                 except SandboxFileError as error:
-                    log.info("an artifact is missing: %s", error.message)
+                    log.info("an artifact is left out: %s", error.message)
                 else:
                     left -= len(content)
             yield box
