@@ -145,6 +145,15 @@ def test_each_mistake_is_found_on_its_line(tmp_path: Path, text: str, line: int,
         load_checklist(path, functions=FUNCTIONS, judge=judge(1.0))
 
 
+def test_a_repeated_id_is_found_also_where_the_whole_file_is_one_line(tmp_path: Path) -> None:
+    item = {"id": "a", "check": "no_errors"}
+    path = write(tmp_path, json.dumps({"name": "x", "version": "1", "items": [item, item]}), "json")
+    (problem,) = lint_checklist(path)
+    assert (problem.line, problem.message) == (1, "the id 'a' was used on line 1")
+    with pytest.raises(ChecklistError, match="the id 'a' was used"):
+        load_checklist(path)
+
+
 def test_lines_of_json_are_found_too(tmp_path: Path) -> None:
     text = '{\n "name": "x",\n "version": "1",\n "items": [\n  {"id": "a",\n   "check": "nope"},\n  {"id": 3}\n ]\n}'
     problems = lint_checklist(write(tmp_path, text, "json"))

@@ -40,7 +40,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ludus.protocol.errors import AuthoringError
-from ludus.protocol.messages import describe_invalid
+from ludus.protocol.messages import describe_invalid, did_you_mean
 from ludus.server.rewards.attempt import Attempt
 from ludus.server.rewards.calls import CallOrder, Efficiency, NoErrors, ToolCalled, ToolNotCalled
 from ludus.server.rewards.located import Located, Place, SyntaxProblem, locate_json, locate_toml
@@ -259,8 +259,7 @@ def _invalid(located: Located, error: Any) -> Problem:
     if error["type"] == "extra_forbidden":
         first, last = next(iter(place), ""), next(reversed(place), "")
         known = Item.model_fields if first == "items" else ChecklistFile.model_fields
-        near = difflib.get_close_matches(str(last), known, n=1)
-        message = f"there is no such field{f'; did you mean {near[0]!r}?' if near else ''}"
+        message = f"there is no such field{did_you_mean(str(last), known)}"
     where = ".".join(str(part) for part in place)
     return Problem(located.line(place), "error", f"{where}: {message}" if where else message, item)
 
@@ -269,10 +268,10 @@ def _repeated(located: Located, items: Sequence[tuple[int, Item]]) -> list[Probl
     problems = []
     ids: dict[tuple[str | None, str], int] = {}
     for position, item in items:
-        line = located.line(("items", position))
-        earlier = ids.setdefault((item.group, item.id), line)
-        if earlier != line:
-            problems.append(Problem(line, "error", f"the id {item.id!r} was used on line {earlier}", item.id))
+        line, key = located.line(("items", position)), (item.group, item.id)
+        if key in ids:
+            problems.append(Problem(line, "error", f"the id {item.id!r} was used on line {ids[key]}", item.id))
+        ids.setdefault(key, line)
     return problems
 
 
@@ -326,18 +325,16 @@ def _function(name: str, functions: Mapping[str, Callable[..., Any]]) -> Callabl
         return functions[name]
     module, colon, attribute = name.partition(":")
     if not colon:
-        known = [*BUILT_IN, *functions]
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))}"
-        raise AuthoringError(f"there is no check {name!r}; {hint} A function of yours is named as module:function")
+        known = sorted([*BUILT_IN, *functions])
+        hint = did_you_mean(name, known) or f"; there are {', '.join(known)}."
+        raise AuthoringError(f"there is no check {name!r}{hint} A function of yours is named as module:function")
     try:
         found: Any = importlib.import_module(module)
     except Exception as error:
         raise AuthoringError(f"importing {module!r} failed: {type(error).__name__}: {error}") from None
     for part in attribute.split("."):
         if not hasattr(found, part):
-            near = difflib.get_close_matches(part, dir(found), n=1)
-            raise AuthoringError(f"{module} has no {attribute!r}{f'; did you mean {near[0]!r}?' if near else ''}")
+            raise AuthoringError(f"{module} has no {attribute!r}{did_you_mean(part, dir(found))}")
         found = getattr(found, part)
     if not callable(found):
         raise AuthoringError(f"{name} is no function but {type(found).__name__}")
