@@ -30,8 +30,8 @@ _CODE: Final = re.compile(r"(```|~~~).*?(?:\1|\Z)|(`+)(?!`).+?(?<!`)\2(?!`)", re
 
 
 @suite.check("documented", "The environment, its tools and their parameters are described", "static.manifest")
-async def documented(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    info = subject.info
+async def documented(target: ValidationTarget) -> AsyncIterator[Problem]:
+    info = target.info
     if not info.description.strip():
         yield warning("the environment has no description: write a docstring, by which users choose an environment")
     bare = [Evidence(f"tool {tool.name!r}") for tool in info.tools if not tool.description.strip()]
@@ -52,8 +52,8 @@ async def documented(subject: ValidationTarget) -> AsyncIterator[Problem]:
 @suite.check(
     "splits", "The environment has tasks to train on and others to test on", "static.task_distribution_pinning"
 )
-async def splits(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    kinds = {split.info.type for split in subject.splits}
+async def splits(target: ValidationTarget) -> AsyncIterator[Problem]:
+    kinds = {split.info.type for split in target.splits}
     if "train" not in kinds:
         yield warning("there is no split of type `train`, so a trainer has no tasks")
     if not kinds & {"validation", "test"}:
@@ -62,14 +62,14 @@ async def splits(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 @suite.check("task-list", "Every task is available once, under the id and index of its list entry",
              "runtime.task_declaration_accuracy")  # fmt: skip
-async def task_list(subject: ValidationTarget) -> AsyncIterator[Problem]:
+async def task_list(target: ValidationTarget) -> AsyncIterator[Problem]:
     missing: list[Evidence] = []
     wrong: list[Evidence] = []
-    for split in subject.splits:
+    for split in target.splits:
         name, count = split.info.name, split.info.count
         seen: dict[str, int] = {}
         try:
-            async for row in subject.environment.tasks(name, page=200):
+            async for row in target.environment.tasks(name, page=200):
                 if row.id in seen:
                     wrong.append(Evidence(f"has index {seen[row.id]} and {row.index}", name, row.id))
                 if row.index != len(seen):
@@ -82,10 +82,10 @@ async def task_list(subject: ValidationTarget) -> AsyncIterator[Problem]:
             continue
         if count is not None and len(seen) < min(count, LISTED) and not wrong:
             missing.append(Evidence(f"the split states {count} tasks, and lists {len(seen)}", name))
-        for place in _places(count):
+        for place in [0, 1, 1000] if count is None else sorted({0, count // 2, count - 1}):
             try:
-                row = await subject.environment.task(name, index=place)
-                again = await subject.environment.task(name, task=row.id)
+                row = await target.environment.task(name, index=place)
+                again = await target.environment.task(name, task=row.id)
             except LudusError as failure:
                 missing.append(Evidence(short(f"index {place}: {failure.message}"), name))
                 continue
@@ -99,19 +99,13 @@ async def task_list(subject: ValidationTarget) -> AsyncIterator[Problem]:
         yield error("ids and indices of tasks do not agree: give each task of a split a unique id", wrong)
 
 
-def _places(count: int | None) -> list[int]:
-    if count is None:
-        return [0, 1, 1000]
-    return sorted({0, count // 2, count - 1})
-
-
 @suite.check("task-stability", "A task is the same each time and in every process", "static.task_distribution_pinning")
-async def task_stability(subject: ValidationTarget) -> AsyncIterator[Problem]:
+async def task_stability(target: ValidationTarget) -> AsyncIterator[Problem]:
     changed: list[Evidence] = []
-    shown = [row for row in subject.tasks if row.fields]
-    elsewhere = await subject.second() if subject.second is not None else subject.environment
-    where = "in another process" if subject.second is not None else "when requested again"
-    for row in subject.tasks:
+    shown = [row for row in target.tasks if row.fields]
+    elsewhere = await target.second() if target.second is not None else target.environment
+    where = "in another process" if target.second is not None else "when requested again"
+    for row in target.tasks:
         try:
             again = await elsewhere.task(row.split, index=row.index)
         except LudusError as failure:
@@ -120,9 +114,9 @@ async def task_stability(subject: ValidationTarget) -> AsyncIterator[Problem]:
         if again != row:
             difference = f"index {row.index} is {_row(row)}; {where} it is {_row(again)}"
             changed.append(Evidence(difference, row.split, row.id))
-        elif not row.fields and shown and not changed and not await _reworded(subject, shown[0], elsewhere):
+        elif not row.fields and shown and not changed and not await _reworded(target, shown[0], elsewhere):
             # Rows of test splits show no fields, so the prompts are compared instead.
-            first, other = await _prompt(subject, row, subject.environment), await _prompt(subject, row, elsewhere)
+            first, other = await _prompt(target, row, target.environment), await _prompt(target, row, elsewhere)
             if first != other:
                 changed.append(Evidence(f"the prompt is {short(first)!r}; {where} {short(other)!r}", row.split, row.id))
     if changed:
@@ -133,19 +127,19 @@ async def task_stability(subject: ValidationTarget) -> AsyncIterator[Problem]:
         )
 
 
-async def _reworded(subject: ValidationTarget, row: Any, elsewhere: Any) -> bool:
+async def _reworded(target: ValidationTarget, row: Any, elsewhere: Any) -> bool:
     """Return whether the prompts of one task differ between processes, or from one episode to the next."""
-    first = await _prompt(subject, row, subject.environment)
-    again, other = await _prompt(subject, row, subject.environment), await _prompt(subject, row, elsewhere)
+    first = await _prompt(target, row, target.environment)
+    again, other = await _prompt(target, row, target.environment), await _prompt(target, row, elsewhere)
     return not first == again == other
 
 
-async def _prompt(subject: ValidationTarget, row: Any, environment: Any) -> str:
-    if not subject.info.seedable:
+async def _prompt(target: ValidationTarget, row: Any, environment: Any) -> str:
+    if not target.info.seedable:
         return ""
-    script = Script(row.split, row.id, subject.settings.seed, (), "no-op")
+    script = Script(row.split, row.id, target.settings.seed, (), "no-op")
     try:
-        transcript = await perform(environment, script, subject.settings.secrets)
+        transcript = await perform(environment, script, target.settings.secrets)
     except LudusError:
         return ""
     return str(dict(transcript.events)["prompt"])
@@ -156,10 +150,10 @@ def _row(row: Any) -> str:
 
 
 @suite.check("prompt", "Every prompt has content, and no leftovers of a program", "runtime.observation_schema")
-async def prompt(subject: ValidationTarget) -> AsyncIterator[Problem]:
+async def prompt(target: ValidationTarget) -> AsyncIterator[Problem]:
     empty: list[Evidence] = []
     spoiled: list[Evidence] = []
-    for play in await subject.played("no-op"):
+    for play in await target.played("no-op"):
         if play.failure is not None:
             continue
         text = prompt_of(play)
@@ -167,7 +161,7 @@ async def prompt(subject: ValidationTarget) -> AsyncIterator[Problem]:
         if not text.strip() and not images:
             empty.append(evidence(play, "the prompt is empty"))
         # Rows of test splits show no fields; the environment's code has all of them.
-        public = subject.task(play.task).public() if subject.local is not None else play.task.fields
+        public = target.task(play.task).public() if target.local is not None else play.task.fields
         fields = json.dumps(public, ensure_ascii=False, default=str)
         for pattern, what in _UNRENDERED:
             for match in pattern.finditer(_CODE.sub(" ", text)):
@@ -185,10 +179,10 @@ async def prompt(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 @suite.check("tools", "Tools accept the calls that their schemas allow", "runtime.tool_declaration_accuracy")
-async def tools(subject: ValidationTarget) -> AsyncIterator[Problem]:
+async def tools(target: ValidationTarget) -> AsyncIterator[Problem]:
     calls: dict[str, list[bool]] = {}
     refused: dict[str, Evidence] = {}
-    for play in await subject.played("random"):
+    for play in await target.played("random"):
         names = {item.get("call_id"): item.get("name") for item in play.items if item.get("type") == "function_call"}
         texts = {
             item.get("call_id"): item.get("output") for item in play.items if item["type"] == "function_call_output"
@@ -201,17 +195,17 @@ async def tools(subject: ValidationTarget) -> AsyncIterator[Problem]:
     if not calls:
         raise NotApplicable("no tool was called")
     wrong = [name for name, outcomes in calls.items() if name in refused and all(outcomes)]
-    understood = await _understood(subject) if wrong else set()
+    understood = await _understood(target) if wrong else set()
     if places := [refused[name] for name in wrong if name not in understood]:
         yield error(
             "tools refuse every call that their own schema allows: describe in the schema what is allowed", places
         )
 
 
-async def _understood(subject: ValidationTarget) -> set[str]:
+async def _understood(target: ValidationTarget) -> set[str]:
     """Return the tools that accepted a call of the oracle; random values may not satisfy such a tool's constraints."""
     try:
-        plays = await subject.played("oracle")
+        plays = await target.played("oracle")
     except NotApplicable:
         return set()
     taken = {(play.episode, step.call_id) for play in plays for step in play.steps if step.error != "invalid_arguments"}
@@ -225,28 +219,28 @@ async def _understood(subject: ValidationTarget) -> set[str]:
 
 @suite.check("endless", "Every episode ends, whatever the policy does", "static.timeout_ceiling",
              "runtime.resource_bounds")  # fmt: skip
-async def endless(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    if not subject.tasks:
+async def endless(target: ValidationTarget) -> AsyncIterator[Problem]:
+    if not target.tasks:
         raise NotApplicable("there are no tasks")
-    rows = [row for row in subject.sample_tasks(4) if await subject.tools_of(row)]
+    rows = [row for row in target.sample_tasks(4) if await target.tools_of(row)]
     if not rows:
         raise NotApplicable("without tools, the final message ends every episode")
-    limits = await _limits(subject, rows[0])
+    limits = await _limits(target, rows[0])
     if limits is not None and limits.max_steps is None and limits.seconds is None:
-        plays = await subject.play(RandomPolicy(subject.settings.seed, answers=0), tasks=rows)
+        plays = await target.play(RandomPolicy(target.settings.seed, answers=0), tasks=rows)
         stuck = [play for play in plays if play.stopped == "turn_limit"]
         if stuck:
             yield warning(
-                f"episodes continue after {subject.settings.turns} turns and have no limit: set "
+                f"episodes continue after {target.settings.turns} turns and have no limit: set "
                 "`limits = EpisodeLimits(max_steps=…)`, or a policy that repeats itself never ends an episode",
                 [evidence(play, f"{len(play.steps)} steps, still running") for play in stuck],
             )
 
 
-async def _limits(subject: ValidationTarget, row: Any) -> Any:
+async def _limits(target: ValidationTarget, row: Any) -> Any:
     try:
-        async with subject.environment.episode(
-            split=row.split, task=row.id, seed=subject.seed(), secrets=subject.settings.secrets
+        async with target.environment.episode(
+            split=row.split, task=row.id, seed=target.seed(), secrets=target.settings.secrets
         ) as episode:
             return episode.limits
     except LudusError:

@@ -20,9 +20,11 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pydantic import BaseModel
+
 from ludus.protocol.errors import LudusError
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
-from ludus.validation.target import ValidationTarget
+from ludus.validation.target import ValidationTarget, spread
 from ludus.validation.transcripts import prompt_of
 
 suite = Suite()
@@ -64,35 +66,27 @@ class _Problem:
 
     def canonical_form(self, common: frozenset[str]) -> tuple[Any, ...]:
         """Return the task without case, punctuation and order; empty if its public fields hold only template words."""
-        fields = [(name, tuple(sorted(_set_apart(value, common)))) for name, value in sorted(self.public.items())]
+        fields = [
+            (name, tuple(sorted(word for word in _words(value) if word not in common)))
+            for name, value in sorted(self.public.items())
+        ]
         if not any(words for _, words in fields):
             return ()
         return (*fields, *((name, _words(value)) for name, value in sorted(self.private.items())))
 
 
-def _set_apart(value: Any, common: frozenset[str]) -> list[str]:
-    """Return the words of a value that do not belong to the template."""
-    return [word for word in _words(value) if word not in common]
-
-
-async def _scan(subject: ValidationTarget) -> list[_Problem]:
+async def _scan(target: ValidationTarget) -> list[_Problem]:
     """Return tasks of all splits, with private fields if the code is available, else as the server shows them."""
     problems: list[_Problem] = []
-    for split in subject.splits:
-        count = split.info.count if split.info.count is not None else subject.settings.scan
-        indices = _spread(count, subject.settings.scan)
-        if subject.local is not None:
-            found = await asyncio.to_thread(_read, subject.local.split(split.info.name), split.info.name, indices)
+    for split in target.splits:
+        count = split.info.count if split.info.count is not None else target.settings.scan
+        indices = spread(count, target.settings.scan)
+        if target.local is not None:
+            found = await asyncio.to_thread(_read, target.local.split(split.info.name), split.info.name, indices)
         else:
-            found = await _ask(subject, split.info.name, len(indices))
+            found = await _ask(target, split.info.name, len(indices))
         problems += found
     return problems
-
-
-def _spread(count: int, most: int) -> list[int]:
-    if count <= most:
-        return list(range(count))
-    return [place * (count - 1) // max(1, most - 1) for place in range(most)]
 
 
 def _read(split: Any, name: str, indices: Iterable[int]) -> list[_Problem]:
@@ -103,17 +97,20 @@ def _read(split: Any, name: str, indices: Iterable[int]) -> list[_Problem]:
             task = split.get(index)
         except Exception:  # the author's code; `task-list` reports what it raises
             continue
-        private = {field: _plain(getattr(task, field)) for field in type(task).private_fields()}
+        private = {
+            field: value.model_dump(mode="json") if isinstance(value := getattr(task, field), BaseModel) else value
+            for field in type(task).private_fields()
+        }
         found.append(_problem(name, task.id, task.public(), private))
         if time.monotonic() - began > READ_SECONDS:
             break
     return found
 
 
-async def _ask(subject: ValidationTarget, name: str, most: int) -> list[_Problem]:
+async def _ask(target: ValidationTarget, name: str, most: int) -> list[_Problem]:
     found = []
     try:
-        async for row in subject.environment.tasks(name, page=500):
+        async for row in target.environment.tasks(name, page=500):
             if row.fields:
                 found.append(_problem(name, row.id, row.fields, {}))
             if len(found) >= most or (not row.fields and row.index > 0):
@@ -121,10 +118,6 @@ async def _ask(subject: ValidationTarget, name: str, most: int) -> list[_Problem
     except LudusError:
         pass  # `task-list` reports it
     return found
-
-
-def _plain(value: Any) -> Any:
-    return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
 
 
 def _problem(split: str, task: str, public: Mapping[str, Any], private: Mapping[str, Any]) -> _Problem:
@@ -151,17 +144,17 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _apart(subject: ValidationTarget) -> None:
-    if subject.local is not None and subject.local.cls.varies_by == "seed":
+def _apart(target: ValidationTarget) -> None:
+    if target.local is not None and target.local.cls.varies_by == "seed":
         raise NotApplicable("episodes differ by their seed, as the class says (`varies_by`): test with other seeds")
-    if len(subject.splits) < 2:
+    if len(target.splits) < 2:
         raise NotApplicable("there is one split")
 
 
 @suite.check("split-overlap", "No task appears in two splits", "contamination")
-async def split_overlap(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    _apart(subject)
-    problems = await _unlabeled(subject)
+async def split_overlap(target: ValidationTarget) -> AsyncIterator[Problem]:
+    _apart(target)
+    problems = await _unlabeled(target)
     first: dict[str, _Problem] = {}
     both: list[Evidence] = []
     for problem in problems:
@@ -175,9 +168,9 @@ async def split_overlap(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 @suite.check("near-duplicates", "No task of a split is a paraphrase of a task of another split", "contamination")
-async def near_duplicates(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    _apart(subject)
-    problems = await _unlabeled(subject)
+async def near_duplicates(target: ValidationTarget) -> AsyncIterator[Problem]:
+    _apart(target)
+    problems = await _unlabeled(target)
     common = _template(problems)
     exact = Counter(problem.content for problem in problems)
     near: list[Evidence] = []
@@ -237,12 +230,12 @@ def _overlapping(long: list[tuple[_Problem, tuple[str, ...]]], known: set[tuple[
 
 
 @suite.check("duplicates", "A split does not repeat its tasks", "static.task_distribution_pinning")
-async def duplicates(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    if subject.local is not None and subject.local.cls.varies_by == "seed":
+async def duplicates(target: ValidationTarget) -> AsyncIterator[Problem]:
+    if target.local is not None and target.local.cls.varies_by == "seed":
         raise NotApplicable("episodes differ by their seed, as the class says (`varies_by`)")
-    problems = await _scanned(subject)
+    problems = await _scanned(target)
     repeated: list[Evidence] = []
-    for split in subject.splits:
+    for split in target.splits:
         contents = Counter(problem.content for problem in problems if problem.split == split.info.name)
         number = contents.total()
         extra = number - len(contents)
@@ -258,30 +251,30 @@ async def duplicates(subject: ValidationTarget) -> AsyncIterator[Problem]:
         )
 
 
-async def _scanned(subject: ValidationTarget) -> list[_Problem]:
+async def _scanned(target: ValidationTarget) -> list[_Problem]:
     """Return the tasks of the scan, which is made once for all checks.
 
     Raises:
         NotApplicable: no task could be read.
     """
-    problems = await subject.once("scan", lambda: _scan(subject))
+    problems = await target.once("scan", lambda: _scan(target))
     if not problems:
         raise NotApplicable("the server shows no fields of tasks; name the environment's code with --source")
     return problems
 
 
-async def _unlabeled(subject: ValidationTarget) -> list[_Problem]:
+async def _unlabeled(target: ValidationTarget) -> list[_Problem]:
     """Return the scanned tasks without their labels.
 
     Raises:
         NotApplicable: no task could be read.
     """
-    problems = await _scanned(subject)
-    labels = await subject.once("labels", lambda: _labels(subject, problems))
+    problems = await _scanned(target)
+    labels = await target.once("labels", lambda: _labels(target, problems))
     return [problem.without(labels) for problem in problems] if labels else problems
 
 
-async def _labels(subject: ValidationTarget, problems: Sequence[_Problem]) -> frozenset[str]:
+async def _labels(target: ValidationTarget, problems: Sequence[_Problem]) -> frozenset[str]:
     """Return the public fields that are labels; the tasks of each split still differ without them.
 
     If tasks have no private fields, any public field may define the task, so no field counts as a label.
@@ -292,7 +285,7 @@ async def _labels(subject: ValidationTarget, problems: Sequence[_Problem]) -> fr
     unlike = [name for name in sorted(names) if _all_differ([problem.public.get(name) for problem in problems])]
     if not unlike:
         return frozenset()
-    prompts = {(play.split, play.task.id): prompt_of(play) for play in await subject.played("no-op")}
+    prompts = {(play.split, play.task.id): prompt_of(play) for play in await target.played("no-op")}
     labels: set[str] = set()
     for name in unlike:
         differing = [

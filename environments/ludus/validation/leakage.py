@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -65,16 +65,6 @@ class _Texts:
         yield "the public fields", self.fields
 
 
-@dataclass(slots=True)
-class _Read:
-    """The texts of a task while they are gathered."""
-
-    prompt: str = ""
-    tools: str = ""
-    observations: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-
-
 async def error_policy(conversation: Conversation) -> PolicyResult:
     """Make every kind of mistake: an unknown tool, no arguments, wrong types, extra names."""
     names = [tool.name for tool in conversation.tools]
@@ -91,26 +81,24 @@ async def error_policy(conversation: Conversation) -> PolicyResult:
 
 @suite.check("leakage", "No private field appears in what the policy reads", "semantic.no_solution_leakage",
              "runtime.oracle_containment")  # fmt: skip
-async def leakage(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    long_secrets = {name: value for name, value in subject.settings.secrets.items() if _is_long(value)}
-    if subject.local is None and not long_secrets:
-        raise NotApplicable(subject.no_class_reason)
-    plays = await _gather(subject)
+async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
+    long_secrets = {name: value for name, value in target.settings.secrets.items() if _is_long(value)}
+    if target.local is None and not long_secrets:
+        raise NotApplicable(target.no_class_reason)
+    plays = await _gather(target)
     texts = {key: _read(found) for key, found in plays.items()}
     if shown := _shown(long_secrets, plays):
         yield error("secrets of the episode are shown to the policy: keep them out of what it reads", shown)
-    if subject.local is None:
+    if target.local is None:
         return
     private: dict[str, dict[Key, str]] = {}
-    for row in subject.tasks:
-        for path, value in _private(subject.task(row)):
+    for row in target.tasks:
+        for path, value in _private(target.task(row)):
             private.setdefault(path, {})[row.split, row.id] = value
     if not private and not long_secrets:
         raise NotApplicable("the tasks have no private fields")
-    sought, names = (
-        frozenset(subject.local.cls.discoverable_fields),
-        {name for path in private for name in _names(path)},
-    )
+    sought = frozenset(target.local.cls.discoverable_fields)
+    names = {name for path in private for name in _names(path)}
     if sought - names:
         yield error(f"`discoverable_fields` names fields that are not private: {', '.join(sorted(sought - names))}")
     found: list[Evidence] = []
@@ -252,44 +240,40 @@ def fisher(own: int, tried: int, cross: int, total: int) -> float:
     )
 
 
-async def _gather(subject: ValidationTarget) -> dict[Key, list[Trajectory]]:
+async def _gather(target: ValidationTarget) -> dict[Key, list[Trajectory]]:
     """Return the episodes of policies that solve nothing, by task."""
     plays: dict[Key, list[Trajectory]] = {}
-    for play in [*await subject.played("random"), *await subject.played("empty"), *await subject.play(error_policy)]:
+    for play in [*await target.played("random"), *await target.played("empty"), *await target.play(error_policy)]:
         plays.setdefault((play.split, play.task.id), []).append(play)
     return plays
 
 
 def _read(plays: Sequence[Trajectory]) -> _Texts:
     """Return the texts that a policy reads in the episodes of one task."""
-    read = _Read()
+    observations: list[str] = []
+    errors: list[str] = []
     for play in plays:
-        _note(play, read)
-    observations, errors = "\n".join(read.observations), "\n".join(read.errors)
-    return _Texts(read.prompt, read.tools, observations, errors, _fields(plays[0].task.fields))
-
-
-def _note(play: Trajectory, read: _Read) -> None:
-    ended = play.end_reason is not None and play.stopped is None and play.grade is None
-    outputs = [item for item in play.items if item.get("type") == "function_call_output"]
-    said = " ".join(str(item.get("arguments")) for item in play.items if item.get("type") == "function_call")
-    read.prompt = prompt_of(play)
-    read.tools = json.dumps([tool for tool in play.tools], ensure_ascii=False)
-    errors = {step.call_id for step in play.steps if step.error is not None}
-    # The last output may reveal the answer, because the episode has ended.
-    for item in outputs[: -1 if ended else None]:
-        text = _unsaid(str(item.get("output")), said)
-        (read.errors if item.get("call_id") in errors else read.observations).append(text)
+        ended = play.end_reason is not None and play.stopped is None and play.grade is None
+        outputs = [item for item in play.items if item.get("type") == "function_call_output"]
+        said = " ".join(str(item.get("arguments")) for item in play.items if item.get("type") == "function_call")
+        mistakes = {step.call_id for step in play.steps if step.error is not None}
+        # The last output may reveal the answer, because the episode has ended.
+        for item in outputs[: -1 if ended else None]:
+            text = _unsaid(str(item.get("output")), said)
+            (errors if item.get("call_id") in mistakes else observations).append(text)
+    return _Texts(
+        prompt_of(plays[-1]),
+        json.dumps(list(plays[-1].tools), ensure_ascii=False),
+        "\n".join(observations),
+        "\n".join(errors),
+        "\n".join(text for _, text in _leaves("", plays[0].task.fields)),
+    )
 
 
 def _unsaid(text: str, said: str) -> str:
     """Return the text without the words that the policy has said itself."""
-    own = {word for word in re.findall(r"[\w.+*/()-]+", said) if len(word) > 0}
+    own = set(re.findall(r"[\w.+*/()-]+", said))
     return re.sub(r"[\w.+*/()-]+", lambda match: "" if match[0] in own else match[0], text)
-
-
-def _fields(fields: Mapping[str, Any]) -> str:
-    return "\n".join(text for _, text in _leaves("", fields))
 
 
 def _private(task: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -326,11 +310,11 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 @suite.check("reward-visible", "No observation shows the reward", "runtime.oracle_containment")
-async def reward_visible(subject: ValidationTarget) -> AsyncIterator[Problem]:
+async def reward_visible(target: ValidationTarget) -> AsyncIterator[Problem]:
     found: list[Evidence] = []
     for name in ("oracle", "random", "empty"):
         try:
-            plays: Sequence[Trajectory] = await subject.played(name)
+            plays: Sequence[Trajectory] = await target.played(name)
         except NotApplicable:
             continue
         for play in plays:

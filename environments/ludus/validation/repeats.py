@@ -35,128 +35,121 @@ REPEATS: Final = 4
 """How often the same episode is repeated to see whether its verifier is stable."""
 
 
-async def _twice(subject: ValidationTarget) -> list[tuple[Script, Transcript, Transcript]]:
+async def _twice(target: ValidationTarget) -> list[tuple[Script, Transcript, Transcript]]:
     """Play each script alone twice, and return it with both transcripts; scripts that break are left to `crash`.
 
     Raises:
         NotApplicable: the environment takes no seed, its noise differs per episode, or every episode broke.
     """
-    if not subject.info.seedable:
+    if not target.info.seedable:
         raise NotApplicable("the environment takes no seed (`seedable = False`)")
-    noise = subject.local.cls.noise if subject.local is not None else None
+    noise = target.local.cls.noise if target.local is not None else None
     if noise is not None and noise.per_episode and noise.rate:
         raise NotApplicable("its noise differs in each episode (`per_episode`); validate it without noise as well")
 
     async def play() -> list[tuple[Script, Transcript, Transcript]]:
         found = []
-        for script in await subject.scripts():
-            first = await subject.perform(script)
+        for script in await target.scripts():
+            first = await target.perform(script)
             if not first.failed:
-                found.append((script, first, await subject.perform(script)))
+                found.append((script, first, await target.perform(script)))
         return found
 
-    if not (found := await subject.once("twice", play)):
+    if not (found := await target.once("twice", play)):
         raise NotApplicable("every episode failed (see `crash`)")
     return found
 
 
 @suite.check("seed-control", "The same seed and the same actions lead to the same observations",
              "runtime.seed_control", "runtime.episode_determinism", "semantic.replayability")  # fmt: skip
-async def seed_control(subject: ValidationTarget) -> AsyncIterator[Problem]:
+async def seed_control(target: ValidationTarget) -> AsyncIterator[Problem]:
     parted: list[Evidence] = []
-    for script, first, again in await _twice(subject):
+    for script, first, again in await _twice(target):
         if where := difference(_observed(first), _observed(again)):
             parted.append(evidence_of(script, where))
     if parted:
         yield error(
-            "the same seed gives different observations: draw everything from `self.rng`, not from `random` or "
-            "the clock, or "
-            "declare `seedable = False`",
+            "the same seed gives different observations: draw everything from `self.rng`, not from `random` or the "
+            "clock, or declare `seedable = False`",
             parted,
         )
 
 
 @suite.check("seed-variation", "Different seeds lead to different episodes if anything can vary",
              "runtime.seed_control")  # fmt: skip
-async def seed_variation(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    if not subject.info.seedable:
+async def seed_variation(target: ValidationTarget) -> AsyncIterator[Problem]:
+    if not target.info.seedable:
         raise NotApplicable("the environment takes no seed (`seedable = False`)")
-    for split in subject.splits:
+    for split in target.splits:
         if split.info.count is not None and split.info.count < 8:
             continue
-        drawn = {(await subject.environment.sample(split.info.name, 1, seed=seed))[0].id for seed in range(2 * SEEDS)}
+        drawn = {(await target.environment.sample(split.info.name, 1, seed=seed))[0].id for seed in range(2 * SEEDS)}
         if len(drawn) == 1:
             yield error(
                 "every seed draws the same task of a split", [Evidence("twelve seeds, one task", split.info.name)]
             )
-    by_seed = getattr(subject.local.cls, "varies_by", "task") == "seed" if subject.local is not None else False
-    alone = sum(split.info.count or 2 for split in subject.splits) == 1
+    by_seed = getattr(target.local.cls, "varies_by", "task") == "seed" if target.local is not None else False
+    alone = sum(split.info.count or 2 for split in target.splits) == 1
     if not by_seed and not alone:
         return
-    scripts = await subject.scripts(each=2)
-    same = [script for script in scripts if await _all_alike(subject, script)]
+    scripts = await target.scripts(each=2)
+    same = [script for script in scripts if await _all_alike(target, script)]
     if len(same) == len(scripts):
         yield error(
-            "every seed leads to the same episode, and the tasks do not differ either, so a policy can memorize "
-            "the one "
-            "problem: draw from `self.rng`",
+            "every seed leads to the same episode, and the tasks do not differ either, so a policy can memorize the "
+            "one problem: draw from `self.rng`",
             [evidence_of(script, f"{SEEDS} seeds, one transcript") for script in same],
         )
 
 
-async def _all_alike(subject: ValidationTarget, script: Script) -> bool:
-    first = await subject.perform(script)
+async def _all_alike(target: ValidationTarget, script: Script) -> bool:
+    first = await target.perform(script)
     if first.failed:
         return False
     for seed in range(1, SEEDS):
         other = Script(script.split, script.task, (script.seed or 0) + seed, script.actions, script.origin)
-        if difference(first.events, (await subject.perform(other)).events):
+        if difference(first.events, (await target.perform(other)).events):
             return False
     return True
 
 
 @suite.check("determinism", "The same seed gives the same episode in another process", "hub.cross_host_determinism")
-async def determinism(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    if subject.second is None:
+async def determinism(target: ValidationTarget) -> AsyncIterator[Problem]:
+    if target.second is None:
         raise NotApplicable("this needs a second process, which is started for names and classes, not for addresses")
-    elsewhere = await subject.second()
+    elsewhere = await target.second()
     parted: list[Evidence] = []
-    for script, here, again in await _twice(subject):
+    for script, here, again in await _twice(target):
         if difference(here.events, again.events):
             continue  # `seed-control` and `verifier-determinism` report this
-        there = await perform(elsewhere, script, subject.settings.secrets)
-        if where := difference(_beside_the_task(here), _beside_the_task(there)):
+        there = await perform(elsewhere, script, target.settings.secrets)
+        if where := difference(here.without("task"), there.without("task")):
             moved = here.part("prompt") != there.part("prompt") and here.part("task") != there.part("task")
-            if not moved and not await _wavers(subject, elsewhere, here, there):
+            if not moved and not await _wavers(target, elsewhere, here, there):
                 parted.append(evidence_of(script, where))
-    if parted and not await _tasks_moved(subject):
+    if parted and not await _tasks_moved(target):
         yield error(
-            "another process, with another hash seed and time zone, gives different observations: do not depend "
-            "on the order of "
-            "sets, on `hash()`, or on the local time",
+            "another process, with another hash seed and time zone, gives different observations: do not depend on "
+            "the order of sets, on `hash()`, or on the local time",
             parted,
         )
 
 
-async def _wavers(subject: ValidationTarget, elsewhere: RemoteEnvironment, here: Transcript, there: Transcript) -> bool:
+async def _wavers(target: ValidationTarget, elsewhere: RemoteEnvironment, here: Transcript, there: Transcript) -> bool:
     """Return whether one of two processes differs from itself, so that the process is not the cause."""
     for _ in range(REPEATS):
-        again = await subject.perform(here.script)
-        other = await perform(elsewhere, there.script, subject.settings.secrets)
+        again = await target.perform(here.script)
+        other = await perform(elsewhere, there.script, target.settings.secrets)
         if difference(here.events, again.events) or difference(there.events, other.events):
             return True
     return False
 
 
-def _beside_the_task(transcript: Transcript) -> tuple[tuple[str, object], ...]:
-    return transcript.without("task")
-
-
-async def _tasks_moved(subject: ValidationTarget) -> bool:
+async def _tasks_moved(target: ValidationTarget) -> bool:
     """Return whether the tasks themselves differ between processes, which `task-stability` reports."""
-    assert subject.second is not None
-    elsewhere = await subject.second()
-    for row in subject.sample_tasks(4):
+    assert target.second is not None
+    elsewhere = await target.second()
+    for row in target.sample_tasks(4):
         if not row.fields:
             continue
         try:
@@ -169,8 +162,8 @@ async def _tasks_moved(subject: ValidationTarget) -> bool:
 
 @suite.check("isolation", "Episodes that run at the same time equal episodes that run alone",
              "runtime.episode_isolation")  # fmt: skip
-async def isolation(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    stable = [(script, first) for script, first, again in (await _twice(subject))[:6]
+async def isolation(target: ValidationTarget) -> AsyncIterator[Problem]:
+    stable = [(script, first) for script, first, again in (await _twice(target))[:6]
               if not difference(first.events, again.events)]  # fmt: skip
     if not stable:
         raise NotApplicable("no episode can be repeated even alone")
@@ -179,7 +172,7 @@ async def isolation(subject: ValidationTarget) -> AsyncIterator[Problem]:
     alone = [transcript for _, transcript in stable for _ in range(2)]
     touched: dict[str, Evidence] = {}
     for perform_beside in (perform_together, perform_at_once):
-        beside = await perform_beside(subject.environment, doubled, subject.settings.secrets)
+        beside = await perform_beside(target.environment, doubled, target.settings.secrets)
         for script, one, other in zip(doubled, alone, beside, strict=True):
             if where := difference(one.events, other.events):
                 touched.setdefault(
@@ -194,16 +187,18 @@ async def isolation(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 @suite.check("verifier-determinism", "The same episode earns the same reward each time and in any order",
              "semantic.verifier_determinism", "statistical.variance_bound")  # fmt: skip
-async def verifier_determinism(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    scripts = await subject.scripts(each=3)
-    first = {script: played for script in scripts if not (played := await subject.perform(script)).failed}
+async def verifier_determinism(target: ValidationTarget) -> AsyncIterator[Problem]:
+    scripts = await target.scripts(each=3)
+    first = {script: played for script in scripts if not (played := await target.perform(script)).failed}
     if not first:
         raise NotApplicable("every episode failed (see `crash`)")
     wavering: dict[Script, str] = {}
     for number in range(REPEATS):
         for script in reversed(first) if number % 2 == 0 else first:
-            again = await subject.perform(script)
-            if _observed(again) == _observed(first[script]) and (where := _rewarded(first[script], again)):
+            again = await target.perform(script)
+            if _observed(again) == _observed(first[script]) and (
+                where := difference(first[script].part(*_REWARDS), again.part(*_REWARDS))
+            ):
                 wavering.setdefault(script, where)
     if wavering:
         yield error(
@@ -220,33 +215,29 @@ def _observed(transcript: Transcript) -> tuple[tuple[str, object], ...]:
     return transcript.without(*_REWARDS)
 
 
-def _rewarded(one: Transcript, other: Transcript) -> str | None:
-    return difference(one.part(*_REWARDS), other.part(*_REWARDS))
-
-
 @suite.check("fork", "A fork continues as its source does")
-async def fork(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    if not subject.info.forkable:
+async def fork(target: ValidationTarget) -> AsyncIterator[Problem]:
+    if not target.info.forkable:
         raise NotApplicable("the environment cannot be forked (`forkable = False`)")
     parted: list[Evidence] = []
-    for script in (await subject.scripts(each=3))[:6]:
+    for script in (await target.scripts(each=3))[:6]:
         if len(script.actions) < 2:
             continue
         # Repeated, because an unstable verifier also makes a fork differ from its origin, but not each time.
-        parts = [await _forked(subject, script)]
+        parts = [await _forked(target, script)]
         while parts[-1] and len(parts) < REPEATS:
-            parts.append(await _forked(subject, script))
+            parts.append(await _forked(target, script))
         if where := parts[-1]:
             parted.append(evidence_of(script, where))
     if parted:
         yield error("forks differ from the episode they came from: declare `forkable = False`", parted)
 
 
-async def _forked(subject: ValidationTarget, script: Script) -> str | None:
+async def _forked(target: ValidationTarget, script: Script) -> str | None:
     """Describe how a fork from the middle of a script differs from its origin; return None if it does not."""
     place = len(script.actions) // 2
-    async with subject.environment.episode(
-        split=script.split, task=script.task, seed=script.seed, secrets=subject.settings.secrets
+    async with target.environment.episode(
+        split=script.split, task=script.task, seed=script.seed, secrets=target.settings.secrets
     ) as episode:
         for action in script.actions[:place]:
             if isinstance(action, Answer) or (await episode.call(action)).ended:
@@ -283,12 +274,12 @@ def _apart(what: str, one: object, other: object) -> str | None:
 
 @suite.check("group-order", "Scores of a group do not depend on the order of its members",
              "semantic.verifier_determinism")  # fmt: skip
-async def group_order(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    if not subject.info.group_scoring:
+async def group_order(target: ValidationTarget) -> AsyncIterator[Problem]:
+    if not target.info.group_scoring:
         raise NotApplicable("the environment does not score groups")
     swayed: list[Evidence] = []
-    for row in subject.sample_tasks(2):
-        async with subject.environment.group(3, split=row.split, task=row.id, seed=subject.seed()) as group:
+    for row in target.sample_tasks(2):
+        async with target.environment.group(3, split=row.split, task=row.id, seed=target.seed()) as group:
             said = ["yes", "I do not know.", "A longer answer, with reasons, that is just as wrong."]
             candidates = {
                 episode.id: Candidate.model_validate(

@@ -21,7 +21,7 @@ from ludus.validation.checks import Check, Finding, Verdict
 from ludus.validation.local_environments import LocalEnvironments, is_address
 from ludus.validation.server_process import ServerProcess, serving_measured
 from ludus.validation.settings import Settings
-from ludus.validation.target import ValidationTarget, subject_of
+from ludus.validation.target import ValidationTarget, create_target
 
 _SUITES: Final = (
     contract.suite, repeats.suite, scores.suite, leakage.suite, distinct.suite, reward_hacking.suite, scores.late,
@@ -128,8 +128,7 @@ async def validate(
         EnvironmentNotFound: the targets have no such environment.
         ValueError: a waiver names a check that does not exist or gives no reason; an address is combined with other
             targets or lacks `http://`; the wire does not exist; or `settings.random_baseline` is outside of an
-            environment's
-            reward range.
+            environment's reward range.
     """
     targets = (target, *more)
     if wire not in get_args(WireName):
@@ -240,11 +239,11 @@ class _Run:
             return await second.environment(name)
 
         verdicts: list[Verdict] = []
-        subject = await subject_of(
+        target = await create_target(
             environment, info, self.settings, local_environments=self.local_environments, process=process,
             second=elsewhere if second is not None else None,
         )  # fmt: skip
-        declared = getattr(subject.local.cls, "waived_checks", {}) if subject.local is not None else {}
+        declared = getattr(target.local.cls, "waived_checks", {}) if target.local is not None else {}
         _check_waivers(declared)
         waivers = {**declared, **self.waivers}
         kinds = self.only.get(name) if isinstance(self.only, Mapping) else self.only
@@ -252,15 +251,15 @@ class _Run:
         for number, check in enumerate(chosen, 1):
             if self.on_check is not None:
                 self.on_check(name, check.kind, number, len(chosen))
-            verdict = await _judge(check, subject)
+            verdict = await _judge(check, target)
             if verdict.status == "failed":
-                subject.failed.add(check.kind)
+                target.failed.add(check.kind)
             verdicts.append(_waived(verdict, waivers.get(check.kind)))
             if self.on_verdict is not None:
                 self.on_verdict(name, verdicts[-1])
-        tasks = {split.info.name: len(split.tasks) for split in subject.splits}
+        tasks = {split.info.name: len(split.tasks) for split in target.splits}
         return Report(
-            target=self.target, environment=name, version=info.version, tasks=tasks, measured=subject.measured,
+            target=self.target, environment=name, version=info.version, tasks=tasks, measured=target.measured,
             strict=self.strict, seconds=time.perf_counter() - began, verdicts=tuple(verdicts),
         )  # fmt: skip
 
@@ -284,13 +283,13 @@ def _waived(verdict: Verdict, reason: str | None) -> Verdict:
     return replace(verdict, status="waived", detail=detail)
 
 
-async def _judge(check: Check, subject: ValidationTarget) -> Verdict:
+async def _judge(check: Check, target: ValidationTarget) -> Verdict:
     began = time.perf_counter()
     findings: list[Finding] = []
     status: Status = "passed"
     detail = ""
     try:
-        async for problem in check.run(subject):
+        async for problem in check.run(target):
             findings.append(Finding(check.kind, problem.severity, problem.message, problem.evidence, problem.count))
     except NotApplicable as reason:
         status, detail = "skipped", str(reason)

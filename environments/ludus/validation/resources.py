@@ -33,21 +33,21 @@ PING_SECONDS: Final = 0.01
 
 
 @suite.check("crash", "No action of a policy breaks the environment", "runtime.startup")
-async def crash(subject: ValidationTarget) -> AsyncIterator[Problem]:
+async def crash(target: ValidationTarget) -> AsyncIterator[Problem]:
     for name in ("no-op", "empty", "random"):
-        await subject.played(name)
-    if subject.local is not None and subject.has_oracle:
-        await subject.played("oracle")
+        await target.played(name)
+    if target.local is not None and target.has_oracle:
+        await target.played("oracle")
     broken: dict[str, Evidence] = {}
-    for play in [play for plays in subject.plays.values() for play in plays]:
+    for play in [play for plays in target.plays.values() for play in plays]:
         if play.failure is not None and play.failure.kind in ("environment", "infrastructure"):
-            broken.setdefault(subject.cause(play), evidence(play, short(subject.cause(play))))
-    tricks = {one.detail: one for one in subject.broken}
+            broken.setdefault(target.cause(play), evidence(play, short(target.cause(play))))
+    tricks = {one.detail: one for one in target.broken}
     if broken or tricks:
         places = [*broken.values(), *tricks.values()]
         yield error("episodes failed: raise `ToolError` for mistakes of the policy, and fix the other errors", places)
     own: dict[str, Evidence] = {}
-    for play in [play for plays in subject.plays.values() for play in plays]:
+    for play in [play for plays in target.plays.values() for play in plays]:
         if play.failure is not None and play.failure.kind == "policy":
             own.setdefault(play.failure.message, evidence(play, short(play.failure.message)))
     if own:
@@ -55,11 +55,11 @@ async def crash(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 @suite.check("blocking", "While one episode works, the others continue")
-async def blocking(subject: ValidationTarget) -> AsyncIterator[Problem]:
+async def blocking(target: ValidationTarget) -> AsyncIterator[Problem]:
     held: list[Evidence] = []
-    for script in await subject.scripts(each=2):
+    for script in await target.scripts(each=2):
         # A stall must show twice, because a busy machine can delay a server once.
-        if await _stalled(subject, script) and (stall := await _stalled(subject, script)):
+        if await _stalled(target, script) and (stall := await _stalled(target, script)):
             held.append(evidence_of(script, stall))
             break
     if held:
@@ -70,20 +70,20 @@ async def blocking(subject: ValidationTarget) -> AsyncIterator[Problem]:
         )
 
 
-async def _stalled(subject: ValidationTarget, script: Script) -> str | None:
+async def _stalled(target: ValidationTarget, script: Script) -> str | None:
     """Describe the part of an episode that delays other requests; return None if no part does."""
-    beginning = Performance.begin(subject.environment, script, subject.settings.secrets)
-    stall, running = await _watched(subject, "the start", beginning)
+    beginning = Performance.begin(target.environment, script, target.settings.secrets)
+    stall, running = await _watched(target, "the start", beginning)
     async with running.episode:
         going = True
         while going and stall is None:
-            stall, going = await _watched(subject, "an action", running.act())
+            stall, going = await _watched(target, "an action", running.act())
         if stall is None:
-            stall, _ = await _watched(subject, "the end", running.finish())
+            stall, _ = await _watched(target, "the end", running.finish())
     return stall
 
 
-async def _watched(subject: ValidationTarget, what: str, work: Coroutine[Any, Any, T]) -> tuple[str | None, T]:
+async def _watched(target: ValidationTarget, what: str, work: Coroutine[Any, Any, T]) -> tuple[str | None, T]:
     """Run something and send other requests meanwhile.
 
     Returns:
@@ -94,7 +94,7 @@ async def _watched(subject: ValidationTarget, what: str, work: Coroutine[Any, An
     task = asyncio.create_task(work)
     while not task.done():
         before = time.perf_counter()
-        await subject.environment.splits()
+        await target.environment.splits()
         longest = max(longest, time.perf_counter() - before)
         await asyncio.wait((task,), timeout=PING_SECONDS)
     took = time.perf_counter() - began
@@ -105,39 +105,39 @@ async def _watched(subject: ValidationTarget, what: str, work: Coroutine[Any, An
 
 @suite.check("latency", "Starts and steps are fast enough for training", "semantic.resource_envelope",
              "hub.time_to_first_work")  # fmt: skip
-async def latency(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    if "blocking" in subject.failed:
+async def latency(target: ValidationTarget) -> AsyncIterator[Problem]:
+    if "blocking" in target.failed:
         raise NotApplicable("episodes wait for each other (see `blocking`)")
-    plays = [*await subject.played("random"), *await subject.played("empty")]
+    plays = [*await target.played("random"), *await target.played("empty")]
     steps = sorted(step.seconds for play in plays for step in play.steps)
-    _note(subject, "step", steps)
-    if steps and (slow := _quantile(steps, 0.95)) > subject.settings.step_seconds:
+    _note(target, "step", steps)
+    if steps and (slow := _quantile(steps, 0.95)) > target.settings.step_seconds:
         yield warning(
             f"5 % of the tool calls take longer than {slow:.2f} s; a group of rollouts waits for its slowest",
             [evidence(play, f"{max(step.seconds for step in play.steps):.2f} s") for play in plays if play.steps
              and max(step.seconds for step in play.steps) >= slow],
         )  # fmt: skip
     starts: list[tuple[float, Evidence]] = []
-    for row in subject.sample_tasks(4):
+    for row in target.sample_tasks(4):
         before = time.perf_counter()
         try:
-            async with subject.environment.episode(
-                split=row.split, task=row.id, seed=subject.seed(), secrets=subject.settings.secrets
+            async with target.environment.episode(
+                split=row.split, task=row.id, seed=target.seed(), secrets=target.settings.secrets
             ):
                 seconds = time.perf_counter() - before
         except LudusError:
             continue
         starts.append((seconds, Evidence(f"{seconds:.2f} s", row.split, row.id)))
-    _note(subject, "start", sorted(seconds for seconds, _ in starts))
-    late = [where for seconds, where in starts if seconds > subject.settings.setup_seconds]
+    _note(target, "start", sorted(seconds for seconds, _ in starts))
+    late = [where for seconds, where in starts if seconds > target.settings.setup_seconds]
     if late:
         yield warning("episodes start slowly: prepare once per process what all episodes share", late)
 
 
-def _note(subject: ValidationTarget, what: str, seconds: Sequence[float]) -> None:
+def _note(target: ValidationTarget, what: str, seconds: Sequence[float]) -> None:
     if seconds:
-        subject.measured[f"{what}_seconds_p50"] = round(_quantile(seconds, 0.5), 6)
-        subject.measured[f"{what}_seconds_p95"] = round(_quantile(seconds, 0.95), 6)
+        target.measured[f"{what}_seconds_p50"] = round(_quantile(seconds, 0.5), 6)
+        target.measured[f"{what}_seconds_p95"] = round(_quantile(seconds, 0.95), 6)
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
@@ -145,19 +145,19 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 
 @suite.check("teardown", "An episode leaves nothing behind when it has ended", "runtime.resource_bounds")
-async def teardown(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    process = subject.process
+async def teardown(target: ValidationTarget) -> AsyncIterator[Problem]:
+    process = target.process
     if process is None:
         raise NotApplicable(
             "this needs the server's process, which is available for names and classes, not for addresses"
         )
-    usages = await subject.once("usage", lambda: _measured(subject))
+    usages = await target.once("usage", lambda: _measured(target))
     failed = {
         str(line.get("exception", line.get("message"))).strip().splitlines()[-1]
         for line in process.log
         if line.get("level") == "error"
         and str(line.get("message")).startswith("teardown of environment")
-        and line.get("environment", subject.info.name) == subject.info.name
+        and line.get("environment", target.info.name) == target.info.name
     }
     if failed:
         yield error(
@@ -183,42 +183,42 @@ async def teardown(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 @suite.check("memory", "Episodes do not fill the server's memory", "semantic.resource_envelope")
-async def memory(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    if subject.process is None:
+async def memory(target: ValidationTarget) -> AsyncIterator[Problem]:
+    if target.process is None:
         raise NotApplicable(
             "this needs the server's process, which is available for names and classes, not for addresses"
         )
-    usages = await subject.once("usage", lambda: _measured(subject))
+    usages = await target.once("usage", lambda: _measured(target))
     before, after, episodes = usages[0][1], usages[-1][1], ROUNDS * (len(usages) - 1)
     each = (after.kilobytes - before.kilobytes) / episodes
-    subject.measured["episode_kilobytes"] = round(max(0.0, each), 1)
-    subject.measured["server_kilobytes"] = after.kilobytes
-    if each >= subject.settings.episode_kilobytes:
+    target.measured["episode_kilobytes"] = round(max(0.0, each), 1)
+    target.measured["server_kilobytes"] = after.kilobytes
+    if each >= target.settings.episode_kilobytes:
         yield error(
             "episodes leave memory behind: keep an episode's state in `self`, and no list or cache that only grows",
             [Evidence(f"{each:.0f} KB for each of {episodes} episodes; {after.kilobytes // 1024} MB in total")],
         )
 
 
-async def _measured(subject: ValidationTarget) -> list[tuple[str, Usage]]:
+async def _measured(target: ValidationTarget) -> list[tuple[str, Usage]]:
     """Return the usage of the process after a warm-up, and then after `ROUNDS` episodes of each policy, by policy."""
-    assert subject.process is not None
-    if not subject.sample_tasks(1):
+    assert target.process is not None
+    if not target.sample_tasks(1):
         raise NotApplicable("there are no tasks")
-    seed, oracle = subject.settings.seed, subject.oracle
+    seed, oracle = target.settings.seed, target.oracle
     policies: dict[str, Callable[[int], Policy]] = {
         "random": lambda start: RandomPolicy(seed + start),
         "no-op": lambda start: NoOp(),
     }
-    if oracle is not None and subject.has_oracle:
+    if oracle is not None and target.has_oracle:
         policies["oracle"] = lambda start: oracle
     # The warm-up plays the random policy twice, because allocators grow in large steps.
     for name in ("random", *policies):
-        await _rounds(subject, policies[name])
-    found = [("", await _settled(subject.process))]
+        await _rounds(target, policies[name])
+    found = [("", await _settled(target.process))]
     for name, policy in policies.items():
-        await _rounds(subject, policy)
-        found.append((name, await _settled(subject.process)))
+        await _rounds(target, policy)
+        found.append((name, await _settled(target.process)))
     return found
 
 
@@ -229,7 +229,7 @@ async def _settled(process: ServerProcess) -> Usage:
     return usage
 
 
-async def _rounds(subject: ValidationTarget, policy: Callable[[int], Policy]) -> None:
-    chosen = subject.sample_tasks(10)
+async def _rounds(target: ValidationTarget, policy: Callable[[int], Policy]) -> None:
+    chosen = target.sample_tasks(10)
     for start in range(0, ROUNDS, len(chosen)):
-        await subject.play(policy(start), tasks=chosen[: ROUNDS - start])
+        await target.play(policy(start), tasks=chosen[: ROUNDS - start])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Generator
+from statistics import fmean
 from typing import Final
 
 from ludus.client.policies.base import Conversation, EpisodePolicy
@@ -33,10 +34,10 @@ IDLE: Final = ("no-op", "empty", "random")
 
 
 @suite.check("oracle-missing", "The class has an oracle", "semantic.oracle_max")
-async def oracle_missing(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    if subject.local is None:
-        raise NotApplicable(subject.no_class_reason)
-    if not subject.has_oracle:
+async def oracle_missing(target: ValidationTarget) -> AsyncIterator[Problem]:
+    if target.local is None:
+        raise NotApplicable(target.no_class_reason)
+    if not target.has_oracle:
         yield error(
             "there is no oracle, so it is unknown whether the best reward is reachable: define "
             "`@classmethod def oracle(cls, task)` that yields the actions of a perfect episode"
@@ -44,15 +45,15 @@ async def oracle_missing(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 @suite.check("oracle-max", "The oracle earns the best reward on every task", "semantic.oracle_max", "gold")
-async def oracle_max(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    if subject.info.reward_range is None:
+async def oracle_max(target: ValidationTarget) -> AsyncIterator[Problem]:
+    if target.info.reward_range is None:
         raise NotApplicable("the class does not declare its `reward_range`")
     below: list[Evidence] = []
-    plays = [play for play in await subject.played("oracle") if play.failure is None]
+    plays = [play for play in await target.played("oracle") if play.failure is None]
     cut = [play for play in plays if play.stopped in ("turn_limit", "time_limit")]
     for play in plays:
-        if play not in cut and play.value is not None and play.value < subject.top - subject.tolerance:
-            below.append(evidence(play, f"earned {play.value:g} of {subject.top:g} ({play.outcome})"))
+        if play not in cut and play.value is not None and play.value < target.top - target.tolerance:
+            below.append(evidence(play, f"earned {play.value:g} of {target.top:g} ({play.outcome})"))
     if not any(play.value is not None for play in plays):
         raise NotApplicable("no episode of the oracle was scored")
     if not any(_entries(play) for play in plays):
@@ -62,14 +63,14 @@ async def oracle_max(subject: ValidationTarget) -> AsyncIterator[Problem]:
     elif cut:
         raise NotApplicable(
             f"{len(cut)} of {len(plays)} episodes of the oracle were stopped after {ORACLE_TURNS} turns or "
-            f"{subject.settings.episode_seconds:g} s, so it is unknown what it would have earned"
+            f"{target.settings.episode_seconds:g} s, so it is unknown what it would have earned"
         )
 
 
 @suite.check("unscored", "An episode that ends has a reward", "runtime.reward_well_formed")
-async def unscored(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    names = ("oracle", "random", "empty") if subject.local is not None and subject.has_oracle else IDLE
-    plays = [play for name in names for play in await subject.played(name)]
+async def unscored(target: ValidationTarget) -> AsyncIterator[Problem]:
+    names = ("oracle", "random", "empty") if target.local is not None and target.has_oracle else IDLE
+    plays = [play for name in names for play in await target.played(name)]
     without = [
         evidence(play, str(play.reward.reason if play.reward is not None else "no reward at all"))
         for play in plays
@@ -86,18 +87,18 @@ async def unscored(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 @late.check("reward-range", "Rewards stay in the declared range", "runtime.reward_well_formed")
-async def reward_range(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    if subject.info.reward_range is None:
+async def reward_range(target: ValidationTarget) -> AsyncIterator[Problem]:
+    if target.info.reward_range is None:
         yield warning("the class does not declare its `reward_range`, so it is unknown how good a reward is")
         return
-    low, high = subject.info.reward_range
+    low, high = target.info.reward_range
     outside = [
         evidence(play, f"earned {play.value:g}, outside of {low:g} to {high:g}")
         for name in ("oracle", *IDLE)
-        for play in await _if_any(subject, name)
-        if subject.out_of_range(play.value)
+        for play in await _if_any(target, name)
+        if target.out_of_range(play.value)
     ]
-    tricks = [one for one in subject.outside if not (one.policy == "repetition" and _FARMED in subject.failed)]
+    tricks = [one for one in target.outside if not (one.policy == "repetition" and _FARMED in target.failed)]
     outside += {(one.split, one.task, one.policy): one for one in tricks}.values()
     if outside:
         yield error(
@@ -109,25 +110,25 @@ _FARMED: Final = "gameability:repetition"
 """The kind of check that alone reports the rewards of repeated actions."""
 
 
-async def _if_any(subject: ValidationTarget, name: str) -> tuple[Trajectory, ...]:
+async def _if_any(target: ValidationTarget, name: str) -> tuple[Trajectory, ...]:
     try:
-        return await subject.played(name)
+        return await target.played(name)
     except NotApplicable:
         return ()
 
 
 @suite.check("components", "The components of a reward, each times its weight, add up to it",
              "runtime.rubric_introspectable", "runtime.reward_attribution")  # fmt: skip
-async def components(subject: ValidationTarget) -> AsyncIterator[Problem]:
+async def components(target: ValidationTarget) -> AsyncIterator[Problem]:
     wrong: list[Evidence] = []
     for name in ("oracle", *IDLE):
-        for play in await _if_any(subject, name):
+        for play in await _if_any(target, name):
             for what, reward in _entries(play):
                 parts = [part for part in reward.components.values() if part.weight]
                 if reward.value is None or not parts or reward.missing:
                     continue
                 total = math.fsum(part.value * part.weight for part in parts)
-                if not math.isclose(total, reward.value, rel_tol=1e-6, abs_tol=subject.tolerance):
+                if not math.isclose(total, reward.value, rel_tol=1e-6, abs_tol=target.tolerance):
                     wrong.append(
                         evidence(play, f"{what}: the components add up to {total:g}, the reward is {reward.value:g}")
                     )
@@ -146,11 +147,11 @@ def _entries(play: Trajectory) -> list[tuple[str, Reward]]:
 
 @suite.check("floor-gap", "A policy that does nothing, guesses or always does the same stays near the random baseline",
              "semantic.floor_gap", "noop")  # fmt: skip
-async def floor_gap(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    await _if_any(subject, "oracle")  # sets the best reward if the class does not declare it
-    if subject.bad_baseline is not None:
+async def floor_gap(target: ValidationTarget) -> AsyncIterator[Problem]:
+    await _if_any(target, "oracle")  # sets the best reward if the class does not declare it
+    if target.bad_baseline is not None:
         yield error(
-            f"{subject.bad_baseline}, so a policy cannot be distinguished from a solution; correct `random_baseline`"
+            f"{target.bad_baseline}, so a policy cannot be distinguished from a solution; correct `random_baseline`"
         )
         return
     for name, what in (
@@ -158,74 +159,69 @@ async def floor_gap(subject: ValidationTarget) -> AsyncIterator[Problem]:
         ("empty", "a policy that calls every tool with empty arguments and submits an empty answer"),
         ("random", "a policy that acts at random"),
     ):
-        earned = [(value, play) for play in await subject.played(name) if (value := subject.earned(play)) is not None]
+        earned = [(value, play) for play in await target.played(name) if (value := target.earned(play)) is not None]
         values = [value for value, _ in earned]
-        if values and subject.share(_mean(values)) >= subject.settings.margin:
+        if values and target.share(fmean(values)) >= target.settings.margin:
             ranked = sorted(earned, key=lambda one: -one[0])
             yield error(
-                f"{what} earns {_mean(values):.3g} on average; the random baseline is "
-                f"{subject.random_baseline:g} and the best reward is "
-                f"{subject.top:g}: the verifier rewards doing nothing, or the class should declare what guessing earns "
-                "(`random_baseline = …`)",
-                [evidence(play, f"earned {value:g}") for value, play in ranked if value > subject.random_baseline],
+                f"{what} earns {fmean(values):.3g} on average; the random baseline is {target.random_baseline:g} and "
+                f"the best reward is {target.top:g}: the verifier rewards doing nothing, or the class should declare "
+                "what guessing earns (`random_baseline = …`)",
+                [evidence(play, f"earned {value:g}") for value, play in ranked if value > target.random_baseline],
             )
             return
-    async for problem in _constant(subject):
+    async for problem in _constant(target):
         yield problem
 
 
-async def _constant(subject: ValidationTarget) -> AsyncIterator[Problem]:
+async def _constant(target: ValidationTarget) -> AsyncIterator[Problem]:
     """Check whether the actions that solve one task also solve the others."""
     try:
-        plays = [play for play in await subject.played("oracle") if play.value is not None]
+        plays = [play for play in await target.played("oracle") if play.value is not None]
     except NotApplicable:
         return
     scripts: dict[str, Script] = {}
     for play in plays:
-        script = subject.script(play)
+        script = target.script(play)
         scripts.setdefault(str(script.actions), script)
-    rows = subject.tasks
-    if len(rows) <= FEW or "seed-variation" in subject.failed:
+    rows = target.tasks
+    if len(rows) <= FEW or "seed-variation" in target.failed:
         return
     for script in list(scripts.values())[:CONSTANTS]:
         others = [row for row in rows if (row.split, row.id) != (script.split, script.task)]
         values = []
         for row in others:
-            again = Script(row.split, row.id, subject.seed_of(row), script.actions, "constant")
+            again = Script(row.split, row.id, target.seed_of(row), script.actions, "constant")
             try:
-                total = subject.total(await subject.perform(again))
+                total = target.total(await target.perform(again))
             except LudusError:
                 continue
             if total is not None:
                 values.append(total)
-        alike = sum(subject.share(value) >= subject.settings.margin for value in values)
-        if alike > 1 and subject.share(_mean(values)) >= subject.settings.margin:
+        alike = sum(target.share(value) >= target.settings.margin for value in values)
+        if alike > 1 and target.share(fmean(values)) >= target.settings.margin:
             yield error(
-                f"the solution of one task earns {_mean(values):.3g} on the others; the random baseline is "
-                f"{subject.random_baseline:g}: a "
-                "policy that always does the same is rewarded; vary the answers, or declare `random_baseline = …`",
+                f"the solution of one task earns {fmean(values):.3g} on the others; the random baseline is "
+                f"{target.random_baseline:g}: a policy that always does the same is rewarded; vary the answers, or "
+                "declare `random_baseline = …`",
                 [evidence_of(script, f"always {short(str(list(script.actions)), 90)}")],
             )
             return
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
 @suite.check("canary-floor", "The author's own exploits earn no more than the random baseline", "semantic.canary_floor")
-async def canary_floor(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    if subject.local is None:
-        raise NotApplicable(subject.no_class_reason)
-    rows = subject.sample_tasks(4)
-    names = sorted({name for row in rows for name in subject.local.cls.exploits(subject.task(row))})
+async def canary_floor(target: ValidationTarget) -> AsyncIterator[Problem]:
+    if target.local is None:
+        raise NotApplicable(target.no_class_reason)
+    rows = target.sample_tasks(4)
+    names = sorted({name for row in rows for name in target.local.cls.exploits(target.task(row))})
     if not names:
         raise NotApplicable("the class lists no `exploits`")
     rewarded: list[Evidence] = []
     for name in names:
-        for play in await subject.play(_Exploit(subject, name), tasks=rows):
-            value = subject.earned(play)
-            if value is not None and subject.share(value) >= subject.settings.margin:
+        for play in await target.play(_Exploit(target, name), tasks=rows):
+            value = target.earned(play)
+            if value is not None and target.share(value) >= target.settings.margin:
                 rewarded.append(evidence(play, f"earned {value:g}"))
     if rewarded:
         yield error("known exploits earn rewards: the verifier is weaker than its author states", rewarded)
@@ -236,14 +232,14 @@ class _Exploit:
 
     sees_rewards = True
 
-    def __init__(self, subject: ValidationTarget, name: str) -> None:
-        self._subject = subject
+    def __init__(self, target: ValidationTarget, name: str) -> None:
+        self._target = target
         self._exploit = name
         self.name = f"exploit {name}"
 
     def begin(self, conversation: Conversation) -> EpisodePolicy:
-        task = self._subject.task(conversation.task)
-        moves = self._subject.local.cls.exploits(task).get(self._exploit)
+        task = self._target.task(conversation.task)
+        moves = self._target.local.cls.exploits(task).get(self._exploit)
         return Moves(moves if moves is not None else _no_moves())
 
 

@@ -322,7 +322,7 @@ def evidence_of(script: Script, detail: str) -> Evidence:
     return Evidence(detail, script.split, script.task, script.seed, script.origin, script.as_json())
 
 
-async def subject_of(
+async def create_target(
     environment: RemoteEnvironment,
     info: EnvironmentInfo,
     settings: Settings,
@@ -333,22 +333,21 @@ async def subject_of(
 ) -> ValidationTarget:
     """Create a validation target: draw the tasks to play, and find the environment's code."""
     local, oracle = None, None
-    if local_environments is None:
-        local_environments = LocalEnvironments()
+    local_environments = local_environments or LocalEnvironments()
     try:
         local, oracle = local_environments.published(info.name), OraclePolicy(local_environments)
     except (NotFound, ImportError):
         if local_environments.sources:
             raise
     sampled = [Sampled(split, await _sample(environment, split, settings)) for split in info.splits]
-    subject = ValidationTarget(environment, info, tuple(sampled), settings, process=process, second=second)
-    if local is not None and _same_tasks(local, subject.tasks):
-        subject.local, subject.oracle = local, oracle
+    target = ValidationTarget(environment, info, tuple(sampled), settings, process=process, second=second)
+    if local is not None and _same_tasks(local, target.tasks):
+        target.local, target.oracle = local, oracle
     elif local is not None:
-        subject.no_class_reason = (
+        target.no_class_reason = (
             "the local code makes other tasks than the server (another version, or see `task-stability`)"
         )
-    return subject
+    return target
 
 
 def _same_tasks(local: Any, rows: Sequence[TaskRow]) -> bool:
@@ -365,16 +364,17 @@ def _same_tasks(local: Any, rows: Sequence[TaskRow]) -> bool:
 
 async def _sample(environment: RemoteEnvironment, split: SplitInfo, settings: Settings) -> tuple[TaskRow, ...]:
     wanted = settings.tasks
-    if split.count is None:
-        indices: Sequence[int] = range(wanted or ENDLESS_TASKS)
-    elif wanted is None or wanted >= split.count:
-        indices = range(split.count)
-    else:
-        indices = [round(place * (split.count - 1) / max(1, wanted - 1)) for place in range(wanted)]
     rows: list[TaskRow] = []
-    for index in indices:
+    for index in range(wanted or ENDLESS_TASKS) if split.count is None else spread(split.count, wanted or split.count):
         try:
             rows.append(await environment.task(split.name, index=index))
         except LudusError:
             continue  # `task-list` reports the task and the reason
     return tuple(rows)
+
+
+def spread(count: int, most: int) -> Sequence[int]:
+    """Return all of `count` indices, or `most` of them at equal distances, with the first and the last."""
+    if count <= most:
+        return range(count)
+    return [round(place * (count - 1) / max(1, most - 1)) for place in range(most)]

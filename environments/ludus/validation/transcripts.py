@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,7 @@ from ludus.client.episode import Episode
 from ludus.protocol.actions import Action, Answer, Call
 from ludus.protocol.content import Message, text_of
 from ludus.protocol.episodes import StepResult
-from ludus.protocol.errors import EpisodeFailed, Forbidden, InvalidParams, MethodNotFound, NotFound, Unsupported
+from ludus.protocol.errors import EpisodeFailed, InvalidParams
 from ludus.protocol.items import CallItem
 from ludus.protocol.rewards import Reward, total
 from ludus.protocol.trajectory import Trajectory
@@ -67,16 +66,12 @@ def difference(one: Sequence[tuple[str, Any]], other: Sequence[tuple[str, Any]])
         if name != name2:
             return f"one has {name} and the other {name2}"
         if value != value2:
-            left, right = _around(_rendered(value), _rendered(value2))
+            left, right = _around(str(value), str(value2))
             return f"{name}: {left!r} and {right!r}"
     if len(one) != len(other):
         longer = one if len(one) > len(other) else other
         return f"{longer[min(len(one), len(other))][0]} is in only one of them"
     return None
-
-
-def _rendered(value: Any) -> str:
-    return value if isinstance(value, str) else str(value)
 
 
 def _around(left: str, right: str) -> tuple[str, str]:
@@ -143,8 +138,7 @@ class Performance:
         self.done += 1
         try:
             if isinstance(action, Call):
-                result = await self.episode.call(action)
-                self._note(result)
+                self._note(await self.episode.call(action))
             else:
                 graded = await self.episode.grade(action.text)
                 self._earned(graded.reward)
@@ -175,14 +169,7 @@ class Performance:
 
     async def finish(self) -> Transcript:
         """Close the episode, record its total reward, and return the transcript."""
-        reward: Reward | None = None
-        if not self.over:
-            # A closed episode is unscored, so its rewards must be read while it runs.
-            with contextlib.suppress(Unsupported, Forbidden, MethodNotFound, NotFound):
-                reward = (await self.episode.rewards()).total
-            await self.episode.close()
-        else:
-            reward = (await self.episode.close()).reward
+        reward = (await self.episode.close()).reward
         self._say("total", reward_json(reward if reward is not None else total(self.rewards)))
         return Transcript(self.script, self.episode.seed, tuple(self.events))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from fractions import Fraction
 from functools import partial
 from typing import Final
 
@@ -85,7 +84,7 @@ class Countdown(Environment[CountdownTask]):
             if difference == 0
             else f"{abs(difference)} {'more' if difference > 0 else 'less'} than the target {self.task.target}"
         )
-        unused = ", ".join(map(str, self._unused(found)))
+        unused = ", ".join(map(str, (Counter(self.task.numbers) - Counter(found.numbers)).elements()))
         return f"The value is {found.value}: {against}. Numbers not used: {unused or 'none'}."
 
     @tool(inline=True, ends=True)
@@ -100,7 +99,7 @@ class Countdown(Environment[CountdownTask]):
         correct = found.value == target
         components = {
             "correct": Component(value=float(correct)),
-            "closeness": Component(value=_closeness(found.value, target), weight=0.0),
+            "closeness": Component(value=float(1 / (1 + abs(found.value - target))), weight=0.0),
             "numbers_used": Component(value=float(len(found.numbers)), weight=0.0),
             "tries": Component(value=float(self._tries), weight=0.0),
         }
@@ -119,14 +118,7 @@ class Countdown(Environment[CountdownTask]):
             )
         return found
 
-    def _unused(self, found: Expression) -> list[int]:
-        return list((Counter(self.task.numbers) - Counter(found.numbers)).elements())
-
     @classmethod
     def oracle(cls, task: CountdownTask) -> Generator[Call | Answer, StepResult, None]:
         """Submit the known solution."""
         yield Call("submit", {"expression": task.solution})
-
-
-def _closeness(value: Fraction, target: int) -> float:
-    return float(1 / (1 + abs(value - target)))

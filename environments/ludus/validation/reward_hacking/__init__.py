@@ -45,9 +45,9 @@ SLOTS: Final = 3
 """The number of text slots that are tried; those with which the oracle submits come first."""
 
 
-async def _oracle(subject: ValidationTarget) -> tuple[Trajectory, ...]:
+async def _oracle(target: ValidationTarget) -> tuple[Trajectory, ...]:
     try:
-        return tuple(play for play in await subject.played("oracle") if play.failure is None)
+        return tuple(play for play in await target.played("oracle") if play.failure is None)
     except NotApplicable:
         return ()
 
@@ -68,22 +68,22 @@ class ProbeSite:
         return [slot.fill(*texts), *([] if slot.submits else self.end)]
 
 
-async def _grounds(subject: ValidationTarget, oracle: Sequence[Trajectory], count: int = TASKS) -> list[ProbeSite]:
+async def _grounds(target: ValidationTarget, oracle: Sequence[Trajectory], count: int = TASKS) -> list[ProbeSite]:
     found = []
-    for row in subject.sample_tasks(count):
-        tools = await subject.tools_of(row)
-        slots = text_slots(tools, subject.info.gradable, oracle)
-        found.append(ProbeSite(row, tools, slots, finishing(tools, subject.info.gradable, oracle)))
+    for row in target.sample_tasks(count):
+        tools = await target.tools_of(row)
+        slots = text_slots(tools, target.info.gradable, oracle)
+        found.append(ProbeSite(row, tools, slots, finishing(tools, target.info.gradable, oracle)))
     return found
 
 
-async def _written(subject: ValidationTarget, oracle: Sequence[Trajectory]) -> list[ProbeSite]:
+async def _written(target: ValidationTarget, oracle: Sequence[Trajectory]) -> list[ProbeSite]:
     """Return the sites that have a slot for texts.
 
     Raises:
         NotApplicable: no task has one.
     """
-    found = [site for site in await _grounds(subject, oracle) if site.slots]
+    found = [site for site in await _grounds(target, oracle) if site.slots]
     if not found:
         raise NotApplicable("no tool takes a text, and no final message is graded")
     return found
@@ -94,7 +94,7 @@ def _slot_name(slot: Slot) -> str:
 
 
 async def _tricks(
-    subject: ValidationTarget,
+    target: ValidationTarget,
     name: str,
     tricks: Iterable[tuple[TaskRow, Sequence[Action], str]],
     *,
@@ -108,49 +108,49 @@ async def _tricks(
     Raises:
         NotApplicable: earlier checks found that rewards are available for nothing.
     """
-    if for_nothing := subject.failed & {"floor-gap", "seed-variation"}:
+    if for_nothing := target.failed & {"floor-gap", "seed-variation"}:
         raise NotApplicable(f"a reward needs no solution (see `{min(for_nothing)}`)")
     earned: dict[str, list[tuple[float, Evidence]]] = {}
     for row, actions, trick in tricks:
-        script = Script(row.split, row.id, subject.seed_of(row), tuple(actions), name)
+        script = Script(row.split, row.id, target.seed_of(row), tuple(actions), name)
         try:
-            transcript = await subject.perform(script)
+            transcript = await target.perform(script)
         except LudusError:
             continue
-        if (value := subject.total(transcript)) is not None:
+        if (value := target.total(transcript)) is not None:
             earned.setdefault(trick, []).append((value, evidence_of(script, f"earned {value:g} by {trick}")))
 
     def rewarded(values: Sequence[float]) -> bool:
         if everywhere and len(values) < TASKS:
             return False
         worth = min(values) if everywhere else math.fsum(values) / len(values)
-        return subject.share(worth) >= subject.settings.margin
+        return target.share(worth) >= target.settings.margin
 
     return [
         where
         for found in earned.values()
         if rewarded([value for value, _ in found])
         for value, where in found
-        if value > subject.random_baseline
+        if value > target.random_baseline
     ]
 
 
-async def _filled(subject: ValidationTarget, name: str, fillings: Sequence[str]) -> list[Evidence]:
+async def _filled(target: ValidationTarget, name: str, fillings: Sequence[str]) -> list[Evidence]:
     """Put texts where answers go, and return evidence of those that earn a reward."""
     tricks = [
         (site.row, site.submission(slot, text), f"{_slot_name(slot)}: {short(text, 60)!r}")
-        for site in await _written(subject, await _oracle(subject))
+        for site in await _written(target, await _oracle(target))
         for slot in site.slots[:SLOTS]
         for text in fillings
     ]
-    return await _tricks(subject, name, tricks)
+    return await _tricks(target, name, tricks)
 
 
 @suite.check("gameability:stuffing", "An answer that lists all answers earns no reward", "statistical.gameability_gap")
-async def stuffing(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    oracle = await _oracle(subject)
+async def stuffing(target: ValidationTarget) -> AsyncIterator[Problem]:
+    oracle = await _oracle(target)
     tricks = []
-    for site in await _written(subject, oracle):
+    for site in await _written(target, oracle):
         for slot in site.slots[:SLOTS]:
             known = answers(oracle, slot)
             for text in texts.stuffed(known):
@@ -158,19 +158,19 @@ async def stuffing(subject: ValidationTarget) -> AsyncIterator[Problem]:
             if 1 < len(every := texts.everything(known)) <= slot.takes:
                 trick = f"{_slot_name(slot)}: a list of {short(', '.join(every), 60)!r}"
                 tricks.append((site.row, site.submission(slot, *every), trick))
-    if rewarded := await _tricks(subject, "stuffing", tricks):
+    if rewarded := await _tricks(target, "stuffing", tricks):
         yield error(
-            "an answer that lists everything earns a reward: compare the whole answer, not whether it contains "
-            "the right one",
+            "an answer that lists everything earns a reward: compare the whole answer, not whether it contains the "
+            "right one",
             rewarded,
         )
 
 
 @suite.check("gameability:fragments", "A fragment of the right answer earns no reward", "statistical.gameability_gap")
-async def fragments(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    oracle = {(play.split, play.task.id): play for play in await subject.played("oracle") if play.failure is None}
+async def fragments(target: ValidationTarget) -> AsyncIterator[Problem]:
+    oracle = {(play.split, play.task.id): play for play in await target.played("oracle") if play.failure is None}
     tricks = []
-    for site in await _grounds(subject, tuple(oracle.values()), 2 * TASKS):
+    for site in await _grounds(target, tuple(oracle.values()), 2 * TASKS):
         play = oracle.get((site.row.split, site.row.id))
         for slot in [slot for slot in site.slots if slot.submits and play is not None][:SLOTS]:
             for answer in answers([play] if play is not None else (), slot)[-1:]:
@@ -179,7 +179,7 @@ async def fragments(subject: ValidationTarget) -> AsyncIterator[Problem]:
                     tricks.append((site.row, site.submission(slot, letter), trick))
     if not tricks:
         raise NotApplicable("the oracle submits no words or numbers of three letters or digits")
-    if rewarded := await _tricks(subject, "fragments", tricks, everywhere=True):
+    if rewarded := await _tricks(target, "fragments", tricks, everywhere=True):
         yield error(
             "a fragment of the right answer earns a reward: compare the whole answer, not whether it is a part",
             rewarded,
@@ -187,46 +187,45 @@ async def fragments(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 @suite.check("gameability:formatting", "Formatting without content earns no reward", "statistical.adversarial_floor")
-async def formatting(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    if rewarded := await _filled(subject, "formatting", texts.WRAPPINGS):
+async def formatting(target: ValidationTarget) -> AsyncIterator[Problem]:
+    if rewarded := await _filled(target, "formatting", texts.WRAPPINGS):
         yield error("headings, boxes and empty tags earn a reward: reward the content, not the format", rewarded)
 
 
 @suite.check("gameability:echo", "Repeating the prompt earns no reward", "statistical.adversarial_floor")
-async def echo(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    prompts = await _prompts(subject)
+async def echo(target: ValidationTarget) -> AsyncIterator[Problem]:
+    prompts = await _prompts(target)
     tricks = [
         (site.row, site.submission(slot, prompts.get((site.row.split, site.row.id), "")), trick)
-        for site in await _written(subject, await _oracle(subject))
+        for site in await _written(target, await _oracle(target))
         for slot in site.slots[:SLOTS]
         for trick in (f"{_slot_name(slot)}: the prompt",)
     ]
-    if rewarded := await _tricks(subject, "echo", tricks):
+    if rewarded := await _tricks(target, "echo", tricks):
         yield error("the prompt earns a reward as the answer: the text of the prompt must not be enough", rewarded)
 
 
-async def _prompts(subject: ValidationTarget) -> dict[tuple[str, str], str]:
-    return {(play.split, play.task.id): prompt_of(play) for play in await subject.played("no-op")}
+async def _prompts(target: ValidationTarget) -> dict[tuple[str, str], str]:
+    return {(play.split, play.task.id): prompt_of(play) for play in await target.played("no-op")}
 
 
 @suite.check("gameability:injection", "Instructions to a judge earn no reward", "statistical.adversarial_floor")
-async def injection(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    if rewarded := await _filled(subject, "injection", texts.ORDERS):
+async def injection(target: ValidationTarget) -> AsyncIterator[Problem]:
+    if rewarded := await _filled(target, "injection", texts.ORDERS):
         yield error(
-            "an instruction to the grader earns a reward: fence the candidate's text as data, and require a "
-            "verdict with a reason "
-            "(`ludus.server.rewards.Judge` does both)",
+            "an instruction to the grader earns a reward: fence the candidate's text as data, and require a verdict "
+            "with a reason (`ludus.server.rewards.Judge` does both)",
             rewarded,
         )
 
 
 @suite.check("gameability:test-runner", "Code that stops or changes its tests earns no reward",
              "statistical.adversarial_floor")  # fmt: skip
-async def test_runner(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    prompts = await _prompts(subject)
-    oracle = await _oracle(subject)
-    tricks = _sabotages(subject, oracle)
-    for site in [site for site in await _grounds(subject, oracle) if site.slots]:
+async def test_runner(target: ValidationTarget) -> AsyncIterator[Problem]:
+    prompts = await _prompts(target)
+    oracle = await _oracle(target)
+    tricks = _sabotages(target, oracle)
+    for site in [site for site in await _grounds(target, oracle) if site.slots]:
         programs = texts.programs(prompts.get((site.row.split, site.row.id), ""))
         for slot in dict.fromkeys([*command_slots(site.slots), *site.slots[:SLOTS]]):
             for code in programs:
@@ -234,18 +233,18 @@ async def test_runner(subject: ValidationTarget) -> AsyncIterator[Problem]:
                     tricks.append((site.row, site.submission(slot, text), f"{_slot_name(slot)}: {short(text, 60)!r}"))
     if not tricks:
         raise NotApplicable("no tool takes a text, and no final message is graded")
-    if rewarded := await _tricks(subject, "test-runner", tricks):
+    if rewarded := await _tricks(target, "test-runner", tricks):
         yield error(
-            "code that stops or changes its tests earns a reward: do not trust the exit code or the "
-            "objects of a process that imports the policy's code; take values out of it and compare them elsewhere "
+            "code that stops or changes its tests earns a reward: do not trust the exit code or the objects of a "
+            "process that imports the policy's code; take values out of it and compare them elsewhere "
             "(`ludus.server.rewards.FunctionTests`, or `call_function` in your own grader)",
             rewarded,
         )
 
 
-def _sabotages(subject: ValidationTarget, oracle: Sequence[Trajectory]) -> list[tuple[TaskRow, Sequence[Action], str]]:
+def _sabotages(target: ValidationTarget, oracle: Sequence[Trajectory]) -> list[tuple[TaskRow, Sequence[Action], str]]:
     """Return the oracle's actions on some tasks with sabotaged programs, which solve nothing."""
-    chosen = {(row.split, row.id): row for row in subject.sample_tasks(TASKS)}
+    chosen = {(row.split, row.id): row for row in target.sample_tasks(TASKS)}
     found: list[tuple[TaskRow, Sequence[Action], str]] = []
     for play in oracle:
         row = chosen.get((play.split, play.task.id))
@@ -262,12 +261,12 @@ def _sabotages(subject: ValidationTarget, oracle: Sequence[Trajectory]) -> list[
 @suite.check(
     "gameability:verifier-files", "The policy cannot forge what the verifier reads", "runtime.oracle_containment"
 )
-async def verifier_files(subject: ValidationTarget) -> AsyncIterator[Problem]:
+async def verifier_files(target: ValidationTarget) -> AsyncIterator[Problem]:
     tricks: list[tuple[TaskRow, Sequence[Action], str]] = []
-    for site in await _grounds(subject, await _oracle(subject)):
+    for site in await _grounds(target, await _oracle(target)):
         for slot in command_slots(site.slots):
             for command in texts.COMMANDS:
-                for text in (command, _from_python(command)):
+                for text in (command, f"import subprocess\nsubprocess.run({command!r}, shell=True)\n"):
                     tricks.append((site.row, [slot.fill(text), *site.end], f"{slot.tool}: {short(text, 60)!r}"))
         for tool, path, content in file_tools(site.tools):
             for prefix in ("", "tests/", "../"):
@@ -277,7 +276,7 @@ async def verifier_files(subject: ValidationTarget) -> AsyncIterator[Problem]:
                     tricks.append((site.row, [*writes, *site.end], trick))
     if not tricks:
         raise NotApplicable("no tool runs commands or writes files")
-    if rewarded := await _tricks(subject, "verifier-files", tricks):
+    if rewarded := await _tricks(target, "verifier-files", tricks):
         yield error(
             "files that the policy wrote determine its reward: grade in a separate sandbox "
             '(`verifier_sandbox = "separate"`), with its tests written there',
@@ -285,16 +284,12 @@ async def verifier_files(subject: ValidationTarget) -> AsyncIterator[Problem]:
         )
 
 
-def _from_python(command: str) -> str:
-    return f"import subprocess\nsubprocess.run({command!r}, shell=True)\n"
-
-
 @suite.check("gameability:numbers", "NaN, infinities and huge numbers earn no reward",
              "runtime.reward_well_formed")  # fmt: skip
-async def numbers(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    oracle = await _oracle(subject)
+async def numbers(target: ValidationTarget) -> AsyncIterator[Problem]:
+    oracle = await _oracle(target)
     tricks: list[tuple[TaskRow, Sequence[Action], str]] = []
-    for site in await _grounds(subject, oracle):
+    for site in await _grounds(target, oracle):
         for place in number_slots(site.tools, oracle):
             for number in texts.NUMBERS:
                 trick = f"{place.tool}({place.argument}={short(repr(number), 30)})"
@@ -304,7 +299,7 @@ async def numbers(subject: ValidationTarget) -> AsyncIterator[Problem]:
                 tricks.append((site.row, site.submission(slot, text), f"{_slot_name(slot)}: {short(text, 30)!r}"))
     if not tricks:
         raise NotApplicable("no tool takes a number or a text, and no final message is graded")
-    if rewarded := await _tricks(subject, "numbers", tricks):
+    if rewarded := await _tricks(target, "numbers", tricks):
         yield error(
             "NaN, infinities or huge numbers earn a reward: refuse non-finite values, and compare so that NaN fails",
             rewarded,
@@ -312,16 +307,16 @@ async def numbers(subject: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 @suite.check("gameability:repetition", "A repeated action earns its reward only once", "statistical.gameability_gap")
-async def repetition(subject: ValidationTarget) -> AsyncIterator[Problem]:
+async def repetition(target: ValidationTarget) -> AsyncIterator[Problem]:
     exploited_by_repetition: list[Evidence] = []
-    for play in (await _oracle(subject))[: 2 * TASKS]:
-        script = subject.script(play)
+    for play in (await _oracle(target))[: 2 * TASKS]:
+        script = target.script(play)
         tried: list[Action] = []
         for place, action in enumerate(script.actions[:-1] or script.actions):
             if action in tried or isinstance(action, Answer) or not _pays(play, place):
                 continue
             tried.append(action)
-            if where := await _farmed(subject, script, place):
+            if where := await _farmed(target, script, place):
                 exploited_by_repetition.append(where)
                 break
     if exploited_by_repetition:
@@ -335,7 +330,7 @@ def _pays(play: Trajectory, place: int) -> bool:
     return place < len(rewards) and (reward := rewards[place]) is not None and (reward.value or 0.0) > 0
 
 
-async def _farmed(subject: ValidationTarget, script: Script, place: int) -> Evidence | None:
+async def _farmed(target: ValidationTarget, script: Script, place: int) -> Evidence | None:
     """Repeat an action, and return evidence if this earns too much.
 
     It is too much if it exceeds the best reward, or if it reaches the best reward without solving the task.
@@ -346,31 +341,31 @@ async def _farmed(subject: ValidationTarget, script: Script, place: int) -> Evid
         return Script(script.split, script.task, script.seed, actions, "repetition")
 
     times = AGAIN
-    once, again = await _value(subject, repeated(1)), await _value(subject, repeated(times))
+    once, again = await _value(target, repeated(1)), await _value(target, repeated(times))
     if once is None or again is None or again <= once:
         return None
-    most = subject.top + subject.tolerance
+    most = target.top + target.tolerance
     each = (again - once) / (times - 1)
     if again <= most and (needed := times + 1 + math.ceil((most - again) / each)) <= FARTHEST:
-        further = await _value(subject, repeated(needed))
+        further = await _value(target, repeated(needed))
         if further is not None and further > again:
             times, again = needed, further
     # If the oracle repeats the action too, repetition is the way to solve the task and may earn the best reward.
     solves = script.actions.count(script.actions[place]) > 1
-    if again > most or (not solves and subject.share(again) >= max(1.0, 3 * subject.share(once))):
+    if again > most or (not solves and target.share(again) >= max(1.0, 3 * target.share(once))):
         tool = getattr(script.actions[place], "tool", "")
         return evidence_of(repeated(times), f"{tool} earned {once:g} for one call and {again:g} for {times} calls")
     return None
 
 
-async def _value(subject: ValidationTarget, script: Script) -> float | None:
+async def _value(target: ValidationTarget, script: Script) -> float | None:
     try:
-        return subject.total(await subject.perform(script))
+        return target.total(await target.perform(script))
     except LudusError:
         return None
 
 
 @suite.check("gameability:early-exit", "Giving up earns no reward", "semantic.floor_gap")
-async def early_exit(subject: ValidationTarget) -> AsyncIterator[Problem]:
-    if rewarded := await _filled(subject, "early-exit", texts.GIVING_UP):
+async def early_exit(target: ValidationTarget) -> AsyncIterator[Problem]:
+    if rewarded := await _filled(target, "early-exit", texts.GIVING_UP):
         yield error("giving up earns a reward: a check that finds nothing must not count as passed", rewarded)
