@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Final
 
 import pytest
+from hypothesis import settings
 from suite_selection import is_selected
 
 from ludus.protocol.text import replace_surrogates
@@ -45,6 +46,9 @@ LONGEST_FILES: Final = (
     "tests/sandbox/test_attacks.py",
 )
 """The files that take longest, longest first."""
+
+settings.register_profile("ludus", deadline=None)  # a slow machine is no fault of an example; pytest's timeout stays
+settings.load_profile("ludus")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Shells start what runs in the background with the signal ignored, and the processes under test inherit that.

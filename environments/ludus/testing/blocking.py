@@ -3,84 +3,51 @@
 from __future__ import annotations
 
 from asyncio import Runner
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from ludus.client import Policy
-from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import Reward
 from ludus.protocol.trajectory import Trajectory
-from ludus.testing.environment import LocalEnvironment, LocalEpisode, Step
+from ludus.testing.environment import EpisodeState, LocalEnvironment, LocalEpisode, Step
+
+T = TypeVar("T")
 
 
-class BlockingEpisode:
+class BlockingEpisode(EpisodeState):
     """A `LocalEpisode` whose methods return when they are done: `step = episode.guess(number=50)`."""
 
     def __init__(self, runner: Runner, episode: LocalEpisode) -> None:
+        super().__init__(episode.remote, episode.task)
         self._runner = runner
         self._episode = episode
+        self._copy_state()
 
-    @property
-    def task(self) -> Any:
-        """The task, with its private fields."""
-        return self._episode.task
+    def _copy_state(self) -> None:
+        self.steps, self.total, self.end_reason = self._episode.steps, self._episode.total, self._episode.end_reason
 
-    @property
-    def prompt(self) -> str:
-        """The text of the prompt."""
-        return self._episode.prompt
-
-    @property
-    def tools(self) -> tuple[str, ...]:
-        """The names of the tools."""
-        return self._episode.tools
-
-    @property
-    def steps(self) -> list[Step]:
-        """The outcomes of the tool calls so far."""
-        return self._episode.steps
-
-    @property
-    def ended(self) -> bool:
-        """Whether the episode has ended."""
-        return self._episode.ended
-
-    @property
-    def end_reason(self) -> EndReason | None:
-        """Why the episode ended; None while it runs."""
-        return self._episode.end_reason
-
-    @property
-    def total(self) -> Reward | None:
-        """The reward until now, with its components; after the end the total."""
-        return self._episode.total
-
-    @property
-    def reward(self) -> float | None:
-        """The value of `total`; None if the episode is unscored."""
-        return self._episode.reward
-
-    @property
-    def components(self) -> dict[str, float]:
-        """The unweighted values of the reward's components, by name."""
-        return self._episode.components
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self._runner.run(work)
+        finally:
+            self._copy_state()
 
     def __getattr__(self, name: str) -> Callable[..., Step]:
-        getattr(self._episode, name)  # raises an AttributeError that lists the tools
+        self._require_tool(name)
         return partial(self.call, name)
 
     def call(self, tool: str, /, **arguments: Any) -> Step:
         """Call a tool; see `LocalEpisode.call`."""
-        return self._runner.run(self._episode.call(tool, **arguments))
+        return self._run(self._episode.call(tool, **arguments))
 
     def answer(self, text: str) -> Reward | None:
         """Submit the agent's final message; see `LocalEpisode.answer`."""
-        return self._runner.run(self._episode.answer(text))
+        return self._run(self._episode.answer(text))
 
     def close(self) -> Reward | None:
         """End the episode; see `LocalEpisode.close`."""
-        return self._runner.run(self._episode.close())
+        return self._run(self._episode.close())
 
 
 class BlockingEnvironment:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -47,24 +47,23 @@ class Step:
         return self.result.ended
 
 
-class LocalEpisode:
-    """An episode under test. Call a tool as a method, `await episode.guess(number=50)`, or by name with `call`.
+class EpisodeState:
+    """What is known about an episode under test.
 
     Attributes:
-        remote: the client's episode, for everything that this class does not offer.
+        remote: the client's asynchronous episode, for everything that this class does not offer.
         task: the task, with its private fields.
         steps: the outcomes of the tool calls so far.
         total: the reward until now, with its components; after the end the total.
         end_reason: why the episode ended; None while it runs.
     """
 
-    def __init__(self, remote: Episode, task: Any, failures: Failures) -> None:
+    def __init__(self, remote: Episode, task: Any) -> None:
         self.remote = remote
         self.task: Any = task
         self.steps: list[Step] = []
         self.total: Reward | None = None
         self.end_reason: EndReason | None = None
-        self._failures = failures
 
     @property
     def prompt(self) -> str:
@@ -91,9 +90,21 @@ class LocalEpisode:
         """The unweighted values of the reward's components, by name."""
         return {name: part.value for name, part in self.total.components.items()} if self.total is not None else {}
 
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Step]]:
+    def _require_tool(self, name: str) -> None:
+        """Raise an `AttributeError` that lists the tools if there is none with this name."""
         if name.startswith("_") or name not in self.tools:
             raise AttributeError(f"the episode has neither an attribute nor a tool {name!r}; its tools: {self.tools}")
+
+
+class LocalEpisode(EpisodeState):
+    """An episode under test. Call a tool as a method, `await episode.guess(number=50)`, or by name with `call`."""
+
+    def __init__(self, remote: Episode, task: Any, failures: Failures) -> None:
+        super().__init__(remote, task)
+        self._failures = failures
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Step]]:
+        self._require_tool(name)
         return partial(self.call, name)
 
     async def call(self, tool: str, /, **arguments: Any) -> Step:
@@ -103,7 +114,7 @@ class LocalEpisode:
             EpisodeFailed: the environment's code raised; its exception is the cause of this one.
             EpisodeEnded: the episode had already ended.
         """
-        async with self._failures:
+        with self._failures.as_cause():
             step = Step(await self.remote.call(tool, **arguments))
         self.steps.append(step)
         await self.refresh()
@@ -116,14 +127,14 @@ class LocalEpisode:
             EpisodeFailed: the environment's code raised; its exception is the cause of this one.
             EpisodeEnded: the episode had already ended.
         """
-        async with self._failures:
+        with self._failures.as_cause():
             result = await self.remote.grade(text)
         await self.refresh()
         return result.reward
 
     async def close(self) -> Reward | None:
         """End the episode as a trainer does that stops early, and return the reward that it has earned."""
-        async with self._failures:
+        with self._failures.as_cause():
             await self.remote.close()
         await self.refresh()
         return self.total
@@ -179,7 +190,7 @@ class LocalEnvironment:
         split = split if split is not None else next(iter(self._published.splits))
         index = 0 if task is None and index is None else index
         seed = seed if self._published.cls.seedable else None
-        async with self._failures:
+        with self._failures.as_cause():
             remote = await self.remote.start(split=split, task=task, index=index, seed=seed, secrets=self._secrets)
         await self._stack.enter_async_context(remote)
         episode = LocalEpisode(remote, self._published.split(split).get(remote.task.index), self._failures)
@@ -245,10 +256,12 @@ class Failures(logging.Handler):
         if incident is not None and record.exc_info and record.exc_info[1] is not None:
             self._causes[str(incident)] = record.exc_info[1]
 
-    async def __aenter__(self) -> None:
-        return
-
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        cause = self._causes.get(error.incident or "") if isinstance(error, EpisodeFailed) else None
-        if error is not None and cause is not None:
+    @contextmanager
+    def as_cause(self) -> Iterator[None]:
+        """Give an `EpisodeFailed` from within the block its exception as the cause."""
+        try:
+            yield
+        except EpisodeFailed as error:
+            if (cause := self._causes.get(error.incident or "")) is None:
+                raise
             raise error from cause
