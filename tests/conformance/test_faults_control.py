@@ -208,7 +208,7 @@ def the_total_has_no_components(app: LudusApp) -> None:
 
 
 @faults.caught_by("channel/after")
-def entries_read_before_are_told_again(app: LudusApp) -> None:
+def entries_read_before_are_returned_again(app: LudusApp) -> None:
     on_params(app, "rewards", lambda params: params.model_copy(update={"after": 0}))
 
 
@@ -225,7 +225,7 @@ def entries_name_the_step_after_theirs(app: LudusApp) -> None:
 
 
 @faults.caught_by("channel/seeds", "mcp/seeds")
-def the_seed_is_ignored_but_told(app: LudusApp) -> None:
+def the_seed_is_ignored_but_returned(app: LudusApp) -> None:
     wanted: dict[str, int] = {}
     drawn = iter(range(10**6))
 
@@ -275,8 +275,8 @@ class OpenRiddle(Task):
     answer: str
 
 
-class Telling(Playground):
-    """The playground, with answers that everybody can read."""
+class Revealing(Playground):
+    """The playground, with answers that every client can read."""
 
     name = "playground"
     splits = {
@@ -285,7 +285,7 @@ class Telling(Playground):
     }
 
 
-@faults.caught_by("channel/private", "mcp/private", "ors/private", environment=Telling)
+@faults.caught_by("channel/private", "mcp/private", "ors/private", environment=Revealing)
 def task_rows_hold_a_private_field(app: LudusApp) -> None:
     pass
 
@@ -439,7 +439,7 @@ def scopes_are_ignored(app: LudusApp) -> None:
 
 
 @faults.caught_by("mcp/hidden_rewards")
-def steps_tell_rewards_to_everybody(app: LudusApp) -> None:
+def steps_show_rewards_to_every_token(app: LudusApp) -> None:
     def wrap(step: Handler) -> Handler:
         async def telling(params: Any, principal: Principal) -> Any:
             return await step(params, replace(principal, scopes=principal.scopes | {"rewards:read"}))
@@ -475,7 +475,7 @@ def the_subprotocol_is_not_asked_for(app: LudusApp) -> ASGIApp:
 
 
 @faults.caught_by("channel/upgrade")
-def the_largest_frame_is_not_told(app: LudusApp) -> ASGIApp:
+def the_largest_frame_is_not_announced(app: LudusApp) -> ASGIApp:
     def sent(scope: Any, message: Any) -> Any:
         return {**message, "headers": []} if message["type"] == "websocket.accept" else message
 
@@ -578,7 +578,7 @@ def those_who_declare_are_listed_fewer_tools(app: LudusApp) -> ASGIApp:
 
 
 @faults.caught_by("mcp/no_reward")
-def a_tool_of_the_endpoint_tells_the_reward(app: LudusApp) -> ASGIApp:
+def a_tool_of_the_endpoint_shows_the_reward(app: LudusApp) -> ASGIApp:
     def change(asked: Any, answer: Any) -> Any:
         if isinstance(asked, dict) and asked.get("method") == "tools/call" and asked["params"]["name"] == "call_tool":
             answer["result"]["_meta"] = {"reward": 0.25}

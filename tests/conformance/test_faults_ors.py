@@ -148,7 +148,7 @@ def _nobody(given: dict[bytes, bytes]) -> dict[bytes, bytes]:
 
 
 @faults.caught_by("ors/other_principal")
-def sessions_belong_to_everybody(app: LudusApp) -> ASGIApp:
+def sessions_belong_to_every_client(app: LudusApp) -> ASGIApp:
     owners: dict[bytes, bytes] = {}
 
     def headers(given: dict[bytes, bytes]) -> dict[bytes, bytes]:
@@ -162,7 +162,7 @@ def sessions_belong_to_everybody(app: LudusApp) -> ASGIApp:
 
 
 @faults.caught_by("ors/extension")
-def everybody_is_told_what_ors_has_no_word_for(app: LudusApp) -> ASGIApp:
+def every_client_gets_the_fields_that_ors_does_not_have(app: LudusApp) -> ASGIApp:
     return Rewriting(app, lambda path: path.endswith("/tools"), headers=_asking)
 
 

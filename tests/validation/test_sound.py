@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -19,7 +20,10 @@ from ludus.validation import validate
 LUDUS = Path(sys.executable).with_name("ludus")
 REGISTERED = sorted(entry.name for entry in entry_points(group="ludus.environments"))
 IN_SUITE = pytest.mark.suite("validation")
-SNIPPETS = Path(__file__).parents[2] / "docs" / "snippets"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted(
+    set(re.findall(r"ludus run (examples/\w+\.py:\w+)", (ROOT / "examples" / "README.md").read_text(encoding="utf-8")))
+)
 
 
 @pytest.mark.timeout(600)
@@ -44,6 +48,14 @@ def test_every_registered_environment_and_variant_passes_the_strict_command(name
     assert all(one["passed"] and one["counts"]["passed"] > 20 for one in told)
     assert all(0 < one["measured"]["step_seconds_p50"] <= one["measured"]["step_seconds_p95"] < 5 for one in told)
     assert all(one["measured"]["episode_kilobytes"] < 64 < one["measured"]["server_kilobytes"] for one in told)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("example", [pytest.param(example, marks=IN_SUITE) for example in EXAMPLES])
+def test_every_example_passes_the_strict_command(example: str) -> None:
+    command = [str(LUDUS), "validate", example, "--strict", "--tasks", "4"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=580, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.timeout(600)
