@@ -45,6 +45,8 @@ def test_the_commands_work_as_they_are_written(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "largest"
     assert "tiny-model on largest, GRPO" in (run / "report.html").read_text(encoding="utf-8")
     assert (run / "tiny-model" / "tokenizer.json").exists()
+    weights = (run / "tiny-model" / "model.safetensors").stat().st_size / 4
+    assert 450_000 < weights < 600_000, "the page says half a million"
     assert (run / "model" / "model.safetensors").exists()
     assert "largest · " in (tmp_path / "episodes.html").read_text(encoding="utf-8")
 
