@@ -91,7 +91,8 @@ class AgentEndpoint:
         try:
             scope[_CLAIMS] = self._verified(scope["path_params"]["capability"])
         except CapabilityRefused as error:
-            return _not_found(error)(scope, receive, send)
+            body = {"jsonrpc": "2.0", "id": None, "error": {"code": error.code, "message": error.message}}
+            return Response(json.dumps(body), 404, media_type="application/json")(scope, receive, send)
         return self._endpoint(scope, receive, send)
 
     def _verified(self, capability: str) -> Claims:
@@ -104,16 +105,12 @@ class AgentEndpoint:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[capability] = claims
-        self._require_token(claims)
-        return claims
-
-    def _require_token(self, claims: Claims) -> None:
-        """Refuse a capability if the token that started its episode may no longer start episodes."""
         tokens = self._tokens
         if tokens is not None and not tokens.still_may(claims.credential, TokenScope.EPISODES_RUN):
             raise CapabilityRefused(
                 "this play address is not valid any more: the token that started the episode was revoked or has expired"
             )
+        return claims
 
 
 class EpisodeServer(McpServer):
@@ -202,8 +199,3 @@ def _step_mark(ctx: Context) -> StepMark | None:
         errors = first_errors(error, StepMark.model_validate, given)
         where = ", ".join(".".join(map(str, item["loc"]))[:100] or STEP_META_KEY for item in errors)
         raise MCPError(types.INVALID_PARAMS, f"_meta[{STEP_META_KEY!r}] must be {{step?, key}}: see {where}") from None
-
-
-def _not_found(error: CapabilityRefused) -> Response:
-    body = json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": error.code, "message": error.message}})
-    return Response(body, status_code=404, media_type="application/json")

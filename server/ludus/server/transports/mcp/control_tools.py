@@ -17,7 +17,7 @@ import mcp_types as types
 from mcp import MCPError
 
 from ludus.protocol.content import ImageBlock
-from ludus.protocol.episodes import EnvironmentInfo, ListEnvironmentsResult, StartedEpisode, StartResult, ToolSpec
+from ludus.protocol.episodes import EnvironmentInfo, ListEnvironmentsResult, StartedEpisode, StartResult
 from ludus.protocol.errors import LudusError, RequestError
 from ludus.protocol.identifiers import EXTENSION_ID
 from ludus.protocol.methods import GET_EPISODE, LIST_ENVIRONMENTS, START, Scope
@@ -138,7 +138,7 @@ class ControlTools:
         parts = [
             f"Episode {episode.episode} of {arguments['environment']} has begun.",
             f"The task:\n{prompt_text(episode.prompt)}",
-            _how_to_play(episode, _base_url(ctx)),
+            _how_to_play(episode, address_seen(ctx.request.scope) if ctx.request is not None else None),
         ]
         shown = [block for message in episode.prompt for block in message.content]
         images = blocks([block for block in shown if isinstance(block, ImageBlock)])
@@ -192,7 +192,9 @@ def _describe(info: EnvironmentInfo) -> str:
 
 
 def _how_to_play(episode: StartedEpisode, base_url: str | None) -> str:
-    tools = "\n".join(map(_signature, episode.tools))
+    tools = "\n".join(
+        f"- {tool.name}: {tool.description}\n  arguments: {json.dumps(tool.input_schema)}" for tool in episode.tools
+    )
     by_hand = f'Its tools are called with call_tool(episode="{episode.episode}", tool=…, arguments=…):\n{tools}'
     if base_url is None or episode.play is None:
         return by_hand
@@ -201,11 +203,3 @@ def _how_to_play(episode: StartedEpisode, base_url: str | None) -> str:
         f"Play it as an MCP server (Streamable HTTP) at this secret URL, good until {until}:\n"
         f"{base_url}{episode.play.path}\n\nOr from here. {by_hand}"
     )
-
-
-def _signature(tool: ToolSpec) -> str:
-    return f"- {tool.name}: {tool.description}\n  arguments: {json.dumps(tool.input_schema)}"
-
-
-def _base_url(ctx: Context) -> str | None:
-    return None if ctx.request is None else address_seen(ctx.request.scope)

@@ -19,13 +19,15 @@ from ludus.server.transports.mcp.agent_endpoint import EpisodeServer
 from ludus.server.transports.mcp.control_endpoint import catalog_server
 from ludus.server.transports.mcp.control_tools import default_split
 from ludus.server.transports.mcp.extension import STDIO_SETTINGS, add_extension
-from ludus.server.transports.mcp.server import Context, McpServer
+from ludus.server.transports.mcp.server import McpServer
 from ludus.server.transports.mcp.stdio_lines import bounded_stdio
 
 if TYPE_CHECKING:
     from ludus.server.runtime.host import EpisodeHost
 
+_OWNER: Final = Principal.open()
 _AGENT: Final = Principal("agent", frozenset({Scope.TASKS_READ, Scope.EPISODES_RUN}))
+"""The principal of `play_only`, which may read no rewards and no tasks of test splits."""
 
 
 async def serve_stdio(
@@ -58,7 +60,8 @@ async def serve_stdio(
     if environment is None and any(given is not None for given in (split, task, index, seed)):
         environment = _only(host)
     if environment is None:
-        await _serve(catalog_server(host, _agent if play_only else _owner), host, play_only)
+        principal = _AGENT if play_only else _OWNER
+        await _serve(catalog_server(host, lambda ctx: principal), host, play_only)
         return
     params = StartParams(
         environment=environment,
@@ -68,7 +71,7 @@ async def serve_stdio(
         seed=seed,
         key=secrets.token_hex(16),
     )
-    (episode,) = (await host.start(params, Principal.open())).episodes
+    (episode,) = (await host.start(params, _OWNER)).episodes
     try:
         await _serve(EpisodeServer(host, lambda ctx: episode.episode), host, play_only)
     finally:
@@ -77,7 +80,7 @@ async def serve_stdio(
 
 async def _serve(server: McpServer, host: EpisodeHost, play_only: bool) -> None:
     if not play_only:
-        add_extension(server, host, _owner, STDIO_SETTINGS)
+        add_extension(server, host, lambda ctx: _OWNER, STDIO_SETTINGS)
     async with bounded_stdio(host.limits.body_bytes) as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 
@@ -91,12 +94,3 @@ def _only(host: EpisodeHost) -> str:
             f"the server has several environments: name the one of the episode with --environment: {names}"
         )
     return first
-
-
-def _owner(ctx: Context) -> Principal:
-    return Principal.open()
-
-
-def _agent(ctx: Context) -> Principal:
-    """Return the principal of `play_only`, which may read no rewards and no tasks of test splits."""
-    return _AGENT

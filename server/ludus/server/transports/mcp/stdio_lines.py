@@ -54,16 +54,11 @@ async def _pass_on(incoming: Any, sender: ObjectSendStream[SessionMessage | Exce
     async with sender:
         async for message in incoming:
             if isinstance(message, Exception):
-                await outgoing.send(SessionMessage(_reply(message)))
+                wire = to_wire(_why(message))
+                error = types.ErrorData(code=wire.code, message=wire.message, data=wire.data or None)
+                await outgoing.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=error)))
             else:
                 await sender.send(message)
-
-
-def _reply(error: Exception) -> types.JSONRPCError:
-    wire = to_wire(_why(error))
-    return types.JSONRPCError(
-        jsonrpc="2.0", id=None, error=types.ErrorData(code=wire.code, message=wire.message, data=wire.data or None)
-    )
 
 
 def _why(error: Exception) -> LudusError:

@@ -2,8 +2,8 @@
 
 How this works:
 
-1. `_find_call` decides which call a request means: the call of its `task_id`, the call of its `Idempotency-Key`, an
-   earlier equal call whose reply was lost (`repeats`), or a new one.
+1. A request resumes the call of its `task_id`. Without one, `_find_call` decides which call it means: the call of its
+   `Idempotency-Key`, an earlier equal call whose reply was lost (`repeats`), or a new one.
 2. `_run_call` lets the host run the call, once per task id, and `_events_of` makes events of its outcome.
 3. `Stream` sends the events. Most tools answer within `EARLY_SECONDS`, and the whole reply is sent in one piece.
    Otherwise the task id is sent first, so that a client whose connection breaks can resume the call, and comments
@@ -70,11 +70,12 @@ async def call(ors: OrsServer, request: OrsRequest) -> None:
     if (episode := session.episode) is None or request.environment not in ("", session.environment):
         episode = await ready(ors, request, session, principal)
     async with Stream(request) as stream:
-        if task_id is not None:
-            found = _resumed_call(session, stream, task_id)
-        else:
+        found: Call | None
+        if task_id is None:
             found = await _find_call(session, stream, name, arguments, _content(b"call", body))
-        if found is None:
+        elif (found := session.call(task_id)) is not None:
+            session.repeats.resumed(task_id, stream.watch())
+        else:
             await stream.finish(error_event(UNKNOWN_TASK_ID))
             return
         await stream.send_task_id(found.task_id)
@@ -86,14 +87,6 @@ async def call(ors: OrsServer, request: OrsRequest) -> None:
                 raise
             events = error_event(str(error.detail))
         await stream.finish(events)
-
-
-def _resumed_call(session: Session, stream: Stream, task_id: str) -> Call | None:
-    """Return the call of a task id; None for one that this session does not know."""
-    found = session.call(task_id)
-    if found is not None:
-        session.repeats.resumed(task_id, stream.watch())
-    return found
 
 
 async def _find_call(session: Session, stream: Stream, name: str, arguments: dict[str, Any], content: bytes) -> Call:
@@ -164,7 +157,7 @@ async def score_group(ors: OrsServer, request: OrsRequest) -> None:
     session, view = await view_of(ors, request)
     raw = await request.body()
     body = parse_body(ScoreGroupBody, raw)
-    if not ors.published(view.environment).group_scoring:
+    if not ors.host.catalog[view.environment].group_scoring:
         raise HttpError(404, f"Environment {view.environment!r} does not implement score_group")
     scores = session.scores = session.scores or {}
     async with Stream(request) as stream:

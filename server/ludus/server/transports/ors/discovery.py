@@ -7,7 +7,7 @@ from functools import cache
 from pydantic_core import to_json
 
 from ludus.protocol.distribution import installed_version
-from ludus.protocol.episodes import GetTaskParams, ListSplitsParams, ListTasksParams, SplitInfo
+from ludus.protocol.episodes import GetTaskParams, ListSplitsParams, ListTasksParams
 from ludus.protocol.errors import SplitNotFound
 from ludus.protocol.identifiers import EXTENSION_VERSION
 from ludus.protocol.methods import Scope
@@ -56,7 +56,7 @@ async def list_tools(ors: OrsServer, request: OrsRequest) -> None:
     """Answer `GET /{env}/tools`: the tools that every task has."""
     ors.principal(request, Scope.TASKS_READ)
     environment = ors.default_environment(request)
-    info = ors.info(environment)
+    info = ors.host.catalog[environment].info
     answer = ors.tools.get(environment)
     if answer is None:
         specs = (*info.tools, SUBMIT_SPEC) if info.gradable else info.tools
@@ -139,14 +139,11 @@ async def position(ors: OrsServer, environment: str, split: str, index: int, pri
 
 
 async def _count(ors: OrsServer, environment: str, split: str, principal: Principal) -> int | None:
-    return (await _split(ors, environment, split, principal)).count
-
-
-async def _split(ors: OrsServer, environment: str, split: str, principal: Principal) -> SplitInfo:
+    """Return the number of tasks in a split; None for an endless one."""
     result = await ors.host.list_splits(ListSplitsParams(environment=environment), principal)
     for info in result.splits:
         if info.name == split:
-            return info
+            return info.count
     raise SplitNotFound(f"environment {environment!r} has no split {split!r}", split=split)
 
 

@@ -139,14 +139,10 @@ def _content(block: BlockBody) -> Content:
     if block.type == "tool_call":
         return TextBlock(text=f"{block.name}({json.dumps(block.input, ensure_ascii=False)})")
     if block.type == "tool_result":
-        inner = "\n".join(_text(part) for part in block.blocks)
+        parts = map(_content, block.blocks)
+        inner = "\n".join(part.text if isinstance(part, TextBlock) else f"[image: {part.mime_type}]" for part in parts)
         return TextBlock(text=f"Error: {inner}" if block.is_error else inner)
     return TextBlock(text=block.text)
-
-
-def _text(block: BlockBody) -> str:
-    content = _content(block)
-    return content.text if isinstance(content, TextBlock) else f"[image: {content.mime_type}]"
 
 
 def _failed(message: str, reason: str) -> str:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ludus.protocol.episodes import EnvironmentInfo
 from ludus.protocol.methods import Scope
 from ludus.server.auth.principal import Principal
 from ludus.server.transports.ors.request import HttpError, OrsRequest
 from ludus.server.transports.ors.session_store import SessionStore
 
 if TYPE_CHECKING:
-    from ludus.server.tasks.catalog import Published
     from ludus.server.transports import TransportContext
 
 SESSION_SCOPES: Final = (Scope.EPISODES_RUN, Scope.REWARDS_READ)
@@ -63,14 +61,6 @@ class OrsServer:
     def unknown_environment(self, name: str) -> HttpError:
         """Return the error for a request about an environment that this server does not have."""
         return HttpError(404, f"unknown environment {name[:80]!r}; this server has {', '.join(self.host.catalog)}")
-
-    def published(self, name: str) -> Published:
-        """Return an environment by its published name."""
-        return self.host.catalog[name]
-
-    def info(self, name: str) -> EnvironmentInfo:
-        """Return the published description of an environment."""
-        return self.host.catalog[name].info
 
     def principal(self, request: OrsRequest, *scopes: str) -> Principal:
         """Return the sender of a request: by `Authorization: Bearer`, or by `X-API-Key`, which ORS clients send.

@@ -94,7 +94,7 @@ class Session:
         earlier = self.call(self._keys.get(key, "")) if self._keys is not None else None
         if earlier is not None:
             if earlier.content != content:
-                raise HttpError(409, "this Idempotency-Key already stands for another call; use a new one")
+                raise HttpError(409, "this Idempotency-Key was used for another call; use a new one")
             return earlier
         call = self.new_call(name, arguments, content)
         if self._keys is None:

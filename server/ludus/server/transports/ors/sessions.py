@@ -69,7 +69,7 @@ async def create(ors: OrsServer, request: OrsRequest) -> None:
 
     async def plan(environment: str) -> StartParams:
         split, index = await _locate(ors, environment, body, principal)
-        if seed is not None and not ors.published(environment).cls.seedable:
+        if seed is not None and not ors.host.catalog[environment].cls.seedable:
             raise HttpError(400, f"environment {environment!r} does not take seeds; leave X-Seed out")
         return StartParams(
             environment=environment, split=split, index=index, seed=seed, secrets=secrets, key=f"ors-{token_hex(16)}"
@@ -98,7 +98,7 @@ async def messages(ors: OrsServer, request: OrsRequest) -> None:
 async def task_tools(ors: OrsServer, request: OrsRequest) -> None:
     """Answer `GET /{env}/task_tools`: the tools of this session's task."""
     _, view = await view_of(ors, request)
-    published = ors.published(view.environment)
+    published = ors.host.catalog[view.environment]
     answer = tools_json(view.tools, gradable=published.gradable, group_scoring=published.group_scoring)
     if request.extended:
         started = {
