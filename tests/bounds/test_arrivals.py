@@ -125,6 +125,20 @@ async def test_a_body_without_room_is_refused_with_its_limit(monkeypatch: pytest
         assert arrivals.bodies == 50
 
 
+async def test_a_body_that_is_given_up_as_it_gets_room_leaves_nothing_behind() -> None:
+    arrivals = Arrivals(100, 50)
+    async with AsyncExitStack() as rooms:
+        await rooms.enter_async_context(arrivals.room("a", 50))
+        async with arrivals.room("b", 50):
+            waiting = asyncio.create_task(rooms.enter_async_context(arrivals.room("c", 50)))
+            await asyncio.sleep(0)
+        assert arrivals.bodies == 100, "`c` has got the room of `b`"
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+    assert (arrivals.bodies, len(arrivals._by_sender), len(arrivals._waiting)) == (0, 0, 0)
+
+
 async def test_at_the_limit_the_connection_that_waits_longest_makes_room(serve: Serve, dial: Dial) -> None:
     server = await serve(Playground, limits=ServerLimits(max_connections=3))
     slow = [await dial(server) for _ in range(3)]

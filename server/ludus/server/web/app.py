@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from types import ModuleType
 from typing import Final, Literal
 
 from fastapi import FastAPI, Request, Response
@@ -25,7 +25,7 @@ from ludus.server.runtime.host import EpisodeHost
 from ludus.server.transports import TransportContext
 from ludus.server.web import openapi, telemetry
 from ludus.server.web.arrivals import Arrivals
-from ludus.server.web.guard import Guard, error_body, refuse
+from ludus.server.web.guard import Guard, error_body, error_headers, refuse
 from ludus.server.web.http_protocol import ConnectionLimits
 from ludus.server.web.metrics import CONTENT_TYPE, Metrics
 from ludus.server.web.proxies import ProxyMiddleware
@@ -90,7 +90,7 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
     settings = settings or ServerSettings()
     signer = host.signer if isinstance(host.signer, CapabilitySigner) else CapabilitySigner.random()
     context = TransportContext(host=host, limits=host.limits, signer=signer, origins=settings.origins, tokens=tokens)
-    transports = [_Transport(name, context) for name in TRANSPORTS]
+    transports = [importlib.import_module(name) for name in TRANSPORTS]
     if tokens is not None:
         host.admit_secrets = tokens.leave_out
     metrics = Metrics(host)
@@ -111,7 +111,7 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
     )
     _add_pages(api, context, metrics, metrics_open=settings.metrics_open)
     for transport in transports:
-        api.router.routes.extend(transport.routes)
+        api.router.routes.extend(transport.routes(context))
     api.add_exception_handler(LudusError, _answer_error)
     api.add_exception_handler(Exception, _answer_fault)
     openapi.add_documentation(api, context)
@@ -119,7 +119,7 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
     if settings.access_log:
         inner = _AccessLog(inner)
     if traces is not None:
-        inner = traces.wrap(inner)
+        inner = telemetry.SpanMiddleware(inner, traces.tracer)
     arrivals = Arrivals(host.limits.arriving_bytes, host.limits.body_bytes)
     guard = metrics.guard = Guard(inner, settings.origins, host.limits.body_bytes, arrivals)
     outermost: ASGIApp = guard
@@ -136,26 +136,8 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
     return LudusApp(api, context, guard, outermost)
 
 
-class _Transport:
-    """A transport's module, with the routes it made."""
-
-    def __init__(self, module: str, context: TransportContext) -> None:
-        self._context = context
-        self._module = importlib.import_module(module)
-        self.routes: list[BaseRoute] = self._module.routes(context)
-
-    def lifespan(self) -> AbstractAsyncContextManager[None]:
-        """Return the module's lifespan, to which the routes are passed too if it takes a second parameter."""
-        function = getattr(self._module, "lifespan", None)
-        if function is None:
-            return nullcontext()
-        parts = (self._context, self.routes)[: len(inspect.signature(function).parameters)]
-        held: AbstractAsyncContextManager[None] = function(*parts)
-        return held
-
-
 def _lifespan(
-    context: TransportContext, transports: list[_Transport], traces: telemetry.Telemetry | None
+    context: TransportContext, transports: list[ModuleType], traces: telemetry.Telemetry | None
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -164,7 +146,8 @@ def _lifespan(
                 stack.callback(traces.close)
             await stack.enter_async_context(context.host)
             for transport in transports:
-                await stack.enter_async_context(transport.lifespan())
+                if (transport_lifespan := getattr(transport, "lifespan", None)) is not None:
+                    await stack.enter_async_context(transport_lifespan(context))
             yield
 
     return lifespan
@@ -205,12 +188,8 @@ def _add_pages(api: FastAPI, context: TransportContext, metrics: Metrics, *, met
 async def _answer_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, LudusError):
         raise error
-    headers = {"www-authenticate": "Bearer"} if error.http_status == 401 else {}
-    if error.retry_after is not None:
-        headers["retry-after"] = str(int(error.retry_after + 1))
-    return Response(
-        error_body(request.url.path, error), error.http_status, headers=headers, media_type="application/json"
-    )
+    body = error_body(request.url.path, error)
+    return Response(body, error.http_status, error_headers(error), media_type="application/json")
 
 
 async def _answer_fault(request: Request, error: Exception) -> Response:

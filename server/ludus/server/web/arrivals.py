@@ -49,11 +49,7 @@ class Arrivals:
         try:
             yield
         finally:
-            self.bodies -= size
-            self._by_sender[sender] -= size
-            if not self._by_sender[sender]:
-                del self._by_sender[sender]
-            self._admit()
+            self._give_back(sender, size)
 
     def heads_fit(self) -> bool:
         """Return whether incomplete heads leave room for more."""
@@ -66,6 +62,13 @@ class Arrivals:
         self.bodies += size
         self._by_sender[sender] += size
 
+    def _give_back(self, sender: object, size: int) -> None:
+        self.bodies -= size
+        self._by_sender[sender] -= size
+        if not self._by_sender[sender]:
+            del self._by_sender[sender]
+        self._admit()
+
     async def _wait(self, sender: object, size: int) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (sender, size, turn)
@@ -77,9 +80,7 @@ class Arrivals:
             if entry in self._waiting:
                 self._waiting.remove(entry)
             elif turn.done() and not turn.cancelled():
-                self.bodies -= size
-                self._by_sender[sender] -= size
-                self._admit()
+                self._give_back(sender, size)
             if isinstance(error, TimeoutError):
                 raise CapacityError(
                     f"too many large requests arrive at this time ({self.total} bytes, arriving_bytes, of which one "

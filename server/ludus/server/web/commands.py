@@ -36,6 +36,9 @@ DEFAULT_SCOPES: Final = (Scope.TASKS_READ, Scope.EPISODES_RUN, Scope.REWARDS_REA
 
 _UNITS: Final = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
+TokenFilePath = Annotated[Path, typer.Option("--file", envvar=TOKEN_FILE_VARIABLE, help="The token file.")]
+"""The option for the token file of the commands under `ludus token`."""
+
 token = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
 
@@ -199,10 +202,6 @@ def _serve_stdio(classes: Sequence[Any], settings: Any, which: dict[str, Any]) -
         logs.flush()
 
 
-def _file_option() -> Any:
-    return typer.Option("--file", envvar=TOKEN_FILE_VARIABLE, help="The token file.")
-
-
 @token.command("create")
 def create(
     name: Annotated[str, typer.Option(help="Name of the holder; appears in logs.")],
@@ -211,7 +210,7 @@ def create(
         typer.Option(help=f"{', '.join(Scope)}, or {SPLIT_SCOPE_PREFIX}NAME for a test split; repeat for several."),
     ] = None,
     expires: Annotated[str | None, typer.Option(help="30m, 12h, 7d, 4w, or a date such as 2030-01-31.")] = None,
-    file: Annotated[Path, _file_option()] = Path("tokens.json"),
+    file: TokenFilePath = Path("tokens.json"),
 ) -> None:
     """Create a token, print it once, and add its hash to the token file."""
     try:
@@ -234,7 +233,7 @@ def create(
 
 
 @token.command("list")
-def list_tokens(file: Annotated[Path, _file_option()] = Path("tokens.json")) -> None:
+def list_tokens(file: TokenFilePath = Path("tokens.json")) -> None:
     """List the tokens of a file: names, scopes, expiry. The tokens themselves are not kept anywhere."""
     try:
         records = read_token_file(file).tokens
@@ -249,7 +248,7 @@ def list_tokens(file: Annotated[Path, _file_option()] = Path("tokens.json")) -> 
 @token.command("revoke")
 def revoke(
     name: Annotated[str, typer.Argument(help="Whose token.")],
-    file: Annotated[Path, _file_option()] = Path("tokens.json"),
+    file: TokenFilePath = Path("tokens.json"),
 ) -> None:
     """Remove a token from a file; running servers notice within a second or two."""
     try:

@@ -245,6 +245,14 @@ def error_body(path: str, error: LudusError) -> bytes:
     return json.dumps({"error": thing, "detail": error.message}).encode()
 
 
+def error_headers(error: LudusError) -> dict[str, str]:
+    """Return the headers of the answer with `error`: how to authenticate, and when to try again."""
+    headers = {"www-authenticate": "Bearer"} if error.http_status == 401 else {}
+    if error.retry_after is not None:
+        headers["retry-after"] = str(int(error.retry_after + 1))
+    return headers
+
+
 async def refuse(scope: Scope, receive: Receive, send: Send, error: LudusError) -> None:
     """Answer a request, or a WebSocket upgrade, with `error`."""
     kind = "http"
@@ -256,9 +264,6 @@ async def refuse(scope: Scope, receive: Receive, send: Send, error: LudusError) 
         kind = "websocket.http"
     body = error_body(scope["path"], error)
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if error.http_status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    if error.retry_after is not None:
-        headers.append((b"retry-after", str(int(error.retry_after + 1)).encode()))
+    headers += [(name.encode(), value.encode()) for name, value in error_headers(error).items()]
     await send({"type": f"{kind}.response.start", "status": error.http_status, "headers": headers})
     await send({"type": f"{kind}.response.body", "body": body})

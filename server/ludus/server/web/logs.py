@@ -80,11 +80,8 @@ episode_secrets: Final = SecretRegistry()
 
 def redact(text: str) -> str:
     """Return `text` without tokens, capabilities, credentials in headers, episodes' secrets, or lone surrogates."""
-    return replace_surrogates(episode_secrets.redact(_CREDENTIALS.sub(_stand_in, text)))
-
-
-def _stand_in(match: re.Match[str]) -> str:
-    return (match["path"] or match["kind"] or match["header"]) + _HIDDEN
+    text = _CREDENTIALS.sub(lambda match: (match["path"] or match["kind"] or match["header"]) + _HIDDEN, text)
+    return replace_surrogates(episode_secrets.redact(text))
 
 
 class ConsoleFormatter(logging.Formatter):

@@ -47,7 +47,7 @@ class Metrics(Collector):
         for name, text, value in (
             ("ludus_episodes_running", "Episodes that hold a place: starting or running.", stats.running),
             ("ludus_episodes_starting", "Starts that are being served.", stats.starting),
-            ("ludus_episodes_kept", "Episodes in memory, those that are over included.", stats.kept),
+            ("ludus_episodes_kept", "Episodes in memory, including those that have ended.", stats.kept),
             ("ludus_episodes_limit", "Episodes that may run at one time.", self._host.limits.max_episodes),
             ("ludus_queue_length", "Starts that wait for a place.", stats.queued),
         ):
@@ -72,11 +72,13 @@ class Metrics(Collector):
     def _of_guard(self) -> Iterator[Metric]:
         if self.guard is None:
             return
-        requests = CounterMetricFamily("ludus_requests", "Requests and connections, by wire.", labels=["wire"])
+        requests = CounterMetricFamily("ludus_requests", "Requests and connections, by transport.", labels=["wire"])
         for wire, count in self.guard.requests.items():
             requests.add_metric([wire], count)
         yield requests
-        refused = CounterMetricFamily("ludus_requests_refused", "Requests refused at the door.", labels=["error"])
+        refused = CounterMetricFamily(
+            "ludus_requests_refused", "Requests refused for their host, origin or size.", labels=["error"]
+        )
         for error, count in self.guard.refused.items():
             refused.add_metric([error], count)
         yield refused
@@ -84,7 +86,7 @@ class Metrics(Collector):
 
 def _histogram(times: Mapping[str, StepTimes]) -> HistogramMetricFamily:
     """Return the time in steps as a histogram with cumulative buckets, as Prometheus requires."""
-    family = HistogramMetricFamily("ludus_step_seconds", "Time in a step, queueing left out.", labels=["environment"])
+    family = HistogramMetricFamily("ludus_step_seconds", "Time in a step, without queueing.", labels=["environment"])
     for environment, steps in times.items():
         counts = accumulate(steps.counts)
         if any(steps.counts):

@@ -78,7 +78,9 @@ def run_with_reload(specs: Sequence[str], noise: Sequence[str], settings: Server
                 found = stamps_of(sources)
                 if changed := sorted(name for name, _ in set(found.items()) ^ set(stamps.items())):
                     stamps = found
-                    _print(f"Changed: {', '.join(map(_shown, dict.fromkeys(changed)))}. The server restarts.")
+                    here = Path.cwd()
+                    shown = (str(file.relative_to(here) if file.is_relative_to(here) else file) for file in changed)
+                    _print(f"Changed: {', '.join(dict.fromkeys(shown))}. The server restarts.")
                     _end(child, settings)
                     child = _start(specs, noise, settings, listener)
         finally:
@@ -114,7 +116,7 @@ def stamps_of(sources: Sequence[Path]) -> Stamps:
     """Return the stamps of all `.py` files of these files and folders."""
     stamps: Stamps = {}
     for source in sources:
-        for file in _files(source) if source.is_dir() else [source]:
+        for file in _source_files(source) if source.is_dir() else [source]:
             try:
                 status = file.stat()
             except OSError:  # deleted meanwhile
@@ -123,14 +125,10 @@ def stamps_of(sources: Sequence[Path]) -> Stamps:
     return stamps
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _source_files(folder: Path) -> Iterator[Path]:
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name not in _SKIPPED and not name.startswith(".")]
         yield from (Path(place, name) for name in files if name.endswith(".py"))
-
-
-def _shown(file: Path) -> str:
-    return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
 
 
 def _print(line: str) -> None:

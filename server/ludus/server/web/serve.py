@@ -72,7 +72,13 @@ def build(
     except ValueError as error:
         raise ServeError(str(error)) from None
     if not tokens and (where := _reachable(settings)):
-        raise ServeError(_refusal(where, settings, tokens))
+        file = settings.token_file or "tokens.json"
+        why = "has no tokens" if tokens is None else f"has an empty token file ({file})"
+        raise ServeError(
+            f"refusing to {where} and this server {why}. "
+            f"Create one with `ludus token create --name trainer --file {file}` and serve with `--token-file {file}`, "
+            "or listen on 127.0.0.1 without a proxy"
+        )
     if settings.cors and not settings.allow_origins:
         raise ServeError("--cors has no origins: name each origin whose pages may read the answers with --allow-origin")
     host = EpisodeHost(environments, limits=settings.limits, journal=journal, capabilities=signer)
@@ -98,16 +104,6 @@ def _reachable(settings: ServerSettings) -> str:
     if settings.trusted_proxies and not settings.public_url:
         return "be published by a proxy: others can reach the server through it"
     return ""
-
-
-def _refusal(where: str, settings: ServerSettings, tokens: TokenStore | None) -> str:
-    file = settings.token_file or "tokens.json"
-    why = "has no tokens" if tokens is None else f"has an empty token file ({file})"
-    return (
-        f"refusing to {where} and this server {why}. "
-        f"Create one with `ludus token create --name trainer --file {file}` and serve with `--token-file {file}`, "
-        "or listen on 127.0.0.1 without a proxy"
-    )
 
 
 def _signer(settings: ServerSettings, variables: Mapping[str, str]) -> CapabilitySigner:

@@ -25,10 +25,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _network(text: str) -> str:
-    return str(parse_network(text))
-
-
 class ServerSettings(BaseModel):
     """The settings of a server: where it listens, what it trusts, what it logs. Times are in seconds."""
 
@@ -49,7 +45,7 @@ class ServerSettings(BaseModel):
     Play URLs are then made from it, and not from the headers of requests."""
     root_path: Annotated[str, AfterValidator(parse_root_path)] = ""
     """The path prefix under which clients reach the server; by default the path of `public_url`."""
-    trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = ()
+    trusted_proxies: tuple[Annotated[str, AfterValidator(lambda text: str(parse_network(text)))], ...] = ()
     """Addresses or networks of proxies whose forwarded headers are used; those of other senders are ignored."""
     proxy_headers: ProxyHeaders = "x-forwarded"
     """The headers those proxies set: `X-Forwarded-For`, `-Proto`, `-Host`, `-Port` and `-Prefix`, or `Forwarded`."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span, Tracer
+    from opentelemetry.trace import Tracer
 
 ENDPOINT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 """OpenTelemetry's own variables. Setting one of them turns spans on."""
@@ -18,20 +18,11 @@ ENDPOINT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_
 _logger = logging.getLogger("ludus.telemetry")
 
 
-class Telemetry:
-    """A tracer, and the function that shuts its exporter down."""
+class Telemetry(NamedTuple):
+    """A tracer, and the function that sends what its exporter has buffered and stops it."""
 
-    def __init__(self, tracer: Tracer, close: Callable[[], None]) -> None:
-        self._tracer = tracer
-        self._close = close
-
-    def wrap(self, app: ASGIApp) -> ASGIApp:
-        """Return `app` with one span per HTTP request and per WebSocket connection."""
-        return SpanMiddleware(app, self._tracer)
-
-    def close(self) -> None:
-        """Send what is buffered, and stop."""
-        self._close()
+    tracer: Tracer
+    close: Callable[[], None]
 
 
 def from_environment(variables: Mapping[str, str] = os.environ) -> Telemetry | None:
@@ -53,7 +44,7 @@ def from_environment(variables: Mapping[str, str] = os.environ) -> Telemetry | N
 
 
 class SpanMiddleware:
-    """Middleware that makes a span per request, named by method and route.
+    """Middleware that makes a span per HTTP request and per WebSocket connection, named by method and route.
 
     Spans hold no paths, headers or query strings, because a play path is a credential.
     """
@@ -81,17 +72,14 @@ class SpanMiddleware:
             set_status_on_exception=False,
             attributes={"http.request.method": method, "http.route": route},
         ) as span:
-            await self._app(scope, receive, _noting_status(send, span))
 
+            async def noting_status(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    status: Any = message["status"]
+                    span.set_attribute("http.response.status_code", status)
+                await send(message)
 
-def _noting_status(send: Send, span: Span) -> Send:
-    async def forward(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            status: Any = message["status"]
-            span.set_attribute("http.response.status_code", status)
-        await send(message)
-
-    return forward
+            await self._app(scope, receive, noting_status)
 
 
 def route_of(path: str) -> str:
