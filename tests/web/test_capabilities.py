@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ludus.protocol.errors import CapabilityRefused
@@ -21,7 +21,7 @@ def test_what_is_signed_verifies_and_says_the_same(episode: str, tools: list[str
     capability, expires_at = SIGNER.sign(episode, tools)
     claims = SIGNER.verify(capability)
     assert (claims.episode, claims.expires_at) == (episode, expires_at)
-    claims.require(episode=episode, tools=tools)
+    claims.require_tools(tools)
     assert capability.startswith("play_")
     assert "/" not in capability
 
@@ -51,17 +51,12 @@ def test_a_truncated_or_lengthened_capability_is_refused(episode: str, cut: int)
             SIGNER.verify(forged)
 
 
-@given(episodes, episodes, tool_lists, tool_lists)
-def test_claims_refuse_another_episode_and_another_tool_list(
-    episode: str, other: str, tools: list[str], others: list[str]
-) -> None:
+@given(episodes, tool_lists, tool_lists)
+def test_claims_refuse_another_tool_list(episode: str, tools: list[str], others: list[str]) -> None:
+    assume(others != tools)
     claims = SIGNER.verify(SIGNER.sign(episode, tools)[0])
-    if other != episode:
-        with pytest.raises(CapabilityRefused):
-            claims.require(episode=other)
-    if others != tools:
-        with pytest.raises(CapabilityRefused):
-            claims.require(tools=others)
+    with pytest.raises(CapabilityRefused):
+        claims.require_tools(others)
 
 
 def test_tool_lists_that_concatenate_alike_have_different_digests() -> None:

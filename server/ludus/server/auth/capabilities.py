@@ -61,15 +61,13 @@ class Claims(NamedTuple):
     credential: bytes
     """`Principal.credential` of the token that started the episode."""
 
-    def require(self, *, episode: str | None = None, tools: Sequence[str] | None = None) -> None:
-        """Check that the capability is for an episode and a tool list; None skips a check.
+    def require_tools(self, tools: Sequence[str]) -> None:
+        """Check that the capability is for exactly these tools.
 
         Raises:
-            CapabilityRefused: it was made for another episode or another tool list.
+            CapabilityRefused: it was made for another tool list.
         """
-        if episode is not None and episode != self.episode:
-            raise CapabilityRefused(_REFUSAL)
-        if tools is not None and tools_digest(tuple(tools)) != self.tools_digest:
+        if tools_digest(tuple(tools)) != self.tools_digest:
             raise CapabilityRefused("the episode's tools have changed since this play address was made")
 
 

@@ -15,16 +15,13 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from ludus.protocol.content import Content, TextBlock
 from ludus.protocol.episodes import NoiseKind, StepError, StepResult
 from ludus.server.authoring.results import cut
-
-NOISE_KINDS: Final[tuple[NoiseKind, ...]] = get_args(NoiseKind)
-"""All kinds of noise."""
 
 _USUAL: Final[Mapping[NoiseKind, float]] = {"tool_error": 1.0, "delay": 1.0, "truncation": 1.0, "flaky_output": 1.0}
 

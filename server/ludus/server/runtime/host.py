@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from ludus.protocol import episodes as e
 from ludus.protocol.content import TextBlock
@@ -27,6 +27,7 @@ from ludus.protocol.methods import Scope
 from ludus.protocol.rewards import Reward
 from ludus.protocol.text import is_unicode
 from ludus.sandbox import Sandboxes
+from ludus.server.auth import CapabilitySigner
 from ludus.server.auth.principal import Principal
 from ludus.server.authoring.environment import Environment
 from ludus.server.runtime.episode import Episode, EpisodeStore, EpisodeView, StepRecord
@@ -42,17 +43,6 @@ from ludus.server.tasks.catalog import Catalog
 from ludus.server.tasks.service import TaskService
 
 log = logging.getLogger("ludus.server.runtime.host")
-
-
-class Signer(Protocol):
-    """Signs play capabilities."""
-
-    def sign(self, episode: str, tools: Sequence[str], principal: Principal | None = None) -> tuple[str, float]:
-        """Return a capability for the episode and exactly these tools, and its expiry as Unix time in seconds.
-
-        It expires no later than the principal's token.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +82,7 @@ class EpisodeHost:
         *,
         limits: ServerLimits | None = None,
         journal: Journal | None = None,
-        capabilities: Signer | None = None,
+        capabilities: CapabilitySigner | None = None,
     ) -> None:
         self.limits = limits or ServerLimits()
         self.catalog = Catalog(environments)

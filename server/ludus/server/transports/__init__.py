@@ -19,7 +19,7 @@ _EVERYBODY: Final = Principal.open()
 _BEARER: Final = "bearer "
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TransportContext:
     """What the application passes to every transport."""
 

@@ -83,12 +83,12 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
     """Return the application; its lifespan enters and leaves `host`.
 
     Args:
-        host: the runtime that the transports serve. Agent endpoints work only if its signer is a `CapabilitySigner`.
+        host: the runtime that the transports serve. Agent endpoints work only if it has a signer.
         settings: the settings of the server.
         tokens: the trainer tokens; None for open mode.
     """
     settings = settings or ServerSettings()
-    signer = host.signer if isinstance(host.signer, CapabilitySigner) else CapabilitySigner.random()
+    signer = host.signer or CapabilitySigner.random()
     context = TransportContext(host=host, limits=host.limits, signer=signer, origins=settings.origins, tokens=tokens)
     transports = [importlib.import_module(name) for name in TRANSPORTS]
     if tokens is not None:

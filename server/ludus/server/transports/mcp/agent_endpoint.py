@@ -101,7 +101,7 @@ class AgentEndpoint:
             claims = self._signer.verify(capability)
             # An episode that was discarded is reported later, in a tool result.
             with suppress(EpisodeNotFound):
-                claims.require(tools=[tool.name for tool in self._host.view(claims.episode).tools])
+                claims.require_tools([tool.name for tool in self._host.view(claims.episode).tools])
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[capability] = claims
