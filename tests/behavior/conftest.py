@@ -1,4 +1,4 @@
-"""One fixture, five ways to play: the same behavior is asked of every wire."""
+"""One fixture, five ways to play: each test requires the same behavior of all transports."""
 
 from __future__ import annotations
 

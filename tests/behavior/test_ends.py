@@ -1,4 +1,4 @@
-"""How episodes end, and what they have earned then, is the same on every wire."""
+"""How episodes end, and what they earn, is the same on each transport."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent sees of an episode is the same on every wire."""
+"""What an agent sees of an episode is the same on each transport."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text and numbers that JSON does not have: what becomes of them is the same on every wire."""
+"""Text and numbers that JSON cannot carry have the same effect on each transport."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What strangers may leave in the server's memory: heads and bodies of requests, and connections."""
+"""What clients without a token can make the server keep in memory: heads, bodies and connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls with a few plain values pay for no search: limits that cannot matter cost nothing."""
+"""Calls with a few plain values skip the searches that the limits need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one episode may hold and queue is bounded in bytes, on every wire, and refusals say how."""
+"""What one episode holds and queues is bounded in bytes on each transport, and a refusal names the limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines on stdin that are no messages are answered, and none of them fills the memory."""
+"""Each line on stdin that is not a message is answered, and no line fills the memory."""
 
 from __future__ import annotations
 

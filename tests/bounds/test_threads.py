@@ -1,4 +1,4 @@
-"""Threads are shared fairly between environments, and waiting for one is no time of the code that waits."""
+"""Threads are shared fairly between environments, and the wait for a thread does not count as time of the code."""
 
 from __future__ import annotations
 

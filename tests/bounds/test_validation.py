@@ -1,4 +1,4 @@
-"""Looking at outside input takes bounded work: values are counted, and few complaints are made of many."""
+"""Validation of outside input takes bounded work: values are counted, and only a few errors are described."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same bounds on every wire: a full queue is refused in the wire's own words, with the limit and when to retry."""
+"""The same bounds on each transport: a full queue is refused in its own form, with the limit and when to retry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the channel answers to each kind of frame."""
+"""The channel's replies to each kind of frame."""
 
 from __future__ import annotations
 

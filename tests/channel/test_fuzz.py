@@ -1,4 +1,4 @@
-"""Whatever is sent in text frames: an answer in the protocol's own form, and a server that goes on."""
+"""Any text frame gets a reply in the protocol's form, and the server continues to serve."""
 
 from __future__ import annotations
 

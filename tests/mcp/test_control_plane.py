@@ -1,4 +1,4 @@
-"""The control plane over MCP: the extension in both eras, tokens, and the plain tools."""
+"""The control endpoint of MCP: the extension in both eras, tokens, and the plain tools."""
 
 from __future__ import annotations
 

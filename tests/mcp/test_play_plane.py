@@ -1,4 +1,4 @@
-"""The play plane: what a player may do, and what it may never learn."""
+"""The agent endpoint: what an agent may do there, and what it can never learn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No reply of the play plane, to whatever is sent there, holds a reward, a private field or another episode's data."""
+"""No reply of the agent endpoint, to any request, holds a reward, a private field or another episode's data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which steps are hit, and what becomes of an answer: by the seed alone, and with nothing that was not said."""
+"""Which steps noise disturbs, and how: decided by the seed only, without text that the environment did not write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps with noise: what is reported, what is earned, what stays as it was."""
+"""Steps with noise: the result that is reported, the reward that is earned, and what noise does not change."""
 
 from __future__ import annotations
 

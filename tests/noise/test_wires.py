@@ -1,4 +1,4 @@
-"""Noise over the wires: the same steps are hit everywhere, and only trainers see it."""
+"""Noise over the transports: the same steps are disturbed on each, and only trainers see it."""
 
 from __future__ import annotations
 

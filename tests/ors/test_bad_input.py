@@ -1,4 +1,4 @@
-"""What bad input gets: one typed answer in ORS's own form, never a traceback, and the server is well afterwards."""
+"""Bad input gets one typed answer in ORS's form, never a traceback, and the server continues to serve."""
 
 from __future__ import annotations
 

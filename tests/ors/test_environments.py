@@ -1,4 +1,4 @@
-"""Which environment a session plays on a server of several: the one the client asked for, or none and a clear word."""
+"""On a server with several environments, a session plays the one that the client named, or is refused with a reason."""
 
 from __future__ import annotations
 

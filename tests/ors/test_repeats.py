@@ -1,4 +1,4 @@
-"""Calls without a key that are asked for again: what became of the first reply decides whether the tool runs again."""
+"""Calls that are sent again without a key: the delivery of the first reply decides whether the tool runs again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runtime's promises: lifecycle, exactly once, order, limits, failures that stay where they happen."""
+"""The runtime: lifecycle, exactly-once steps, order, limits, and failures that affect one episode only."""
 
 from __future__ import annotations
 

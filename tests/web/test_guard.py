@@ -231,7 +231,21 @@ async def test_requests_on_one_connection_that_come_quickly_are_all_answered(sma
     assert [(await wire.answer())[0] for _ in range(20)] == [200] * 20
 
 
-async def test_an_idle_connection_and_a_slow_answer_are_left_alone(start: START, connect: CONNECT) -> None:
+async def test_a_slow_answer_is_not_cut_by_the_time_limit_for_requests(start: START, connect: CONNECT) -> None:
+    wire = await connect(await start(request_seconds=0.2))
+    create = b'{"env_name":"yard","split":"train","index":0}'
+    call = b'{"name":"wait","input":{"seconds":0.8}}'
+    for path, body, extra in ((b"/create", create, b""), (b"/yard/call", call, b"Connection: close\r\n")):
+        head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nX-Session-ID: slow\r\n%bContent-Length: %d\r\n\r\n"
+        await wire.send(head % (path, extra, len(body)) + body)
+        if not extra:
+            assert (await wire.answer())[0] == 200
+    answer = await wire.rest()
+    assert b" 200 " in answer
+    assert b'"text":"waited"' in answer
+
+
+async def test_an_idle_connection_is_left_alone(start: START, connect: CONNECT) -> None:
     server = await start(request_seconds=0.2)
     wire = await connect(server)
     for _ in range(2):

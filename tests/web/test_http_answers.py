@@ -1,4 +1,4 @@
-"""Answers that are known whole leave in one write, with the bytes that uvicorn would have written."""
+"""Answers with a body in one piece leave in one write, with the bytes that uvicorn would have written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The addresses a server shows, and whom it believes about them."""
+"""The addresses that a server shows, and the senders that it trusts to report them."""
 
 from __future__ import annotations
 

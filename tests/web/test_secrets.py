@@ -1,4 +1,4 @@
-"""A credential of the server is not given to an environment, by whatever wire and under whatever name it comes."""
+"""The server gives none of its own credentials to an environment, over any transport and under any name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client without a token learns from a server that has tokens: that it runs, and nothing of what it holds."""
+"""A client without a token learns from a server that has tokens only that it runs."""
 
 from __future__ import annotations
 
