@@ -8,8 +8,7 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ludus.sandbox.errors import SandboxFailed
 from ludus.sandbox.model import Limits, NetworkUse, RunResult, Sandbox, SandboxSettings
@@ -199,14 +198,6 @@ class SandboxBase(Sandbox, ABC):
             self._on_close(self)
             raise
         self._on_close(self)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
 
 def _forget(task: asyncio.Task[Any]) -> None:

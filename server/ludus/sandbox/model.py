@@ -252,11 +252,13 @@ class Sandbox(Protocol):
         """End everything in the sandbox and remove it; it may be called more than once."""
         ...
 
-    async def __aenter__(self) -> Self: ...
+    async def __aenter__(self) -> Self:
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        await self.aclose()
 
 
 @runtime_checkable

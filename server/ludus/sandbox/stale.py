@@ -56,12 +56,11 @@ def is_alive(owner: str) -> bool:
     return _begun(int(parts[2])) == parts[3]
 
 
-def kill_stale_processes() -> int:
-    """Kill the processes of sandboxes whose server, in this namespace, no longer runs; return how many were killed.
+def kill_stale_processes() -> None:
+    """Kill the processes of sandboxes whose server, in this namespace, no longer runs.
 
     A sandbox normally ends with its server. One can remain if its server was killed while starting it.
     """
-    ended = 0
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -74,10 +73,8 @@ def kill_stale_processes() -> int:
         if ours and not is_alive(owner):
             try:
                 os.kill(int(entry.name), signal.SIGKILL)
-                ended += 1
             except (ProcessLookupError, PermissionError):
                 continue
-    return ended
 
 
 def remove_left_behind() -> None:
