@@ -89,6 +89,25 @@ def test_a_line_that_is_no_trajectory_is_named(tmp_path: Path) -> None:
         list(read_trajectories(path))
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{}", "environment: it is missing"),
+        (json.dumps(["x" * 10_000]), "is not a table of fields"),
+        ("{", "the line: "),
+    ],
+)
+def test_a_bad_line_is_described_in_plain_words_of_bounded_length(tmp_path: Path, line: str, words: str) -> None:
+    path = tmp_path / "runs.jsonl"
+    path.write_text(f"{line}\n")
+    with pytest.raises(ParseError) as refused:
+        list(read_trajectories(path))
+    said = refused.value.message.removeprefix(str(path))
+    assert said.startswith(", line 1: not a trajectory: ")
+    assert words in said
+    assert len(said) < 400
+
+
 @pytest.mark.requirement("REW-4")
 def test_failures_and_unscored_rewards_stay_out_of_every_mean() -> None:
     unscored = trajectory("d", None, reward=Reward.unscored("the judge was silent"))

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 
 from ludus.protocol.errors import ParseError
 from ludus.protocol.text import replace_surrogates
-from ludus.protocol.trajectory import Trajectory
+from ludus.protocol.trajectory import Trajectory, describe_invalid_line
 
 
 class TrajectoryWriter:
@@ -77,9 +77,7 @@ def read_trajectories(path: str | Path) -> Iterator[Trajectory]:
             try:
                 yield Trajectory.model_validate_json(line)
             except ValidationError as error:
-                first = error.errors()[0]
-                where = ".".join(str(part) for part in first["loc"]) or "the line"
-                raise ParseError(f"{path}, line {number}: not a trajectory: {where}: {first['msg']}") from None
+                raise ParseError(f"{path}, line {number}: {describe_invalid_line(error)}") from None
 
 
 def _cut_torn_line(path: Path) -> None:

@@ -16,8 +16,7 @@ from typing import Any, BinaryIO, Final
 
 from pydantic import ValidationError
 
-from ludus.protocol.messages import describe_invalid
-from ludus.protocol.trajectory import Trajectory
+from ludus.protocol.trajectory import Trajectory, describe_invalid_line
 
 LONGEST_LINE: Final = 64 * 1024 * 1024
 """Longer lines, in bytes, are reported as broken."""
@@ -153,9 +152,7 @@ def _parse(number: int, line: bytes) -> ViewedEpisode | BrokenLine:
     try:
         trajectory = Trajectory.model_validate(value["trajectory"] if of_run else value)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the line"
-        return BrokenLine(number, f"not a trajectory: {where}: {describe_invalid(first)}")
+        return BrokenLine(number, describe_invalid_line(error))
     if not of_run:
         return ViewedEpisode(number, trajectory)
     step = value.get("step")

@@ -6,8 +6,13 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from ludus.protocol.text import truncate
+
 VALIDATION_NAMES: Final = ("val", "valid", "dev", "eval", "evaluation")
 """Other names that people give a validation split."""
+
+_SHOWN: Final = 120
+"""The most characters of an invalid value that a message shows."""
 
 _OTHER_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys((*VALIDATION_NAMES, "validation"), ("validation", *VALIDATION_NAMES)),
@@ -27,15 +32,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def describe_invalid(detail: Mapping[str, Any]) -> str:
     """Return what is wrong with a value, from one of pydantic's error details, in words for who typed it."""
     given, limits = detail.get("input"), detail.get("ctx") or {}
+    shown = truncate(repr(given), _SHOWN)
     match str(detail["type"]):
         case "int_parsing" | "int_type" | "int_from_float" | "int_parsing_size":
-            return f"{given!r} is not a whole number"
+            return f"{shown} is not a whole number"
         case "float_parsing" | "float_type":
-            return f"{given!r} is not a number"
+            return f"{shown} is not a number"
         case "finite_number":
             return f"{given} is not a finite number"
         case "bool_parsing" | "bool_type":
-            return f"{given!r} is neither true nor false"
+            return f"{shown} is neither true nor false"
         case "greater_than_equal":
             return f"{given} is too small; the least is {limits['ge']:g}"
         case "greater_than":
@@ -45,13 +51,13 @@ def describe_invalid(detail: Mapping[str, Any]) -> str:
         case "less_than":
             return f"{given} is too large; it must be less than {limits['lt']:g}"
         case "literal_error" | "enum":
-            return f"{given!r} is not one of {limits['expected']}"
+            return f"{shown} is not one of {limits['expected']}"
         case "string_type":
-            return f"{given!r} is not a text"
+            return f"{shown} is not a text"
         case "missing":
             return "it is missing"
         case "dict_type" | "model_type" | "model_attributes_type":
-            return f"{given!r} is not a table of fields"
+            return f"{shown} is not a table of fields"
         case _:
             text = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
-            return f"{given!r}: {text[:1].lower()}{text[1:]}" if text.startswith("Input should") else text
+            return f"{shown}: {text[:1].lower()}{text[1:]}" if text.startswith("Input should") else text

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ludus.protocol.episodes import NoiseKind, TaskRow
 from ludus.protocol.items import Item, from_json
 from ludus.protocol.lifecycle import EndReason, EpisodeStatus
+from ludus.protocol.messages import describe_invalid
 from ludus.protocol.rewards import Reward
+from ludus.protocol.text import truncate
 
 FailureKind = Literal["environment", "infrastructure", "policy"]
 """What broke: the environment's own code; something below or between; the policy's own code."""
@@ -155,6 +157,13 @@ class Trajectory(_Record):
             return f"{self.failure.kind} failure"
         reason = str(self.end_reason or "unknown")
         return f"{reason} ({self.stopped})" if self.stopped else reason
+
+
+def describe_invalid_line(error: ValidationError) -> str:
+    """Return why a line of a file is not a trajectory: the first field that is invalid, and what is wrong with it."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(map(str, first["loc"])) or "the line"
+    return f"not a trajectory: {where}: {truncate(describe_invalid(first), 300)}"
 
 
 def latest(trajectories: Iterable[Trajectory]) -> list[Trajectory]:

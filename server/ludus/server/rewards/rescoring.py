@@ -25,9 +25,8 @@ from ludus.protocol.content import Message, text_of
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, LudusError, ParseError
 from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, from_json
 from ludus.protocol.lifecycle import EndReason
-from ludus.protocol.messages import describe_invalid
 from ludus.protocol.rewards import Reward
-from ludus.protocol.trajectory import Trajectory
+from ludus.protocol.trajectory import Trajectory, describe_invalid_line
 from ludus.server.auth.principal import Principal
 from ludus.server.authoring.environment import Environment
 from ludus.server.rewards.attempt import Attempt, TakenStep
@@ -235,11 +234,7 @@ def read_stored(path: str | Path) -> Iterator[Stored]:
                 raw = json.loads(line)
                 stored = Stored.model_validate({**raw, "line": number, "raw": raw})
             except ValidationError as error:
-                first = error.errors(include_url=False)[0]
-                where = ".".join(str(part) for part in first["loc"])
-                raise ParseError(
-                    f"{path}, line {number}: not a trajectory: {where}: {describe_invalid(first)}"
-                ) from None
+                raise ParseError(f"{path}, line {number}: {describe_invalid_line(error)}") from None
             except (ValueError, TypeError, RecursionError) as error:
                 raise ParseError(f"{path}, line {number}: not a trajectory: {error}") from None
             yield stored
