@@ -18,6 +18,7 @@ from planting import frames
 from worlds import Playground
 
 from ludus.conformance import CHECKS, conform
+from ludus.environments.guess_number import GuessNumber
 from ludus.protocol.errors import ConnectionFailed, EnvironmentNotFound, KeyConflict, SplitNotFound, Unauthenticated
 from ludus.protocol.lifecycle import EndReason
 from ludus.server import ServerLimits
@@ -69,6 +70,16 @@ async def test_a_conforming_server_exits_with_0_and_the_report_goes_where_it_was
         assert (check["status"] == "passed") == (check["detail"] == "")
     for title in ("a step repeated under its key runs once", "no reply contains a reward"):
         assert title in shown
+
+
+async def test_the_page_shows_the_counts_of_a_built_in_environment(serve: Serve) -> None:
+    server = await serve(GuessNumber)
+    code, shown, _ = await ludus(server.url)
+    assert code == 0, shown
+    counts = shown.strip().rpartition("\n")[2]
+    page = (ROOT / "docs" / "conform.md").read_text(encoding="utf-8")
+    assert counts in page.splitlines(), counts
+    assert f'"passed": {re.findall("([0-9]+) passed", counts)[0]},' in page
 
 
 async def test_a_fault_exits_with_1_and_is_reported_with_its_requirement(serve: Serve) -> None:
