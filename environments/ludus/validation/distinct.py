@@ -84,7 +84,7 @@ async def _scan(target: ValidationTarget) -> list[_Problem]:
         if target.local is not None:
             found = await asyncio.to_thread(_read, target.local.split(split.info.name), split.info.name, indices)
         else:
-            found = await _ask(target, split.info.name, len(indices))
+            found = await _read_remote(target, split.info.name, len(indices))
         problems += found
     return problems
 
@@ -107,7 +107,7 @@ def _read(split: Any, name: str, indices: Iterable[int]) -> list[_Problem]:
     return found
 
 
-async def _ask(target: ValidationTarget, name: str, most: int) -> list[_Problem]:
+async def _read_remote(target: ValidationTarget, name: str, most: int) -> list[_Problem]:
     found = []
     try:
         async for row in target.environment.tasks(name, page=500):
@@ -144,7 +144,8 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _apart(target: ValidationTarget) -> None:
+def _require_two_splits(target: ValidationTarget) -> None:
+    """Raise `NotApplicable` if there is one split, or if tasks may be equal because the seed makes the difference."""
     if target.local is not None and target.local.cls.varies_by == "seed":
         raise NotApplicable("episodes differ by their seed, as the class says (`varies_by`): test with other seeds")
     if len(target.splits) < 2:
@@ -153,7 +154,7 @@ def _apart(target: ValidationTarget) -> None:
 
 @suite.check("split-overlap", "No task appears in two splits", "contamination")
 async def split_overlap(target: ValidationTarget) -> AsyncIterator[Problem]:
-    _apart(target)
+    _require_two_splits(target)
     problems = await _unlabeled(target)
     first: dict[str, _Problem] = {}
     both: list[Evidence] = []
@@ -169,7 +170,7 @@ async def split_overlap(target: ValidationTarget) -> AsyncIterator[Problem]:
 
 @suite.check("near-duplicates", "No task of a split is a paraphrase of a task of another split", "contamination")
 async def near_duplicates(target: ValidationTarget) -> AsyncIterator[Problem]:
-    _apart(target)
+    _require_two_splits(target)
     problems = await _unlabeled(target)
     common = _template(problems)
     exact = Counter(problem.content for problem in problems)
@@ -185,7 +186,7 @@ async def near_duplicates(target: ValidationTarget) -> AsyncIterator[Problem]:
             long.append((problem, own))
         earlier = seen.setdefault(canonical_form, problem)
         if earlier.split != problem.split:
-            near.append(_both(problem, earlier))
+            near.append(_pair_evidence(problem, earlier))
     near += _overlapping(long, {(one.split or "", one.task or "") for one in near})
     if near:
         yield error(
@@ -195,7 +196,7 @@ async def near_duplicates(target: ValidationTarget) -> AsyncIterator[Problem]:
         )
 
 
-def _both(problem: _Problem, earlier: _Problem) -> Evidence:
+def _pair_evidence(problem: _Problem, earlier: _Problem) -> Evidence:
     detail = f"{short(problem.content, 80)} and {earlier.split}/{earlier.task} {short(earlier.content, 80)}"
     return Evidence(detail, problem.split, problem.task)
 
@@ -224,7 +225,7 @@ def _overlapping(long: list[tuple[_Problem, tuple[str, ...]]], known: set[tuple[
             union = len(runs[place]) + len(runs[other]) - count
             earlier = long[other][0]
             if count / union >= ALIKE and earlier.split != problem.split and (problem.split, problem.task) not in known:
-                found.append(_both(problem, earlier))
+                found.append(_pair_evidence(problem, earlier))
                 break
     return found
 

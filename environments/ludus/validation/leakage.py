@@ -87,7 +87,7 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
         raise NotApplicable(target.no_class_reason)
     plays = await _gather(target)
     texts = {key: _read(found) for key, found in plays.items()}
-    if shown := _shown(long_secrets, plays):
+    if shown := _secrets_shown(long_secrets, plays):
         yield error("secrets of the episode are shown to the policy: keep them out of what it reads", shown)
     if target.local is None:
         return
@@ -107,7 +107,7 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
         for place in ("the prompt", "the tools", _OBSERVATION, "an error", "the public fields"):
             texts_here = {key: dict(read.places())[place] for key, read in texts.items()}
             leaked = leaks(path, values, texts_here, place, significance=SIGNIFICANCE / len(private))
-            shown = [_played(plays, one, values[one.split or "", one.task or ""], place) for one in leaked]
+            shown = [_with_episode(plays, one, values[one.split or "", one.task or ""], place) for one in leaked]
             if place != _OBSERVATION:
                 found += shown
             elif not sought & _names(path):
@@ -131,7 +131,7 @@ def _names(path: str) -> frozenset[str]:
     return frozenset(re.split(r"\[\d+\]|\.", path)) - {""}
 
 
-def _shown(secrets: Mapping[str, str], plays: Mapping[Key, Sequence[Trajectory]]) -> list[Evidence]:
+def _secrets_shown(secrets: Mapping[str, str], plays: Mapping[Key, Sequence[Trajectory]]) -> list[Evidence]:
     """Return the places where the policy reads the values of secrets, one for each secret and kind of place."""
     found: dict[tuple[str, str], Evidence] = {}
     for name, value in secrets.items():
@@ -142,10 +142,10 @@ def _shown(secrets: Mapping[str, str], plays: Mapping[Key, Sequence[Trajectory]]
     return list(found.values())
 
 
-def _played(plays: Mapping[Key, Sequence[Trajectory]], leak: Evidence, value: str, place: str) -> Evidence:
+def _with_episode(plays: Mapping[Key, Sequence[Trajectory]], leak: Evidence, value: str, place: str) -> Evidence:
     """Return evidence of a leak with the episode that shows it; a leak in public fields needs no episode."""
     for play in plays[leak.split or "", leak.task or ""]:
-        if place != "the public fields" and _stands(value, dict(_read([play]).places())[place]):
+        if place != "the public fields" and _contains(value, dict(_read([play]).places())[place]):
             return evidence(play, leak.detail)
     return leak
 
@@ -162,7 +162,7 @@ def leaks(
         place: the kind of text, in words.
         significance: the significance level of the test for short values.
     """
-    own = [key for key, value in values.items() if key in texts and _stands(value, texts[key])]
+    own = [key for key, value in values.items() if key in texts and _contains(value, texts[key])]
     if not own:
         return []
     cross = total = 0
@@ -170,45 +170,45 @@ def leaks(
         for other, text in texts.items():
             if other != key and other in values and values[other] != value:
                 total += 1
-                cross += _stands(value, text)
-    found = [Evidence(f"{path} {short(values[key], 60)!r} in {place}: …{_near(values[key], texts[key])}…", *key)
+                cross += _contains(value, text)
+    found = [Evidence(f"{path} {short(values[key], 60)!r} in {place}: …{_excerpt(values[key], texts[key])}…", *key)
              for key in own]  # fmt: skip
     if total and cross / total > 0.5:
         return []  # choices, or words of the rules, which the texts of most tasks contain
     clear = [
-        one for key, one in zip(own, found, strict=True) if _is_long(values[key]) and not _offered(key, values, texts)
+        one for key, one in zip(own, found, strict=True) if _is_long(values[key]) and not _is_choice(key, values, texts)
     ]
     if clear:
         return clear
     tried = sum(key in texts for key in values)
     distinct = len(set(values.values()))
     if distinct > 1 and fisher(len(own), tried, cross, total) < significance:
-        offered = sum(_offered(key, values, texts) for key in own)
+        offered = sum(_is_choice(key, values, texts) for key in own)
         return [] if offered > len(own) / 2 else found
     return []
 
 
-def _offered(key: Key, values: Mapping[Key, str], texts: Mapping[Key, str]) -> bool:
+def _is_choice(key: Key, values: Mapping[Key, str], texts: Mapping[Key, str]) -> bool:
     """Return whether the text of a task offers choices: several list items or values, of which its own is one."""
     value, text = values[key], texts[key]
     for match in _LIST_LINE.finditer(text):
-        if _stands(value, match[0]):
+        if _contains(value, match[0]):
             marks = len(_LIST_LINE.findall(text))
             return marks >= CHOICES
-    others = {other for other in values.values() if other != value and _stands(other, text)}
+    others = {other for other in values.values() if other != value and _contains(other, text)}
     return len(others) >= CHOICES
 
 
 _LIST_LINE: Final = re.compile(r"^[ \t]*(?:[-*•]|\(?[A-Za-z0-9]{1,2}[.):])[ \t]+.*$", re.MULTILINE)
 
 
-def _stands(value: str, text: str) -> bool:
+def _contains(value: str, text: str) -> bool:
     if value.lower() not in text.lower():  # far faster for tasks with thousands of private values
         return False
     return re.search(rf"(?<![\w.]){re.escape(value)}(?![\w]|\.\d)", text, re.IGNORECASE) is not None
 
 
-def _near(value: str, text: str) -> str:
+def _excerpt(value: str, text: str) -> str:
     place = text.lower().find(value.lower())
     return short(text[max(0, place - 20) : place + len(value) + 20], 100)
 
@@ -259,7 +259,7 @@ def _read(plays: Sequence[Trajectory]) -> _Texts:
         mistakes = {step.call_id for step in play.steps if step.error is not None}
         # The last output may reveal the answer, because the episode has ended.
         for item in outputs[: -1 if ended else None]:
-            text = _unsaid(str(item.get("output")), said)
+            text = _without_own_words(str(item.get("output")), said)
             (errors if item.get("call_id") in mistakes else observations).append(text)
     return _Texts(
         prompt_of(plays[-1]),
@@ -270,7 +270,7 @@ def _read(plays: Sequence[Trajectory]) -> _Texts:
     )
 
 
-def _unsaid(text: str, said: str) -> str:
+def _without_own_words(text: str, said: str) -> str:
     """Return the text without the words that the policy has said itself."""
     own = set(re.findall(r"[\w.+*/()-]+", said))
     return re.sub(r"[\w.+*/()-]+", lambda match: "" if match[0] in own else match[0], text)

@@ -125,9 +125,9 @@ async def determinism(target: ValidationTarget) -> AsyncIterator[Problem]:
         there = await perform(elsewhere, script, target.settings.secrets)
         if where := difference(here.without("task"), there.without("task")):
             moved = here.part("prompt") != there.part("prompt") and here.part("task") != there.part("task")
-            if not moved and not await _wavers(target, elsewhere, here, there):
+            if not moved and not await _is_unstable(target, elsewhere, here, there):
                 parted.append(evidence_of(script, where))
-    if parted and not await _tasks_moved(target):
+    if parted and not await _tasks_differ(target):
         yield error(
             "another process, with another hash seed and time zone, gives different observations: do not depend on "
             "the order of sets, on `hash()`, or on the local time",
@@ -135,7 +135,9 @@ async def determinism(target: ValidationTarget) -> AsyncIterator[Problem]:
         )
 
 
-async def _wavers(target: ValidationTarget, elsewhere: RemoteEnvironment, here: Transcript, there: Transcript) -> bool:
+async def _is_unstable(
+    target: ValidationTarget, elsewhere: RemoteEnvironment, here: Transcript, there: Transcript
+) -> bool:
     """Return whether one of two processes differs from itself, so that the process is not the cause."""
     for _ in range(REPEATS):
         again = await target.perform(here.script)
@@ -145,7 +147,7 @@ async def _wavers(target: ValidationTarget, elsewhere: RemoteEnvironment, here: 
     return False
 
 
-async def _tasks_moved(target: ValidationTarget) -> bool:
+async def _tasks_differ(target: ValidationTarget) -> bool:
     """Return whether the tasks themselves differ between processes, which `task-stability` reports."""
     assert target.second is not None
     elsewhere = await target.second()
@@ -171,8 +173,8 @@ async def isolation(target: ValidationTarget) -> AsyncIterator[Problem]:
     doubled = [script for script, _ in stable for _ in range(2)]
     alone = [transcript for _, transcript in stable for _ in range(2)]
     touched: dict[str, Evidence] = {}
-    for perform_beside in (perform_together, perform_at_once):
-        beside = await perform_beside(target.environment, doubled, target.settings.secrets)
+    for perform_all in (perform_together, perform_at_once):
+        beside = await perform_all(target.environment, doubled, target.settings.secrets)
         for script, one, other in zip(doubled, alone, beside, strict=True):
             if where := difference(one.events, other.events):
                 touched.setdefault(
@@ -224,16 +226,16 @@ async def fork(target: ValidationTarget) -> AsyncIterator[Problem]:
         if len(script.actions) < 2:
             continue
         # Repeated, because an unstable verifier also makes a fork differ from its origin, but not each time.
-        parts = [await _forked(target, script)]
+        parts = [await _fork_difference(target, script)]
         while parts[-1] and len(parts) < REPEATS:
-            parts.append(await _forked(target, script))
+            parts.append(await _fork_difference(target, script))
         if where := parts[-1]:
             parted.append(evidence_of(script, where))
     if parted:
         yield error("forks differ from the episode they came from: declare `forkable = False`", parted)
 
 
-async def _forked(target: ValidationTarget, script: Script) -> str | None:
+async def _fork_difference(target: ValidationTarget, script: Script) -> str | None:
     """Describe how a fork from the middle of a script differs from its origin; return None if it does not."""
     place = len(script.actions) // 2
     async with target.environment.episode(
@@ -250,17 +252,22 @@ async def _forked(target: ValidationTarget, script: Script) -> str | None:
             for action in script.actions[place:]:
                 if isinstance(action, Answer):
                     graded, other_graded = await episode.grade(action.text), await branch.grade(action.text)
-                    return _apart(
+                    return _describe_difference(
                         f"after step {place}, the grade", reward_json(graded.reward), reward_json(other_graded.reward)
-                    ) or _apart("the total", reward_json(graded.info.reward), reward_json(other_graded.info.reward))
+                    ) or _describe_difference(
+                        "the total", reward_json(graded.info.reward), reward_json(other_graded.info.reward)
+                    )
                 one, other = await episode.call(action), await branch.call(action)
                 if one != other:
                     orders = (one.content, one.reward), (other.content, other.reward)
-                    return _apart(f"after step {place}, {action.tool}", *orders) or f"after step {place}, {action.tool}"
+                    return (
+                        _describe_difference(f"after step {place}, {action.tool}", *orders)
+                        or f"after step {place}, {action.tool}"
+                    )
                 if one.ended:
                     return None
             with contextlib.suppress(Unsupported, Forbidden, MethodNotFound, NotFound):
-                return _apart("the total", await _total(episode), await _total(branch))
+                return _describe_difference("the total", await _total(episode), await _total(branch))
     return None
 
 
@@ -268,7 +275,7 @@ async def _total(episode: Episode) -> object:
     return reward_json((await episode.rewards()).total)
 
 
-def _apart(what: str, one: object, other: object) -> str | None:
+def _describe_difference(what: str, one: object, other: object) -> str | None:
     return None if one == other else f"{what}: {short(one)} and {short(other)}"
 
 

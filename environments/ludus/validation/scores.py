@@ -98,7 +98,7 @@ async def reward_range(target: ValidationTarget) -> AsyncIterator[Problem]:
         for play in await _if_any(target, name)
         if target.out_of_range(play.value)
     ]
-    tricks = [one for one in target.outside if not (one.policy == "repetition" and _FARMED in target.failed)]
+    tricks = [one for one in target.outside if not (one.policy == "repetition" and _REPETITION in target.failed)]
     outside += {(one.split, one.task, one.policy): one for one in tricks}.values()
     if outside:
         yield error(
@@ -106,7 +106,7 @@ async def reward_range(target: ValidationTarget) -> AsyncIterator[Problem]:
         )
 
 
-_FARMED: Final = "gameability:repetition"
+_REPETITION: Final = "gameability:repetition"
 """The kind of check that alone reports the rewards of repeated actions."""
 
 

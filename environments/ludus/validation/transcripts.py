@@ -66,7 +66,7 @@ def difference(one: Sequence[tuple[str, Any]], other: Sequence[tuple[str, Any]])
         if name != name2:
             return f"one has {name} and the other {name2}"
         if value != value2:
-            left, right = _around(str(value), str(value2))
+            left, right = _excerpts(str(value), str(value2))
             return f"{name}: {left!r} and {right!r}"
     if len(one) != len(other):
         longer = one if len(one) > len(other) else other
@@ -74,7 +74,7 @@ def difference(one: Sequence[tuple[str, Any]], other: Sequence[tuple[str, Any]])
     return None
 
 
-def _around(left: str, right: str) -> tuple[str, str]:
+def _excerpts(left: str, right: str) -> tuple[str, str]:
     """Return the parts of two texts near the first place where they differ."""
     place = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
     start = max(0, place - 30)
@@ -125,9 +125,9 @@ class Performance:
         """
         episode = await environment.start(split=script.split, task=script.task, seed=script.seed, secrets=secrets)
         running = cls(script, episode)
-        running._say("task", episode.task.model_dump(mode="json"))
-        running._say("prompt", "\n".join(f"{m.role}: {text_of(m.content)}" for m in episode.prompt))
-        running._say("tools", [tool.model_dump(mode="json") for tool in episode.tools])
+        running._record("task", episode.task.model_dump(mode="json"))
+        running._record("prompt", "\n".join(f"{m.role}: {text_of(m.content)}" for m in episode.prompt))
+        running._record("tools", [tool.model_dump(mode="json") for tool in episode.tools])
         return running
 
     async def act(self) -> bool:
@@ -142,25 +142,25 @@ class Performance:
             else:
                 graded = await self.episode.grade(action.text)
                 self._earned(graded.reward)
-                self._say("grade", reward_json(graded.reward))
-                self._say("end", str(graded.info.end_reason))
+                self._record("grade", reward_json(graded.reward))
+                self._record("end", str(graded.info.end_reason))
                 self.over = True
         except InvalidParams as error:
-            self._say(f"refused {self.done}", error.message)
+            self._record(f"refused {self.done}", error.message)
         except EpisodeFailed as error:
-            self._say("failed", type(error).__name__)
+            self._record("failed", type(error).__name__)
             self.over = True
         return not self.over
 
     def _note(self, result: StepResult) -> None:
         number = self.done
-        self._say(f"observation {number}", "\n".join(_block(block) for block in result.content))
+        self._record(f"observation {number}", "\n".join(_block(block) for block in result.content))
         if result.error is not None:
-            self._say(f"error {number}", f"{result.error.code}: {result.error.message}")
+            self._record(f"error {number}", f"{result.error.code}: {result.error.message}")
         self._earned(result.reward)
-        self._say(f"reward {number}", reward_json(result.reward))
+        self._record(f"reward {number}", reward_json(result.reward))
         if result.end_reason is not None:
-            self._say("end", str(result.end_reason))
+            self._record("end", str(result.end_reason))
             self.over = True
 
     def _earned(self, reward: Reward | None) -> None:
@@ -170,10 +170,10 @@ class Performance:
     async def finish(self) -> Transcript:
         """Close the episode, record its total reward, and return the transcript."""
         reward = (await self.episode.close()).reward
-        self._say("total", reward_json(reward if reward is not None else total(self.rewards)))
+        self._record("total", reward_json(reward if reward is not None else total(self.rewards)))
         return Transcript(self.script, self.episode.seed, tuple(self.events))
 
-    def _say(self, name: str, value: Any) -> None:
+    def _record(self, name: str, value: Any) -> None:
         self.events.append((name, value))
 
 

@@ -68,7 +68,7 @@ class ProbeSite:
         return [slot.fill(*texts), *([] if slot.submits else self.end)]
 
 
-async def _grounds(target: ValidationTarget, oracle: Sequence[Trajectory], count: int = TASKS) -> list[ProbeSite]:
+async def _probe_sites(target: ValidationTarget, oracle: Sequence[Trajectory], count: int = TASKS) -> list[ProbeSite]:
     found = []
     for row in target.sample_tasks(count):
         tools = await target.tools_of(row)
@@ -77,13 +77,13 @@ async def _grounds(target: ValidationTarget, oracle: Sequence[Trajectory], count
     return found
 
 
-async def _written(target: ValidationTarget, oracle: Sequence[Trajectory]) -> list[ProbeSite]:
+async def _text_sites(target: ValidationTarget, oracle: Sequence[Trajectory]) -> list[ProbeSite]:
     """Return the sites that have a slot for texts.
 
     Raises:
         NotApplicable: no task has one.
     """
-    found = [site for site in await _grounds(target, oracle) if site.slots]
+    found = [site for site in await _probe_sites(target, oracle) if site.slots]
     if not found:
         raise NotApplicable("no tool takes a text, and no final message is graded")
     return found
@@ -139,7 +139,7 @@ async def _filled(target: ValidationTarget, name: str, fillings: Sequence[str]) 
     """Put texts where answers go, and return evidence of those that earn a reward."""
     tricks = [
         (site.row, site.submission(slot, text), f"{_slot_name(slot)}: {short(text, 60)!r}")
-        for site in await _written(target, await _oracle(target))
+        for site in await _text_sites(target, await _oracle(target))
         for slot in site.slots[:SLOTS]
         for text in fillings
     ]
@@ -150,7 +150,7 @@ async def _filled(target: ValidationTarget, name: str, fillings: Sequence[str]) 
 async def stuffing(target: ValidationTarget) -> AsyncIterator[Problem]:
     oracle = await _oracle(target)
     tricks = []
-    for site in await _written(target, oracle):
+    for site in await _text_sites(target, oracle):
         for slot in site.slots[:SLOTS]:
             known = answers(oracle, slot)
             for text in texts.stuffed(known):
@@ -170,7 +170,7 @@ async def stuffing(target: ValidationTarget) -> AsyncIterator[Problem]:
 async def fragments(target: ValidationTarget) -> AsyncIterator[Problem]:
     oracle = {(play.split, play.task.id): play for play in await target.played("oracle") if play.failure is None}
     tricks = []
-    for site in await _grounds(target, tuple(oracle.values()), 2 * TASKS):
+    for site in await _probe_sites(target, tuple(oracle.values()), 2 * TASKS):
         play = oracle.get((site.row.split, site.row.id))
         for slot in [slot for slot in site.slots if slot.submits and play is not None][:SLOTS]:
             for answer in answers([play] if play is not None else (), slot)[-1:]:
@@ -197,7 +197,7 @@ async def echo(target: ValidationTarget) -> AsyncIterator[Problem]:
     prompts = await _prompts(target)
     tricks = [
         (site.row, site.submission(slot, prompts.get((site.row.split, site.row.id), "")), trick)
-        for site in await _written(target, await _oracle(target))
+        for site in await _text_sites(target, await _oracle(target))
         for slot in site.slots[:SLOTS]
         for trick in (f"{_slot_name(slot)}: the prompt",)
     ]
@@ -225,7 +225,7 @@ async def test_runner(target: ValidationTarget) -> AsyncIterator[Problem]:
     prompts = await _prompts(target)
     oracle = await _oracle(target)
     tricks = _sabotages(target, oracle)
-    for site in [site for site in await _grounds(target, oracle) if site.slots]:
+    for site in [site for site in await _probe_sites(target, oracle) if site.slots]:
         programs = texts.programs(prompts.get((site.row.split, site.row.id), ""))
         for slot in dict.fromkeys([*command_slots(site.slots), *site.slots[:SLOTS]]):
             for code in programs:
@@ -263,7 +263,7 @@ def _sabotages(target: ValidationTarget, oracle: Sequence[Trajectory]) -> list[t
 )
 async def verifier_files(target: ValidationTarget) -> AsyncIterator[Problem]:
     tricks: list[tuple[TaskRow, Sequence[Action], str]] = []
-    for site in await _grounds(target, await _oracle(target)):
+    for site in await _probe_sites(target, await _oracle(target)):
         for slot in command_slots(site.slots):
             for command in texts.COMMANDS:
                 for text in (command, f"import subprocess\nsubprocess.run({command!r}, shell=True)\n"):
@@ -289,7 +289,7 @@ async def verifier_files(target: ValidationTarget) -> AsyncIterator[Problem]:
 async def numbers(target: ValidationTarget) -> AsyncIterator[Problem]:
     oracle = await _oracle(target)
     tricks: list[tuple[TaskRow, Sequence[Action], str]] = []
-    for site in await _grounds(target, oracle):
+    for site in await _probe_sites(target, oracle):
         for place in number_slots(site.tools, oracle):
             for number in texts.NUMBERS:
                 trick = f"{place.tool}({place.argument}={short(repr(number), 30)})"
@@ -313,10 +313,11 @@ async def repetition(target: ValidationTarget) -> AsyncIterator[Problem]:
         script = target.script(play)
         tried: list[Action] = []
         for place, action in enumerate(script.actions[:-1] or script.actions):
-            if action in tried or isinstance(action, Answer) or not _pays(play, place):
+            reward = play.steps[place].reward if place < len(play.steps) else None
+            if action in tried or isinstance(action, Answer) or reward is None or (reward.value or 0.0) <= 0:
                 continue
             tried.append(action)
-            if where := await _farmed(target, script, place):
+            if where := await _exploit_by_repetition(target, script, place):
                 exploited_by_repetition.append(where)
                 break
     if exploited_by_repetition:
@@ -325,12 +326,7 @@ async def repetition(target: ValidationTarget) -> AsyncIterator[Problem]:
         )
 
 
-def _pays(play: Trajectory, place: int) -> bool:
-    rewards = [step.reward for step in play.steps]
-    return place < len(rewards) and (reward := rewards[place]) is not None and (reward.value or 0.0) > 0
-
-
-async def _farmed(target: ValidationTarget, script: Script, place: int) -> Evidence | None:
+async def _exploit_by_repetition(target: ValidationTarget, script: Script, place: int) -> Evidence | None:
     """Repeat an action, and return evidence if this earns too much.
 
     It is too much if it exceeds the best reward, or if it reaches the best reward without solving the task.

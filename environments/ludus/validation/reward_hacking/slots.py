@@ -95,18 +95,18 @@ def _shapes(schema: Any, root: Mapping[str, Any], depth: int = 0) -> Iterator[tu
     if "array" in kinds:
         least, most = schema.get("minItems", 0), schema.get("maxItems", sys.maxsize)
         for make, _ in _shapes(schema.get("items"), root, depth + 1):
-            yield _listed(make, least), most
+            yield _in_list(make, least), most
     if "object" in kinds:
         for name, inner in _properties(schema).items():
             for make, takes in _shapes(inner, root, depth + 1):
-                yield _beside(empty_arguments(schema, root), name, make), takes
+                yield _in_object(empty_arguments(schema, root), name, make), takes
 
 
-def _listed(make: Make, least: int) -> Make:
+def _in_list(make: Make, least: int) -> Make:
     return lambda texts: [make([text]) for text in [*texts, *[texts[-1]] * (least - len(texts))]]
 
 
-def _beside(others: Mapping[str, Any], name: str, make: Make) -> Make:
+def _in_object(others: Mapping[str, Any], name: str, make: Make) -> Make:
     return lambda texts: {**others, name: make(texts)}
 
 
