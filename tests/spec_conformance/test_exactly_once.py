@@ -135,17 +135,6 @@ async def test_keys_of_different_episodes_and_methods_have_nothing_to_do_with_ea
     )  # fmt: skip
 
 
-@pytest.mark.requirement("KEY-5")
-async def test_the_same_key_of_two_principals_starts_two_groups(
-    guarded: LudusServer, tokens: dict[str, str], connect: Connect, wire: str
-) -> None:
-    groups = {
-        (await connect(wire, guarded, tokens[name]).call("episodes/start", **START, key="k"))["group"]
-        for name in ("alice", "bob")
-    }
-    assert len(groups) == 2
-
-
 @pytest.mark.requirement("KEY-6")
 async def test_a_refused_request_leaves_its_key_free(
     serve: Callable[..., Awaitable[LudusServer]], connect: Connect, wire: str

@@ -27,15 +27,6 @@ async def test_an_unscored_step_makes_the_total_unscored(peer: Peer) -> None:
     assert (await peer.info(episode))["reward"]["valid"] is False
 
 
-@pytest.mark.requirement("REW-8")
-async def test_a_truncated_episode_without_rewards_is_worth_nought(peer: Peer) -> None:
-    episode = (await peer.start(limits={"maxSteps": 1}))["episode"]
-    await peer.step(episode, 1, "say", arguments={"text": "x"})
-    reward = (await peer.info(episode))["reward"]
-    assert (reward["value"], reward["valid"]) == (0.0, True)
-    assert reward["reason"]
-
-
 # ── common rules ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 

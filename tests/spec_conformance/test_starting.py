@@ -40,13 +40,6 @@ async def test_when_one_episode_of_a_group_fails_none_is_left(peer: Peer, server
     assert world.RUNS["faulty teardown"] == world.RUNS["faulty setup"]
 
 
-@pytest.mark.requirement("START-4")
-async def test_a_start_that_names_task_and_index_is_refused(peer: Peer) -> None:
-    with pytest.raises(RpcError) as caught:
-        await peer.call("episodes/start", **START, task="p-0", index=0, key="k")
-    assert caught.value.code == -32602
-
-
 @pytest.mark.requirement("START-11", "CRED-14")
 async def test_secrets_reach_their_own_episodes_and_no_reply(
     peer: Peer, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture

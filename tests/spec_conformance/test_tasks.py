@@ -64,14 +64,6 @@ async def test_an_endless_split_gives_the_same_task_for_the_same_index(peer: Pee
     assert first["task"]["index"] == index
 
 
-@pytest.mark.requirement("TASK-6")
-@pytest.mark.parametrize("naming", [{}, {"task": "p-0", "index": 0}, {"task": None, "index": None}], ids=str)
-async def test_a_task_is_got_by_exactly_one_name(peer: Peer, naming: dict[str, Any]) -> None:
-    with pytest.raises(RpcError) as caught:
-        await peer.call("tasks/get", **TRAIN, **naming)
-    assert caught.value.code == -32602
-
-
 @pytest.mark.requirement("TASK-10")
 async def test_a_band_draws_tasks_passed_sometimes_first_then_those_unknown(peer: Peer) -> None:
     outcomes = [{"task": "p-3", "reward": 1.0, "passed": passed} for passed in (True, False, False)]
@@ -89,12 +81,3 @@ async def test_outcomes_reported_again_under_their_key_are_not_counted_again(pee
     assert (await peer.call("outcomes/report", **report, key="a"))["recorded"] == 1
     assert (await peer.call("outcomes/report", **report, key="a"))["recorded"] == 1
     assert (await peer.call("outcomes/report", **report, key="b"))["recorded"] == 2
-
-
-@pytest.mark.requirement("OUT-2")
-async def test_a_report_with_an_unknown_task_records_nothing(peer: Peer) -> None:
-    good, bad = ({"task": task, "reward": 1.0, "passed": True} for task in ("p-0", "nope"))
-    with pytest.raises(RpcError) as caught:
-        await peer.call("outcomes/report", **TRAIN, outcomes=[good, bad], key="a")
-    assert caught.value.code == 4043
-    assert (await peer.call("outcomes/report", **TRAIN, outcomes=[good], key="b"))["recorded"] == 1
