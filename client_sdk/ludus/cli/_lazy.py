@@ -17,8 +17,11 @@ from typer.core import TyperCommand, TyperGroup
 
 GROUP: Final = "ludus.commands"
 
-EXTRAS: Final = {"server": "server", "environments": "environments", "trainer": "trainer"}
-"""The extra that installs the dependencies of each subpackage of `ludus`."""
+EXTRAS: Final = {
+    "server": "server", "sandbox": "server", "environments": "environments", "trainer": "trainer",
+    "rendering": "trainer",
+}  # fmt: skip
+"""The extra that installs the dependencies of each subpackage of `ludus` that the base install does not cover."""
 
 
 class MissingPackage(Exception):
