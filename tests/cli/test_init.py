@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -12,6 +13,8 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+
+from ludus.cli.init import scaffold
 
 Ludus = Callable[..., CompletedProcess[str]]
 
@@ -44,6 +47,20 @@ def test_the_generated_environment_is_served_and_solved_from_its_file(
     url = serve_process(source)
     done = ludus("run", url, "task", "--policy", "oracle", "--source", source, "-n", "5", "--json")
     assert json.loads(done.stdout)["mean"] == 1.0
+
+
+def test_no_name_of_an_environment_hides_a_class_that_its_files_use(tmp_path: Path) -> None:
+    used = set[str]()
+    for path in scaffold(tmp_path / "own-words"):
+        if path.suffix == ".py":
+            nodes = list(ast.walk(ast.parse(path.read_text())))
+            used |= {node.name for node in nodes if isinstance(node, ast.ClassDef)}
+            used |= {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+    for name in {name for name in used if name[0].isupper()} - {"OwnWords"}:
+        module = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+        scaffold(tmp_path / module)
+        source = (tmp_path / module / f"{module}.py").read_text()
+        assert f"class {name}Environment(Environment[" in source, name
 
 
 @pytest.mark.parametrize("name", ["Word", "1st", "json", "class", "a b", "ludus"])

@@ -20,9 +20,12 @@ COMMANDS: Final = {"init": "Write the files of a new environment."}
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,60}")
 
 _TAKEN: Final = frozenset(
-    {"Answer", "Call", "Environment", "Generator", "Private", "Result", "Scramble", "Split", "Task"}
-)
-"""Class names that the template already uses."""
+    {
+        "Answer", "Call", "Component", "Environment", "Generator", "Private", "RandomPolicy", "Result", "Scramble",
+        "Split", "StepResult", "Task", "ToolError",
+    }
+)  # fmt: skip
+"""Class names that the templates already use."""
 
 
 def register(app: typer.Typer) -> None:
