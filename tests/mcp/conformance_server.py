@@ -19,12 +19,10 @@ import hmac
 import json
 import secrets
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import mcp_types as types
-from fastapi import FastAPI
 from mcp import MCPError
 from mcp.server.context import ServerRequestContext
 
@@ -480,14 +478,6 @@ async def main(*, plain: bool) -> None:
     if not plain:
         transport = McpTransport(app.context, extend=add_fixture, back_channel=True)
         app.api.router.routes[:0] = transport.routes()
-        inner = app.api.router.lifespan_context
-
-        @asynccontextmanager
-        async def lifespan(api: FastAPI) -> AsyncIterator[Any]:
-            async with inner(api) as state, transport.run():
-                yield state
-
-        app.api.router.lifespan_context = lifespan
     server = LudusServer(app, settings)
     task = asyncio.create_task(server.serve())
     await server.running.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 
 from ludus.protocol import EXTENSION_ID, METHODS
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
+from ludus.server.web.serve import LudusServer, build
+from ludus.server.web.settings import ServerSettings
 
 MODERN, LEGACY = ERAS = ("2026-07-28", "2025-11-25")
 era = pytest.mark.parametrize("era", ERAS)
@@ -52,6 +55,21 @@ async def ask(post: Any, url: str, era: str, method: str, params: Any = None, **
 
 
 START = {"environment": "vault", "split": "train", "index": 3, "key": "start"}
+
+
+async def test_an_application_serves_although_many_others_were_built_before_it_started(vault: Any, post: Any) -> None:
+    settings = ServerSettings(port=0)
+    first, *_ = [build([vault], settings, {}) for _ in range(17)]
+    server = LudusServer(first, settings)
+    task = asyncio.create_task(server.serve())
+    try:
+        async with asyncio.timeout(30):
+            await server.running.wait()
+        reply = await post(server.url + "/mcp", MODERN, "server/discover")
+        assert EXTENSION_ID in reply.json()["result"]["capabilities"]["extensions"]
+    finally:
+        server.should_exit = True
+        await task
 
 
 # ── the extension ──────────────────────────────────────────────────────────────────────────────────────────────────

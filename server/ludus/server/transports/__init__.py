@@ -1,4 +1,8 @@
-"""Server transports. Each is a module with `routes(context)` and, if it needs one, `lifespan(context)`."""
+"""Server transports. Each is a module with `routes(context)`.
+
+A route may have two attributes that the application reads: `direct` is true if requests go to it without FastAPI's
+middleware, and `lifespan` returns a context manager that is entered while the application serves. Routes may share one.
+"""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ import importlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from types import ModuleType
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from typing import Final, Literal
 
 from fastapi import FastAPI, Request, Response
@@ -90,7 +89,6 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
     settings = settings or ServerSettings()
     signer = host.signer or CapabilitySigner.random()
     context = TransportContext(host=host, limits=host.limits, signer=signer, origins=settings.origins, tokens=tokens)
-    transports = [importlib.import_module(name) for name in TRANSPORTS]
     if tokens is not None:
         host.admit_secrets = tokens.leave_out
     metrics = Metrics(host)
@@ -100,7 +98,7 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
         summary="Reinforcement-learning environments for language-model agents.",
         description=openapi.DESCRIPTION,
         version=installed_version(),
-        lifespan=_lifespan(context, transports, traces),
+        lifespan=_lifespan(host, traces),
         redirect_slashes=False,
         redoc_url=None,
         # Those of `ludus.server.web.openapi` depend on the token and the path prefix of a request.
@@ -110,8 +108,8 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
         telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
     )
     _add_pages(api, context, metrics, metrics_open=settings.metrics_open)
-    for transport in transports:
-        api.router.routes.extend(transport.routes(context))
+    for name in TRANSPORTS:
+        api.router.routes.extend(importlib.import_module(name).routes(context))
     api.add_exception_handler(LudusError, _answer_error)
     api.add_exception_handler(Exception, _answer_fault)
     openapi.add_documentation(api, context)
@@ -137,17 +135,17 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
 
 
 def _lifespan(
-    context: TransportContext, transports: list[ModuleType], traces: telemetry.Telemetry | None
+    host: EpisodeHost, traces: telemetry.Telemetry | None
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(api: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             if traces is not None:
                 stack.callback(traces.close)
-            await stack.enter_async_context(context.host)
-            for transport in transports:
-                if (transport_lifespan := getattr(transport, "lifespan", None)) is not None:
-                    await stack.enter_async_context(transport_lifespan(context))
+            await stack.enter_async_context(host)
+            lifespans = dict.fromkeys(getattr(route, "lifespan", nullcontext) for route in api.router.routes)
+            for enter in lifespans:
+                await stack.enter_async_context(enter())
             yield
 
     return lifespan

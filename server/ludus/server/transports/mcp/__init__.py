@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ludus.protocol.identifiers import CONTROL_PATH, PLAY_PATH
 from ludus.server.transports.mcp.agent_endpoint import AgentEndpoint
@@ -19,7 +18,7 @@ from ludus.server.transports.mcp.stdio import serve_stdio
 if TYPE_CHECKING:
     from ludus.server.transports import TransportContext
 
-__all__ = ["McpTransport", "lifespan", "routes", "serve_stdio"]
+__all__ = ["McpTransport", "routes", "serve_stdio"]
 
 
 class McpRoute(Route):
@@ -27,6 +26,10 @@ class McpRoute(Route):
 
     direct = True
     """The application passes requests directly to this route, without FastAPI's middleware."""
+
+    def __init__(self, path: str, endpoint: ASGIApp, transport: McpTransport, methods: list[str]) -> None:
+        super().__init__(path, endpoint, methods=methods)
+        self.lifespan = transport.run
 
     def handle(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:  # type: ignore[override]
         """Serve a matched request. Starlette's own `handle` answers a method that is not allowed here."""
@@ -53,7 +56,7 @@ class McpTransport:
     def routes(self) -> list[BaseRoute]:
         """Return the routes of all endpoints, with and without a slash at the end: clients and proxies add one."""
         return [
-            McpRoute(path + slash, endpoint, methods=self._methods)
+            McpRoute(path + slash, endpoint, self, self._methods)
             for path, endpoint in ((PLAY_PATH, self.agents), (CONTROL_PATH, self.control))
             for slash in ("", "/")
         ]
@@ -70,20 +73,4 @@ class McpTransport:
 
 def routes(context: TransportContext) -> list[BaseRoute]:
     """Return the routes of all endpoints."""
-    return _transport_of(context).routes()
-
-
-@asynccontextmanager
-async def lifespan(context: TransportContext) -> AsyncIterator[None]:
-    """Serve all endpoints while entered."""
-    async with _transport_of(context).run():
-        yield
-
-
-@lru_cache(maxsize=16)
-def _transport_of(context: TransportContext) -> McpTransport:
-    """Return the transport that an application's routes and lifespan share.
-
-    The cache is small because few applications of one process start at the same time.
-    """
-    return McpTransport(context)
+    return McpTransport(context).routes()
