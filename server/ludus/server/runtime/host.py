@@ -457,14 +457,9 @@ class EpisodeHost:
     def stats(self) -> HostStats:
         """Return counts for metrics and health."""
         return HostStats(
-            running=self._running,
-            starting=self._starts.pending,
-            queued=self._capacity.queued,
-            kept=len(self.store),
-            started=dict(self._started),
-            ended=dict(self._ended),
-            steps=self.runner.counts,
-        )
+            running=self._running, starting=self._starts.pending, queued=self._capacity.queued, kept=len(self.store),
+            started=dict(self._started), ended=dict(self._ended), steps=self.runner.counts,
+        )  # fmt: skip
 
 
 def redacted(result: e.StepResult) -> e.StepResult:
