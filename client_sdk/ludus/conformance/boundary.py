@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
 from ludus.conformance.checks import NotApplicable, Suite, expect
 from ludus.conformance.context import CheckContext
 from ludus.conformance.http_probe import FOREIGN_ORIGIN, Answer, bearer
-
-Place = Callable[[CheckContext], Awaitable[tuple[str, str]]]
-"""A function that returns the method and the path of a request that the server answers."""
+from ludus.conformance.play import start_session
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
-def boundary(place: Place) -> Suite:
-    """Return the boundary checks of the wire at a place."""
+def boundary(path: str | None) -> Suite:
+    """Return the boundary checks of the wire at a path that takes POST; None is a new episode's agent endpoint."""
     suite = Suite()
 
+    async def place(context: CheckContext) -> str:
+        if path is not None:
+            return path
+        started, _ = await start_session(context)
+        return str(started["play"]["path"])
+
     async def ask(context: CheckContext, **headers: str) -> Answer:
-        method, path = await place(context)
         sent = {**bearer(context.token), "Accept": "application/json, text/event-stream", **headers}
-        return await context.probe.ask(context.wire, method, path, headers=sent, body={} if method == "POST" else None)
+        return await context.probe.ask(context.wire, "POST", await place(context), headers=sent, body={})
 
     @suite.check("requests from a foreign origin are refused", "SEC-3", negative=True, profile=True)
     async def origin(context: CheckContext) -> None:
@@ -38,11 +40,10 @@ def boundary(place: Place) -> Suite:
 
     @suite.check("pages of other origins must not read replies", "SEC-4", negative=True)
     async def cors(context: CheckContext) -> None:
-        method, path = await place(context)
-        headers = {"Origin": FOREIGN_ORIGIN, "Access-Control-Request-Method": method}
+        headers = {"Origin": FOREIGN_ORIGIN, "Access-Control-Request-Method": "POST"}
         for answer in (
             await ask(context, Origin=FOREIGN_ORIGIN),
-            await context.probe.ask(context.wire, "OPTIONS", path, headers=headers),
+            await context.probe.ask(context.wire, "OPTIONS", await place(context), headers=headers),
         ):
             names = {name.lower(): value for name, value in answer.headers.items()}
             allowed = names.get("access-control-allow-origin")
@@ -52,10 +53,7 @@ def boundary(place: Place) -> Suite:
 
     @suite.check("an endless body is refused with 413", "LIM-12", negative=True, profile=True)
     async def large_body(context: CheckContext) -> None:
-        method, path = await place(context)
-        if method != "POST":
-            raise NotApplicable("this wire sends no body")
-        status = await context.probe.oversized(path, context.token)
+        status = await context.probe.oversized(await place(context), context.token)
         if status is None:
             raise NotApplicable("the server accepted 64 MiB of a body without a reply")
         expect(status == 413, f"a body of a terabyte got the status {status}, expected 413")

@@ -60,6 +60,10 @@ class CheckContext:
         self.target = target
         self.probe = probe
         self.token = token if token is not None else target.token
+        self.name = str(target.environment.get("name", ""))
+        """The environment's name; empty until the environment is known."""
+        self.place: dict[str, Any] = {"environment": self.name, "split": target.split}
+        """The params that name the environment and the split."""
         self._kind = control
         self.control = CONTROLS[control](probe, self.token)
         self._ids = itertools.count(1)
@@ -147,16 +151,6 @@ class CheckContext:
         return reply
 
     # ── episodes ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def name(self) -> str:
-        """The environment's name."""
-        return str(self.target.environment["name"])
-
-    @property
-    def place(self) -> dict[str, Any]:
-        """The params that name the environment and the split."""
-        return {"environment": self.name, "split": self.target.split}
 
     def split_of(self, type: str) -> dict[str, Any]:
         """Return the first split of a type.

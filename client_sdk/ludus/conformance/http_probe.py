@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -76,21 +77,16 @@ class Answer:
             return None
 
 
+@dataclass(frozen=True, slots=True)
 class HttpProbe:
-    """Sends raw requests to one server and records the answers.
+    """Sends raw requests to one server and records the answers."""
 
-    Args:
-        http: makes the connections.
-        url: the server's address.
-        seconds: how long to wait for one answer.
-        transcript: records every answer.
-    """
-
-    def __init__(self, http: aiohttp.ClientSession, url: str, seconds: float, transcript: Transcript) -> None:
-        self.http = http
-        self.url = url
-        self.seconds = seconds
-        self.transcript = transcript
+    http: aiohttp.ClientSession
+    url: str
+    seconds: float
+    """How long to wait for one answer."""
+    transcript: Transcript
+    """Records every answer."""
 
     async def ask(
         self, wire: str, method: str, path: str, *, headers: Mapping[str, str] | None = None, body: Any = None
@@ -208,13 +204,14 @@ async def _first_of(answer: asyncio.Future[bytes], other: Coroutine[Any, Any, No
     await asyncio.gather(task, return_exceptions=True)
 
 
+@dataclass(frozen=True, slots=True)
 class Pipe:
     """One channel connection, which returns replies one by one and splits batches."""
 
-    def __init__(self, probe: HttpProbe, socket: aiohttp.ClientWebSocketResponse) -> None:
-        self._probe = probe
-        self._waiting: list[Any] = []
-        self.socket = socket
+    probe: HttpProbe
+    socket: aiohttp.ClientWebSocketResponse
+    waiting: deque[Any] = field(default_factory=deque)
+    """Replies that were received and not yet returned."""
 
     async def send(self, frame: Any) -> None:
         """Send a JSON value, or text or bytes unchanged."""
@@ -229,21 +226,21 @@ class Pipe:
         Raises:
             ConformanceFailure: the server sent something other than a text frame with JSON.
         """
-        while not self._waiting:
-            message = await self.socket.receive(timeout=self._probe.seconds)
+        while not self.waiting:
+            message = await self.socket.receive(timeout=self.probe.seconds)
             if message.type is not aiohttp.WSMsgType.TEXT:
                 raise ConformanceFailure(
                     f"the channel answered with {message.type.name} {message.data!r} instead of a text frame"
                 )
-            self._probe.transcript.text("channel", message.data)
+            self.probe.transcript.text("channel", message.data)
             try:
                 value = json.loads(message.data)
             except ValueError:
                 raise ConformanceFailure(
                     f"the channel answered with a frame that is not JSON: {message.data[:200]!r}"
                 ) from None
-            self._waiting += value if isinstance(value, list) else [value]
-        return self._waiting.pop(0)
+            self.waiting.extend(value if isinstance(value, list) else [value])
+        return self.waiting.popleft()
 
 
 def bearer(token: str | None) -> dict[str, str]:

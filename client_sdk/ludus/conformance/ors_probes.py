@@ -9,7 +9,7 @@ from typing import Any
 
 from ludus.conformance.checks import ConformanceFailure, NotApplicable, expect, expect_equal
 from ludus.conformance.context import CheckContext
-from ludus.conformance.http_probe import Answer, HttpProbe, bearer
+from ludus.conformance.http_probe import HttpProbe, bearer
 
 Events = list[tuple[str, str]]
 
@@ -17,14 +17,9 @@ Events = list[tuple[str, str]]
 async def request(
     probe: HttpProbe, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
 ) -> tuple[int, Any]:
-    """Send one request; return the status, and the JSON value or a list of (event, data)."""
+    """Send one request; return the status, and the JSON value (None without one) or a list of (event, data)."""
     answer = await probe.ask("ors", method, path, headers=headers, body=body)
-    return answer.status, value_of(answer)
-
-
-def value_of(answer: Answer) -> Any:
-    """Return the JSON value of an answer, or its events as a list of (event, data); None if it has neither."""
-    return events_of(answer.text) if answer.content_type == "text/event-stream" else answer.value
+    return answer.status, events_of(answer.text) if answer.content_type == "text/event-stream" else answer.value
 
 
 def events_of(stream: str) -> Events:

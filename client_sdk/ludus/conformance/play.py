@@ -391,9 +391,3 @@ async def closed(context: CheckContext) -> None:
 @suite.check("no message contained a private text", "CRED-12", "PLAY-6", negative=True, last=True)
 async def private(context: CheckContext) -> None:
     no_leak(context, "play")
-
-
-async def play_place(context: CheckContext) -> tuple[str, str]:
-    """Return the method and the path of a request to an agent endpoint."""
-    started, _ = await start_session(context)
-    return "POST", started["play"]["path"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, Self
+from typing import Any, ClassVar, Final, Protocol, Self
 
 from ludus.conformance.checks import ConformanceFailure
 from ludus.conformance.http_probe import LEGACY, MODERN, HttpProbe, bearer
@@ -47,37 +47,38 @@ class Reply:
 class Control(Protocol):
     """A control wire."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The name under which its answers are recorded."""
+        ...
 
     async def send(self, body: Any) -> tuple[Any, int | None]:
         """Send one JSON value, or text or bytes unchanged; return the answer's JSON value and HTTP status."""
         ...
 
 
+@dataclass(frozen=True)
 class ChannelControl:
     """The channel, with a new connection for each request, since nothing may depend on connections."""
 
-    name = "channel"
-
-    def __init__(self, probe: HttpProbe, token: str | None) -> None:
-        self._probe = probe
-        self._token = token
+    probe: HttpProbe
+    token: str | None
+    name: ClassVar = "channel"
 
     async def send(self, body: Any) -> tuple[Any, int | None]:
         """Send one frame and wait for one reply."""
-        async with self._probe.channel(self._token) as pipe:
+        async with self.probe.channel(self.token) as pipe:
             await pipe.send(body)
             return await pipe.next(), None
 
 
+@dataclass(frozen=True)
 class McpControl:
     """The extension over POST /mcp, in the MCP revision that supports extensions."""
 
-    name = "mcp"
-
-    def __init__(self, probe: HttpProbe, token: str | None) -> None:
-        self._probe = probe
-        self._headers = bearer(token)
+    probe: HttpProbe
+    token: str | None
+    name: ClassVar = "mcp"
 
     async def send(self, body: Any) -> tuple[Any, int | None]:
         """Post one request."""
@@ -85,28 +86,8 @@ class McpControl:
             body = {**body, "params": {**body["params"], "_meta": envelope(extension=True)}}
         if isinstance(body, str):
             body = body.encode()
-        value, answer = await self._probe.mcp("mcp", CONTROL_PATH, body, headers=self._headers)
+        value, answer = await self.probe.mcp("mcp", CONTROL_PATH, body, headers=bearer(self.token))
         return value, answer.status
-
-
-class LegacyControl:
-    """The extension over POST /mcp, in an MCP revision that begins with `initialize`; it declares nothing."""
-
-    name = "mcp"
-
-    def __init__(self, probe: HttpProbe, token: str | None) -> None:
-        self._client = StockMcpClient(probe, CONTROL_PATH, "mcp", legacy=True, headers=bearer(token))
-
-    async def send(self, body: Any) -> tuple[Any, int | None]:
-        """Post one request; the first one follows a handshake."""
-        return await self._client.send(body)
-
-
-CONTROLS: Final[Mapping[str, type[ChannelControl] | type[McpControl] | type[LegacyControl]]] = {
-    "channel": ChannelControl,
-    "mcp": McpControl,
-    "legacy": LegacyControl,
-}
 
 
 class StockMcpClient:
@@ -132,8 +113,8 @@ class StockMcpClient:
         declares: bool = False,
     ) -> None:
         self.path = path
+        self.name: Final[str] = wire
         self._probe = probe
-        self._wire = wire
         self._revision = LEGACY if legacy else MODERN
         self._headers = dict(headers or {})
         self._declares = declares
@@ -150,7 +131,7 @@ class StockMcpClient:
         if body is None:
             return Reply(None, None, f"HTTP {status} without a reply", {}, status)
         reply = Reply.of(body, status)
-        self._probe.transcript.code(self._wire, reply.code, reply.message)
+        self._probe.transcript.code(self.name, reply.code, reply.message)
         return reply
 
     async def call(self, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, Any] | None = None) -> Reply:
@@ -171,7 +152,7 @@ class StockMcpClient:
 
     async def _post(self, body: Any, name: str | None = None) -> tuple[Any, Any]:
         return await self._probe.mcp(
-            self._wire, self.path, body, headers=self._headers, revision=self._revision, name=name
+            self.name, self.path, body, headers=self._headers, revision=self._revision, name=name
         )
 
     async def _shake_hands(self) -> None:
@@ -186,6 +167,14 @@ class StockMcpClient:
         if session is not None:
             self._headers["Mcp-Session-Id"] = session
         await self._post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+
+CONTROLS: Final[Mapping[str, Callable[[HttpProbe, str | None], Control]]] = {
+    "channel": ChannelControl,
+    "mcp": McpControl,
+    "legacy": lambda probe, token: StockMcpClient(probe, CONTROL_PATH, "mcp", legacy=True, headers=bearer(token)),
+}
+"""The control wires. `legacy` is POST /mcp in a revision that begins with `initialize`; it declares nothing."""
 
 
 def envelope(*, extension: bool) -> dict[str, Any]:

@@ -31,20 +31,12 @@ _PAUSES: Final = 15.0
 OnVerdict = Callable[[Verdict], None]
 
 
-async def _control_place(context: CheckContext) -> tuple[str, str]:
-    return "POST", CONTROL_PATH
-
-
-async def _ors_place(context: CheckContext) -> tuple[str, str]:
-    return "POST", "/create_session"
-
-
 _CONTROL = (catalog.suite, episodes.suite, exactly_once.suite, rewards.suite, rights.suite)
 _SUITES: Final = {
     "channel": (*_CONTROL, channel.suite),
-    "mcp": (*_CONTROL, negotiation.suite, boundary(_control_place)),
-    "play": (play.suite, boundary(play.play_place)),
-    "ors": (ors.suite, boundary(_ors_place)),
+    "mcp": (*_CONTROL, negotiation.suite, boundary(CONTROL_PATH)),
+    "play": (play.suite, boundary(None)),
+    "ors": (ors.suite, boundary("/create_session")),
 }
 
 CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
