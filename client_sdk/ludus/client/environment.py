@@ -23,7 +23,8 @@ from ludus.protocol.episodes import (
     StartResult,
     TaskRow,
 )
-from ludus.protocol.errors import EnvironmentNotFound
+from ludus.protocol.errors import EnvironmentNotFound, InvalidParams, SplitNotFound
+from ludus.protocol.messages import did_you_mean
 from ludus.protocol.methods import (
     GET_TASK,
     LIST_ENVIRONMENTS,
@@ -246,3 +247,20 @@ class RemoteEnvironment:
 
     def __repr__(self) -> str:
         return f"<RemoteEnvironment {self.name!r} of {self._session.url}>"
+
+
+def find_split(info: EnvironmentInfo, split: str, n: int | None) -> SplitInfo:
+    """Return a split of an environment, from which `n` tasks are to be played, or all tasks if `n` is None.
+
+    Raises:
+        SplitNotFound: there is no such split.
+        InvalidParams: the split is endless, and `n` is None.
+    """
+    found = next((known for known in info.splits if known.name == split), None)
+    if found is None:
+        names = ", ".join(repr(known.name) for known in info.splits)
+        near = did_you_mean(split, [known.name for known in info.splits])
+        raise SplitNotFound(f"environment {info.name!r} has no split {split!r}; it has {names}{near}", split=split)
+    if found.count is None and n is None:
+        raise InvalidParams(f"split {split!r} is endless; say how many of its tasks to play: -n, or n= in Python")
+    return found

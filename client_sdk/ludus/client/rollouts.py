@@ -11,12 +11,11 @@ from typing import Final
 
 from ludus.client.agent_loop import EPISODE_LOST_ERRORS, Harness, failure_of, run_episode
 from ludus.client.causes import REWARDS_NOT_READABLE, cause_of, without_ids
-from ludus.client.environment import RemoteEnvironment
+from ludus.client.environment import RemoteEnvironment, find_split
 from ludus.client.policies.base import Policy, policy_name
 from ludus.protocol import errors as e
 from ludus.protocol.backoff import Backoff
 from ludus.protocol.episodes import EnvironmentInfo, EpisodeLimits, TaskRow
-from ludus.protocol.messages import did_you_mean
 from ludus.protocol.trajectory import Failure, FailureKind, Trajectory
 
 __all__ = ["Progress", "episode_seed", "rollout", "rollout_all"]
@@ -353,14 +352,7 @@ def _total(
     if tasks is not None:
         count = len(tasks) if isinstance(tasks, Sized) else None
     else:
-        info = next((known for known in environment.splits if known.name == split), None)
-        if info is None:
-            names = ", ".join(repr(known.name) for known in environment.splits)
-            near = did_you_mean(split, [known.name for known in environment.splits])
-            raise e.SplitNotFound(f"environment {environment.name!r} has no split {split!r}; it has {names}{near}")
-        count = info.count
-        if count is None and n is None:
-            raise e.InvalidParams(f"split {split!r} is endless; say how many of its tasks to play: -n, or n= in Python")
+        count = find_split(environment, split, n).count
     if count is None:
         return None if n is None or tasks is not None else n * samples
     return (count if n is None else min(n, count)) * samples

@@ -1,4 +1,4 @@
-"""What a policy may do in its turn: call a tool, or say its final answer."""
+"""The actions of a policy: call a tool, or give the final answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent is shown: content blocks, and messages made of them. The shapes are MCP's own."""
+"""The content that an agent sees: blocks of text and images, and messages of such blocks. The forms are MCP's own."""
 
 from __future__ import annotations
 
@@ -55,5 +55,5 @@ class Message(WireModel):
 
 
 def text_of(content: Sequence[Content]) -> str:
-    """The text of some blocks, joined by newlines; images appear as `[image: image/png]`."""
+    """Return the text of blocks, joined by newlines; an image appears as `[image: image/png]`."""
     return "\n".join(block.text if isinstance(block, TextBlock) else f"[image: {block.mime_type}]" for block in content)

@@ -1,8 +1,8 @@
-"""The difficulty file: how often one policy solved each task of a split, as measured, and where it is to be used.
+"""The difficulty file: the measured pass rate of one policy for each task of a split.
 
-One JSON document, written by `ludus calibrate --difficulty`. Splits are narrowed by it (`Split.within`), a server's
-curriculum begins with it (`ludus serve --difficulty`), and so does the trainer's (`curriculum.difficulty`). This module
-holds its types and rules; the server and the client each read and write the file themselves.
+It is one JSON document, which `ludus calibrate --difficulty` writes. It filters splits (`Split.within`) and initializes
+the curriculum of a server (`ludus serve --difficulty`) and of the trainer (`curriculum.difficulty`). This module holds
+its types and rules; the server and the client each read and write the file themselves.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ class _Part(BaseModel):
 
 
 class TaskDifficulty(_Part):
-    """What was measured of one task. Episodes that failed or stayed unscored count as no attempt."""
+    """The figures of one task. Episodes that failed or are unscored do not count as attempts."""
 
     passes: Count
-    """Scored episodes whose reward reached `success_at`."""
+    """The number of scored episodes whose reward reached `success_at`."""
     attempts: Count
-    """Scored episodes."""
+    """The number of scored episodes."""
     unscored: Count = 0
-    """Episodes that failed or have no reward; they say nothing about the task."""
+    """The number of episodes that failed or have no reward; they say nothing about the task."""
     pass_rate: Share | None
     """passes / attempts; null without an attempt."""
     interval: Band | None
     """Wilson's 95 % interval of the pass rate; null without an attempt."""
     mean_reward: float | None
-    """Over the attempts."""
+    """The mean reward of the attempts."""
     steps: Amount | None
-    """Mean number of steps, over the attempts."""
+    """The mean number of steps of the attempts."""
     tokens: Amount | None = None
     """The mean number of input and output tokens, over the attempts that reported them."""
     level: str | None = None
-    """The group of tasks it was counted in, where tasks were grouped by a field."""
+    """The group of the task, if tasks were grouped by a field."""
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
@@ -69,16 +69,16 @@ class DifficultyFile(_Part):
     format: Literal["ludus.difficulty/0.1"]
     environment: str
     environment_version: str
-    """What the environment called itself then; another version may have other tasks under the same ids."""
+    """The environment's version at that time; another version may have other tasks under the same ids."""
     split: str
     policy: str
     """The policy that the pass rates belong to: difficulty depends on the policy."""
     seed: int | None = None
-    """The run's seed, where it had one."""
+    """The run's seed; null if it had none."""
     success_at: float
-    """The least reward that counted as a success."""
+    """The lowest reward that counted as a success."""
     band: Band
-    """The pass rates that were looked for."""
+    """The pass rates that the measurement looked for."""
     noise: dict[NoiseKind, Count] = Field(default={})
     """Steps that environments disturbed on purpose while it was measured, by kind; without noise the same tasks are
     easier."""
@@ -92,17 +92,17 @@ class DifficultyFile(_Part):
         return check_band(band)
 
     def within(self, low: float, high: float) -> list[str]:
-        """Ids of the tasks whose measured pass rate lies in the band, ends included, in the file's order."""
+        """Return the ids of the tasks whose measured pass rate lies in the band, ends included, in the file's order."""
         return [
             name for name, task in self.tasks.items() if task.pass_rate is not None and low <= task.pass_rate <= high
         ]
 
     def counts(self) -> dict[str, tuple[int, int]]:
-        """Attempts and passes of each task that was attempted."""
+        """Return the attempts and passes of each task that has attempts, by its id."""
         return {name: (task.attempts, task.passes) for name, task in self.tasks.items() if task.attempts}
 
     def mismatch(self, environment: str, version: str, splits: Collection[str] | None = None) -> str | None:
-        """Why this file says nothing about an environment of that name, version and splits; None when it does."""
+        """Return why this file does not apply to an environment of that name, version and splits; None if it does."""
         again = "measure again with `ludus calibrate --difficulty`"
         if self.environment != environment:
             return f"it was measured on the environment {self.environment!r}, and this is {environment!r}; {again}"
@@ -118,10 +118,10 @@ class DifficultyFile(_Part):
 
 
 def check_band(band: tuple[float, float]) -> tuple[float, float]:
-    """`band` itself.
+    """Return `band` if it is valid.
 
     Raises:
-        ValueError: not two pass rates between 0 and 1, the lower one first.
+        ValueError: it is not two pass rates between 0 and 1, the lower one first.
     """
     low, high = band
     if not 0 <= low <= high <= 1:
@@ -130,10 +130,10 @@ def check_band(band: tuple[float, float]) -> tuple[float, float]:
 
 
 def parse_difficulty(data: bytes | str, where: str) -> DifficultyFile:
-    """A difficulty file from its text; `where` names it in messages.
+    """Parse the text of a difficulty file; `where` names the file in messages.
 
     Raises:
-        ParseError: it is no such document; the message names the file, the field and what is wrong there.
+        ParseError: it is not a difficulty file; the message names the file, the field and what is wrong.
     """
     try:
         return DifficultyFile.model_validate_json(data, strict=True)

@@ -1,4 +1,4 @@
-"""Params and results of the extension's methods: what every wire says about environments, tasks and episodes."""
+"""Params and results of the extension's methods: environments, tasks and episodes as all wires describe them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 """A name or an id."""
 
 Key = Annotated[str, Field(min_length=1, max_length=128)]
-"""An idempotency key: unique for what it asks, chosen by the client."""
+"""An idempotency key, chosen by the client: each request that changes something has its own."""
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 """A seed for an episode's randomness."""
@@ -42,7 +42,7 @@ class SplitInfo(WireModel):
     name: str
     type: SplitType
     count: int | None
-    """How many tasks; null for a generator without end."""
+    """The number of tasks; null for an endless split."""
 
 
 class EnvironmentInfo(WireModel):
@@ -55,13 +55,13 @@ class EnvironmentInfo(WireModel):
     tools: tuple[ToolSpec, ...]
     """The tools every task has; a task may add its own."""
     seedable: bool
-    """Whether `episodes/start` accepts a seed; where false, naming one is an error."""
+    """Whether `episodes/start` accepts a seed; if false, a seed is refused."""
     gradable: bool
     """Whether a final answer can be graded."""
     forkable: bool
     group_scoring: bool
     reward_range: tuple[float, float] | None
-    """The least and the greatest total reward, where the author declared them."""
+    """The lowest and the highest total reward, if the author declared them."""
 
 
 class TaskRow(WireModel):
@@ -75,7 +75,7 @@ class TaskRow(WireModel):
 
 
 class ListEnvironmentsParams(WireModel):
-    """`environments/list` takes nothing."""
+    """`environments/list` has no params."""
 
 
 class ListEnvironmentsResult(WireModel):
@@ -85,24 +85,24 @@ class ListEnvironmentsResult(WireModel):
 
 
 class ListSplitsParams(WireModel):
-    """Which environment's splits."""
+    """List the splits of an environment."""
 
     environment: Name
 
 
 class ListSplitsResult(WireModel):
-    """The splits in the author's order."""
+    """The splits, in the author's order."""
 
     splits: tuple[SplitInfo, ...]
 
 
 class ListTasksParams(WireModel):
-    """One page of a split."""
+    """List one page of the tasks of a split."""
 
     environment: Name
     split: Name
     cursor: str | None = None
-    """`next_cursor` of the page before; null for the first."""
+    """The `next_cursor` of the previous page; null for the first page."""
     limit: int = Field(default=100, ge=1, le=1000)
 
 
@@ -115,7 +115,7 @@ class ListTasksResult(WireModel):
 
 
 class GetTaskParams(WireModel):
-    """One task, by id or by index: exactly one of the two."""
+    """Get one task by exactly one of its id and its index."""
 
     environment: Name
     split: Name
@@ -130,13 +130,13 @@ class GetTaskParams(WireModel):
 
 
 class GetTaskResult(WireModel):
-    """The task asked for."""
+    """The requested task."""
 
     task: TaskRow
 
 
 class SampleTasksParams(WireModel):
-    """Draw tasks from a split, uniformly or by what has been reported of them."""
+    """Draw tasks from a split, uniformly or by their reported outcomes."""
 
     environment: Name
     split: Name
@@ -172,7 +172,7 @@ class ReportOutcomesParams(WireModel):
 
 
 class ReportOutcomesResult(WireModel):
-    """How many outcomes the split has now."""
+    """The number of outcomes that the split has now."""
 
     recorded: int
 
@@ -181,20 +181,20 @@ class ReportOutcomesResult(WireModel):
 
 
 class EpisodeLimits(WireModel):
-    """What one episode may use. Null is no limit of its own; a server's own limits hold in any case."""
+    """The limits of one episode. Null sets no limit; the server's own limits hold in any case."""
 
     max_steps: int | None = Field(default=None, ge=1)
-    """Tool calls."""
+    """The most tool calls."""
     seconds: float | None = Field(default=None, gt=0)
-    """Wall clock from the end of setup."""
+    """Seconds of wall-clock time from the end of the setup."""
     tool_seconds: float | None = Field(default=None, gt=0)
-    """One tool call."""
+    """Seconds of one tool call."""
     observation_chars: int | None = Field(default=None, ge=100)
-    """One observation; more is cut off with a visible marker."""
+    """Characters of one observation; the rest is cut off with a visible marker."""
     total_observation_chars: int | None = Field(default=None, ge=100)
-    """All observations together."""
+    """Characters of all observations together."""
     idle_seconds: float | None = Field(default=None, gt=0)
-    """Since the last call."""
+    """Seconds since the last call."""
 
 
 class StartParams(WireModel):
@@ -208,14 +208,14 @@ class StartParams(WireModel):
     task: Name | None = None
     index: int | None = Field(default=None, ge=0)
     seed: Seed | None = None
-    """Drawn by the server when null. The result contains it in both cases."""
+    """The seed; null lets the server draw it. The result contains it in both cases."""
     count: int = Field(default=1, ge=1, le=1024)
     limits: EpisodeLimits | None = None
-    """Only ever tightens what the environment and the server allow."""
+    """Limits that tighten those of the environment and the server; they never loosen them."""
     tools: tuple[Name, ...] | None = None
     """Allow only these tools."""
     secrets: dict[str, str] = Field(default_factory=dict, repr=False)
-    """Given to the environment, never stored in a journal, logged or shown."""
+    """Values for the environment, which are never stored in a journal, logged or shown."""
     key: Key
 
     @model_validator(mode="after")
@@ -226,18 +226,18 @@ class StartParams(WireModel):
 
 
 class PlayAccess(WireModel):
-    """Where a stock MCP client plays this one episode."""
+    """The agent endpoint of one episode, for any MCP client."""
 
     path: str = Field(repr=False)
-    """The play plane's path, relative to the server's address; it holds the capability, so treat it as a secret."""
+    """The endpoint's path, relative to the server's address. It contains the capability: treat it as a secret."""
     expires_at: float
     """Unix time, seconds."""
     url: str | None = Field(default=None, repr=False)
-    """The full URL of the same, where the server knows by which address its callers reach it; as secret as `path`."""
+    """The endpoint's full URL, if the server knows its own public address; as secret as `path`."""
 
 
 class StartedEpisode(WireModel):
-    """An episode that runs, with all that a policy needs to begin."""
+    """A running episode, with everything that a policy needs to begin."""
 
     episode: str
     task: TaskRow
@@ -246,7 +246,7 @@ class StartedEpisode(WireModel):
     tools: tuple[ToolSpec, ...]
     limits: EpisodeLimits
     play: PlayAccess | None
-    """Null on servers without a play plane."""
+    """Null on servers without agent endpoints."""
     turns: bool = False
     """Whether turns are judged, so that calls should carry their `turn`."""
 
@@ -262,7 +262,7 @@ StepErrorCode = Literal["unknown_tool", "invalid_arguments", "refused", "unavail
 
 
 class StepError(WireModel):
-    """Why the tool did not do, or does not tell, what the policy asked. The episode goes on.
+    """Why a call had no effect, or why its result is withheld. The episode continues.
 
     `unavailable` is noise; the others are the policy's mistakes.
     """
@@ -272,18 +272,18 @@ class StepError(WireModel):
 
 
 NoiseKind = Literal["tool_error", "lost_answer", "delay", "truncation", "flaky_output"]
-"""How a step was disturbed on purpose: the tool did not run; it ran and its answer was lost; it ran later; its answer
-was cut; its answer was garbled."""
+"""The kinds of noise, which disturb a step on purpose: the tool did not run; it ran and its result was lost; it ran
+later; its result was cut; its result was corrupted."""
 
 TURN_TEXT_CHARS: Final = 65_536
 """The longest text of a turn that travels with its calls; clients cut off the rest."""
 
 
 class TurnMark(WireModel):
-    """Which turn of the policy a call belongs to."""
+    """The turn of the policy that a call belongs to."""
 
     number: int = Field(ge=1)
-    """The turn's number, which is greater than that of every turn before; turns without calls may be left out."""
+    """The turn's number, which is greater than those of all earlier turns; turns without calls may be left out."""
     last: bool = True
     """Whether it is the turn's last call."""
     text: str = Field(default="", max_length=TURN_TEXT_CHARS)
@@ -295,27 +295,27 @@ class StepParams(WireModel):
 
     episode: str
     step: int = Field(ge=1)
-    """The number of this step: one more than the last one asked for."""
+    """The number of this step: one more than that of the last requested step."""
     tool: str
     arguments: dict[str, Any] = Field(default_factory=dict)
     turn: TurnMark | None = None
-    """Null from clients that know no turns: each call is then a turn of its own."""
+    """Null from clients without turns; each call is then a turn."""
     key: Key
 
 
 class StepResult(WireModel):
-    """One step's outcome."""
+    """The result of one step."""
 
     step: int
     content: tuple[Content, ...]
     """The observation."""
     error: StepError | None = None
     reward: Reward | None = None
-    """Null when the step gave none, or the credential may not read rewards."""
+    """Null if the step earned none, or the credential may not read rewards."""
     metadata: dict[str, Any] = Field(default_factory=dict)
-    """The author's remarks for the trainer; empty when the credential may not read rewards."""
+    """The author's remarks for the trainer; empty if the credential may not read rewards."""
     noise: NoiseKind | None = None
-    """How the step was disturbed on purpose. Null when it was not, or the credential may not read rewards."""
+    """The kind of noise that disturbed the step; null without noise, or if the credential may not read rewards."""
     status: EpisodeStatus = EpisodeStatus.RUNNING
     end_reason: EndReason | None = None
 
@@ -336,7 +336,7 @@ class StepResult(WireModel):
 
 
 class GradeParams(WireModel):
-    """Hand in the policy's final message and end the episode."""
+    """Submit the policy's final message and end the episode."""
 
     episode: str
     answer: str
@@ -344,7 +344,7 @@ class GradeParams(WireModel):
 
 
 class EpisodeInfo(WireModel):
-    """Where an episode stands."""
+    """The state of an episode."""
 
     episode: str
     group: str
@@ -354,12 +354,12 @@ class EpisodeInfo(WireModel):
     status: EpisodeStatus
     end_reason: EndReason | None
     steps: int
-    """Steps asked for so far."""
+    """The number of requested steps so far."""
     reward: Reward | None
-    """The total so far; null when the credential may not read rewards. Unscored for episodes that failed, expired
-    or lost their server."""
+    """The total so far; null if the credential may not read rewards. Unscored if the episode failed or expired, or if its
+    server stopped."""
     incident: str | None = None
-    """The id under which the server logged why it failed."""
+    """The id under which the server logged why the episode failed."""
 
     @property
     def terminated(self) -> bool:
@@ -373,25 +373,25 @@ class EpisodeInfo(WireModel):
 
 
 class GradeResult(WireModel):
-    """What the final answer earned."""
+    """The reward of the final message."""
 
     reward: Reward | None
-    """The grade, and the turns that were over with it; null when there is neither, or the credential may not read
+    """The grade and the rewards of the turns that ended with it; null without both, or if the credential may not read
     rewards."""
     info: EpisodeInfo
-    """The episode after it; its `reward` is the total."""
+    """The state of the episode afterwards; its `reward` is the total."""
 
 
 class RewardsParams(WireModel):
-    """Read an episode's reward log."""
+    """Read the reward log of an episode."""
 
     episode: str
     after: int = Field(default=0, ge=0)
-    """Leave out this many entries from the beginning."""
+    """The number of entries to skip at the beginning."""
 
 
 class RewardsResult(WireModel):
-    """The reward log from `after` on, and the total of all of it."""
+    """The reward log from `after` on, and the total of the whole log."""
 
     entries: tuple[RewardEntry, ...]
     total: Reward
@@ -400,23 +400,23 @@ class RewardsResult(WireModel):
 
 
 class GetEpisodeParams(WireModel):
-    """Ask where an episode stands. Counts as use: it puts off idle expiry."""
+    """Get the state of an episode. The request counts as use, so it delays the idle expiry."""
 
     episode: str
 
 
 class GetEpisodeResult(WireModel):
-    """Where it stands."""
+    """The state of the episode."""
 
     info: EpisodeInfo
 
 
 class ForkParams(WireModel):
-    """A new episode that stands where another stood after a step."""
+    """Open a new episode in the state that another episode had after a step."""
 
     episode: str
     step: int | None = Field(default=None, ge=0)
-    """After which step; null for the last one."""
+    """The number of that step; null for the last one."""
     key: Key
 
 
@@ -434,13 +434,13 @@ class CloseParams(WireModel):
 
 
 class CloseResult(WireModel):
-    """Where it stood at the end."""
+    """The final state of the episode."""
 
     info: EpisodeInfo
 
 
 class Candidate(WireModel):
-    """One answer among several to the same task."""
+    """The messages of a policy in one episode of a group."""
 
     messages: tuple[Message, ...]
     metadata: dict[str, Any] = Field(default_factory=dict)
@@ -451,7 +451,7 @@ class ScoreGroupParams(WireModel):
 
     group: str
     candidates: dict[str, Candidate]
-    """By episode id: what the policy said in that episode."""
+    """The messages of the policy in each episode, by the episode's id."""
     key: Key
 
 

@@ -14,13 +14,13 @@ METHOD_PREFIX: Final = "dev.ludus/"
 """Every extension method begins with it."""
 
 CONTROL_PATH: Final = "/mcp"
-"""The control plane over MCP's Streamable HTTP."""
+"""The path of the control endpoint, over MCP's Streamable HTTP."""
 
 CHANNEL_PATH: Final = "/channel"
-"""The control plane over a WebSocket."""
+"""The path of the channel, a WebSocket."""
 
 PLAY_PATH: Final = "/play/{capability}/mcp"
-"""The play plane of one episode: any MCP client, tools and prompt only."""
+"""The path of the agent endpoint of one episode: tools and prompt only, for any MCP client."""
 
 CHANNEL_SUBPROTOCOL: Final = "ludus.channel.v0.1"
 """The WebSocket subprotocol that both ends of the channel name."""
@@ -33,10 +33,10 @@ STEP_META_KEY: Final = "dev.ludus/step"
 (MCP's grammar for `_meta` keys allows one slash, so it cannot begin with the extension's identifier.)"""
 
 ORS_EXTENSION_HEADER: Final = "Ludus-Extension"
-"""On the ORS wire: a client that sends it is answered with what ORS has no word for, under `ludus` at the roots."""
+"""The header by which an ORS client requests what ORS lacks; the answers then hold it under the key `ludus`."""
 
 SUBMIT_TOOL: Final = "submit_answer"
-"""The tool that carries a final answer to `grade` on wires that have no final message (play plane, ORS)."""
+"""The tool that submits a final answer on wires without a final message (agent endpoint, ORS)."""
 
 RESERVED_TOOL_NAMES: Final = frozenset({SUBMIT_TOOL, "start_episode"})
-"""Names an environment's own tools may not take."""
+"""Names that an environment's own tools may not have."""

@@ -1,6 +1,6 @@
-"""A conversation as a list of items: what was said, which tools were called, what they answered.
+"""A conversation as a list of items: messages, tool calls and their outputs.
 
-The neutral form between environments, model providers and trajectories. As JSON it is the item list of OpenAI's
+It is the neutral form between environments, model providers and trajectories. As JSON it is the item list of OpenAI's
 Responses API (https://platform.openai.com/docs/api-reference/responses), so a recorded conversation can be sent to
 such an endpoint as it is.
 """
@@ -31,7 +31,7 @@ class MalformedCall:
     text: str
     """The arguments as the model wrote them."""
     problem: str
-    """What is wrong with them, for the model to read."""
+    """What is wrong with them, as a text for the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class CallItem:
 
 @dataclass(frozen=True, slots=True)
 class OutputItem:
-    """What the call `call_id` answered."""
+    """The output of the call `call_id`."""
 
     call_id: str
     content: tuple[Content, ...]
@@ -57,12 +57,12 @@ Item = Message | CallItem | OutputItem
 
 
 def text_message(role: str, text: str) -> Message:
-    """A message of one text block. Lone surrogates, which no wire can carry, become U+FFFD."""
+    """Return a message of one text block. Lone surrogates, which no wire can carry, become U+FFFD."""
     return Message.model_validate({"role": role, "content": [{"type": "text", "text": replace_surrogates(text)}]})
 
 
 def parse_arguments(tool: str, arguments: object) -> Call | MalformedCall:
-    """A call from the arguments a model wrote: a JSON text, or a mapping that a server has parsed already.
+    """Return the call for arguments that a model wrote: a JSON text, or a mapping that a server has parsed already.
 
     An empty text means no arguments. Numbers that JSON does not have (NaN, Infinity) are malformed.
     """
@@ -82,7 +82,7 @@ def parse_arguments(tool: str, arguments: object) -> Call | MalformedCall:
 
 
 def checked(call: Call) -> Call | MalformedCall:
-    """The call itself when its arguments can travel as JSON, which NaN and lone surrogates cannot."""
+    """Return the call itself if JSON can carry its arguments, and otherwise (NaN, lone surrogates) a malformed call."""
     try:
         _encode_strictly(call.arguments).encode()
     except (ValueError, TypeError, RecursionError) as error:
@@ -91,25 +91,25 @@ def checked(call: Call) -> Call | MalformedCall:
 
 
 def arguments_text(call: Call | MalformedCall) -> str:
-    """A call's arguments as the JSON text that providers carry."""
+    """Return the arguments of a call as the JSON text that providers use."""
     return call.text if isinstance(call, MalformedCall) else _encode(call.arguments)
 
 
 def data_url(image: ImageBlock) -> str:
-    """An image as a `data:` URL."""
+    """Return an image as a `data:` URL."""
     return f"data:{image.mime_type};base64,{image.data}"
 
 
 def to_json(items: Iterable[Item]) -> list[dict[str, Any]]:
-    """Items in the shape of OpenAI's Responses API."""
+    """Return items in the form of OpenAI's Responses API."""
     return [_item_to_json(item) for item in items]
 
 
 def from_json(values: Iterable[Mapping[str, Any]]) -> list[Item]:
-    """Items read back from `to_json`'s form. Items of other types (reasoning) are left out.
+    """Parse items in the form of `to_json`. Items of other types (reasoning) are left out.
 
     Raises:
-        ParseError: an entry is no such item.
+        ParseError: an entry is not a valid item.
     """
     return [item for value in values if (item := _item_from_json(value)) is not None]
 
@@ -125,15 +125,12 @@ def _item_to_json(item: Item) -> dict[str, Any]:
             "name": item.call.tool,
             "arguments": arguments_text(item.call),
         }
-    return {"type": "function_call_output", "call_id": item.call_id, "output": _output_to_json(item)}
-
-
-def _output_to_json(item: OutputItem) -> str | list[dict[str, Any]]:
-    match item.content:
-        case (TextBlock(text=text),):
-            return text
-        case content:
-            return [_block_to_json(block, "input_text") for block in content]
+    output: str | list[dict[str, Any]]
+    if len(item.content) == 1 and isinstance(item.content[0], TextBlock):
+        output = item.content[0].text
+    else:
+        output = [_block_to_json(block, "input_text") for block in item.content]
+    return {"type": "function_call_output", "call_id": item.call_id, "output": output}
 
 
 def _block_to_json(block: Content, text_kind: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class Success(WireModel):
 
 
 class Failure(WireModel):
-    """The error that a request met; `id` is null when the request's own could not be read."""
+    """The error of a request; `id` is null if the request's own could not be read."""
 
     jsonrpc: Literal["2.0"] = "2.0"
     id: RequestId | None

@@ -1,4 +1,4 @@
-"""How an episode lives and why it ends: one table, from which the spec's diagram and the runtime's checks come."""
+"""The lifecycle of an episode as one table, which the spec's diagram and the runtime's checks are derived from."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final
 
 
 class EpisodeStatus(StrEnum):
-    """Where an episode is in its life."""
+    """The status of an episode."""
 
     STARTING = "starting"
     """Its environment is being set up; no step is accepted."""
     RUNNING = "running"
     """Steps are accepted."""
     COMPLETED = "completed"
-    """The task came to its own end."""
+    """The task itself ended."""
     TRUNCATED = "truncated"
-    """A limit, a close or its environment cut it short; what was rewarded until then stands."""
+    """A limit, a close or the environment cut it short; it keeps what it has earned."""
     FAILED = "failed"
     """The environment or what it runs on broke; its reward is unscored."""
     CLOSED = "closed"
@@ -53,7 +53,7 @@ class EndReason(StrEnum):
 
 
 class Event(StrEnum):
-    """What moves an episode from one status to the next."""
+    """An event, which moves an episode from one status to the next."""
 
     READY = "ready"
     FINISH = "finish"
@@ -73,7 +73,7 @@ TRANSITIONS: Final[Mapping[tuple[EpisodeStatus, Event], EpisodeStatus]] = Mappin
         (EpisodeStatus.RUNNING, Event.CLOSE): EpisodeStatus.CLOSED,
     }
 )
-"""Every transition there is. A status without a row here is final."""
+"""All transitions. A status without a row is final."""
 
 EVENT_OF_REASON: Final[Mapping[EndReason, Event]] = MappingProxyType(
     {
@@ -93,11 +93,11 @@ EVENT_OF_REASON: Final[Mapping[EndReason, Event]] = MappingProxyType(
 """Each end reason belongs to exactly one event."""
 
 FINAL_STATUSES: Final = frozenset(EpisodeStatus) - {status for status, _ in TRANSITIONS}
-"""Statuses that nothing leaves."""
+"""The statuses of episodes that have ended."""
 
 
 def advance(status: EpisodeStatus, event: Event) -> EpisodeStatus:
-    """The status after `event`.
+    """Return the status after `event`.
 
     Raises:
         ValueError: the table has no such transition (a bug of the caller, not of the peer).
@@ -109,7 +109,7 @@ def advance(status: EpisodeStatus, event: Event) -> EpisodeStatus:
 
 
 def is_terminated(reason: EndReason | None) -> bool:
-    """Whether the task itself ended (Gymnasium's `terminated`)."""
+    """Return whether the task itself ended (Gymnasium's `terminated`)."""
     return reason is not None and EVENT_OF_REASON[reason] is Event.FINISH
 
 
@@ -119,7 +119,7 @@ def is_truncated(reason: EndReason | None) -> bool:
 
 
 def mermaid() -> str:
-    """The lifecycle as a Mermaid state diagram, generated from `TRANSITIONS`."""
+    """Return the lifecycle as a Mermaid state diagram, generated from `TRANSITIONS`."""
     reasons = {event: ", ".join(r for r, e in EVENT_OF_REASON.items() if e is event) for event in Event}
     lines = ["stateDiagram-v2", f"    [*] --> {EpisodeStatus.STARTING}"]
     for (source, event), target in TRANSITIONS.items():

@@ -22,7 +22,7 @@ _OTHER_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean 'x'?" for the known name that is nearest to `name`, or nothing where none is near."""
+    """Return "; did you mean 'x'?" for the known name that is nearest to `name`, or an empty text if none is near."""
     names = list(known)
     near = [other for other in _OTHER_NAMES.get(name.lower(), ()) if other in names and other != name]
     near = near or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
@@ -30,7 +30,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def describe_invalid(detail: Mapping[str, Any]) -> str:
-    """Return what is wrong with a value, from one of pydantic's error details, in words for who typed it."""
+    """Return what is wrong with a value that a user typed, from one of pydantic's error details."""
     given, limits = detail.get("input"), detail.get("ctx") or {}
     shown = truncate(repr(given), _SHOWN)
     match str(detail["type"]):

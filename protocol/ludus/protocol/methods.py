@@ -19,13 +19,13 @@ R = TypeVar("R", bound=WireModel)
 
 
 class Scope(StrEnum):
-    """What a trainer token may do. Test splits also need `splits:<name>`."""
+    """The rights of a trainer token. Test splits also require `splits:<name>`."""
 
     TASKS_READ = "tasks:read"
     EPISODES_RUN = "episodes:run"
     REWARDS_READ = "rewards:read"
     ADMIN = "admin"
-    """Everything, on episodes of every credential."""
+    """All rights, on the episodes of all credentials."""
 
 
 SPLIT_SCOPE_PREFIX: Final = "splits:"
@@ -80,7 +80,7 @@ REWARDS = Method(
 )  # fmt: skip
 GET_EPISODE = Method(
     METHOD_PREFIX + "episodes/get", e.GetEpisodeParams, e.GetEpisodeResult,
-    Scope.EPISODES_RUN, "Ask where an episode stands, and keep it alive.",
+    Scope.EPISODES_RUN, "Get the state of an episode, and keep it alive.",
 )  # fmt: skip
 FORK = Method(
     METHOD_PREFIX + "episodes/fork", e.ForkParams, e.ForkResult,

@@ -16,29 +16,29 @@ class Component(WireModel):
 
     value: float
     weight: float = 1.0
-    """How much it counts in the reward's value; 0 for a metric that is only reported."""
+    """Its factor in the reward's value; 0 for a metric that is only reported."""
     evidence: str | None = None
-    """Why it has this value, in words for the trainer."""
+    """Why it has this value, as text for the trainer."""
 
 
 class Reward(WireModel):
-    """What a step or an episode was worth.
+    """The reward of a step or an episode.
 
-    A failure is not a reward of 0: when nothing can be said about the policy (the environment broke, a judge gave
-    no verdict) `value` is null, `valid` is false and `reason` says why. Means leave such rewards out.
+    A failure is not a reward of 0. If nothing can be said about the policy (the environment broke, a judge gave no
+    verdict), `value` is null, `valid` is false and `reason` says why. Means leave such rewards out.
     """
 
     value: float | None
-    """A finite number, or null when unscored."""
+    """A finite number; null if unscored."""
     valid: bool = True
-    """False exactly when `value` is null."""
+    """False exactly if `value` is null."""
     components: dict[str, Component] = Field(default_factory=dict)
     missing: dict[str, str] = Field(default_factory=dict)
-    """Parts that could not be judged, by name, and why. They count in nothing."""
+    """The reasons why parts could not be judged, by the part's name. These parts count in nothing."""
     reason: str | None = None
     """Why it is unscored, or a remark about the value."""
     rubric: str | None = None
-    """The rubric that gave it, with its version, as in `support@3`."""
+    """The rubric that produced it, with its version, such as `support@3`."""
 
     def model_post_init(self, context: Any, /) -> None:
         """Check that it is valid exactly when it has a value. Unlike a validator, this runs once for each reward."""
@@ -51,7 +51,7 @@ class Reward(WireModel):
     def of(
         cls, value: float, components: Mapping[str, float | Component] | None = None, reason: str | None = None
     ) -> Reward:
-        """A scored reward.
+        """Return a scored reward.
 
         Raises:
             ValueError: the value, or a component, is NaN or infinite.
@@ -64,7 +64,7 @@ class Reward(WireModel):
 
     @classmethod
     def unscored(cls, reason: str) -> Reward:
-        """A reward that says nothing about the policy, and why."""
+        """Return an unscored reward, which says nothing about the policy."""
         return cls(value=None, valid=False, reason=reason)
 
 
@@ -72,20 +72,20 @@ class RewardEntry(WireModel):
     """One line of an episode's reward log."""
 
     step: int
-    """The step that earned it; for a turn, its last step; for a graded answer, the last step before it."""
+    """The number of the step that earned it; for a turn, of its last step; for a grade, of the last step before it."""
     source: str
     """`step`, `turn` or `grade`."""
     reward: Reward
     turn: int | None = None
-    """The number of the turn that earned it; null for other sources, and where calls carry no turns."""
+    """The number of the turn that earned it; null for other sources, and if calls carry no turns."""
 
 
 def total(rewards: Iterable[Reward], default_reason: str = "no reward was given") -> Reward:
-    """The reward of an episode: the sum of its rewards, component by component.
+    """Return the total reward of an episode: the sum of its rewards, component by component.
 
-    One unscored reward makes the whole unscored. A component's weight and evidence are those of its last entry, and so
-    is the rubric. No reward at all is 0 with the reason, because an episode that ran
-    to its end and earned nothing earned nothing; do not call this for an episode that failed.
+    One unscored reward makes the total unscored. The weight and the evidence of a component are those of its last
+    entry, and so is the rubric. Without any reward the total is 0, with the reason. Do not call this for an episode
+    that failed.
     """
     entries = list(rewards)
     for entry in entries:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic.fields import FieldInfo
 
 T = TypeVar("T")
 
 
 class _PrivateMark:
-    """Found in a field's metadata when the author wrote `Private[...]`."""
+    """Marks the metadata of a field that the author declared `Private[...]`."""
 
     def __repr__(self) -> str:
         return "Private"
@@ -27,7 +26,7 @@ pydantic leaves it out of every dump, JSON text and repr, at any depth; only the
 
 
 class Task(BaseModel):
-    """One problem. Subclass it with the fields the agent may see and, as `Private[...]`, those it may not."""
+    """One problem. Subclass it with the fields that the agent may see, and those that it may not as `Private[...]`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
@@ -35,14 +34,10 @@ class Task(BaseModel):
     """Unique within its split."""
 
     def public(self) -> dict[str, Any]:
-        """The fields that may be shown, JSON-ready, without the id."""
+        """Return the fields that the agent may see, as JSON values, without the id."""
         return self.model_dump(mode="json", exclude={"id"})
 
     @classmethod
     def private_fields(cls) -> frozenset[str]:
-        """The names of the fields declared `Private[...]`."""
-        return frozenset(name for name, field in cls.model_fields.items() if _is_private(field))
-
-
-def _is_private(field: FieldInfo) -> bool:
-    return any(mark is PRIVATE for mark in field.metadata)
+        """Return the names of the fields declared `Private[...]`."""
+        return frozenset(name for name, field in cls.model_fields.items() if PRIVATE in field.metadata)

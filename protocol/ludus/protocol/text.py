@@ -3,8 +3,8 @@
 Python's strings may hold *lone surrogates*: half of a pair, as `bytes.decode(errors="surrogateescape")` makes them of
 bytes that are no text. They have no UTF-8 form, so no wire, log or file can carry them. One rule holds everywhere:
 
-* What an environment shows, says or remarks has each of them replaced by U+FFFD, as a tool's result is read.
-* What comes in is never changed: a call whose arguments hold one is refused.
+* In the results, messages and metadata of an environment, each of them is replaced by U+FFFD.
+* Input is never changed: a call whose arguments hold one is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic_core import to_json
 T = TypeVar("T")
 
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
-"""Stands where a lone surrogate was."""
+"""The replacement of a lone surrogate."""
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _FRAME: Final = re.compile(r'  File "([^"]+)", line \d+')
@@ -30,7 +30,7 @@ _OUR_CODE: Final = re.compile(r"/ludus/(?!environments/)|^<frozen ")
 """Matches the files whose frames `shorten_traceback` leaves out."""
 
 _SEARCHED: Final = 10_000
-"""Values that are searched for the place of a fault; a name for the place is not worth more."""
+"""The most values that are searched for the place of an invalid value; naming it is not worth more time."""
 
 
 def is_unicode(text: str) -> bool:
@@ -81,7 +81,7 @@ def _harmless(char: str) -> bool:
 
 
 def json_problem(value: object, name: str, *, finite: bool = True) -> str | None:
-    """Return what in a value no JSON text can carry, such as `score.mean is nan, …`; None when there is nothing.
+    """Return which part of a value JSON cannot carry, such as `score.mean is nan, …`; None if JSON can carry it.
 
     Args:
         value: a value as JSON has it; objects of other types are not looked into.

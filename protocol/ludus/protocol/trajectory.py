@@ -1,4 +1,4 @@
-"""Trajectories: what was recorded of episodes, as JSON lines, and what they amount to.
+"""Trajectories: records of episodes, as JSON lines.
 
 One line is one episode. Its conversation has the shape of OpenAI's Responses items (`ludus.protocol.items`). The line
 also holds what each step earned and cost, how the episode ended, and, separate from all rewards, what failed.
@@ -19,7 +19,7 @@ from ludus.protocol.rewards import Reward
 from ludus.protocol.text import truncate
 
 FailureKind = Literal["environment", "infrastructure", "policy"]
-"""What broke: the environment's own code; something below or between; the policy's own code."""
+"""The part that broke: the environment's own code; the infrastructure; the policy's own code."""
 
 Stop = Literal["final_message", "turn_limit", "time_limit", "context_limit"]
 """Why the harness stopped an episode that the environment had not ended."""
@@ -30,7 +30,7 @@ class _Record(BaseModel):
 
 
 class Usage(_Record):
-    """What a model endpoint was asked, in tokens as the endpoint counts them."""
+    """The requests to a model endpoint and their tokens, as the endpoint counts them."""
 
     requests: int = 0
     input_tokens: int = 0
@@ -48,25 +48,25 @@ class StepRecord(_Record):
     """One tool call."""
 
     step: int
-    """Its number in the episode; 0 for a call that never reached the environment because it was malformed."""
+    """Its number in the episode; 0 for a malformed call, which never reached the environment."""
     call_id: str
     """The `function_call` item it belongs to."""
     error: str | None = None
-    """`unknown_tool`, `invalid_arguments` or `refused`, where the policy made a mistake; `unavailable` by noise."""
+    """The policy's mistake (`unknown_tool`, `invalid_arguments` or `refused`), or `unavailable` for noise."""
     noise: NoiseKind | None = None
-    """How the environment disturbed it on purpose: no failure, and nothing that the policy did."""
+    """The kind of noise that disturbed it: neither a failure nor a mistake of the policy."""
     reward: Reward | None = None
     metadata: dict[str, Any] = Field(default_factory=dict)
     """The author's remarks."""
     seconds: float
-    """From the call to its outcome, the wire included."""
+    """Seconds from the call to its result, including the transport."""
 
 
 class TurnRecord(_Record):
     """One turn of the policy and the calls it made."""
 
     items: int
-    """How many items the conversation had after it."""
+    """The number of items in the conversation after the turn."""
     policy_seconds: float
     environment_seconds: float
     usage: Usage | None = None
@@ -82,12 +82,12 @@ class Failure(_Record):
     incident: str | None = None
     """The id under which the server logged the cause."""
     attempt: int
-    """In which attempt at this episode, counted from 1."""
+    """The number of the attempt at this episode, counted from 1."""
     episode: str | None = None
 
 
 class Trajectory(_Record):
-    """Everything recorded of one episode."""
+    """The record of one episode."""
 
     format: Literal["ludus.trajectory/0.1"] = "ludus.trajectory/0.1"
     environment: str
@@ -95,24 +95,24 @@ class Trajectory(_Record):
     split: str
     task: TaskRow
     sample: int = 0
-    """Which of several episodes of this task, counted from 0."""
+    """The number of this episode among several of its task, counted from 0."""
     policy: str
     seed: int | None = None
     """The episode's seed, as the server reported it."""
     episode: str | None = None
     group: str | None = None
     status: EpisodeStatus | None = None
-    """Null when no episode was started, or the connection was lost before its end was known."""
+    """Null if no episode was started, or if the connection was lost before the client knew the end."""
     end_reason: EndReason | None = None
     stopped: Stop | None = None
-    """Why the harness closed an episode that still ran: it is truncated, and its reward is what it had earned."""
+    """Why the harness closed a running episode; it is then truncated and keeps what it has earned."""
     reward: Reward | None = None
-    """The total. Null when there is none: the episode failed, or the credential may not read rewards."""
+    """The total; null if the episode failed, or if the credential may not read rewards."""
     grade: Reward | None = None
-    """What the final message earned, which `reward` contains."""
+    """The reward of the final message, which is part of `reward`."""
     items: tuple[dict[str, Any], ...] = ()
     tools: tuple[dict[str, Any], ...] = ()
-    """`name`, `description` and `parameters` of each tool the policy was given."""
+    """The `name`, `description` and `parameters` of each tool of the policy."""
     steps: tuple[StepRecord, ...] = ()
     turns: tuple[TurnRecord, ...] = ()
     started_at: float
@@ -120,23 +120,23 @@ class Trajectory(_Record):
     seconds: float
     attempts: int = 1
     failure: Failure | None = None
-    """Why there is no reward, when the last attempt failed."""
+    """Why the last attempt failed; null if it did not."""
     incidents: tuple[Failure, ...] = ()
     """The failures of earlier attempts."""
 
     @property
     def key(self) -> tuple[str, str, str, int]:
-        """What this trajectory is of: environment, split, task and sample."""
+        """The environment, split, task and sample of this trajectory."""
         return self.environment, self.split, self.task.id, self.sample
 
     @property
     def scored(self) -> bool:
-        """Whether it counts in means: nothing failed, and there is a reward with a value."""
+        """Whether it counts in means: nothing failed, and the reward has a value."""
         return self.failure is None and self.reward is not None and self.reward.valid
 
     @property
     def value(self) -> float | None:
-        """The total reward's value, or None when unscored."""
+        """The value of the total reward; None if unscored."""
         return self.reward.value if self.scored and self.reward is not None else None
 
     @property
@@ -146,13 +146,13 @@ class Trajectory(_Record):
 
     @property
     def usage(self) -> Usage | None:
-        """The token usage of all turns together; None when no turn reported any."""
+        """The token usage of all turns together; None if no turn reported any."""
         usages = [turn.usage for turn in self.turns if turn.usage is not None]
         return sum(usages[1:], usages[0]) if usages else None
 
     @property
     def outcome(self) -> str:
-        """One word or two for tables: the end reason, with why the harness stopped it; or what failed."""
+        """A short text for tables: the end reason, with the reason of a stop by the harness; or what failed."""
         if self.failure is not None:
             return f"{self.failure.kind} failure"
         reason = str(self.end_reason or "unknown")
@@ -167,7 +167,7 @@ def describe_invalid_line(error: ValidationError) -> str:
 
 
 def latest(trajectories: Iterable[Trajectory]) -> list[Trajectory]:
-    """The last trajectory of each key, in order of first appearance: what a resumed file amounts to."""
+    """Return the last trajectory of each key, in order of first appearance, which is the content of a resumed file."""
     by_key: dict[tuple[str, str, str, int], Trajectory] = {}
     for trajectory in trajectories:
         by_key[trajectory.key] = trajectory
@@ -175,7 +175,7 @@ def latest(trajectories: Iterable[Trajectory]) -> list[Trajectory]:
 
 
 def tool_records(tools: Sequence[Any]) -> tuple[dict[str, Any], ...]:
-    """`ToolSpec`s as trajectories hold them: with the tools' own names and schemas."""
+    """Return tools in the form that trajectories hold, with the tools' own names and schemas."""
     return tuple(
         {"type": "function", "name": t.name, "description": t.description, "parameters": t.input_schema} for t in tools
     )

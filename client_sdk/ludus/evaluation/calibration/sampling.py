@@ -6,10 +6,9 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
+from ludus.client.environment import find_split
 from ludus.client.summary import SUCCESS_TOLERANCE, wilson
 from ludus.protocol.episodes import EnvironmentInfo
-from ludus.protocol.errors import InvalidParams, SplitNotFound
-from ludus.protocol.messages import did_you_mean
 from ludus.protocol.trajectory import Trajectory
 
 ENDLESS: Final = 2**53
@@ -26,13 +25,7 @@ def choose_tasks(info: EnvironmentInfo, split: str, n: int | None, seed: int | N
         SplitNotFound: there is no such split.
         InvalidParams: the split is endless, and `n` is None.
     """
-    known = next((one for one in info.splits if one.name == split), None)
-    if known is None:
-        names = ", ".join(repr(one.name) for one in info.splits)
-        near = did_you_mean(split, [one.name for one in info.splits])
-        raise SplitNotFound(f"environment {info.name!r} has no split {split!r}; it has {names}{near}", split=split)
-    if known.count is None and n is None:
-        raise InvalidParams(f"split {split!r} is endless; say how many tasks to play (-n)")
+    known = find_split(info, split, n)
     if n is None or (known.count is not None and n >= known.count):
         return list(range(known.count or 0))
     if seed is not None:
