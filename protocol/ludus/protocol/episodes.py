@@ -226,7 +226,7 @@ class StartParams(WireModel):
 
 
 class PlayAccess(WireModel):
-    """The agent endpoint of one episode, for any MCP client."""
+    """The play endpoint of one episode, for any MCP client."""
 
     path: str = Field(repr=False)
     """The endpoint's path, relative to the server's address. It contains the capability: treat it as a secret."""
@@ -246,7 +246,7 @@ class StartedEpisode(WireModel):
     tools: tuple[ToolSpec, ...]
     limits: EpisodeLimits
     play: PlayAccess | None
-    """Null on servers without agent endpoints."""
+    """Null on servers without a play plane."""
     turns: bool = False
     """Whether turns are judged, so that calls should carry their `turn`."""
 
@@ -356,8 +356,8 @@ class EpisodeInfo(WireModel):
     steps: int
     """The number of requested steps so far."""
     reward: Reward | None
-    """The total so far; null if the credential may not read rewards. Unscored if the episode failed or expired, or if its
-    server stopped."""
+    """The total so far; null if the credential may not read rewards. Unscored if the episode failed or expired, or if
+    its server stopped."""
     incident: str | None = None
     """The id under which the server logged why the episode failed."""
 
@@ -376,8 +376,8 @@ class GradeResult(WireModel):
     """The reward of the final message."""
 
     reward: Reward | None
-    """The grade and the rewards of the turns that ended with it; null without both, or if the credential may not read
-    rewards."""
+    """The grade and the rewards of the turns that ended with it; null if there is neither, or if the credential
+    may not read rewards."""
     info: EpisodeInfo
     """The state of the episode afterwards; its `reward` is the total."""
 

@@ -16,7 +16,7 @@ class Component(WireModel):
 
     value: float
     weight: float = 1.0
-    """Its factor in the reward's value; 0 for a metric that is only reported."""
+    """Its weight in the reward's value; 0 for a metric that is only reported."""
     evidence: str | None = None
     """Why it has this value, as text for the trainer."""
 
