@@ -54,7 +54,9 @@ def _emptiest(schema: Mapping[str, Any] | bool, root: dict[str, Any], depth: int
     for keyword in ("anyOf", "oneOf"):
         if schema.get(keyword):
             kinds = [one for one in schema[keyword] if isinstance(one, dict)]
-            return None if any(one.get("type") == "null" for one in kinds) else _emptiest(kinds[0], root, depth + 1)
+            if not kinds or any(one.get("type") == "null" for one in kinds):
+                return None
+            return _emptiest(kinds[0], root, depth + 1)
     kind = schema.get("type")
     if isinstance(kind, list):
         kind = kind[0] if kind else None
