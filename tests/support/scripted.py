@@ -67,8 +67,8 @@ class ScriptedEngine:
             tuple(sampled), tuple(-rng.random() for _ in sampled), tuple(version for _ in sampled), finish
         )
 
-    async def logprobs(self, ids: Sequence[int]) -> list[float]:
-        return [-1.0] * (len(ids) - 1)
+    async def logprobs(self, ids: Sequence[int]) -> dict[str, list[float]]:
+        return {"the engine": [-1.0] * (len(ids) - 1)}
 
     async def update_weights(self, update: WeightUpdate) -> None:
         self.version = update.version

@@ -55,7 +55,7 @@ class ScriptedEngine:
         self.requests.append(Request(list(ids), sampling, seed, session, generation))
         return generation
 
-    async def logprobs(self, ids: Sequence[int]) -> list[float]:
+    async def logprobs(self, ids: Sequence[int]) -> dict[str, list[float]]:
         raise NotImplementedError
 
     async def update_weights(self, update: WeightUpdate) -> None:

@@ -107,7 +107,7 @@ async def test_data_parallel_ranks_are_replicas_of_their_own(connect: Connect) -
     for session in ("a", "b", "a"):
         await engine.generate([1], SAMPLING, seed=0, session=session)
     assert [headers["X-data-parallel-rank"] for headers in stub.headers] == ["0", "1", "0"]
-    assert list(await engine.replica_logprobs([1, 2, 3])) == [f"{stub.url} (rank 0)", f"{stub.url} (rank 1)"]
+    assert list(await engine.logprobs([1, 2, 3])) == [f"{stub.url} (rank 0)", f"{stub.url} (rank 1)"]
 
 
 async def test_an_update_pauses_all_servers_and_salts_what_is_cached_afterwards(connect: Connect) -> None:

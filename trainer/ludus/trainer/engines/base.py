@@ -84,8 +84,9 @@ class Engine(Protocol):
         """
         ...
 
-    async def logprobs(self, ids: Sequence[int]) -> list[float]:
-        """Return the log-probability of each of `ids[1:]` given the ids before it: n - 1 values. For the canary.
+    async def logprobs(self, ids: Sequence[int]) -> dict[str, list[float]]:
+        """Return the log-probability of each of `ids[1:]` given the ids before it (n - 1 values), from each copy of the
+        weights, by the copy's name in messages. For the canary.
 
         Raises:
             EngineError: as for `generate`.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import cycle, islice
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from typing import Final
 
 from ludus.trainer.config import CanaryConfig
 from ludus.trainer.engines.base import Engine
@@ -31,32 +31,16 @@ FACTOR: Final = 4.0
 """Later checks may differ by this many times the difference of the first check."""
 
 
-class Limits(NamedTuple):
-    """Limits of the mean difference of log-probabilities, in nats."""
-
-    first: float
-    """The limit of the first check."""
-    least: float
-    """The smallest limit of later checks, whatever the first one found."""
-
-
-LIMITS: Final[Mapping[str, Limits]] = {"float32": Limits(1e-3, 1e-4), "bfloat16": Limits(0.1, 1e-2)}
-
-
-@runtime_checkable
-class ReplicatedEngine(Protocol):
-    """An engine with several copies of the weights, each of which must be checked."""
-
-    async def replica_logprobs(self, ids: Sequence[int]) -> Mapping[str, list[float]]:
-        """Return the result of `Engine.logprobs` from each replica, by the replica's name."""
-        ...
+LIMITS: Final[Mapping[str, tuple[float, float]]] = {"float32": (1e-3, 1e-4), "bfloat16": (0.1, 1e-2)}
+"""By dtype, limits of the mean difference of log-probabilities in nats: the limit of the first check, and the smallest
+limit of later checks, whatever the first one found."""
 
 
 class Canary:
     """The checks of a run.
 
     Args:
-        engine: the engine to check; all its replicas, if it has several.
+        engine: the engine to check.
         config: the number of tokens, and the tolerance if it is not measured.
         dtype: the dtype in which the engine computes.
         ids: tokens of ordinary text (`TEXT`), at least two; repeated or cut to the configured number.
@@ -68,7 +52,7 @@ class Canary:
     ) -> None:
         self._engine = engine
         self._config = config
-        self._limits = LIMITS[dtype]
+        self._first, self._least = LIMITS[dtype]
         self._ids = list(islice(cycle(ids), min(config.tokens, engine.context)))
         self.measured = measured
         """See the arguments; set by the first check."""
@@ -78,7 +62,7 @@ class Canary:
         """The maximum mean difference in the next check."""
         if self._config.tolerance is not None:
             return self._config.tolerance
-        return self._limits.first if self.measured is None else max(self._limits.least, FACTOR * self.measured)
+        return self._first if self.measured is None else max(self._least, FACTOR * self.measured)
 
     async def check(self, expected: Callable[[Sequence[int]], Awaitable[list[float]]]) -> float:
         """Compare the log-probabilities that engine and learner give the tokens.
@@ -93,13 +77,8 @@ class Canary:
             CanaryError: the difference is greater than the tolerance, or not finite.
             EngineError: the engine did not answer.
         """
-        engine, wanted = self._engine, await expected(self._ids)
-        if isinstance(engine, ReplicatedEngine):
-            answers = await engine.replica_logprobs(self._ids)
-        else:
-            answers = {"the engine": await engine.logprobs(self._ids)}
-        worst = 0.0
-        for name, logprobs in answers.items():
+        wanted, worst = await expected(self._ids), 0.0
+        for name, logprobs in (await self._engine.logprobs(self._ids)).items():
             distance = sum(abs(a - b) for a, b in zip(logprobs, wanted, strict=True)) / len(wanted)
             if not math.isfinite(distance) or distance > self.tolerance:
                 raise CanaryError(self._blame(name, distance, len(wanted)))

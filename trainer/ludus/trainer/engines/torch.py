@@ -1,12 +1,7 @@
 """Sampling inside this process: continuous batching over cached keys and values, on a CPU or one GPU.
 
-Every iteration is one forward pass over all pending tokens: one token of each sequence that is being sampled, and the
-new tokens of prompts. They are packed end to end, so that no layer computes padding; only attention works on separate
-sequences (`ludus.trainer.engines.attention`).
-
-A sequence occupies a row of the cache (`ludus.trainer.engines.batch`). An episode keeps its row between turns, so that
-a turn costs only its new tokens. A prefix that another row already has, such as the prompt of a group, is copied and
-not computed.
+This module is the part between the event loop and the engine's thread. `ludus.trainer.engines.batch` explains the
+passes, `decoder` computes them, and `attention` holds the cache.
 """
 
 from __future__ import annotations
@@ -34,6 +29,7 @@ from ludus.trainer.errors import ConfigError, EngineError, ModelError
 
 _CLOSING_SECONDS: Final = 30.0
 Action = tuple[Callable[[], Any], "asyncio.Future[Any] | None"]
+"""A function, and the future of its result."""
 
 
 class TorchEngine:
@@ -68,13 +64,10 @@ class TorchEngine:
         self._vocabulary: int = self._model.config.get_text_config().vocab_size
         self._batch = Batch(self._model, config, context)
         self._weights: dict[str, Tensor] = self._model.state_dict()  # After Batch, whose decoder replaces tensors.
-        self._context = context
+        self.context = context
         self.clock = PlayClock()
-        """See `Engine`."""
-        self._inbox: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any] | None] | None] = (
-            queue.SimpleQueue()
-        )
-        """Actions to run between two passes, with the future of the result; None ends the thread."""
+        self._inbox: queue.SimpleQueue[Action | None] = queue.SimpleQueue()
+        """Actions to run between two passes; None ends the thread."""
         self._closed = False
         self._broken: str | None = None
         """Why the weights are a mixture, if they are."""
@@ -86,20 +79,15 @@ class TorchEngine:
         """See `Engine`."""
         return self._batch.version
 
-    @property
-    def context(self) -> int:
-        """See `Engine`."""
-        return self._context
-
     async def generate(self, ids: Sequence[int], sampling: Sampling, *, seed: int, session: str) -> Generation:
         """See `Engine`."""
         prompt = self._checked(ids)
         if sampling.max_tokens < 1 or not sampling.temperature >= 0:
             raise EngineError(f"{sampling} cannot be sampled with: at least 1 token and a temperature of at least 0")
-        if len(prompt) + sampling.max_tokens > self._context:
+        if len(prompt) + sampling.max_tokens > self.context:
             raise EngineError(
                 f"a prompt of {len(prompt)} tokens and {sampling.max_tokens} more exceed the context of "
-                f"{self._context}; ask for fewer, or raise rollouts.context"
+                f"{self.context}; ask for fewer, or raise rollouts.context"
             )
         if self._closed:
             raise EngineError("the torch engine is closed")
@@ -111,7 +99,7 @@ class TorchEngine:
             self._inbox.put((lambda: self._batch.cancel(request), None))
             raise
 
-    async def logprobs(self, ids: Sequence[int]) -> list[float]:
+    async def logprobs(self, ids: Sequence[int]) -> dict[str, list[float]]:
         """See `Engine`."""
         sequence = self._checked(ids)
 
@@ -119,7 +107,7 @@ class TorchEngine:
             self._require_whole()
             return self._batch.sequence_logprobs(sequence)
 
-        return list(await self._call(compute))
+        return {"the engine": await self._call(compute)}
 
     async def update_weights(self, update: WeightUpdate) -> None:
         """See `Engine`. `update.tensors` is read in the engine's thread."""
@@ -140,8 +128,8 @@ class TorchEngine:
 
     def _checked(self, ids: Sequence[int]) -> Ints:
         array = np.asarray(ids, np.int64)
-        if not 0 < len(array) <= self._context:
-            raise EngineError(f"a sequence must have 1 to {self._context} tokens, not {len(array)}")
+        if not 0 < len(array) <= self.context:
+            raise EngineError(f"a sequence must have 1 to {self.context} tokens, not {len(array)}")
         if array.min() < 0 or array.max() >= self._vocabulary:
             raise EngineError(f"token ids must be from 0 to {self._vocabulary - 1}, not {array.min()} to {array.max()}")
         return array

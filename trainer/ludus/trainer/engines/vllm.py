@@ -37,18 +37,11 @@ class Replica:
     """One copy of the weights: a server, or one of its data-parallel ranks."""
 
     server: VllmServer
-    rank: int | None
+    name: str
+    """The name in messages."""
+    headers: dict[str, str]
+    """The HTTP headers that send a request to this copy."""
     sessions: int = 0
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """The HTTP headers that send a request to this rank."""
-        return {} if self.rank is None else {"X-data-parallel-rank": str(self.rank)}
-
-    @property
-    def name(self) -> str:
-        """The replica's name in messages."""
-        return self.server.url if self.rank is None else f"{self.server.url} (rank {self.rank})"
 
 
 class VllmEngine:
@@ -73,10 +66,9 @@ class VllmEngine:
         self._servers = servers
         self.replicas = tuple(replicas)
         self._weights = weights
-        self._context = context
-        self._version = -1
+        self.context = context
+        self.version = -1
         self.clock = PlayClock()
-        """See `Engine.clock`."""
         self._homes: dict[str, Replica] = {}
         self._updating = asyncio.Lock()
         self._calls: set[asyncio.Future[Any]] = set()
@@ -140,16 +132,6 @@ class VllmEngine:
             raise
         return cls(config, http, servers, list(chain(*replicas)), weights=weights, context=context)
 
-    @property
-    def version(self) -> int:
-        """See `Engine.version`."""
-        return self._version
-
-    @property
-    def context(self) -> int:
-        """See `Engine.context`."""
-        return self._context
-
     async def generate(self, ids: Sequence[int], sampling: Sampling, *, seed: int, session: str) -> Generation:
         """See `Engine.generate`."""
         parameters = {
@@ -159,9 +141,12 @@ class VllmEngine:
             **{"max_tokens": sampling.max_tokens, "stop_token_ids": list(sampling.stop), "ignore_eos": True},
             **{"seed": seed % 2**63, "logprobs": 0, "detokenize": False},
         }
-        version = self._version
+        version = self.version
         async with self._adapter() as adapter:
-            answer = await self._ask(self._home(session), ids, parameters, adapter)
+            if session not in self._homes:
+                self._homes[session] = min(self.replicas, key=lambda replica: replica.sessions)
+                self._homes[session].sessions += 1
+            answer = await self._ask(self._homes[session], ids, parameters, adapter)
         (choice,) = answer["choices"]
         if choice["finish_reason"] not in ("stop", "length"):
             raise EngineError(f"vLLM ended a generation of version {version} with {choice['finish_reason']!r}")
@@ -172,13 +157,8 @@ class VllmEngine:
             raise EngineError(f"vLLM gave {len(logprobs)} log-probabilities for {len(sampled)} tokens")
         return Generation(sampled, logprobs, versions, choice["finish_reason"])
 
-    async def logprobs(self, ids: Sequence[int]) -> list[float]:
-        """See `Engine.logprobs`."""
-        async with self._adapter() as adapter:
-            return await self._logprobs(self.replicas[0], ids, adapter)
-
-    async def replica_logprobs(self, ids: Sequence[int]) -> Mapping[str, list[float]]:
-        """Return the result of `logprobs` from each copy of the weights, by the replica's name."""
+    async def logprobs(self, ids: Sequence[int]) -> dict[str, list[float]]:
+        """See `Engine.logprobs`. Each replica is a copy of the weights."""
         async with self._adapter() as adapter:
             answers = await together(self._logprobs(replica, ids, adapter) for replica in self.replicas)
         return {replica.name: answer for replica, answer in zip(self.replicas, answers, strict=True)}
@@ -198,7 +178,7 @@ class VllmEngine:
             except BaseException as error:
                 self._fail(f"the update to version {update.version} failed: {error or type(error).__name__}")
                 raise
-            self._version = update.version
+            self.version = update.version
 
     async def forget(self, session: str) -> None:
         """See `Engine.forget`. vLLM itself evicts the least recently used cache."""
@@ -228,7 +208,7 @@ class VllmEngine:
         body = {
             "token_ids": list(ids),
             "sampling_params": parameters,
-            "cache_salt": f"v{self._version}",
+            "cache_salt": f"v{self.version}",
             **({"model": adapter} if adapter else {}),
         }
         posting = replica.server.post(
@@ -251,22 +231,14 @@ class VllmEngine:
     @asynccontextmanager
     async def _adapter(self) -> AsyncIterator[str | None]:
         """Yield the name of the adapter to sample with, and keep it loaded during the body; None for no adapter."""
-        adapters = self._weights if isinstance(self._weights, LoraAdapters) else None
-        name = adapters.current if adapters else None
-        if adapters is None or name is None:
+        if not isinstance(self._weights, LoraAdapters) or (name := self._weights.current) is None:
             yield None
             return
-        adapters.running[name] += 1
+        self._weights.running[name] += 1
         try:
             yield name
         finally:
-            adapters.running[name] -= 1
-
-    def _home(self, session: str) -> Replica:
-        if session not in self._homes:
-            self._homes[session] = min(self.replicas, key=lambda replica: replica.sessions)
-            self._homes[session].sessions += 1
-        return self._homes[session]
+            self._weights.running[name] -= 1
 
     async def _until_failure(self, awaitable: Awaitable[T]) -> T:
         """Return the result, or raise EngineError as soon as the engine fails: servers left paused never answer."""
@@ -381,8 +353,10 @@ async def inspect(
         lacks.append(f"--weight-transfer-config='{wanted}'{extension} (it has {found})")
     if lacks:
         raise ConfigError(_refusal(server, lacks))
-    inside = 1 if parallel.get("data_parallel_external_lb") else parallel["data_parallel_size"]
-    return [Replica(server, rank if inside > 1 else None) for rank in range(inside)]
+    if parallel.get("data_parallel_external_lb") or parallel["data_parallel_size"] == 1:
+        return [Replica(server, server.url, {})]
+    ranks = map(str, range(parallel["data_parallel_size"]))
+    return [Replica(server, f"{server.url} (rank {rank})", {"X-data-parallel-rank": rank}) for rank in ranks]
 
 
 def _refusal(server: VllmServer, lacks: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import aiohttp
@@ -19,13 +20,8 @@ Limit = Callable[[float | None], AbstractAsyncContextManager[asyncio.Timeout]]
 
 
 class VllmServer:
-    """A server at one address. Every failure is an `EngineError` that names the address and the cause.
-
-    Args:
-        url: the address.
-        http: the session for its connections.
-        process: the server's process if it was launched here.
-    """
+    """A server at one address, with its process if it was launched here. Every failure is an `EngineError` that names
+    the address and the cause."""
 
     def __init__(self, url: str, http: aiohttp.ClientSession, process: VllmProcess | None = None) -> None:
         self.url = url.rstrip("/")
@@ -115,20 +111,16 @@ class VllmServer:
             raise EngineError(f"vLLM at {self.url} is gone ({path}: {error!r}): {cause}") from error
 
 
+@dataclass(frozen=True, slots=True)
 class VllmServers:
-    """All servers of a run. A request goes to all of them at once; the first failure cancels the others.
+    """All servers of a run. A request goes to all of them at once; the first failure cancels the others."""
 
-    Args:
-        servers: the servers.
-        seconds: the maximum time for each answer.
-    """
-
-    def __init__(self, servers: Sequence[VllmServer], seconds: float) -> None:
-        self._servers = tuple(servers)
-        self.seconds = seconds
+    servers: Sequence[VllmServer]
+    seconds: float
+    """The maximum time for each answer."""
 
     def __iter__(self) -> Iterator[VllmServer]:
-        return iter(self._servers)
+        return iter(self.servers)
 
     async def post(self, path: str, body: Any = None) -> None:
         """Send the same request to all servers.
