@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 from transformers.utils.logging import disable_progress_bar
@@ -129,7 +128,9 @@ class Run:
         metrics |= await self.learn(groups)
         metrics |= await self.sync()
         self.collector.on_weights_updated(self.step)
-        metrics |= self.rates(waited, time.perf_counter() - clock, self.collector.sampled)
+        seconds, sampled = time.perf_counter() - clock, self.collector.sampled - self.sampled
+        self.sampled += sampled
+        metrics |= {"time/wait": waited, "time/step": seconds, "throughput/sampled_tokens": sampled / seconds}
         self.log.rollouts(self.step, groups)
         self.log.metrics(self.step, metrics)
 
@@ -253,11 +254,6 @@ class Run:
         """Return whether an action that is done every `every` steps is due now; 0 means never."""
         return every > 0 and self.step % every == 0
 
-    def rates(self, waited: float, seconds: float, sampled: int) -> dict[str, float]:
-        """Return the metrics of a step's time and of its sampled tokens per second."""
-        fresh, self.sampled = sampled - self.sampled, sampled
-        return {"time/wait": waited, "time/step": seconds, "throughput/sampled_tokens": fresh / seconds}
-
 
 @asynccontextmanager
 async def open_run(config: TrainConfig, parallel: Parallel) -> AsyncIterator[Run]:
@@ -279,7 +275,7 @@ async def _open(config: TrainConfig, parallel: Parallel, stack: AsyncExitStack, 
     workers = WorkerGroup(worker)
     stack.push_async_callback(workers.shutdown)
     renderer = Renderer(worker.tokenizer, tool_calls=config.rollouts.tool_calls)
-    resumed = await resume(workers, config)
+    resumed = await workers.command(Worker.resume)
     step = 0 if resumed is None else int(resumed["step"])
     log = RunLog(config, worker.tokenizer, resumed=None if resumed is None else step)
     stack.callback(log.close)
@@ -299,15 +295,6 @@ async def _open(config: TrainConfig, parallel: Parallel, stack: AsyncExitStack, 
     run.evaluated = log.evaluated
     run.saved = None if resumed is None else run.progress
     return run
-
-
-async def resume(workers: WorkerGroup, config: TrainConfig) -> dict[str, Any] | None:
-    """Load the newest checkpoint's tensors and return its plain state; None to start from the beginning."""
-    if not config.checkpoints.resume:
-        await workers.command(Worker.clear_checkpoints)
-        return None
-    path = await workers.command(Worker.latest)
-    return None if path is None else await workers.command(Worker.load, path)
 
 
 async def open_engine(config: TrainConfig, device: torch.device) -> Engine:

@@ -98,8 +98,16 @@ class Worker:
         self.learner.require_finite()
         return self.checkpoints.save(step, state, self._tensors(), warm_up=warm_up)
 
-    def load(self, path: Path) -> dict[str, Any]:
-        """Load a checkpoint and return its plain state."""
+    def resume(self) -> dict[str, Any] | None:
+        """Load the newest checkpoint and return its plain state; None to start from the beginning.
+
+        Raises:
+            CheckpointError: it cannot be read.
+        """
+        if not self.config.checkpoints.resume:  # otherwise a later run would continue from an earlier one's
+            self.checkpoints.clear()
+        if (path := self.checkpoints.latest()) is None:
+            return None
         tensors = self._tensors()
         state = self.checkpoints.load(path, tensors)
         self.learner.load_state(tensors["learner"])
@@ -109,14 +117,6 @@ class Worker:
     def export(self, folder: Path) -> None:
         """Write the policy in Hugging Face format."""
         self.learner.export(self.tokenizer, folder)
-
-    def clear_checkpoints(self) -> None:
-        """Remove the checkpoints of an earlier run in the same folder."""
-        self.checkpoints.clear()
-
-    def latest(self) -> Path | None:
-        """Return the newest checkpoint; None if there is none."""
-        return self.checkpoints.latest()
 
     def _tensors(self) -> dict[str, Any]:
         return {"learner": self.learner.state(), "random": torch.get_rng_state()}

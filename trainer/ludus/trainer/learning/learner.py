@@ -15,7 +15,7 @@ optimizer step is a plain sum over its tokens, whose weights already contain the
 be split into micro-batches and over ranks in any way: gradients are added, and the result is the same.
 
 If the loss or the gradient is not finite, no rank changes its weights, and the error names the samples that cause it
-(`_culprits`). Otherwise the gradient is clipped and AdamW updates the float32 master weights.
+(`_not_finite`). Otherwise the gradient is clipped and AdamW updates the float32 master weights.
 
 `weights` gathers the parameters of all ranks, for the engine and the export. `state` and `load_state` are for
 checkpoints.
@@ -63,9 +63,6 @@ from ludus.trainer.learning.parallel import (
 )
 from ludus.trainer.samples import Sample, TrainBatch, TrainSample
 
-BUCKET_BYTES = 512 * 2**20
-"""Size of the weights that are gathered before the receiver gets the first of them, so that the receiver's collectives
-never run during the learner's."""
 CULPRITS = 8
 """The maximum number of samples that an error names."""
 
@@ -110,17 +107,8 @@ class _Work:
     reference: Tensor | None = None
 
     def tokens(self, logprobs: Tensor, entropy: Tensor | None) -> Tokens:
-        micro = self.micro
-        return Tokens(
-            logprobs,
-            micro.behavior,
-            micro.advantages,
-            micro.weights,
-            micro.sample,
-            entropy,
-            self.proximal,
-            self.reference,
-        )
+        given = (self.micro.behavior, self.micro.advantages, self.micro.weights, self.micro.sample)
+        return Tokens(logprobs, *given, entropy, self.proximal, self.reference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +128,8 @@ class _Outcome:
 class Learner:
     """The policy, its optimizer, and its reference. Every rank has one and makes the same calls in the same order.
 
-    Args:
-        config: the run's configuration.
-        model: the result of `load_model`, on the CPU or on the rank's device. It is changed in place; each rank's part
-            of it moves to the rank's device.
-        parallel: this process among the ranks.
+    `model` is the result of `load_model`, on the CPU or on the rank's device. It is changed in place; each rank's part
+    of it moves to the rank's device.
     """
 
     def __init__(self, config: TrainConfig, model: PreTrainedModel, parallel: Parallel) -> None:
@@ -314,25 +299,14 @@ class Learner:
         return values
 
     def weights(self, dtype: torch.dtype, *, as_checkpoint: bool = False) -> Iterator[tuple[str, Tensor]]:
-        """Yield whole tensors with their names, with adapters merged and tied tensors once. Names are those of
+        """Return whole tensors with their names, with adapters merged and tied tensors once. Names are those of
         transformers' model, or with `as_checkpoint` those of its checkpoint, which differ for a mixture of experts.
 
         Collective: every rank iterates to the end, in the same order. Some tensors are the parameters themselves, so
         copy those that must stay unchanged after the next step.
         """
-        bucket: list[tuple[str, Tensor]] = []
         named = self._named_weights(dtype)
-        for name, tensor in checkpoint_tensors(self.model, named) if as_checkpoint else named:
-            bucket.append((name, tensor))
-            if sum(t.nbytes for _, t in bucket) >= BUCKET_BYTES:
-                yield from self._gathered(bucket)
-                bucket = []
-        yield from self._gathered(bucket)
-
-    def _gathered(self, bucket: list[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
-        if self.parallel.device.type == "cuda":
-            torch.cuda.synchronize(self.parallel.device)
-        return bucket
+        return checkpoint_tensors(self.model, named) if as_checkpoint else named
 
     def _named_weights(self, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
         for name, parameter in self.model.named_parameters():
