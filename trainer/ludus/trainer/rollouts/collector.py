@@ -33,12 +33,6 @@ class Collector:
                 collector.on_weights_updated(step + 1)
 
     With staleness 0 no episode runs between `batch` and `on_weights_updated`; otherwise groups run during that time.
-
-    Args:
-        config: the run's configuration.
-        engine: samples the tokens.
-        renderer: turns conversations into tokens and back.
-        source: chooses environments and tasks.
     """
 
     def __init__(self, config: TrainConfig, engine: Engine, renderer: Renderer, source: TaskSampler) -> None:

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ludus.client.agent_loop import Harness, failure_of, run_episode
@@ -29,38 +29,21 @@ if TYPE_CHECKING:
     from ludus.trainer.engines.base import Engine
 
 
+@dataclass(frozen=True, slots=True)
 class Player:
-    """A runner of groups, with the policy that an engine holds.
+    """A runner of groups, with the policy that an engine holds."""
 
-    Args:
-        engine: samples the tokens.
-        renderer: turns conversations into tokens and back.
-        config: limits and retries.
-        episode_slots: limits the number of open episodes.
-        temperature: the sampling temperature.
-        wait_for_all: whether a group waits for its last episodes without a limit, as an evaluation should.
-        persistence: how many times a turn without a tool call is sampled again, at most.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        renderer: Renderer,
-        config: RolloutConfig,
-        episode_slots: asyncio.Semaphore,
-        *,
-        temperature: float = 1.0,
-        wait_for_all: bool = False,
-        persistence: int = 0,
-    ) -> None:
-        self._engine = engine
-        self._renderer = renderer
-        self._config = config
-        self._episode_slots = episode_slots
-        self._temperature = temperature
-        self._straggler_seconds = math.inf if wait_for_all else config.straggler_seconds
-        self._harness = Harness(config.max_turns, config.turn_seconds, config.episode_seconds, slow_turn="truncate")
-        self._persistence = persistence
+    engine: Engine
+    renderer: Renderer
+    config: RolloutConfig
+    episode_slots: asyncio.Semaphore
+    """The limit of open episodes."""
+    temperature: float = 1.0
+    """The sampling temperature."""
+    wait_for_all: bool = False
+    """Whether a group waits for its last episodes without a limit, as an evaluation should."""
+    persistence: int = 0
+    """How many times a turn without a tool call is sampled again, at most."""
 
     async def group(self, draw: GroupSpec, count: int) -> tuple[Rollout, ...]:
         """Run `count` episodes of one task and seed at once, and end those that keep the others waiting too long.
@@ -73,7 +56,7 @@ class Player:
                 fails.
         """
         began = time.time()
-        stragglers = Stragglers(self._engine.clock, self._straggler_seconds)
+        stragglers = Stragglers(self.engine.clock, math.inf if self.wait_for_all else self.config.straggler_seconds)
         with unwrap_exception_group():
             async with asyncio.TaskGroup() as tasks:
                 attempts = [tasks.create_task(self._attempts(draw, sample, stragglers)) for sample in range(count)]
@@ -92,8 +75,8 @@ class Player:
         played: list[Rollout] = []
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
-            last = len(played) == self._config.retries
-            async with self._episode_slots, stragglers.episode() as end:
+            last = len(played) == self.config.retries
+            async with self.episode_slots, stragglers.episode() as end:
                 played.append(await self._episode(draw, sample, len(played), end, last=last))
             if last or stragglers.over or played[-1].status is not RolloutStatus.FAILED:
                 return played
@@ -101,17 +84,20 @@ class Player:
 
     async def _episode(self, draw: GroupSpec, sample: int, attempt: int, end: EpisodeEnd, *, last: bool) -> Rollout:
         policy = TokenPolicy(
-            self._engine,
-            self._renderer,
-            self._config,
+            self.engine,
+            self.renderer,
+            self.config,
             session=f"{draw.name}.{sample}.{attempt}",
             seed=derive_seed(draw.seed, "policy", sample, attempt),
-            temperature=self._temperature,
-            persistence=self._persistence,
+            temperature=self.temperature,
+            persistence=self.persistence,
         )
-        watched = ErrorRecordingPolicy(policy)
+        watched, limits = ErrorRecordingPolicy(policy), self.config
+        harness = Harness(
+            limits.max_turns, limits.turn_seconds, limits.episode_seconds, slow_turn="truncate", limit=end.limit
+        )
         try:
-            trajectory = await self._play(draw, sample, watched, replace(self._harness, limit=end.limit))
+            trajectory = await self._play(draw, sample, watched, harness)
         finally:
             await policy.aclose()
         error = watched.error

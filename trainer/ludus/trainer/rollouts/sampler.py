@@ -211,7 +211,7 @@ class TaskSampler:
             return (await remote.sample(split, seed=seed))[0]
         async with self._report_lock:
             for key in [key for key in self._unreported if key[0] == environment.label]:
-                await self._tell(environment, key)
+                await self._report_new(environment, key)
         if explore < curriculum.explore:
             known = self._outcomes.get((environment.label, split), {})
             tasks = await remote.sample(split, EXPLORED, seed=seed)
@@ -224,11 +224,8 @@ class TaskSampler:
         split = group.rollouts[0].trajectory.split
         rewards = scored_rewards(group.rollouts)
         if split == self.split(environment):
-            stages, stage, recent = (
-                environment.entry.stages,
-                self._stages[group.environment],
-                self._recent[group.environment],
-            )
+            stages, stage = environment.entry.stages, self._stages[group.environment]
+            recent = self._recent[group.environment]
             if stage + 1 < len(stages):
                 recent.extend(rewards)
                 while len(recent) > stages[stage].window:
@@ -244,7 +241,7 @@ class TaskSampler:
             tries, passes = known.get(group.task, (0, 0))
             known[group.task] = (tries + len(passed), passes + sum(passed))
 
-    async def _tell(self, environment: ConnectedEnvironment, key: tuple[str, str]) -> None:
+    async def _report_new(self, environment: ConnectedEnvironment, key: tuple[str, str]) -> None:
         """Report new outcomes to the server, and all earlier ones if it has lost them, for example by a restart."""
         news, known = self._unreported.pop(key), dict(self._outcomes[key])
         recorded = await self._send(environment, key[1], news)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ludus.trainer.engines.clock import PlayClock
@@ -13,53 +14,49 @@ SETTLE_SECONDS: Final = 30.0
 """How long a straggler may take to close its episode and read its reward."""
 
 
+@dataclass(slots=True, eq=False)
 class EpisodeEnd:
-    """The time limits of one episode, with a way to end the episode early.
+    """The time limits of one episode, with a way to end the episode early."""
 
-    Args:
-        clock: the engine's clock.
-    """
-
-    def __init__(self, clock: PlayClock) -> None:
-        self._clock = clock
-        self._whole: asyncio.Timeout | None = None
+    clock: PlayClock
+    """The engine's clock."""
+    _whole: asyncio.Timeout | None = None
 
     @asynccontextmanager
     async def limit(self, seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
         """Limit the time of the body. The first body is the whole episode; bodies inside it are its turns."""
-        async with self._clock.limit(seconds) as limit:
+        async with self.clock.limit(seconds) as limit:
             self._whole = self._whole or limit
             yield limit
 
     def now(self) -> None:
         """Let the time limit of the whole episode expire now."""
         if self._whole is not None:
-            self._clock.end_now(self._whole)
+            self.clock.end_now(self._whole)
 
 
+@dataclass(slots=True, eq=False)
 class Stragglers:
     """A watcher that ends the last episodes of one group when they keep the others waiting.
 
     Once half of the episodes have ended, the rest may take `seconds` more, or twice as long as that half took if that
     is longer. Episodes that still run then are truncated with the reward that they have earned. Episodes that cannot
     be closed, or have not begun, are left out.
-
-    Args:
-        clock: the engine's clock.
-        seconds: see above.
     """
 
-    def __init__(self, clock: PlayClock, seconds: float) -> None:
-        self._clock = clock
-        self._seconds = seconds
-        self._playing: dict[asyncio.Task[Any] | None, EpisodeEnd] = {}
-        self.over = False
-        """Whether the time has ended, so that no further episode may begin."""
+    clock: PlayClock
+    """The engine's clock."""
+    seconds: float
+    over: bool = False
+    """Whether the time has ended, so that no further episode may begin."""
+    _playing: dict[asyncio.Task[Any] | None, EpisodeEnd] = field(
+        default_factory=dict["asyncio.Task[Any] | None", EpisodeEnd]
+    )
 
     @asynccontextmanager
     async def episode(self) -> AsyncIterator[EpisodeEnd]:
         """Register the current task's episode. Its time limits must come from the yielded object."""
-        task, end = asyncio.current_task(), EpisodeEnd(self._clock)
+        task, end = asyncio.current_task(), EpisodeEnd(self.clock)
         self._playing[task] = end
         try:
             yield end
@@ -68,14 +65,14 @@ class Stragglers:
 
     async def wait(self, attempts: Sequence[asyncio.Task[Any]]) -> None:
         """Wait until all tasks have ended, and cancel those that take too long."""
-        began, left = self._clock.seconds(), set(attempts)
+        began, left = self.clock.seconds(), set(attempts)
         while 2 * len(left) > len(attempts):
             _, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
         if not left:
             return
-        seconds = max(self._seconds, 2 * (self._clock.seconds() - began))
+        seconds = max(self.seconds, 2 * (self.clock.seconds() - began))
         try:
-            async with self._clock.limit(seconds):
+            async with self.clock.limit(seconds):
                 await asyncio.wait(left)
         except TimeoutError:
             await self._end([attempt for attempt in left if not attempt.done()])

@@ -106,8 +106,8 @@ def no_signal_message(dropped: Sequence[RolloutGroup], minimum: int) -> str:
             "learn from such groups as well (`rollouts.drop_zero_variance = false`)."
         )
     if failed:
-        told = [r.trajectory.failure.incident for g in failed for r in g.rollouts if r.trajectory.failure is not None]
-        if incidents := [incident for incident in told if incident]:
+        failures = [r.trajectory.failure for g in failed for r in g.rollouts if r.trajectory.failure is not None]
+        if incidents := [failure.incident for failure in failures if failure.incident]:
             lines.append(f"The server's log has the environment's failure, such as incident {incidents[-1]}.")
     return "\n".join(lines)
 

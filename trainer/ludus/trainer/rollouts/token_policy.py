@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ludus.client.policies.base import Conversation, Turn
@@ -43,8 +43,9 @@ class _Exchange:
     """The index of the turn's first id in the newest prompt; None if the turn was rendered again since."""
 
 
+@dataclass(slots=True, eq=False)
 class TokenPolicy:
-    """The policy in one episode, for `ludus.client.play`. Afterwards, `samples` holds what the engine saw.
+    """The policy in one episode, for `ludus.client.run_episode`. Afterwards, `samples` holds what the engine saw.
 
     If the prompt of a turn leaves less room in the context than a whole turn needs, `config.context_overflow` decides:
 
@@ -52,48 +53,36 @@ class TokenPolicy:
     * `truncate_oldest`: drop the older half of the turns, as often as needed. The ids of the others stay the same.
     * `summarize`: let the policy write a summary, which is then placed below the task. Only the newest turn is kept.
 
-    Args:
-        engine: samples the tokens.
-        renderer: the renderer of the engine's model.
-        config: `max_tokens`, `context` and `context_overflow` are used.
-        session: the episode's name at the engine.
-        seed: the seed from which the seed of each request is derived.
-        temperature: the sampling temperature; values other than 1 are for evaluation.
-        persistence: how many times a turn without a tool call is sampled again, at most; for evaluation.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        renderer: Renderer,
-        config: RolloutConfig,
-        *,
-        session: str,
-        seed: int,
-        temperature: float = 1.0,
-        persistence: int = 0,
-    ) -> None:
-        self.parse_errors = 0
-        """The number of turns in which a tool call could not be parsed."""
-        self.cut = False
-        """Whether the last turn was cut off at `max_tokens`. Such a turn without a call is still the final message."""
-        self._engine = engine
-        self._renderer = renderer
-        self._config = config
-        self._session = session
-        self._seed = seed
-        self._temperature = temperature
-        self._persistence = persistence
-        self._context = min(config.context, engine.context)
-        self._requests = 0
-        self._usage = Usage()
-        self._seen = 0
-        self._turn = 0
-        self._task: list[ChatMessage] = []
-        self._summary: list[ChatMessage] = []
-        self._past: list[_Exchange] = []
-        self._text = ""
-        self._record = _Recorder()
+    engine: Engine
+    renderer: Renderer
+    config: RolloutConfig
+    session: str
+    """The episode's name at the engine."""
+    seed: int
+    """The seed from which the seed of each request is derived."""
+    temperature: float = 1.0
+    """The sampling temperature; values other than 1 are for evaluation."""
+    persistence: int = 0
+    """How many times a turn without a tool call is sampled again, at most; for evaluation."""
+    parse_errors: int = 0
+    """The number of turns in which a tool call could not be parsed."""
+    cut: bool = False
+    """Whether the last turn was cut off at `max_tokens`. Such a turn without a call is still the final message."""
+    _context: int = field(init=False)
+    _requests: int = 0
+    _usage: Usage = field(default_factory=Usage)
+    _seen: int = 0
+    _turn: int = 0
+    _task: list[ChatMessage] = field(default_factory=list[ChatMessage])
+    _summary: list[ChatMessage] = field(default_factory=list[ChatMessage])
+    _past: list[_Exchange] = field(default_factory=list[_Exchange])
+    _text: str = ""
+    _record: _Recorder = field(default_factory=lambda: _Recorder())
+
+    def __post_init__(self) -> None:
+        self._context = min(self.config.context, self.engine.context)
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -118,39 +107,39 @@ class TokenPolicy:
         if not prompt.exact:
             for exchange in self._past:
                 exchange.start = None
-        turn = await self._sample(prompt, min(room, self._config.max_tokens))
-        for _ in range(self._persistence):
+        turn = await self._sample(prompt, min(room, self.config.max_tokens))
+        for _ in range(self.persistence):
             if turn.calls:
                 break
-            turn = await self._sample(prompt, min(room, self._config.max_tokens))
+            turn = await self._sample(prompt, min(room, self.config.max_tokens))
         self.cut = turn.cut
-        if turn.cut and room < self._config.max_tokens and (turn.error or not turn.calls):
+        if turn.cut and room < self.config.max_tokens and (turn.error or not turn.calls):
             return Turn((), usage=self._usage, stopped="context_limit")
         self.parse_errors += turn.error is not None
-        self._past.append(_Exchange(turn, self._renderer.messages([turn]), len(prompt.ids)))
+        self._past.append(_Exchange(turn, self.renderer.messages([turn]), len(prompt.ids)))
         return Turn(turn.items, usage=self._usage)
 
     async def aclose(self) -> None:
         """Release the episode's cache in the engine."""
-        await self._engine.forget(self._session)
+        await self.engine.forget(self.session)
 
     def _observe(self, conversation: Conversation) -> None:
         """Take over the new items of the conversation: the policy's items as recorded, then the answers to them."""
         new = conversation.items[self._seen :]
         self._seen = len(conversation.items)
         if not self._past:
-            self._task += self._renderer.messages(new)
+            self._task += self.renderer.messages(new)
             return
         last = self._past[-1]
         count = len(last.turn.items)
-        last.messages = self._renderer.messages([replace(last.turn, items=tuple(new[:count])), *new[count:]])
+        last.messages = self.renderer.messages([replace(last.turn, items=tuple(new[:count])), *new[count:]])
 
     async def _fitted(self, tools: Sequence[ToolSpec]) -> _Prompt:
         """Return the prompt of the next turn, shortened if it leaves too little room."""
         prompt = self._next(tools)
-        full, needed = self._config.context_overflow, self._config.max_tokens
+        full, needed = self.config.context_overflow, self.config.max_tokens
         if full == "summarize":
-            needed += self._config.max_tokens + len(self._renderer.prompt([_REQUEST], ()))
+            needed += self.config.max_tokens + len(self.renderer.prompt([_REQUEST], ()))
         if full == "stop" or len(self._past) < 2 or len(prompt.ids) + needed <= self._context:
             return prompt
         if full == "summarize":
@@ -161,14 +150,14 @@ class TokenPolicy:
 
     async def _summarized(self, prompt: _Prompt, tools: Sequence[ToolSpec]) -> _Prompt:
         """Return a prompt of the task, the policy's own summary and the newest exchange."""
-        request, past = self._renderer.messages([_REQUEST]), self._past
+        request, past = self.renderer.messages([_REQUEST]), self._past
         asked = self._next(tools, request)
-        while len(asked.ids) + self._config.max_tokens > self._context and len(self._past) > 1:
+        while len(asked.ids) + self.config.max_tokens > self._context and len(self._past) > 1:
             self._past = self._past[-(len(self._past) // 2) :]
             asked = self._next(tools, request)
         if (room := self._context - len(asked.ids)) > 0:
-            summary = await self._sample(asked, min(room, self._config.max_tokens))
-            self._summary = self._renderer.messages([text_message("user", SUMMARY + (summary.message or summary.text))])
+            summary = await self._sample(asked, min(room, self.config.max_tokens))
+            self._summary = self.renderer.messages([text_message("user", SUMMARY + (summary.message or summary.text))])
         self._past = past
         return self._newest(1, prompt, tools)
 
@@ -179,7 +168,7 @@ class TokenPolicy:
         first = self._past[0].start
         if first is None or not prompt.exact:
             return shortened
-        head = self._renderer.encode(self._renderer.text(self._task_messages(), tools))
+        head = self.renderer.encode(self.renderer.text(self._task_messages(), tools))
         for exchange in self._past:
             exchange.start = (exchange.start or first) - first + len(head)
         return _Prompt(shortened.text, head + prompt.ids[first:], exact=True)
@@ -187,13 +176,13 @@ class TokenPolicy:
     def _next(self, tools: Sequence[ToolSpec], request: Sequence[ChatMessage] = ()) -> _Prompt:
         """Return the ids that the engine has seen plus the new ones; encode all again if the template rewrote text."""
         past = [message for exchange in self._past for message in exchange.messages]
-        text = self._renderer.text([*self._task_messages(), *past, *request], tools)
+        text = self.renderer.text([*self._task_messages(), *past, *request], tools)
         if self._past:
             turn = self._past[-1].messages[0]
-            ids = self._renderer.extend(self._text, turn, text, self._record.ids)
+            ids = self.renderer.extend(self._text, turn, text, self._record.ids)
             if ids is not None:
                 return _Prompt(text, ids, exact=True)
-        return _Prompt(text, self._renderer.encode(text), exact=False)
+        return _Prompt(text, self.renderer.encode(text), exact=False)
 
     def _task_messages(self) -> list[ChatMessage]:
         """Return the task and the summary, joined into the task's last message if that is the user's, because roles
@@ -204,14 +193,14 @@ class TokenPolicy:
         return [*self._task, *self._summary]
 
     async def _sample(self, prompt: _Prompt, max_tokens: int) -> ParsedTurn:
-        sampling = Sampling(max_tokens=max_tokens, stop=self._renderer.stop, temperature=self._temperature)
-        seed = _seed(self._seed, self._requests)
+        sampling = Sampling(max_tokens=max_tokens, stop=self.renderer.stop, temperature=self.temperature)
+        seed = _seed(self.seed, self._requests)
         self._requests += 1
-        generation = await self._engine.generate(prompt.ids, sampling, seed=seed, session=self._session)
+        generation = await self.engine.generate(prompt.ids, sampling, seed=seed, session=self.session)
         self._record.add(prompt.ids, generation, self._turn)
         self._text = prompt.text
         self._usage += Usage(requests=1, input_tokens=len(prompt.ids), output_tokens=len(generation.ids))
-        return self._renderer.parse(generation.ids)
+        return self.renderer.parse(generation.ids)
 
 
 class _Recorder:
