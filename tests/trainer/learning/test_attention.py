@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from ludus.trainer.errors import ModelError
-from ludus.trainer.learning.attention import NAME, Kind, Layout, attend, choose, register, require_packable
+from ludus.trainer.learning.attention import NAME, Kind, Layout, attend, choose, require_packable
 from ludus.trainer.learning.parallel import decoder_layers
 
 LENGTHS = (5, 130, 1, 300, 77)
@@ -51,7 +51,6 @@ def alone(model: PreTrainedModel) -> Tensor:
 
 def packed(model: PreTrainedModel, kind: Kind, ids: list[Tensor] = IDS) -> Tensor:
     """Hidden states of one row."""
-    register()
     model.set_attn_implementation(NAME)
     positions = torch.cat([torch.arange(len(part)) for part in ids])[None]
     layout = Layout([len(part) for part in ids], kind, positions.device)
@@ -88,7 +87,6 @@ def test_gradients_of_a_packed_row_are_those_of_its_samples(kind: str) -> None:
 @pytest.mark.parametrize("implementation", ["flex", "flash"])
 def test_gradients_on_a_gpu_are_those_of_sdpa(implementation: Kind) -> None:
     query, key, value = (torch.randn(1, heads, sum(LENGTHS), 64, device="cuda") for heads in (4, 2, 2))
-    register()
     module = torch.nn.Module()
     found = []
     for kind in ("sdpa", implementation):

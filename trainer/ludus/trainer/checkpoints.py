@@ -85,7 +85,8 @@ class Checkpoints:
                 state_dict_saver.save(tensors, storage_writer=_Writer(aside, sync_files=True))
             _on_first(finish)
         except (CheckpointException, OSError) as error:
-            need, free = _size(tensors) / 2**20, _free(self.folder) / 2**20
+            there = next(parent for parent in (self.folder, *self.folder.parents) if parent.exists())
+            need, free = _size(tensors) / 2**20, shutil.disk_usage(there).free / 2**20
             _on_first(lambda: shutil.rmtree(aside, ignore_errors=True))
             raise CheckpointError(
                 f"the checkpoint of step {step} cannot be written to {self.folder}: {_cause(error)}. It needs about "
@@ -202,8 +203,3 @@ def _size(tree: object) -> int:
     if isinstance(tree, dict):
         return sum(map(_size, tree.values()))
     return sum(map(_size, tree)) if isinstance(tree, list | tuple) else 0
-
-
-def _free(folder: Path) -> int:
-    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    return shutil.disk_usage(there).free

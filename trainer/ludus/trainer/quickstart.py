@@ -26,7 +26,6 @@ from ludus.protocol.trajectory import Trajectory, latest
 from ludus.rendering import Renderer
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import ConfigError
-from ludus.trainer.samples import Sample
 from ludus.trainer.settings import read_config
 
 LEARNED_FROM: Final = 200
@@ -109,7 +108,8 @@ def prepare(found: Demonstrations, file: Path | None, overrides: Sequence[str]) 
         make_model(folder, found.episodes, config.seed)
     own.append(f"--model.path={folder}")
     samples = [sample for one in found.episodes if (sample := render(one, _renderer(folder))) is not None]
-    longest, whole = max(map(_longest_turn, samples)), max(len(sample.ids) for sample in samples)
+    longest = max(sample.turns.count(turn) for sample in samples for turn in set(sample.turns) - {-1})
+    whole = max(len(sample.ids) for sample in samples)
     if file is None:
         max_tokens = _round_up(longest * 3 // 2, 8)
         turns = 2 * max(len(one.turns) for one in found.episodes) + 2
@@ -151,10 +151,6 @@ def _renderer(folder: Path) -> Renderer:
 
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     return Renderer(tokenizer)
-
-
-def _longest_turn(sample: Sample) -> int:
-    return max(sample.turns.count(turn) for turn in set(sample.turns) - {-1})
 
 
 def _round_up(value: int, unit: int) -> int:

@@ -1,7 +1,7 @@
 """The report of a run: one HTML page that fetches and runs nothing, made of the files in the run's folder.
 
-It shares its charts, tables and episodes with `ludus view` (`ludus.viewing`). A metric that never changes gets no
-chart: such metrics stand in one table.
+It shares its charts, tables and episodes with `ludus view` (`ludus.viewing`). Metrics that never change
+get no chart; one table lists them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Figure(NamedTuple):
 FIRST: Final = (
     Figure("Reward", "Mean of training episodes, and of held-out tasks with the 95 % interval.",
            ["reward/(mean)", "evaluation/(.+)(?<!/persistent)/mean"]),
-    Figure("Entropy", "Of the policy, nats per token. Near 0 it explores no more.", ["loss/(entropy)"]),
+    Figure("Entropy", "Of the policy, nats per token. Near 0 it no longer explores.", ["loss/(entropy)"]),
     Figure("Length", "Tokens that the policy sampled per episode.", ["rollout/(tokens)"]),
     Figure("Episodes lost", "Share that failed (not trained on), and share that a limit ended.",
            ["rollout/(failed|truncated)"]),

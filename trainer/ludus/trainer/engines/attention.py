@@ -95,14 +95,11 @@ class Cache:
             self.layers[layer] = new.new_zeros(2, self.rows * heads, self.width, dim)
             head = torch.arange(heads, device=new.device)
             self._offsets[heads] = torch.cat([head, head + self.rows * heads]) * self.width
-        self.layers[layer].view(-1, dim).index_copy_(0, self._places(work, heads), new.reshape(-1, dim))
-
-    def _places(self, work: Pass, heads: int) -> Tensor:
         if self._index is None or self._index[0] is not work or self._index[1] != heads:
             assert work.rows is not None
             first = torch.add(work.positions, work.rows, alpha=heads * self.width)
             self._index = (work, heads, (first[:, None] + self._offsets[heads]).view(-1))
-        return self._index[2]
+        self.layers[layer].view(-1, dim).index_copy_(0, self._index[2], new.reshape(-1, dim))
 
     def read(self, layer: int, group: Group) -> tuple[Tensor, Tensor]:
         """Return the keys and values that the group reads, [B × heads, length, dim] each."""
@@ -147,7 +144,9 @@ def slot_attention(
         ModelError: the model needs a kind of attention that the torch engine does not support.
     """
     if slots is None or others.get("softcap") is not None or others.get("s_aux") is not None:
-        raise ModelError(f"{type(module).__name__} needs a kind of attention that the torch engine has not; use vllm")
+        raise ModelError(
+            f"{type(module).__name__} needs a kind of attention that the torch engine does not have; use vllm"
+        )
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     dim, wide = value.shape[-1], max(key.shape[-1], value.shape[-1])
     query, key, value = (functional.pad(new[0], (0, wide - new.shape[-1])) for new in (query, key, value))

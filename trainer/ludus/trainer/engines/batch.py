@@ -143,8 +143,11 @@ class Batch:
     def _admit(self) -> None:
         while self.waiting and len(self.running) < self._slots:
             request = self.waiting[0]
-            if request.limit > self._cache.width and not self._widen(request.limit):
-                return
+            if request.limit > self._cache.width:
+                width = min(self.context, 1 << (request.limit - 1).bit_length())
+                if self.config.cache_tokens // width <= len(self.running):
+                    return  # Wider rows would be too few for the running sequences.
+                self._allocate(self._cache.rows, width)
             self.waiting.popleft()
             row = request.row = self._row_for(request.session)
             ids, stored = request.ids, self._cells["id"][row]
@@ -160,14 +163,6 @@ class Batch:
         del self.running[row]
         self._clock += 1
         self._used[row] = self._clock - (0 if self.sessions.get(request.session) == row else _FORGOTTEN)
-
-    def _widen(self, needed: int) -> bool:
-        """Make rows wider and return True; return False if too few rows would be left for the running sequences."""
-        width = min(self.context, 1 << (needed - 1).bit_length())
-        if self.config.cache_tokens // width <= len(self.running):
-            return False
-        self._allocate(self._cache.rows, width)
-        return True
 
     def _row_for(self, session: str) -> int:
         """Return the session's own row, or the one not used for the longest time. If that row belongs to an open

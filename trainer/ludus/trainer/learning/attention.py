@@ -1,8 +1,8 @@
 """Attention over packed samples: each token sees its own sample up to itself, and no other samples. A prefix that
 samples share is in the row once.
 
-`register()` adds it to transformers as `ludus_varlen`. A model uses it after `model.set_attn_implementation(NAME)`, and
-every call of its decoder gets the row's `Layout`:
+Importing this module adds it to transformers as `ludus_varlen`. A model uses it after
+`model.set_attn_implementation(NAME)`, and every call of its decoder gets the row's `Layout`:
 
     model.get_decoder()(input_ids=ids[None], position_ids=positions[None], layout=layout, use_cache=False)
 
@@ -34,11 +34,6 @@ LIKE: Final = 0.8
 """Samples of at least this share of the longest sample's length are padded to that length."""
 TORCH_VARLEN: Final = "torch.nn.attention.varlen"
 Kind = Literal["sdpa", "flex", "flash"]
-
-
-def register() -> None:
-    """Register `attend` with transformers. A second call has no effect."""
-    AttentionInterface.register(NAME, attend)
 
 
 def choose(kind: Literal["auto", "sdpa", "flex", "flash"], device: torch.device, dtype: torch.dtype) -> Kind:
@@ -144,21 +139,11 @@ def attend(
     layout: Layout | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Compute causal attention within each sample.
+    """Compute causal attention within each sample, through transformers' attention interface with a batch of one.
 
-    Args:
-        module: the layer, given by transformers. Dropout is not applied.
-        query: [1, heads, T, head_dim].
-        key: [1, key heads, T, head_dim]; the number of heads is a multiple of the number of key heads.
-        value: like `key`.
-        attention_mask: unused, because a row has no padding.
-        scaling: the factor of the scores; 1/√head_dim when left out.
-        sliding_window: the number of tokens that a token sees, itself included.
-        layout: the row's layout; one sample when left out.
-        options: options of other implementations; those that change scores are refused.
-
-    Returns:
-        [1, T, heads, head_dim], and None for the weights.
+    `query`, `key` and `value` are [1, heads, T, head_dim]; several heads of `query` may share one of `key` and `value`.
+    A row has no padding, so the mask is unused; dropout is not applied. `sliding_window` is the number of tokens that a
+    token sees, itself included. Without `layout` the row is one sample. The result is [1, T, heads, head_dim].
 
     Raises:
         ModelError: the model caps its scores or has attention sinks.
@@ -278,3 +263,6 @@ def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
     count = blocks.sum(1, dtype=torch.int32)
     order = torch.argsort(blocks.to(torch.int8), dim=1, descending=True, stable=True).to(torch.int32)
     return count[None, None], order[None, None]
+
+
+AttentionInterface.register(NAME, attend)

@@ -29,7 +29,7 @@ def checkpoint_tensors(model: PreTrainedModel, tensors: Iterable[tuple[str, Tens
         tensors: the tensors by the names of the model's parameters. Those of one layer must be consecutive; they are
             converted together.
     """
-    for _, some in groupby(tensors, key=lambda item: _layer(item[0])):
+    for _, some in groupby(tensors, key=lambda item: found[0] if (found := _LAYER.match(item[0])) else item[0]):
         yield from revert_weight_conversion(model, dict(some)).items()
 
 
@@ -47,8 +47,3 @@ def require_checkpoint_names(model: PreTrainedModel, folder: Path) -> None:
             'such name in the checkpoint, so vLLM could not take them back. Use engine.kind = "torch", or '
             'engine.vllm.sync = "lora" with model.lora'
         )
-
-
-def _layer(name: str) -> str:
-    found = _LAYER.match(name)
-    return found[0] if found else name

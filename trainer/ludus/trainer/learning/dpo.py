@@ -113,7 +113,7 @@ def preference_batch(
     margins = [beta * (preferred - rejected) for preferred, rejected in zip(ratios[::2], ratios[1::2], strict=True)]
     samples = []
     for number, (pair, margin) in enumerate(zip(pairs, margins, strict=True)):
-        pull = beta * _sigmoid(-margin)
+        pull = beta * math.exp(-_softplus(margin))  # β σ(−h)
         samples.append(uniform(pair.preferred, pull, 1 / len(pairs), 2 * number))
         samples.append(uniform(pair.rejected, -pull, 1 / len(pairs), 2 * number + 1))
     metrics = {
@@ -122,10 +122,6 @@ def preference_batch(
         "dpo/accuracy": sum(margin > 0 for margin in margins) / len(pairs),
     }
     return TrainBatch(tuple(samples)), metrics
-
-
-def _sigmoid(x: float) -> float:
-    return math.exp(-_softplus(-x))
 
 
 def _softplus(x: float) -> float:

@@ -19,13 +19,7 @@ class IdleSteps:
         self._last = ""
 
     def check(self, step: int, batch: TrainBatch, metrics: Mapping[str, float]) -> str | None:
-        """Return a message about a step that learned nothing from rewards; None for any other step.
-
-        Args:
-            step: the step's number, counted from 1.
-            batch: the batch of the step.
-            metrics: the metrics that the learner returned for it.
-        """
+        """Return a message about a step (counted from 1) that learned nothing from rewards; None for any other step."""
         self._steps += 1
         counted = (pair for item in batch.samples for pair in zip(item.advantages, item.weights, strict=True))
         zero = metrics.get("loss/gradient_norm", 0.0) == 0

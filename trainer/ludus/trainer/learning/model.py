@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from ludus.trainer.config import LoraConfig, ModelConfig
 from ludus.trainer.errors import ModelError
-from ludus.trainer.learning.attention import NAME, register, require_packable
+from ludus.trainer.learning.attention import NAME, require_packable
 
 HUB_SECONDS = 10.0
 """The maximum time for the Hugging Face hub to answer whether it has a model."""
@@ -76,7 +76,6 @@ def load_model(config: ModelConfig, device: torch.device | str = "cpu") -> PreTr
         ModelError: the path is wrong, weights are missing or broken, or the model's logits are not hidden × head.
     """
     folder = model_folder(config.path)
-    register()
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation=NAME, output_loading_info=True
@@ -130,12 +129,7 @@ def without_adapters(model: PreTrainedModel) -> Iterator[None]:
 
 
 def save_adapter(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
-    """Write an adapter in PEFT's format, which vLLM reads.
-
-    Args:
-        model: the model with its adapters.
-        tensors: the adapters' weights, by the names of their parameters in the model.
-        folder: created, or overwritten.
+    """Write an adapter in PEFT's format, which vLLM reads. `tensors` are its weights, by their names in the model.
 
     Raises:
         ModelError: the folder cannot be written.
