@@ -73,7 +73,7 @@ def test_only_sampled_tokens_have_advantages_and_weights() -> None:
     assert first.weights == pytest.approx(none + 3 * some + none + 2 * some)
     assert first.advantages == none + 3 * (0.5,) + none + 2 * (0.5,)
     assert second.advantages == none + 5 * (-0.5,)
-    assert (first.sequence, second.sequence, batch.sampled) == (0, 1, 10)
+    assert (first.sequence, second.sequence) == (0, 1)
 
 
 def test_a_failed_episode_is_in_no_mean_no_deviation_no_size_and_no_loss() -> None:
@@ -200,8 +200,7 @@ def test_nothing_to_learn_from_is_an_empty_batch() -> None:
     config = configuration(advantages={"scale": "batch", "credit": "step"})
     silent = group(rollout(0.0, turn_rewards=()), rollout(1.0, turn_rewards=()))
     for groups in ([], [group(rollout(None, status=FAILED))], [silent]):
-        batch = make_batch(groups, config)
-        assert (batch.samples, batch.sampled) == ((), 0)
+        assert make_batch(groups, config).samples == ()
 
 
 def four_groups() -> list[RolloutGroup]:

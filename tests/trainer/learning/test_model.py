@@ -119,7 +119,7 @@ def test_an_export_replaces_the_last_one_as_a_whole(tiny: Path, tmp_path: Path) 
     folder = tmp_path / "final"
     folder.mkdir()
     (folder / "leftover.txt").write_text("of the last run")
-    export(model, tokenizer, folder)
+    export(model, tokenizer, folder, model.state_dict())
     assert not (folder / "leftover.txt").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["final"]
     load_model(config(folder))
@@ -151,16 +151,16 @@ def test_an_export_that_is_killed_at_any_moment_leaves_a_whole_model(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, exchanges: bool
 ) -> None:
     model, tokenizer, folder = load_model(config(tiny)), load_tokenizer(config(tiny)), tmp_path / "final"
-    export(model, tokenizer, folder)
+    export(model, tokenizer, folder, model.state_dict())
     if not exchanges:
         monkeypatch.setattr("ludus.trainer.learning.model._exchange", lambda *_: False)
     with monkeypatch.context() as patch:
         Killer(patch, number)
         with pytest.raises(Killed):
-            export(model, tokenizer, folder)
+            export(model, tokenizer, folder, model.state_dict())
     assert folder.exists() or not exchanges
     load_model(config(folder if folder.exists() else tmp_path / "final.old"))
-    export(model, tokenizer, folder)
+    export(model, tokenizer, folder, model.state_dict())
     load_model(config(folder))
     assert [path.name for path in tmp_path.iterdir()] == ["final"]
 
@@ -169,5 +169,5 @@ def test_an_export_that_fails_leaves_what_was_there(tiny: Path, tmp_path: Path) 
     model, tokenizer = load_model(config(tiny)), load_tokenizer(config(tiny))
     (tmp_path / "a file").write_text("")
     with pytest.raises(ModelError, match="cannot be written to"):
-        export(model, tokenizer, tmp_path / "a file" / "final")
+        export(model, tokenizer, tmp_path / "a file" / "final", model.state_dict())
     assert (tmp_path / "a file").read_text() == ""

@@ -86,7 +86,7 @@ async def test_groups_are_played_and_evaluated_on_a_server_made_with_ors_sdk(
                 assert {rollout.turn_rewards[0] for rollout in group.scored} == {0.1}
                 failures = [r for r in group.rollouts if r.status is RolloutStatus.FAILED]
                 assert all(r.trajectory.failure and r.trajectory.failure.kind == "environment" for r in failures)
-            assert make_batch(groups, config).sampled > 0
+            assert make_batch(groups, config).samples
         metrics, played = await evaluate(engine, renderer, run.source, config)
     assert {group.task for group in played} == {"eval-0", "eval-1"}
     assert 0 < metrics["evaluation/adder/mean"] <= 1.1

@@ -270,9 +270,9 @@ class Terminal:
             self._live.stop()
 
 
-def sparkline(values: Sequence[float], width: int = 32) -> str:
-    """Return the values as at most `width` block characters, each of which shows the mean of neighboring values."""
-    size = math.ceil(len(values) / width)
+def sparkline(values: Sequence[float]) -> str:
+    """Return the values as at most 32 block characters, each of which shows the mean of neighboring values."""
+    size = math.ceil(len(values) / 32)
     means = [sum(part) / len(part) for i in range(0, len(values), size) if (part := values[i : i + size])]
     low, spread = min(means), max(means) - min(means)
     return "".join("▁▂▃▄▅▆▇█"[round(7 * (mean - low) / spread)] if spread else "▄" for mean in means)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from ludus.protocol.trajectory import Trajectory
@@ -117,12 +117,7 @@ class TrainBatch:
     """One batch of samples to learn from."""
 
     samples: tuple[TrainSample, ...]
-    groups: tuple[RolloutGroup, ...] = field(default=())
-
-    @property
-    def sampled(self) -> int:
-        """The number of tokens that count in the loss."""
-        return sum(weight != 0.0 for item in self.samples for weight in item.weights)
+    groups: tuple[RolloutGroup, ...] = ()
 
 
 def scored_rewards(rollouts: Sequence[Rollout]) -> list[float]:

@@ -39,7 +39,6 @@ class TorchEngine:
         model: the model with the initial weights; the engine keeps a copy.
         config: the number of sequences decoded at once, and the size of the cache.
         context: the maximum number of tokens of a request.
-        device: where to compute; the model's device when left out.
         dtype: the dtype to compute in; the model's when left out.
 
     Raises:
@@ -53,14 +52,13 @@ class TorchEngine:
         config: TorchEngineConfig,
         *,
         context: int,
-        device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         if context > config.cache_tokens:
             raise ConfigError(
                 f"engine.torch.cache_tokens ({config.cache_tokens}) must be at least rollouts.context ({context})"
             )
-        self._model = _own_copy(model, torch.device(device or model.device), dtype or model.dtype)
+        self._model = _own_copy(model, dtype or model.dtype)
         self._vocabulary: int = self._model.config.get_text_config().vocab_size
         self._batch = Batch(self._model, config, context)
         self._weights: dict[str, Tensor] = self._model.state_dict()  # After Batch, whose decoder replaces tensors.
@@ -208,14 +206,14 @@ def _outside_inference(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[
         yield item
 
 
-def _own_copy(model: PreTrainedModel, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
+def _own_copy(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
     """Return a copy of the model with the same weights, which uses `slot_attention`."""
     kinds = set(getattr(model.config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
     if kinds or not model._supports_attention_backend:
         what = f"layers of {', '.join(sorted(kinds))}" if kinds else "an attention that cannot be exchanged"
         raise ModelError(f"{type(model).__name__} has {what}; the torch engine cannot run it: set engine.kind to vllm")
     # Not a deep copy converted to another dtype, because that would round the rotary frequencies too.
-    with torch.random.fork_rng(devices=[]), no_init_weights(), device:
+    with torch.random.fork_rng(devices=[]), no_init_weights(), model.device:
         own: PreTrainedModel = AutoModelForCausalLM.from_config(
             copy.deepcopy(model.config), dtype=dtype, attn_implementation=NAME
         )

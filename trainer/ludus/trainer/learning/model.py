@@ -176,10 +176,7 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
 
 
 def export(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    folder: Path,
-    tensors: Mapping[str, torch.Tensor] | None = None,
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, tensors: Mapping[str, torch.Tensor]
 ) -> None:
     """Write a model and its tokenizer in Hugging Face format. Replace `folder` only after everything is written.
 
@@ -187,7 +184,7 @@ def export(
     that cannot exchange two folders, it may be at `<folder>.old` instead, and the next export puts it back first.
 
     Args:
-        model: its configuration is written, and its weights unless `tensors` is given.
+        model: its configuration is written.
         tokenizer: written to the same folder, with the template in use.
         folder: replaced if it exists.
         tensors: the weights from `Learner.weights` (gathered, adapters merged).
@@ -201,11 +198,10 @@ def export(
             old.rename(folder)
         for leftover in (fresh, old):
             shutil.rmtree(leftover, ignore_errors=True)
-        model.save_pretrained(fresh, state_dict=None if tensors is None else dict(tensors))
-        if tensors is not None:
-            settings: dict[str, Any] = json.loads((fresh / "config.json").read_text(encoding="utf-8"))
-            settings["dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
-            (fresh / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        model.save_pretrained(fresh, state_dict=dict(tensors))
+        settings: dict[str, Any] = json.loads((fresh / "config.json").read_text(encoding="utf-8"))
+        settings["dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
+        (fresh / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
         tokenizer.save_pretrained(fresh)
         if not folder.exists():
             fresh.rename(folder)

@@ -194,7 +194,8 @@ class TokenPolicy:
 
     async def _sample(self, prompt: _Prompt, max_tokens: int) -> ParsedTurn:
         sampling = Sampling(max_tokens=max_tokens, stop=self.renderer.stop, temperature=self.temperature)
-        seed = _seed(self.seed, self._requests)
+        digest = hashlib.blake2b(f"{self.seed}/{self._requests}".encode(), digest_size=8).digest()
+        seed = int.from_bytes(digest, "big") >> 1  # engines use signed 64-bit seeds
         self._requests += 1
         generation = await self.engine.generate(prompt.ids, sampling, seed=seed, session=self.session)
         self._record.add(prompt.ids, generation, self._turn)
@@ -234,8 +235,3 @@ class _Recorder:
 
 
 _REQUEST: Final = text_message("user", SUMMARY_REQUEST)
-
-
-def _seed(seed: int, request: int) -> int:
-    digest = hashlib.blake2b(f"{seed}/{request}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1  # engines use signed 64-bit seeds
