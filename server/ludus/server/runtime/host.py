@@ -228,11 +228,7 @@ class EpisodeHost:
             await asyncio.shield(self._spawn(self._setup.tear_down(episode, ())))
 
     def _describe(self, episode: Episode, principal: Principal) -> e.StartedEpisode:
-        play = None
-        if self.signer is not None:
-            tools = [tool.name for tool in episode.view().tools]
-            capability, expires = self.signer.sign(episode.id, tools, principal)
-            play = e.PlayAccess(path=PLAY_PATH.replace("{capability}", capability), expires_at=expires)
+        play = _play_access(self.signer, episode, principal) if self.signer is not None else None
         return e.StartedEpisode(
             episode=episode.id, task=episode.row, seed=episode.seed, prompt=episode.prompt, tools=episode.specs,
             limits=episode.limits, play=play, turns=episode.published.judges_turns,
@@ -308,10 +304,6 @@ class EpisodeHost:
     def view(self, episode: str) -> EpisodeView:
         """Return what the agent sees of an episode, which counts as use; raise `EpisodeNotFound` if there is none."""
         return self.store.find(episode).view()
-
-    def runs(self, episode: str) -> bool:
-        """Return whether an episode is here and has not ended. Unlike `view`, the call does not count as use."""
-        return self.store.runs(episode)
 
     async def discard(self, episode: str) -> None:
         """Close an episode for a transport that owns it; an unknown id is not an error."""
@@ -460,6 +452,13 @@ class EpisodeHost:
             running=self._running, starting=self._starts.pending, queued=self._capacity.queued, kept=len(self.store),
             started=dict(self._started), ended=dict(self._ended), steps=self.runner.counts,
         )  # fmt: skip
+
+
+def _play_access(signer: CapabilitySigner, episode: Episode, principal: Principal) -> e.PlayAccess:
+    """Return the agent endpoint of `episode`, with a capability that expires no later than the principal's token."""
+    tools = [tool.name for tool in episode.view().tools]
+    capability, expires = signer.sign(episode.id, tools, principal)
+    return e.PlayAccess(path=PLAY_PATH.replace("{capability}", capability), expires_at=expires)
 
 
 def redacted(result: e.StepResult) -> e.StepResult:

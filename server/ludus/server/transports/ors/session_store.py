@@ -270,7 +270,7 @@ class SessionStore:
         for key, session in list(self._sessions.items()):
             if session.used > now - self._idle_seconds or (session.settled is not None and not session.settled.done()):
                 continue
-            if session.episode is None or not self._host.runs(session.episode):
+            if session.episode is None or not self._host.store.runs(session.episode):
                 del self._sessions[key]
         self._sweeper = loop.call_later(SWEEP_SECONDS, self.sweep) if self._sessions else None
 
