@@ -1,7 +1,7 @@
 """Values that every wire can carry: text that has a UTF-8 form, and numbers that JSON has.
 
 Python's strings may hold *lone surrogates*: half of a pair, as `bytes.decode(errors="surrogateescape")` makes them of
-bytes that are no text. They have no UTF-8 form, so no wire, log or file can carry them. One rule holds everywhere:
+bytes that are not text. They have no UTF-8 form, so no wire, log or file can carry them. One rule holds everywhere:
 
 * In the results, messages and metadata of an environment, each of them is replaced by U+FFFD.
 * Input is never changed: a call whose arguments hold one is refused.
@@ -48,8 +48,8 @@ def replace_surrogates(value: T) -> T:
     """Return `value` with every lone surrogate replaced by U+FFFD.
 
     Args:
-        value: text, or a value as JSON has it: the keys and values of dicts and the items of lists and tuples are
-            searched too. Anything else is returned as it is, and so is the same object where nothing was replaced.
+        value: text, or a value of JSON's types: the keys and values of dicts and the items of lists and tuples are
+            searched too. Anything else is returned unchanged. If nothing was replaced, the result is `value` itself.
     """
     if isinstance(value, str):
         return value if value.isascii() else _SURROGATE.sub(REPLACEMENT, value)  # type: ignore[return-value]
@@ -84,11 +84,11 @@ def json_problem(value: object, name: str, *, finite: bool = True) -> str | None
     """Return which part of a value JSON cannot carry, such as `score.mean is nan, …`; None if JSON can carry it.
 
     Args:
-        value: a value as JSON has it; objects of other types are not looked into.
-        name: what the value is called.
-        finite: whether numbers must be finite, which JSON's are.
+        value: text, numbers, lists and dicts; the insides of other objects are not searched.
+        name: the name of the value in the message.
+        finite: whether numbers must be finite, as in JSON.
     """
-    # pydantic writes a value ten times as fast as Python walks through it, so only what is faulty is walked through.
+    # pydantic writes a value ten times as fast as Python walks through it, so Python walks through invalid values only.
     try:
         text = to_json(value, inf_nan_mode="constants")
         if not finite or not (b"NaN" in text or b"Infinity" in text) or text == to_json(value, inf_nan_mode="null"):
