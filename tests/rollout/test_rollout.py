@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
+import aiohttp
 import pytest
 
 from ludus.client import (
@@ -115,6 +116,21 @@ async def test_an_oracle_reaches_the_best_reward_on_every_task(remote: Remote) -
     assert first.steps[0].metadata == {"said": "x"}
     assert len(first.turns) == 2
     assert first.seed == episode_seed(1, "sum-0", 0)
+
+
+async def test_episodes_that_run_at_the_same_time_share_frames(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = 0
+    send_frame = aiohttp.ClientWebSocketResponse.send_frame
+
+    async def count(self: aiohttp.ClientWebSocketResponse, *arguments: Any) -> None:
+        nonlocal frames
+        frames += 1
+        await send_frame(self, *arguments)
+
+    monkeypatch.setattr(aiohttp.ClientWebSocketResponse, "send_frame", count)
+    found = await rollout_all(await remote(Adding), OraclePolicy(f"{__file__}:Adding"), samples=16, concurrency=64)
+    assert len(found) == 160
+    assert frames < len(found) / 2, "each episode sends at least three requests"
 
 
 async def test_a_random_policy_repeats_itself_under_a_seed(remote: Remote) -> None:
