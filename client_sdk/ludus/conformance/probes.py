@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from ludus.conformance.checks import ConformanceFailure
 from ludus.conformance.http_probe import LEGACY, MODERN, HttpProbe, bearer
@@ -63,7 +63,7 @@ class ChannelControl:
 
     probe: HttpProbe
     token: str | None
-    name: ClassVar = "channel"
+    name: str = field(default="channel", init=False)
 
     async def send(self, body: Any) -> tuple[Any, int | None]:
         """Send one frame and wait for one reply."""
@@ -78,7 +78,7 @@ class McpControl:
 
     probe: HttpProbe
     token: str | None
-    name: ClassVar = "mcp"
+    name: str = field(default="mcp", init=False)
 
     async def send(self, body: Any) -> tuple[Any, int | None]:
         """Post one request."""
