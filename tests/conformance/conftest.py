@@ -79,5 +79,5 @@ async def _serving(fault: Planted, credentials: Credentials | None) -> AsyncIter
         yield server
     finally:
         started.cancel()
-        server.should_exit = True
+        server.stop()
         await asyncio.wait([task])

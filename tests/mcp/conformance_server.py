@@ -486,7 +486,7 @@ async def main(*, plain: bool) -> None:
     assert episode.play is not None
     print(json.dumps({"control": server.url + "/mcp", "play": server.url + episode.play.path}), flush=True)  # noqa: T201
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    server.should_exit = True
+    server.stop()
     await task
 
 

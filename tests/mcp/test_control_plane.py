@@ -68,7 +68,7 @@ async def test_an_application_serves_although_many_others_were_built_before_it_s
         reply = await post(server.url + "/mcp", MODERN, "server/discover")
         assert EXTENSION_ID in reply.json()["result"]["capabilities"]["extensions"]
     finally:
-        server.should_exit = True
+        server.stop()
         await task
 
 

@@ -435,7 +435,7 @@ async def test_a_server_that_goes_away_is_an_infrastructure_failure_without_rewa
         client = await stack.enter_async_context(connect(server.url, reconnect_seconds=0.5))
 
         async def policy(conversation: Conversation) -> Call:
-            server.should_exit = True
+            server.stop()
             await _refused(port)
             await _disconnected(server)
             return Call("hint")

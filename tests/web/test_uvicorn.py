@@ -11,18 +11,32 @@ import inspect
 import sys
 from typing import Any
 
+import httpx
 import pytest
 import uvicorn
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import Server, ServerState
 
+from ludus.server import Environment, Task
 from ludus.server.web.delivery import WatchedHttpProtocol
 from ludus.server.web.http_protocol import BoundedHttpProtocol
-from ludus.server.web.serve import LudusServer
+from ludus.server.web.serve import LudusServer, serving
 
-OWN = {"watch", "holds_back", "sweep", "end", "waits_since"}
+OWN = {"watch", "holds_back", "sweep", "end", "stop", "waits_since"}
 """Public methods that Ludus adds."""
+
+
+class Quiet(Environment[Task]):
+    """An environment without tools."""
+
+    splits = {"train": [Task(id="only")]}
+
+    def prompt(self) -> str:
+        return "Wait."
+
+    def grade(self, answer: str) -> float:
+        return 1.0
 
 
 async def nothing(scope: Any, receive: Any, send: Any) -> None:
@@ -75,3 +89,23 @@ def test_a_cycle_has_the_state_that_whole_answers_read_and_write() -> None:
     assert used <= set(RequestResponseCycle.__init__.__code__.co_names)
     assert {"write_paused", "read_paused"} <= set(FlowControl.__init__.__code__.co_names)
     assert callable(FlowControl.drain)
+
+
+@pytest.mark.parametrize("connected", [False, True])
+async def test_a_server_pauses_before_its_end_only_for_connections(
+    connected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def record(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(seconds)
+
+    async with httpx.AsyncClient() as client:
+        async with serving([Quiet]) as server:
+            if connected:
+                assert (await client.get(f"{server.url}/health")).status_code == 200
+            monkeypatch.setattr(asyncio, "sleep", record)
+        monkeypatch.undo()
+    assert bool({0.05, 0.1} & set(pauses)) == connected

@@ -45,6 +45,7 @@ _FIRST_PARTS: Final = frozenset({"mcp", "play", "channel"})
 """The first parts of the server's own paths, with which a root path may not begin."""
 
 _CLOSING_SECONDS: Final = 3
+_TICK_SECONDS: Final = 0.1
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
 _log = logging.getLogger("ludus.server")
 
@@ -169,6 +170,7 @@ class LudusServer(uvicorn.Server):
         self._signals = signals
         self._on_start = on_start
         self.running = asyncio.Event()
+        self._stopping = asyncio.Event()
         self.url = ""
         """The URL at which the server listens, with the actual port; empty before that."""
         self._sweeper: asyncio.Task[None] | None = None
@@ -193,6 +195,19 @@ class LudusServer(uvicorn.Server):
         if self._on_start is not None:
             self._on_start(self.url)
 
+    def stop(self) -> None:
+        """Begin the shutdown now, from the server's own event loop."""
+        self.should_exit = True
+        self._stopping.set()
+
+    async def main_loop(self) -> None:
+        """Serve until the server is to exit. Unlike uvicorn's loop, this one notices `stop` without a delay."""
+        ticks = 0
+        while not await self.on_tick(ticks):
+            ticks += 1
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), _TICK_SECONDS)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let running steps end, then close connections, then leave the application."""
         for server in self.servers:
@@ -203,7 +218,19 @@ class LudusServer(uvicorn.Server):
             _log.warning("steps still run after %g s; their episodes are closed", self.settings.shutdown_seconds)
         if self._sweeper is not None:
             self._sweeper.cancel()
-        await super().shutdown(sockets)
+        if self._has_clients():
+            await super().shutdown(sockets)
+        else:  # spares uvicorn's pause for the ends of connections
+            for listener in sockets or []:
+                listener.close()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(
+                    asyncio.gather(*(server.wait_closed() for server in self.servers)), _CLOSING_SECONDS
+                )
+            await self.lifespan.shutdown()
+
+    def _has_clients(self) -> bool:
+        return bool(self.server_state.connections or self.server_state.tasks)
 
     async def _steps_end(self, host: EpisodeHost) -> bool:
         """Wait until no step runs, and return whether that happened within `shutdown_seconds`."""
@@ -211,6 +238,8 @@ class LudusServer(uvicorn.Server):
         deadline = loop.time() + self.settings.shutdown_seconds
         while True:
             idle = not host.busy()
+            if idle and not self._has_clients():
+                return True
             # The host must stay idle for one tick, because a new outcome may not have reached its socket yet.
             await asyncio.sleep(0.05)
             if idle and not host.busy():
@@ -264,7 +293,7 @@ async def serving(
         yield server
     finally:
         started.cancel()
-        server.should_exit = True
+        server.stop()
         await asyncio.wait([task])
         # uvicorn calls sys.exit when it cannot listen. That was reported above, so it is not raised again.
         if not task.cancelled() and task.exception() is not None and not isinstance(task.exception(), SystemExit):
@@ -313,7 +342,7 @@ def run(
             sys.stdout.flush()
         except OSError as error:
             unwritten.append(error)
-            server.should_exit = True
+            server.stop()
 
     _raise_file_limit()
     server = LudusServer(app, settings, signals=True, on_start=announce)
