@@ -94,7 +94,7 @@ class Server:
         self.most = self.before
 
     async def watch(self) -> None:
-        """Look at its memory until cancelled."""
+        """Look at its memory until canceled."""
         while True:
             with contextlib.suppress(OSError, IndexError):
                 self.most = max(self.most, resident(self.pid))

@@ -119,7 +119,7 @@ async def test_a_provider_that_closes_waits_for_the_boxes_that_start(
 
 @pytest.mark.parametrize("passes", [1, 2, 3])
 async def test_a_box_whose_end_is_itself_cancelled_ends(backend: Backend, passes: int) -> None:
-    """As when the event loop ends just then: every task is cancelled, whether it has begun or not."""
+    """As when the event loop ends just then: every task is canceled, whether it has begun or not."""
     kind, provider = backend
     box = await provider.create(settings_of(kind))
     before = asyncio.all_tasks()

@@ -181,7 +181,7 @@ async def test_traffic_without_end_is_stopped_by_its_limit(networked: Backend) -
         assert (await box.run(["false"])).limit is None
 
 
-@pytest.mark.parametrize("ending", ["the command ends", "the command is cancelled", "the box is closed"])
+@pytest.mark.parametrize("ending", ["the command ends", "the command is canceled", "the box is closed"])
 async def test_connections_end_with_what_made_them(networked: Backend, ending: str) -> None:
     connected = asyncio.Event()
 
@@ -198,7 +198,7 @@ async def test_connections_end_with_what_made_them(networked: Backend, ending: s
         running = asyncio.create_task(python(box, program + waits, a=target.port))
         async with asyncio.timeout(50):
             await connected.wait()
-            if ending == "the command is cancelled":
+            if ending == "the command is canceled":
                 running.cancel()
             elif ending == "the box is closed":
                 await box.aclose()

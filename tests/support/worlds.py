@@ -171,7 +171,7 @@ class Troublesome(Environment[Riddle]):
 
     @tool
     async def cancel(self) -> str:
-        """Raise CancelledError without having been cancelled."""
+        """Raise CancelledError without having been canceled."""
         raise asyncio.CancelledError
 
     @tool

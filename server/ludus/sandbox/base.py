@@ -1,4 +1,4 @@
-"""The base class of all sandboxes: it runs operations in turn, survives a cancelled caller, forks, and closes once."""
+"""The base class of all sandboxes: it runs operations in turn, survives a canceled caller, forks, and closes once."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class SandboxBase(Sandbox, ABC):
 
     @abstractmethod
     async def _close(self) -> None:
-        """End everything in the sandbox and remove it; called once, or again if the first call was cancelled."""
+        """End everything in the sandbox and remove it; called once, or again if the first call was canceled."""
 
     async def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", env: Mapping[str, str] | None = None, cwd: str = ".",
@@ -144,7 +144,7 @@ class SandboxBase(Sandbox, ABC):
     async def _in_turn(self, operation: Callable[[], Awaitable[T]]) -> T:
         """Run an operation after those before it have ended.
 
-        When the caller is cancelled, an operation that still waits never starts, a running command is ended, and the
+        When the caller is canceled, an operation that still waits never starts, a running command is ended, and the
         sandbox stays usable for the next caller.
         """
         begun = False

@@ -125,7 +125,7 @@ class BoxProcess:
         self._ending: asyncio.Task[None] | None = None
 
     async def start(self, control: socket.socket, theirs: socket.socket) -> None:
-        """Start the sandbox and wait until it is confined; a cancelled call leaves nothing behind.
+        """Start the sandbox and wait until it is confined; a canceled call leaves nothing behind.
 
         The process is started by the current thread, which must be the event loop's: a sandbox ends with the thread
         that started it.
@@ -270,7 +270,7 @@ class BoxProcess:
     async def end(self, *, force: bool = False) -> None:
         """End every process of the sandbox and return when none is left; later calls wait for the first one.
 
-        The processes are killed immediately, so that a cancelled caller or an ending event loop leaves none behind.
+        The processes are killed immediately, so that a canceled caller or an ending event loop leaves none behind.
 
         Args:
             force: without a namespace, do not rely on the program inside to end the other processes.
@@ -432,7 +432,7 @@ class RunnerBox(SandboxBase):
 
     async def _run(self, command: Command) -> RunResult:
         if self._unwanted:
-            raise SandboxFailed("the command was cancelled before it started")
+            raise SandboxFailed("the command was canceled before it started")
         process, loop = self._process, asyncio.get_running_loop()
         before, asked_at = process.broken(), loop.time()
         clock, begun_at = asyncio.timeout(_START_SECONDS), None

@@ -11,7 +11,7 @@ How this works:
   ends every other process of the sandbox's user. The command's own standard input follows the line (`_feed`).
 - `_attend` reads the output (`_read`) until the engine closes the stream. Meanwhile it checks the time, the amount of
   output, and every 0.1 s the figures of the container's control group, if they are visible on this machine.
-- If a limit is exceeded, or the caller is cancelled, `_end_all` starts another shell that kills every process except
+- If a limit is exceeded, or the caller is canceled, `_end_all` starts another shell that kills every process except
   the first. If that does not work, `_lose` removes the container.
 - A shell reports a signal only as exit code 128 + n, which a command can also choose itself. So such a code counts as
   a limit only if the measured CPU time, or a mark that the shell wrote to standard error, confirms it.
@@ -119,7 +119,7 @@ class ContainerBox(ContainerFiles):
         self._home = -1
         """A descriptor of the work directory, through which its files can be saved when the container is gone."""
         self._closed = asyncio.Event()
-        """Whether it is closed. A thread of a cancelled start that finds it set removes the container it created."""
+        """Set when it is closed. A thread of a canceled start that finds it set removes the container it created."""
 
     async def start(self, create: Callable[[], str], handoff: SocketHandoff | None) -> None:
         """Start the container, its egress proxy if the settings allow a network, and a first shell.
@@ -138,7 +138,7 @@ class ContainerBox(ContainerFiles):
         await asyncio.shield(self._next)
 
     def _begin(self, create: Callable[[], str]) -> None:
-        """Create and start the container; runs in a thread that continues when its caller is cancelled."""
+        """Create and start the container; runs in a thread that continues when its caller is canceled."""
         self._id = create()
         try:
             # Attach before the start: the container ends as soon as its input is closed.
@@ -460,7 +460,7 @@ class ContainerBox(ContainerFiles):
 
 
 async def _to_thread(work: Callable[..., T], *values: Any) -> T:
-    """Run work in a thread. A cancelled caller still waits for its end, so that the work can be undone."""
+    """Run work in a thread. A canceled caller still waits for its end, so that the work can be undone."""
     task = asyncio.create_task(asyncio.to_thread(work, *values))
     try:
         return await asyncio.shield(task)

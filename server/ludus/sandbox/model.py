@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal as signals
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -183,6 +184,7 @@ class Sandbox(Protocol):
     """The limits of the sandbox; `run` can only tighten them."""
     settings: SandboxSettings
 
+    @abstractmethod
     async def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", env: Mapping[str, str] | None = None, cwd: str = ".",
         limits: Limits | None = None,
@@ -205,6 +207,7 @@ class Sandbox(Protocol):
         """
         ...
 
+    @abstractmethod
     async def read(self, path: str, *, limit: int = 16 * _MIB) -> bytes:
         """Return the content of a file of at most `limit` bytes.
 
@@ -213,6 +216,7 @@ class Sandbox(Protocol):
         """
         ...
 
+    @abstractmethod
     async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
         """Write a file, replacing an existing one, and create missing directories.
 
@@ -221,6 +225,7 @@ class Sandbox(Protocol):
         """
         ...
 
+    @abstractmethod
     async def list(self, path: str = ".") -> tuple[FileInfo, ...]:
         """Return the entries of a directory, sorted by name; at most 10,000.
 
@@ -229,6 +234,7 @@ class Sandbox(Protocol):
         """
         ...
 
+    @abstractmethod
     async def snapshot(self) -> Snapshot:
         """Return all files of the work directory, except sockets, pipes and devices.
 
@@ -240,14 +246,17 @@ class Sandbox(Protocol):
         """
         ...
 
+    @abstractmethod
     async def restore(self, snapshot: Snapshot) -> None:
         """Replace the content of the work directory by a snapshot, taken in this sandbox or another."""
         ...
 
+    @abstractmethod
     async def fork(self) -> Sandbox:
         """Return a new sandbox with the same settings and a copy of the files."""
         ...
 
+    @abstractmethod
     async def aclose(self) -> None:
         """End everything in the sandbox and remove it; it may be called more than once."""
         ...

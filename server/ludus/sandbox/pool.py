@@ -128,7 +128,7 @@ class Pool:
 
 
 async def _discard(starting: asyncio.Task[SandboxBase]) -> None:
-    """Wait until a sandbox has started, then close it, since its caller was cancelled."""
+    """Wait until a sandbox has started, then close it, since its caller was canceled."""
     try:
         box = await starting
     except (SandboxFailed, SandboxUnsupported):

@@ -6,7 +6,7 @@ How this works:
   streams, sets its resource limits, and executes the program. The parent then reports to the server that the command
   has started, so that the server starts its own clock.
 - `_attend` polls the pipes, a pidfd of the child, and the control socket. It returns when the child has ended, a limit
-  is exceeded, or the control socket is readable: the server cancelled the command, or is gone.
+  is exceeded, or the control socket is readable: the server canceled the command, or is gone.
 - Every `TICK`, or less often if there are many processes, `Tree.look` sums up what all processes of the command use,
   from `/proc` and, if there is one, from the control group.
 - Some limits make system calls fail, or end the process by a signal, before `Tree.look` notices. After a failed

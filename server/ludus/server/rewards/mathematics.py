@@ -106,7 +106,7 @@ class Helper:
         self._known: OrderedDict[tuple[str, str, float], dict[str, Any]] = OrderedDict()
 
     def ask(self, expected: str, answer: str, seconds: float) -> Reply:
-        """Send a question to the helper, without waiting. A question whose future is cancelled is dropped.
+        """Send a question to the helper, without waiting. A question whose future is canceled is dropped.
 
         Args:
             expected: the expected answer.

@@ -77,7 +77,7 @@ def check_params(method: str, params: Mapping[str, Any]) -> None:
         raise InvalidParams(f"wrong params for {method}: {problem}", method=method)
 
 
-def unexpected(method: str, logger: logging.Logger) -> InternalError:
+def unexpected_error(method: str, logger: logging.Logger) -> InternalError:
     """Log the exception that is being handled, and return the error for the client, which does not show its text."""
     incident = new_incident()
     logger.exception("%s failed (incident %s)", method, incident, extra={"incident": incident})

@@ -48,7 +48,7 @@ from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FR
 from ludus.protocol.jsonrpc import RequestId
 from ludus.protocol.methods import METHODS, STEP
 from ludus.protocol.methods import Scope as MethodScope
-from ludus.server.runtime.dispatch import HANDLERS, check_params, dispatch, unexpected
+from ludus.server.runtime.dispatch import HANDLERS, check_params, dispatch, unexpected_error
 from ludus.server.runtime.host import redacted
 from ludus.server.web.guard import refuse
 from ludus.server.web.proxies import with_urls
@@ -73,7 +73,8 @@ leave at once, and server and client then work in turns instead of in parallel. 
 16 or fewer per turn, the additional frames cost more than the parallel work gains."""
 
 REPLY_FRAME_BYTES: Final = 1024 * 1024 + len("[]")
-"""The size at which replies continue in another frame, so that many small replies need no large receive limit."""
+"""The size at which replies continue in another frame, so that many small replies need no large receive limit. A full
+frame holds 1 MiB of replies; the brackets of its array count too."""
 
 RECHECK_SECONDS: Final = 5.0
 """The shortest time between two checks of the token of a connection in use."""
@@ -270,7 +271,7 @@ class _Connection:
             self._reply(failure(identifier, error))
             return
         except Exception:
-            self._reply(failure(identifier, unexpected(entry.name, logger)))
+            self._reply(failure(identifier, unexpected_error(entry.name, logger)))
             return
 
         def settled() -> None:
@@ -282,7 +283,7 @@ class _Connection:
                     assert outcome is not None
                     reply = failure(identifier, outcome)
             except Exception:
-                reply = failure(identifier, unexpected(entry.name, logger))
+                reply = failure(identifier, unexpected_error(entry.name, logger))
             self._answer(reply, size)
 
         self._in_flight += 1
@@ -298,7 +299,7 @@ class _Connection:
         except LudusError as error:
             reply = failure(identifier, error)
         except Exception:
-            reply = failure(identifier, unexpected(entry.name, logger))
+            reply = failure(identifier, unexpected_error(entry.name, logger))
         self._answer(reply, size)
 
     async def _serve_checked(
@@ -311,7 +312,7 @@ class _Connection:
         except LudusError as error:
             reply = failure(identifier, error)
         except Exception:
-            reply = failure(identifier, unexpected(method, logger))
+            reply = failure(identifier, unexpected_error(method, logger))
         self._answer(reply, size)
 
     def _answer(self, reply: bytes, size: int) -> None:

@@ -13,7 +13,7 @@ from mcp.server.models import InitializationOptions
 from pydantic import ValidationError
 
 from ludus.protocol.identifiers import EXTENSION_ID, EXTENSION_VERSION
-from ludus.server.runtime.dispatch import unexpected
+from ludus.server.runtime.dispatch import unexpected_error
 from ludus.server.transports.mcp.encoding import mcp_error
 from ludus.server.web.proxies import path_prefix
 
@@ -73,7 +73,7 @@ class McpServer(Server[Any]):
         except (MCPError, ValidationError):
             raise
         except Exception as error:
-            raise mcp_error(unexpected(ctx.method, _logger)) from error
+            raise mcp_error(unexpected_error(ctx.method, _logger)) from error
 
     def create_initialization_options(
         self,

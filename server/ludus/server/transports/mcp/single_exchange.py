@@ -1,6 +1,6 @@
 """Serves a handshake-era request as one exchange, without an SDK session.
 
-Without sessions, the SDK's transport opens one for each handshake-era request: three tasks, four memory streams and a
+Without sessions, the SDK's transport opens one for each handshake-era request: tasks, memory streams and a
 dispatcher, which cost more than everything else in a call. Nothing of that session outlives the request, and in JSON
 mode nothing but the reply can be sent through it. The SDK serves 2026-07-28 without a session, by `serve_one`; this
 module calls the same function for the earlier versions. What is not one well-formed JSON-RPC request (notifications,
