@@ -99,6 +99,13 @@ def test_a_mistake_is_a_sentence_and_an_exit_code(arguments: Sequence[str], code
     assert "Traceback" not in done.stderr
 
 
+def test_a_secret_in_the_wrong_form_is_not_shown() -> None:
+    done = validate("guess_number", "--secret", "key=fine", "--secret", "sk-4711")
+    said = " ".join((done.stdout + done.stderr).replace("│", " ").split())
+    assert "--secret (number 2 of 2) must be NAME=VALUE" in said
+    assert "4711" not in said
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("program", "told"),

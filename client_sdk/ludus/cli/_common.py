@@ -135,13 +135,14 @@ def parse_pairs(option: str, pairs: Sequence[str], form: str = "NAME=VALUE") -> 
     """Return the names and values that a repeatable option was given.
 
     Raises:
-        BadParameter: one has another form; the message leaves out the rest of it, which may be secret.
+        BadParameter: one has another form; the message does not show it, because it may be a secret.
     """
     found = {}
-    for pair in pairs:
+    for number, pair in enumerate(pairs, 1):
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise typer.BadParameter(f"{option} {name!r}… must be {form}")
+            which = option if len(pairs) == 1 else f"{option} (number {number} of {len(pairs)})"
+            raise typer.BadParameter(f"{which} must be {form}")
         found[name] = value
     return found
 

@@ -52,7 +52,6 @@ class TokenPolicy:
     * `stop`: the turn may use the remaining room. If there is none, or it was not enough, the episode is stopped.
     * `truncate_oldest`: drop the older half of the turns, as often as needed. The ids of the others stay the same.
     * `summarize`: let the policy write a summary, which is then placed below the task. Only the newest turn is kept.
-
     """
 
     engine: Engine
