@@ -125,3 +125,14 @@ def test_a_program_that_ends_without_closing_still_ends(url: str) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stdout.strip()) == (0, "1")
     assert "Traceback" not in done.stderr
+
+
+def test_a_driver_blocks_and_works(client: sync.Client) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"amount": 3}'}}
+    with client.environment("playground").drive(index=1) as driver:
+        observations, done = driver.act({"role": "assistant", "content": None, "tool_calls": [call]})
+        assert [one["content"] for one in observations] == ["count 3"]
+        assert not done
+        assert driver.act("no idea").done
+        assert driver.finish().value == 0.25
+        assert driver.episode.ended

@@ -28,6 +28,7 @@ PROGRAMS = {
     "client.py": r"7\+7 .*1\.0.* completed",
     "blocking.py": r"There is gold[\s\S]*invalid_arguments[\s\S]*Only sand here",
     "calibration.py": r"(beaches .* metres long: \d+ of \d+ found within ten holes\s*){4}in the band: \d+%",
+    "own_loop.py": r"\d+ messages (1\.0|0\.\d+)",
     "rollouts.py": r"mean reward 0\.\d\d over 20 episodes",
     "trainer.py": r"(beach-\d+ \[.*\]\s*){4}",
     "stock_mcp_client.py": r"\['dig'\][\s\S]*Only sand here[\s\S]*value=0\.0",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ludus.client.agent_loop import Harness, run_episode
     from ludus.client.causes import Cause
     from ludus.client.client import Client
+    from ludus.client.driver import Driver, EpisodeOutcome, Observed
     from ludus.client.environment import RemoteEnvironment
     from ludus.client.episode import Episode, Group
     from ludus.client.policies.base import Conversation, EpisodePolicy, Policy, PolicyResult, StatefulPolicy, Turn
@@ -55,10 +56,12 @@ __all__ = [
     "Cause",
     "Client",
     "Conversation",
+    "Driver",
     "EnvironmentInfo",
     "Episode",
     "EpisodeInfo",
     "EpisodeLimits",
+    "EpisodeOutcome",
     "EpisodePolicy",
     "Failure",
     "GradeResult",
@@ -66,6 +69,7 @@ __all__ = [
     "Harness",
     "LudusError",
     "Message",
+    "Observed",
     "OpenAIPolicy",
     "Outcome",
     "OutputItem",
@@ -104,6 +108,7 @@ _MODULES: Final = {
     "ludus.client.agent_loop": "Harness run_episode",
     "ludus.client.causes": "Cause",
     "ludus.client.client": "Client",
+    "ludus.client.driver": "Driver EpisodeOutcome Observed",
     "ludus.client.environment": "RemoteEnvironment",
     "ludus.client.episode": "Episode Group",
     "ludus.client.policies.base": "Conversation EpisodePolicy Policy PolicyResult StatefulPolicy Turn",

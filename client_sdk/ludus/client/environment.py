@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Literal
 
 from ludus.client._params import make
+from ludus.client.driver import Driver
 from ludus.client.episode import Episode, Group
 from ludus.protocol.episodes import (
     EnvironmentInfo,
@@ -37,6 +38,7 @@ from ludus.protocol.methods import (
 
 if TYPE_CHECKING:
     from ludus.client._session import Session
+    from ludus.client.formats import FormatName
 
 
 class RemoteEnvironment:
@@ -161,6 +163,39 @@ class RemoteEnvironment:
         )
         async with episode:
             yield episode
+
+    @asynccontextmanager
+    async def drive(
+        self,
+        *,
+        form: FormatName = "openai-chat",
+        split: str = "train",
+        task: str | None = None,
+        index: int | None = None,
+        seed: int | None = None,
+        limits: EpisodeLimits | None = None,
+        tools: Sequence[str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[Driver]:
+        """Start an episode for code that owns its own loop, and close it when the block is left; see `Driver`.
+
+        Args:
+            form: the form of messages and tools: `openai-chat`, `openai-responses`, `anthropic` or `google`.
+            split: as in `episode`, like the other arguments.
+            task: see `episode`.
+            index: see `episode`.
+            seed: see `episode`.
+            limits: see `episode`.
+            tools: see `episode`.
+            secrets: see `episode`.
+        """
+        gradable = self._session.gradable.get(self.name)
+        if gradable is None:
+            gradable = self._session.gradable[self.name] = (await self.info()).gradable
+        async with self.episode(
+            split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets
+        ) as episode:
+            yield Driver(episode, gradable=gradable, form=form)
 
     async def start(
         self,

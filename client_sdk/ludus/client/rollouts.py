@@ -9,8 +9,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, 
 from dataclasses import dataclass
 from typing import Final
 
-from ludus.client.agent_loop import EPISODE_LOST_ERRORS, Harness, failure_of, run_episode
+from ludus.client.agent_loop import Harness, run_episode
 from ludus.client.causes import REWARDS_NOT_READABLE, cause_of, without_ids
+from ludus.client.driver import EPISODE_LOST_ERRORS, failure_of
 from ludus.client.environment import RemoteEnvironment, find_split
 from ludus.client.policies.base import Policy, policy_name
 from ludus.protocol import errors as e

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from ludus.client import _connect as asynchronous_connect
 from ludus.client import client as asynchronous_client
+from ludus.client import driver as asynchronous_driver
 from ludus.client import environment as asynchronous_environment
 from ludus.client import episode as asynchronous_episode
 from ludus.client._portal import portal
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from ludus.client._connect import WireName
+    from ludus.client.driver import EpisodeOutcome, Observed
+    from ludus.client.formats import FormatName
+    from ludus.client.policies.base import Turn
     from ludus.client.transports.base import Wire
     from ludus.protocol.actions import Call
     from ludus.protocol.content import Message
@@ -38,9 +42,11 @@ if TYPE_CHECKING:
         ToolSpec,
         TurnMark,
     )
+    from ludus.protocol.items import Item
     from ludus.protocol.rewards import Reward
+    from ludus.protocol.trajectory import Failure, FailureKind, Stop, Trajectory
 
-__all__ = ["Client", "Episode", "Group", "RemoteEnvironment", "connect"]
+__all__ = ["Client", "Driver", "Episode", "Group", "RemoteEnvironment", "connect"]
 
 
 class Episode:
@@ -209,6 +215,131 @@ class Group:
         return repr(self._inner)
 
 
+class Driver:
+    """One episode that its caller plays message by message.
+
+        with environment.drive(task="sum-7") as driver:
+            done = False
+            while not done:
+                reply = openai.chat.completions.create(model="…", **driver.request)
+                observations, done = driver.act(reply.choices[0].message)
+            outcome = driver.finish()
+
+    Leaving the `with` block closes the episode.
+
+    Args:
+        episode: a started episode without steps.
+        gradable: whether the environment grades a final message.
+        form: the form of messages and tools: `openai-chat`, `openai-responses`, `anthropic` or `google`.
+    """
+
+    def __init__(self, inner: asynchronous_driver.Driver) -> None:
+        self.episode: Final[Episode] = Episode(inner.episode)
+        """The episode, for its task, seed and limits."""
+        self.gradable: Final[bool] = inner.gradable
+        """Whether the environment grades a final message; if not, it only ends the episode."""
+        self.form: Final[FormatName] = inner.form
+        """The form of messages and tools."""
+        self.items: Final[list[Item]] = inner.items
+        """The conversation so far, in the form of `ludus.protocol.items`."""
+        self._inner = inner
+        self._portal = portal()
+
+    @property
+    def results(self) -> tuple[StepResult, ...]:
+        """The results of the last message's calls, with their rewards; not for the policy."""
+        return self._inner.results
+
+    @property
+    def failure(self) -> Failure | None:
+        """What broke, if something did."""
+        return self._inner.failure
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing more to do than `finish`."""
+        return self._inner.done
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """The fields of the provider's request that hold the conversation and the tools, if there are tools."""
+        return self._inner.request
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The conversation in the provider's form, without a system prompt that is a field of its own."""
+        return self._inner.messages
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools in the provider's form."""
+        return self._inner.tools
+
+    def act(self, message: Mapping[str, Any] | str | object) -> Observed:
+        """Take one assistant message: make its calls, or submit it as the final message if it has none.
+
+        Args:
+            message: the model's reply in the provider's form: the whole response or its message, as a mapping or as an
+                object of the provider's package; or a plain text.
+
+        Raises:
+            InvalidParams: this is no reply in the provider's form.
+            RequestError: the request is set up wrongly, so every episode would fail; such as a refused token.
+        """
+        return self._portal.call(self._inner.act(message))
+
+    def take(self, turn: Turn, policy_seconds: float = 0.0) -> None:
+        """Take one turn in the neutral form; see `act`. `policy_seconds` is what the policy took, for the record.
+
+        Raises:
+            RequestError: the request is set up wrongly, so every episode would fail.
+        """
+        self._portal.call(self._inner.take(turn, policy_seconds))
+
+    def finish(self, stopped: Stop = "turn_limit") -> EpisodeOutcome:
+        """Close the episode and return its outcome. A second call returns the same.
+
+        Args:
+            stopped: why the caller stops, if the episode is not done. The episode is then truncated and keeps what it
+                has earned.
+
+        Raises:
+            RequestError: the request is set up wrongly, so every episode would fail.
+        """
+        return self._portal.call(self._inner.finish(stopped))
+
+    def fail(self, error: BaseException, kind: FailureKind | None = None) -> None:
+        """Record what broke, close the episode, and ask the server how it ended if the server can still say.
+
+        Args:
+            error: the exception.
+            kind: the part that broke; by the exception's class when None.
+
+        Raises:
+            RequestError: `error` itself, if every episode would fail like this.
+        """
+        self._portal.call(self._inner.fail(error, kind))
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._portal.call(self._inner.__aexit__(kind, error, trace))
+
+    def trajectory(self, policy: str, *, sample: int = 0, version: str = "") -> Trajectory:
+        """Return the record of the episode until now; call it after `finish`.
+
+        Args:
+            policy: the policy's name.
+            sample: the number of this episode among several of the same task.
+            version: the environment's version.
+        """
+        return self._inner.trajectory(policy, sample=sample, version=version)
+
+
 class RemoteEnvironment:
     """One environment of a server. Making this object sends no request; a wrong name shows at the first one."""
 
@@ -308,6 +439,38 @@ class RemoteEnvironment:
             )
         ) as inner:
             yield Episode(inner)
+
+    @contextmanager
+    def drive(
+        self,
+        *,
+        form: FormatName = "openai-chat",
+        split: str = "train",
+        task: str | None = None,
+        index: int | None = None,
+        seed: int | None = None,
+        limits: EpisodeLimits | None = None,
+        tools: Sequence[str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> Iterator[Driver]:
+        """Start an episode for code that owns its own loop, and close it when the block is left; see `Driver`.
+
+        Args:
+            form: the form of messages and tools: `openai-chat`, `openai-responses`, `anthropic` or `google`.
+            split: as in `episode`, like the other arguments.
+            task: see `episode`.
+            index: see `episode`.
+            seed: see `episode`.
+            limits: see `episode`.
+            tools: see `episode`.
+            secrets: see `episode`.
+        """
+        with self._portal.entered(
+            self._inner.drive(
+                form=form, split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets
+            )
+        ) as inner:
+            yield Driver(inner)
 
     def start(
         self,

@@ -32,6 +32,7 @@
     │   ├── ConnectionFailed                  no connection, or one lost beyond repair
     │   ├── DeadlineExceeded                  no answer in time
     │   └── ProtocolViolation                 the peer sent what the protocol forbids
+    ├── PolicyFailed                          raised by clients only: the policy's own code broke
     ├── EveryAttemptFailed                    raised by clients only: all attempts failed alike, so a run was stopped
     └── AuthoringError                        raised at startup only: a mistake in an environment class
 
@@ -279,6 +280,10 @@ class DeadlineExceeded(TransportError):
 
 class ProtocolViolation(TransportError):
     """The peer sent what the protocol forbids."""
+
+
+class PolicyFailed(LudusError):
+    """The policy's own code broke. Raised by clients only."""
 
 
 class EveryAttemptFailed(LudusError):

@@ -6,12 +6,13 @@ also holds what each step earned and cost, how the episode ended, and, separate 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ludus.protocol.episodes import NoiseKind, TaskRow
+from ludus.protocol.errors import EnvironmentFailed, InfrastructureFailed, LudusError, PolicyFailed
 from ludus.protocol.items import Item, from_json
 from ludus.protocol.lifecycle import EndReason, EpisodeStatus
 from ludus.protocol.messages import describe_invalid
@@ -20,6 +21,10 @@ from ludus.protocol.text import truncate
 
 FailureKind = Literal["environment", "infrastructure", "policy"]
 """The part that broke: the environment's own code; the infrastructure; the policy's own code."""
+
+_ERRORS: Final[Mapping[FailureKind, type[LudusError]]] = {
+    "environment": EnvironmentFailed, "infrastructure": InfrastructureFailed, "policy": PolicyFailed,
+}  # fmt: skip
 
 Stop = Literal["final_message", "turn_limit", "time_limit", "context_limit"]
 """Why the harness stopped an episode that the environment had not ended."""
@@ -85,6 +90,16 @@ class Failure(_Record):
     """The number of the attempt at this episode, counted from 1."""
     episode: str | None = None
 
+    def raise_(self) -> NoReturn:
+        """Raise the failure as an exception.
+
+        Raises:
+            EnvironmentFailed, InfrastructureFailed, PolicyFailed: by the failure's kind.
+        """
+        data = {"episode": self.episode, "incident": self.incident}
+        given = {name: value for name, value in data.items() if value is not None}
+        raise _ERRORS[self.kind](f"{self.error}: {self.message}", **given)
+
 
 class Trajectory(_Record):
     """The record of one episode."""
@@ -138,6 +153,11 @@ class Trajectory(_Record):
     def value(self) -> float | None:
         """The value of the total reward; None if unscored."""
         return self.reward.value if self.scored and self.reward is not None else None
+
+    def raise_for_failure(self) -> None:
+        """Raise an exception if something broke; see `Failure.raise_`."""
+        if self.failure is not None:
+            self.failure.raise_()
 
     @property
     def conversation(self) -> list[Item]:

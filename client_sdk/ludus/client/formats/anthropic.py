@@ -6,12 +6,15 @@ https://docs.anthropic.com/en/api/messages
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ludus.client.formats import _names, _schema
 from ludus.protocol.content import Content, ImageBlock, Message, text_of
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import CallItem, Item, MalformedCall, parse_arguments, text_message
+
+CONVERSATION: Final = "messages"
+"""The field of a request that holds the conversation."""
 
 
 def tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
@@ -61,6 +64,15 @@ def items(response: Mapping[str, Any], specs: Sequence[ToolSpec] = ()) -> list[I
         if block["type"] == "tool_use"
     ]
     return [text_message("assistant", text), *calls] if text or not calls else calls
+
+
+def reply(response: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the model's output as entries of the next request, with thinking blocks.
+
+    Raises:
+        KeyError: see `items`.
+    """
+    return [{"role": "assistant", "content": response["content"]}]
 
 
 def _blocks(item: Item) -> tuple[str, list[dict[str, Any]]]:

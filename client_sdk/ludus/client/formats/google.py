@@ -20,6 +20,9 @@ from ludus.protocol.content import Content, ImageBlock, Message, TextBlock, text
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import CallItem, Item, MalformedCall, parse_arguments, text_message
 
+CONVERSATION: Final = "contents"
+"""The field of a request that holds the conversation."""
+
 
 def tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
     """Return the `tools` of a request: one entry with all function declarations; an empty list without tools."""
@@ -62,9 +65,8 @@ def items(response: Mapping[str, Any], specs: Sequence[ToolSpec] = ()) -> list[I
     Raises:
         KeyError, TypeError, IndexError: `response` is none of these.
     """
-    if "candidates" in response:
-        response = response["candidates"][0]
-    parts = response.get("content", response).get("parts") or []
+    (content,) = reply(response)
+    parts = content.get("parts") or []
     text = "".join(part["text"] for part in parts if "text" in part and not part.get("thought"))
     calls: list[Item] = []
     for part in parts:
@@ -73,6 +75,20 @@ def items(response: Mapping[str, Any], specs: Sequence[ToolSpec] = ()) -> list[I
             name = _names.decode(call["name"], specs)
             calls.append(CallItem(call.get("id") or f"call_{len(calls)}", parse_arguments(name, call.get("args"))))
     return [text_message("assistant", text), *calls] if text or not calls else calls
+
+
+def reply(response: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the model's output as entries of the next request, with thoughts and their signatures.
+
+    Raises:
+        KeyError, TypeError, IndexError: see `items`.
+    """
+    if "candidates" in response:
+        response = response["candidates"][0]
+    content = response.get("content", response)
+    if not content.keys() & {"role", "parts"}:  # an error of the endpoint is no empty content
+        raise KeyError("parts")
+    return [{"role": "model", **content}]
 
 
 def _parts(item: Item, names: Mapping[str, str]) -> tuple[str, list[dict[str, Any]]]:

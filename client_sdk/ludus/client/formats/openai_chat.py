@@ -6,12 +6,15 @@ https://platform.openai.com/docs/api-reference/chat
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ludus.client.formats import _names, _schema
 from ludus.protocol.content import Content, ImageBlock, Message, TextBlock, text_of
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import CallItem, Item, OutputItem, arguments_text, data_url, parse_arguments, text_message
+
+CONVERSATION: Final = "messages"
+"""The field of a request that holds the conversation."""
 
 
 def tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
@@ -66,9 +69,7 @@ def items(response: Mapping[str, Any], specs: Sequence[ToolSpec] = ()) -> list[I
     Raises:
         KeyError, TypeError, IndexError: `response` is none of these.
     """
-    if "choices" in response:
-        response = response["choices"][0]
-    message = response.get("message", response)
+    (message,) = reply(response)
     content = message.get("content")
     if isinstance(content, list):
         content = "".join(part.get("text", "") for part in content if isinstance(part, Mapping))
@@ -80,6 +81,20 @@ def items(response: Mapping[str, Any], specs: Sequence[ToolSpec] = ()) -> list[I
         name = _names.decode(function["name"], specs)
         found.append(CallItem(call.get("id") or f"call_{position}", parse_arguments(name, function.get("arguments"))))
     return found
+
+
+def reply(response: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the model's output as entries of the next request, with everything that the model gave.
+
+    Raises:
+        KeyError, TypeError, IndexError: see `items`.
+    """
+    if "choices" in response:
+        response = response["choices"][0]
+    message = response.get("message", response)
+    if not message.keys() & {"role", "content", "tool_calls"}:  # an error of the endpoint is no empty message
+        raise KeyError("role")
+    return [{"role": "assistant", **message}]
 
 
 def _part(block: Content) -> dict[str, Any]:

@@ -6,11 +6,14 @@ https://platform.openai.com/docs/api-reference/responses
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ludus.client.formats import _names, _schema
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import CallItem, Item, from_json, parse_arguments, text_message, to_json
+
+CONVERSATION: Final = "input"
+"""The field of a request that holds the conversation."""
 
 
 def tools(specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
@@ -50,3 +53,12 @@ def items(response: Mapping[str, Any], specs: Sequence[ToolSpec] = ()) -> list[I
         else:
             found += from_json([value])
     return found or [text_message("assistant", "")]
+
+
+def reply(response: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the model's output as entries of the next request, with reasoning items.
+
+    Raises:
+        KeyError: see `items`.
+    """
+    return list(response["output"])

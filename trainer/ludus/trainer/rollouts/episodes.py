@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ludus.client.agent_loop import Harness, failure_of, run_episode
+from ludus.client.agent_loop import Harness, run_episode
+from ludus.client.driver import failure_of
 from ludus.client.policies.base import Conversation, Turn
 from ludus.protocol import errors as e
 from ludus.protocol.backoff import Backoff

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeVar
 
 from ludus.client import Client, Episode, RemoteEnvironment, connect
-from ludus.client.agent_loop import EPISODE_LOST_ERRORS
+from ludus.client.driver import EPISODE_LOST_ERRORS
 from ludus.client.summary import SUCCESS_TOLERANCE
 from ludus.evaluation.calibration.difficulty import read_difficulty
 from ludus.protocol import errors as e
