@@ -1,13 +1,14 @@
 import asyncio
 import json
 import re
+from typing import Any
 
 from ludus.client import connect
 
 
-async def model(messages: list[dict], tools: list[dict]) -> dict:
+async def model(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> dict[str, Any]:
     """Stand in for a model endpoint: return an assistant message in OpenAI's form, here a binary search."""
-    low, high = 1, int(re.findall(r"\d+", messages[0]["content"])[-1])
+    metre, low, high = 0, 1, int(re.findall(r"\d+", messages[0]["content"])[-1])
     for message in messages[1:]:
         if message["role"] == "assistant":
             metre = json.loads(message["tool_calls"][0]["function"]["arguments"])["metre"]

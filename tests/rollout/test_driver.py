@@ -260,7 +260,9 @@ async def test_something_else_than_a_reply_is_refused_and_changes_nothing(
 
 async def test_leaving_the_block_closes_the_episode(remote: Remote) -> None:
     environment = await remote(Guessing)
+    opened = []
     with pytest.raises(ZeroDivisionError):
         async with environment.drive() as driver:
+            opened.append(driver.episode)
             raise ZeroDivisionError
-    assert (await driver.episode.info()).end_reason is not None
+    assert (await opened[0].info()).end_reason is not None

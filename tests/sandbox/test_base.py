@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ludus.sandbox.base import SandboxBase
@@ -19,8 +21,7 @@ def test_the_backends_define_every_method_of_a_sandbox(backend: type[SandboxBase
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_backend_that_lacks_a_method_cannot_be_created(method: str) -> None:
-    assert method in Sandbox.__abstractmethods__
-    lacking = type("Lacking", (RunnerBox,), {method: getattr(Sandbox, method)})
+    lacking: Any = type("Lacking", (RunnerBox,), {method: getattr(Sandbox, method)})
 
-    with pytest.raises(TypeError, match=method):
+    with pytest.raises(TypeError, match=f"abstract method {method}"):
         lacking()
