@@ -261,8 +261,12 @@ async def test_something_else_than_a_reply_is_refused_and_changes_nothing(
 async def test_leaving_the_block_closes_the_episode(remote: Remote) -> None:
     environment = await remote(Guessing)
     opened = []
-    with pytest.raises(ZeroDivisionError):
+
+    async def break_off() -> None:
         async with environment.drive() as driver:
             opened.append(driver.episode)
             raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await break_off()
     assert (await opened[0].info()).end_reason is not None
