@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 from hypothesis import example, given
@@ -138,7 +140,7 @@ async def test_no_server_at_all_is_unscored() -> None:
     async with Endpoint("judge-1", "http://127.0.0.1:9/v1", attempts=2, first_pause=0.001) as nobody:
         verdict = await Judge("?", nobody).check(Attempt("x"))
     assert verdict.value is None
-    assert "cannot be reached: ConnectError" in verdict.evidence
+    assert "cannot be reached: ClientConnectorError" in verdict.evidence
 
 
 async def test_an_endpoint_without_structured_replies_is_asked_without_them(
@@ -342,6 +344,18 @@ async def test_one_model_may_be_asked_several_times(served: Any, endpoint: Make,
     served.says(say.verdict(1), say.verdict(0), say.verdict(1), say.verdict(1))
     verdict = await Judge("?", Panel([endpoint(options={"temperature": 1.0})], samples=4)).check(Attempt("x"))
     assert verdict.value == 0.75
+
+
+async def test_an_endpoint_that_is_never_closed_is_closed_with_its_event_loop(served: Any, say: Any) -> None:
+    served.says(say.verdict(1))
+    never_closed = Endpoint("judge-1", served.url)
+
+    async def judge() -> float | None:
+        return (await Judge("?", never_closed).check(Attempt("x"))).value
+
+    assert await asyncio.to_thread(asyncio.run, judge()) == 1
+    sessions = [held for held in gc.get_objects() if isinstance(held, aiohttp.ClientSession)]
+    assert all(session.closed for session in sessions)
 
 
 def test_a_panel_that_makes_no_sense_is_refused() -> None:

@@ -102,7 +102,7 @@ class PolicyChoice:
         elif self.name == "oracle":
             yield OraclePolicy(self.source)
         elif self.name == "openai":
-            from ludus.client.policies.openai import OpenAIPolicy  # httpx takes longer to import than all the rest
+            from ludus.client.policies.openai import OpenAIPolicy  # aiohttp takes longer to import than all the rest
 
             async with OpenAIPolicy(**self.endpoint) as model:
                 await model.check()

@@ -34,7 +34,7 @@ _LAZY = {
     "OpenAIPolicy": "ludus.client.policies.openai",
     "RandomPolicy": "ludus.client.policies.random_policy",
 }
-"""Names that are imported at first use, because httpx alone takes longer to import than the rest of the client."""
+"""Names that are imported at first use, because aiohttp takes longer to import than the rest of the client."""
 
 
 def __getattr__(name: str) -> Any:

@@ -7,6 +7,7 @@ and the harness records an infrastructure failure, never a reward of 0.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
-import httpx
+import aiohttp
 
 from ludus.client.formats import openai_chat
 from ludus.client.policies.base import Conversation, Turn
@@ -55,7 +56,7 @@ class OpenAIPolicy:
         first_pause: seconds before the second attempt; doubled for each further one, with jitter.
 
     Raises:
-        ValueError: `base_url` is not an http(s) address.
+        ValueError: `base_url` is not an http(s) address, or a header holds a line break.
     """
 
     def __init__(
@@ -77,10 +78,15 @@ class OpenAIPolicy:
         self._url = f"{self._base}/chat/completions"
         self._options = dict(options or {})
         self._headers = {**({"Authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
+        for name, value in self._headers.items():
+            if not (name + value).isprintable():
+                raise ValueError(
+                    f"the header {name} of the model endpoint holds a line break or another control character"
+                )
         self._timeout = timeout
         self._attempts = max(1, attempts)
         self._first_pause = first_pause
-        self._client: httpx.AsyncClient | None = None
+        self._session: aiohttp.ClientSession | None = None
 
     async def __call__(self, conversation: Conversation) -> Turn:
         """Request one completion and return it as a turn.
@@ -112,17 +118,19 @@ class OpenAIPolicy:
             ConnectionFailed: no server listens there.
         """
         try:
-            await self._connections().get(f"{self._base}/models", timeout=CHECK_SECONDS)
-        except httpx.ConnectError as error:
+            async with asyncio.timeout(CHECK_SECONDS):
+                async with self._connections().get(f"{self._base}/models", allow_redirects=False):
+                    return
+        except aiohttp.ClientConnectorError as error:
             raise _no_connection(self._url, error) from None
-        except httpx.HTTPError:
+        except (aiohttp.ClientError, TimeoutError):
             return  # a server listens, and it need not have a list of models
 
     async def aclose(self) -> None:
         """Close all connections."""
-        if self._client is not None:
-            await self._client.aclose()
-            self._client = None
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -133,31 +141,51 @@ class OpenAIPolicy:
         await self.aclose()
 
     async def _request(self, body: dict[str, Any], conversation: Conversation) -> Turn | _Refusal:
+        data = json.dumps(body, ensure_ascii=False).encode()
         try:
-            # httpx's own timeout is per read, so a server that sends slowly would never exceed it.
             async with asyncio.timeout(self._timeout):
-                response = await self._connections().post(self._url, json=body)
-        except (TimeoutError, httpx.TimeoutException):
+                async with self._connections().post(
+                    self._url, data=data, headers={"Content-Type": "application/json"}, allow_redirects=False
+                ) as response:
+                    answer = _Answer(response.status, response.headers, await response.text(errors="replace"))
+        except TimeoutError:
             message = f"no answer from {self._url} within {self._timeout:g} s"
             return _Refusal(DeadlineExceeded(message, endpoint=self._url))
-        except httpx.HTTPError as error:
+        except aiohttp.ClientError as error:
             return _Refusal(_no_connection(self._url, error))
-        if response.status_code != 200:
-            return _error_of(response, self._url)
-        return _parse_completion(response, conversation, self._url)
+        if answer.status != 200:
+            return _error_of(answer, self._url)
+        return _parse_completion(answer, conversation, self._url)
 
-    def _connections(self) -> httpx.AsyncClient:
-        if self._client is None:
-            limits = httpx.Limits(max_connections=None, max_keepalive_connections=256)
-            self._client = httpx.AsyncClient(headers=self._headers, limits=limits, timeout=self._timeout)
-        return self._client
+    def _connections(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            # The harness limits how many requests run at the same time, and `asyncio.timeout` how long one takes.
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0),
+                headers=self._headers,
+                timeout=aiohttp.ClientTimeout(total=None),
+                trust_env=True,
+            )
+        return self._session
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What an endpoint answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    text: str
+
+    def json(self) -> Any:
+        return json.loads(self.text)
 
 
 def _address(base_url: str) -> str:
     try:
         parts = urlsplit(base_url.strip())
-        valid = parts.scheme in ("http", "https") and bool(httpx.URL(base_url.strip()).host)
-    except (ValueError, httpx.InvalidURL):
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
         valid = False
     if not valid:
         guess = "" if "://" in base_url else f"; did you mean http://{base_url}?"
@@ -167,7 +195,7 @@ def _address(base_url: str) -> str:
     return base_url.strip().rstrip("/")
 
 
-def _no_connection(url: str, error: httpx.HTTPError) -> ConnectionFailed:
+def _no_connection(url: str, error: aiohttp.ClientError) -> ConnectionFailed:
     return ConnectionFailed(
         f"no connection to the model endpoint {url}: {error or type(error).__name__}; is it running there?",
         endpoint=url,
@@ -184,7 +212,7 @@ class _Refusal:
     """Seconds after which to retry, if the endpoint says so."""
 
 
-def _parse_completion(response: httpx.Response, conversation: Conversation, url: str) -> Turn | _Refusal:
+def _parse_completion(response: _Answer, conversation: Conversation, url: str) -> Turn | _Refusal:
     try:
         value = response.json()
         if value.get("error"):  # some gateways answer HTTP 200 with an error in the body
@@ -201,7 +229,7 @@ def _parse_completion(response: httpx.Response, conversation: Conversation, url:
     return Turn(tuple(items), usage=counted)
 
 
-def _no_completion(response: httpx.Response, url: str) -> str:
+def _no_completion(response: _Answer, url: str) -> str:
     page = re.search(r"<title[^>]*>\s*(.*?)\s*</title>", response.text, re.IGNORECASE | re.DOTALL)
     if page is not None or response.text.lstrip().startswith("<"):
         title = f" titled {page[1][:80]!r}" if page is not None else ""
@@ -209,8 +237,8 @@ def _no_completion(response: httpx.Response, url: str) -> str:
     return f"{url} answered with something that is not a chat completion: {response.text[:200]!r}"
 
 
-def _error_of(response: httpx.Response, url: str) -> Turn | _Refusal:
-    status, message = response.status_code, _message(response)
+def _error_of(response: _Answer, url: str) -> Turn | _Refusal:
+    status, message = response.status, _message(response)
     text = f"{url} answered {status}: {message}"
     if status in {400, 413, 422} and _CONTEXT_FULL.search(message):
         return Turn((), usage=Usage(requests=1), stopped="context_limit")
@@ -222,7 +250,7 @@ def _error_of(response: httpx.Response, url: str) -> Turn | _Refusal:
     )
 
 
-def _message(response: httpx.Response) -> str:
+def _message(response: _Answer) -> str:
     try:
         error = response.json()["error"]
         return str(error["message"] if isinstance(error, dict) else error)[:500]

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import weakref
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -17,7 +17,7 @@ from ludus.protocol.backoff import RETRIED_STATUSES, Backoff, retry_after
 from ludus.server.rewards.judges.caches import MemoryCache
 
 if TYPE_CHECKING:
-    import httpx
+    import aiohttp
 
 REPLY_BYTES: Final = 1_000_000
 """The limit for one reply; a longer one is a failure."""
@@ -113,9 +113,7 @@ class Endpoint:
     def __post_init__(self) -> None:
         if self.attempts < 1 or self.concurrency < 1:
             raise ValueError("attempts and concurrency must be 1 or more")
-        self._clients: weakref.WeakKeyDictionary[Any, tuple[httpx.AsyncClient, asyncio.Semaphore]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._connections: weakref.WeakKeyDictionary[Any, _Connections] = weakref.WeakKeyDictionary()
         self._locks: weakref.WeakValueDictionary[tuple[int, str], asyncio.Lock] = weakref.WeakValueDictionary()
 
     def key(self, *parts: object) -> str:
@@ -152,9 +150,9 @@ class Endpoint:
 
     async def aclose(self) -> None:
         """Close the connections of this event loop."""
-        held = self._clients.pop(asyncio.get_running_loop(), None)
+        held = self._connections.pop(asyncio.get_running_loop(), None)
         if held is not None:
-            await held[0].aclose()
+            await held.until_loop_ends.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -165,43 +163,48 @@ class Endpoint:
         await self.aclose()
 
     async def _counted(self, body: dict[str, Any]) -> Completion:
-        client, semaphore = self._client()
-        async with semaphore:
+        connections = await self._open()
+        async with connections.semaphore:
             self._check_budget()
             self.ledger.requests += 1
             try:
-                return await self._request(client, body)
+                return await self._request(connections.session, body)
             except JudgeFailed:
                 self.ledger.failures += 1
                 raise
 
-    async def _request(self, client: httpx.AsyncClient, body: dict[str, Any]) -> Completion:
-        import httpx
+    async def _request(self, session: aiohttp.ClientSession, body: dict[str, Any]) -> Completion:
+        import aiohttp
 
         try:
-            # httpx's own timeout is per read; a server that sends slowly would never reach it.
             async with asyncio.timeout(self.seconds):
-                response = await client.post(f"{self.base_url.rstrip('/')}/chat/completions", json=body)
+                async with session.post(
+                    f"{self.base_url.rstrip('/')}/chat/completions",
+                    data=json.dumps(body).encode(),
+                    headers={"Content-Type": "application/json"},
+                    allow_redirects=False,
+                ) as response:
+                    status, headers, content = response.status, response.headers, await response.read()
         except TimeoutError:
             raise Retriable(f"the judge {self.model} did not answer within {self.seconds:g} s") from None
-        except httpx.HTTPError as error:
+        except aiohttp.ClientError as error:
             raise Retriable(f"the judge {self.model} cannot be reached: {type(error).__name__}") from None
-        if response.status_code != 200:
-            raise self._failure(response, body)
-        return self._read(response.content)
+        if status != 200:
+            raise self._failure(status, headers, content.decode(errors="replace"), body)
+        return self._read(content)
 
-    def _failure(self, response: httpx.Response, body: Mapping[str, Any]) -> JudgeFailed:
-        said = f"the judge {self.model} answered with status {response.status_code}"
-        if response.status_code in RETRIED_STATUSES:
-            return Retriable(said, after=retry_after(response.headers))
-        if response.status_code not in (400, 403, 413, 422):
+    def _failure(self, status: int, headers: Mapping[str, str], text: str, body: Mapping[str, Any]) -> JudgeFailed:
+        said = f"the judge {self.model} answered with status {status}"
+        if status in RETRIED_STATUSES:
+            return Retriable(said, after=retry_after(headers))
+        if status not in (400, 403, 413, 422):
             return JudgeFailed(said)
-        if "response_format" in body and "response_format" in response.text:
+        if "response_format" in body and "response_format" in text:
             return _Unstructured(said)
-        complaint = _complaint(response.text)
+        complaint = _complaint(text)
         if _FILTERED.search(complaint):
             return Refused(f"the content filter of the judge {self.model} refuses the question")
-        if response.status_code == 413 or _TOO_LONG.search(complaint):
+        if status == 413 or _TOO_LONG.search(complaint):
             return TooLong(f"the question is too long for the judge {self.model}")
         return JudgeFailed(said)
 
@@ -252,16 +255,44 @@ class Endpoint:
             if limit is not None and spent >= limit:
                 raise JudgeFailed(f"the budget of the judge {self.model} is used up: {limit:g} {what}")
 
-    def _client(self) -> tuple[httpx.AsyncClient, asyncio.Semaphore]:
+    async def _open(self) -> _Connections:
+        """Return the connections of the running event loop."""
         loop = asyncio.get_running_loop()
-        if loop not in self._clients:
-            import httpx
+        if loop not in self._connections:
+            import aiohttp
 
             key = self.api_key if self.api_key is not None else os.environ.get("LUDUS_JUDGE_API_KEY")
-            headers = {"Authorization": f"Bearer {key}"} if key else {}
-            client = httpx.AsyncClient(headers=headers, timeout=self.seconds)
-            self._clients[loop] = (client, asyncio.Semaphore(self.concurrency))
-        return self._clients[loop]
+            session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                headers={"Authorization": f"Bearer {key}"} if key else {},
+                timeout=aiohttp.ClientTimeout(total=None),
+                trust_env=True,
+            )
+            made = self._connections[loop] = _Connections(
+                session, asyncio.Semaphore(self.concurrency), _until_loop_ends(session)
+            )
+            await anext(made.until_loop_ends)
+        return self._connections[loop]
+
+
+@dataclass(frozen=True, slots=True)
+class _Connections:
+    """An endpoint's connections in one event loop."""
+
+    session: aiohttp.ClientSession
+    semaphore: asyncio.Semaphore
+    until_loop_ends: AsyncGenerator[None]
+
+
+async def _until_loop_ends(session: aiohttp.ClientSession) -> AsyncGenerator[None]:
+    """Close the session when this generator is closed, which an event loop does with all that are left at its end.
+
+    Authors of environments make endpoints as class attributes and never close them.
+    """
+    try:
+        yield
+    finally:
+        await session.close()
 
 
 class Retriable(JudgeFailed):
