@@ -59,7 +59,6 @@ def serve_model(port: int) -> None:
 
     app = web.Application()
     app.router.add_post("/v1/chat/completions", complete)
-    app.router.add_get("/health", lambda _: web.Response())  # type: ignore[arg-type]
     web.run_app(app, host="127.0.0.1", port=port, print=None, access_log=None)
 
 

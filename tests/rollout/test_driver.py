@@ -152,6 +152,33 @@ async def test_the_next_request_repeats_the_reply_with_the_providers_own_fields(
         assert driver.request["tools"] == driver.tools
 
 
+@pytest.mark.parametrize(
+    ("form", "call", "wrong"),
+    [
+        (
+            "hermes",
+            '<tool_call>{"name": "ask", "arguments": {"number": 7}}</tool_call>',
+            "<tool_call>ask 7</tool_call>",
+        ),
+        ("llama", '{"name": "ask", "parameters": {"number": 7}}', '<|python_tag|>{"name": "ask", "parameters": {'),
+        ("pythonic", "[ask(number=7)]", "[ask(7)]"),
+    ],
+)
+async def test_sampled_text_with_calls_drives_an_episode(
+    remote: Remote, form: FormatName, call: str, wrong: str
+) -> None:
+    environment = await remote(Guessing)
+    async with environment.drive(form=form) as driver:
+        observations, done = await driver.act(f"<think>{call}</think>\n{call}")
+        assert [one["content"] for one in observations] == ["smaller"]
+        assert driver.messages[1] == {"role": "assistant", "content": f"<think>{call}</think>\n{call}"}
+        observations, done = await driver.act(wrong)
+        assert not done
+        assert observations[0]["content"].startswith("Error: ")
+        assert (await driver.act("<think>hm</think>42")).done
+        assert (await driver.finish()).value == 1.25
+
+
 async def test_call_ids_that_repeat_are_unique_in_the_record_and_unchanged_for_the_provider(remote: Remote) -> None:
     environment = await remote(Guessing)
     async with environment.drive() as driver:

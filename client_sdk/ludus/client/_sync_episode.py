@@ -220,7 +220,8 @@ class Driver:
     Args:
         episode: a started episode without steps.
         gradable: whether the environment grades a final message.
-        form: the form of messages and tools: `openai-chat`, `openai-responses`, `anthropic` or `google`.
+        form: the form of messages and tools: of a provider, `openai-chat`, `openai-responses`, `anthropic` or `google`;
+            or of sampled text, `hermes`, `llama` or `pythonic`.
     """
 
     def __init__(self, inner: asynchronous_driver.Driver) -> None:
@@ -270,7 +271,7 @@ class Driver:
 
         Args:
             message: the model's reply in the provider's form: the whole response or its message, as a mapping or as an
-                object of the provider's package; or a plain text.
+                object of the provider's package; or a text.
 
         Raises:
             InvalidParams: this is no reply in the provider's form.

@@ -29,7 +29,7 @@ from ludus.protocol import errors as e
 from ludus.protocol.actions import Call
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import TURN_TEXT_CHARS, EpisodeInfo, GradeResult, StepError, StepResult, TurnMark
-from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, checked, text_message, to_json
+from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, checked, to_json
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
 from ludus.protocol.rewards import Reward, total
 from ludus.protocol.text import replace_surrogates
@@ -90,7 +90,8 @@ class Driver:
     Args:
         episode: a started episode without steps.
         gradable: whether the environment grades a final message.
-        form: the form of messages and tools: `openai-chat`, `openai-responses`, `anthropic` or `google`.
+        form: the form of messages and tools: of a provider, `openai-chat`, `openai-responses`, `anthropic` or `google`;
+            or of sampled text, `hermes`, `llama` or `pythonic`.
     """
 
     def __init__(self, episode: Episode, *, gradable: bool = True, form: FormatName = "openai-chat") -> None:
@@ -163,7 +164,7 @@ class Driver:
 
         Args:
             message: the model's reply in the provider's form: the whole response or its message, as a mapping or as an
-                object of the provider's package; or a plain text.
+                object of the provider's package; or a text.
 
         Raises:
             InvalidParams: this is no reply in the provider's form.
@@ -172,20 +173,15 @@ class Driver:
         if self.done:
             raise e.InvalidParams(f"episode {self.episode.id} is done; call finish() instead of act()")
         form = FORMATS[self.form]
-        items: list[Item]
-        entries: list[dict[str, Any]] | None
-        if isinstance(message, str):
-            items, entries = [text_message("assistant", message)], None
-        else:
-            reply = _mapping(message)
-            try:
-                items, entries = form.items(reply, self.episode.tools), form.reply(reply)
-            except (KeyError, TypeError, IndexError, AttributeError, e.ParseError) as error:
-                raise e.InvalidParams(f"this is no reply in the form {self.form}: {error!r}: {reply!r:.200}") from None
+        reply = form.from_text(message) if isinstance(message, str) else _mapping(message)
+        try:
+            items, entries = form.items(reply, self.episode.tools), form.reply(reply)
+        except (KeyError, TypeError, IndexError, AttributeError, e.ParseError) as error:
+            raise e.InvalidParams(f"this is no reply in the form {self.form}: {error!r}: {reply!r:.200}") from None
         calls = [item for item in items if isinstance(item, CallItem)]
         messages, before = self.messages, len(self.items)
         await self.take(Turn(tuple(items)))
-        messages += entries if entries is not None else form.messages(items)[form.CONVERSATION]
+        messages += entries
         new = self.items[before:]
         # Ids that repeat were replaced in `items`; the provider gets those that it gave.
         recorded = [item.call_id for item in new if isinstance(item, CallItem)]

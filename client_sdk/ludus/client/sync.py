@@ -145,7 +145,7 @@ class RemoteEnvironment:
         """Start an episode for code that owns its own loop, and close it when the block is left; see `Driver`.
 
         Args:
-            form: the form of messages and tools: `openai-chat`, `openai-responses`, `anthropic` or `google`.
+            form: the form of messages and tools; see `Driver`.
             split: as in `episode`, like the other arguments.
             task: see `episode`.
             index: see `episode`.

@@ -5,8 +5,8 @@ Needs the packages of the `trainer` extra except torch: a tokenizer of `transfor
 
 from __future__ import annotations
 
+from ludus.protocol.tool_calls import AnyCall, TextFormatName
 from ludus.rendering.errors import RenderingError
 from ludus.rendering.renderer import ChatMessage, ParsedTurn, Renderer
-from ludus.rendering.tool_calls import AnyCall, FormatName
 
-__all__ = ["AnyCall", "ChatMessage", "FormatName", "ParsedTurn", "Renderer", "RenderingError"]
+__all__ = ["AnyCall", "ChatMessage", "ParsedTurn", "Renderer", "RenderingError", "TextFormatName"]

@@ -31,8 +31,17 @@ from ludus.protocol.actions import Call
 from ludus.protocol.content import Message, text_of
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, text_message
+from ludus.protocol.tool_calls import (
+    MARKS,
+    TEXT_FORMATS,
+    THOUGHT_CLOSE,
+    THOUGHT_OPEN,
+    AnyCall,
+    TextFormatName,
+    detect_format,
+    without_thought,
+)
 from ludus.rendering.errors import RenderingError
-from ludus.rendering.tool_calls import FORMATS, MARKS, AnyCall, FormatName, detect_format
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -40,7 +49,6 @@ if TYPE_CHECKING:
 ChatMessage = dict[str, Any]
 """A message for chat templates: `role`, `content`, and in a tool's message `tool_call_id` and `name`."""
 
-_OPEN, _CLOSE = "<think>", "</think>"
 _BREAK: Final = "\ufdd0"
 """A noncharacter inserted into control tokens that occur in text from outside. Text is split there before encoding."""
 _CACHED: Final = 1_000
@@ -88,7 +96,7 @@ class Renderer:
         tokenizer: PreTrainedTokenizerBase,
         *,
         chat_template: str | None = None,
-        tool_calls: Literal["auto"] | FormatName = "auto",
+        tool_calls: Literal["auto"] | TextFormatName = "auto",
     ) -> None:
         template = chat_template or tokenizer.chat_template
         self.tokenizer: Any = tokenizer
@@ -97,9 +105,9 @@ class Renderer:
             raise RenderingError(f"{self._name} has no chat template, or several: give one as chat_template")
         self._template = template
         name = detect_format(template) if tool_calls == "auto" else tool_calls
-        self._format = FORMATS[name] if name else None
+        self._format = TEXT_FORMATS[name] if name else None
         added = tokenizer.added_tokens_decoder.values()
-        own = {*MARKS, _OPEN, _CLOSE}
+        own = {*MARKS, THOUGHT_OPEN, THOUGHT_CLOSE}
         # Other added tokens are not control tokens: some tokenizers have them for line breaks or HTML.
         used = {
             t.content for t in added if t.special or t.content in own or (t.content in template and t.content.strip())
@@ -257,9 +265,7 @@ class Renderer:
         return words if same else None
 
     def _parsed(self, text: str, cut: bool) -> ParsedTurn:
-        _, closed, spoken = (self._opening + text).rpartition(_CLOSE)
-        if not closed:
-            spoken = spoken.partition(_OPEN)[0]
+        spoken = without_thought(self._opening + text)
         message, calls = self._format.read(spoken) if self._format else (spoken.strip(), [])
         if cut and calls and isinstance(last := calls[-1], MalformedCall):
             calls[-1] = replace(last, problem=f"{last.problem} (the turn was cut off for its length)")
@@ -336,8 +342,8 @@ class Renderer:
                 f"the chat template of {self._name} ends an assistant's turn with {tail[:20]!r}, which is not a "
                 "single token, so that turns cannot be separated: give another chat_template"
             )
-        inside = self._render([_PROBE], []).rstrip().endswith(_OPEN)
-        return _OPEN if inside else "", end
+        inside = self._render([_PROBE], []).rstrip().endswith(THOUGHT_OPEN)
+        return THOUGHT_OPEN if inside else "", end
 
 
 def _turns(entries: Sequence[Item | ParsedTurn]) -> Iterator[tuple[bool, list[Item | ParsedTurn]]]:

@@ -1,11 +1,15 @@
 """Conversion of tools, conversations and calls to and from the formats of model providers.
 
-There is one module per format, each with the same four functions:
+There is one module per provider, each with the same five functions:
 
     tools(specs)        tool definitions for a request
     messages(items)     the conversation for a request (a mapping of the request's fields)
     items(response)     the model's output: an assistant message, calls, or both
     reply(response)     the same output as entries of the next request, with the provider's own fields
+    from_text(text)     the response that a text without calls would be
+
+`hermes`, `llama` and `pythonic` are for models that the caller prompts and samples itself; see `text` and
+`ludus.protocol.tool_calls`.
 
 None of them needs a provider's package: requests and responses are plain JSON. Schemas are passed on unchanged if the
 provider accepts JSON Schema; Google has a dialect of its own, see `google`.
@@ -17,17 +21,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Protocol
 
 from ludus.client.formats import anthropic, google, openai_chat, openai_responses
+from ludus.client.formats.text import TextMessages
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import Item
 
 __all__ = ["FORMATS", "Format", "FormatName", "anthropic", "google", "openai_chat", "openai_responses"]
 
-FormatName = Literal["openai-chat", "openai-responses", "anthropic", "google"]
+FormatName = Literal["openai-chat", "openai-responses", "anthropic", "google", "hermes", "llama", "pythonic"]
 """The names of the formats."""
 
 
 class Format(Protocol):
-    """The interface of each module of this package."""
+    """The interface of a format."""
 
     @property
     def CONVERSATION(self) -> str:
@@ -50,11 +55,18 @@ class Format(Protocol):
         """Return the model's output as entries of the next request."""
         ...
 
+    def from_text(self, text: str) -> dict[str, Any]:
+        """Return the response that a text is."""
+        ...
+
 
 FORMATS: Final[Mapping[FormatName, Format]] = {
     "openai-chat": openai_chat,
     "openai-responses": openai_responses,
     "anthropic": anthropic,
     "google": google,
+    "hermes": TextMessages("hermes"),
+    "llama": TextMessages("llama"),
+    "pythonic": TextMessages("pythonic"),
 }
-"""The modules by the name of their format."""
+"""The formats by name."""

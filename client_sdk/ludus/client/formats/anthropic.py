@@ -75,6 +75,11 @@ def reply(response: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"role": "assistant", "content": response["content"]}]
 
 
+def from_text(text: str) -> dict[str, Any]:
+    """Return the reply that a text without calls is."""
+    return {"role": "assistant", "content": [{"type": "text", "text": text}] if text.strip() else []}
+
+
 def _blocks(item: Item) -> tuple[str, list[dict[str, Any]]]:
     if isinstance(item, Message):
         return item.role, _contents(item.content)

@@ -91,6 +91,11 @@ def reply(response: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"role": "model", **content}]
 
 
+def from_text(text: str) -> dict[str, Any]:
+    """Return the reply that a text without calls is."""
+    return {"role": "model", "parts": [{"text": text}]}
+
+
 def _parts(item: Item, names: Mapping[str, str]) -> tuple[str, list[dict[str, Any]]]:
     if isinstance(item, Message):
         return ("model" if item.role == "assistant" else "user"), [_part(block) for block in item.content]

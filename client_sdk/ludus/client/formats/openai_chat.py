@@ -97,6 +97,11 @@ def reply(response: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"role": "assistant", **message}]
 
 
+def from_text(text: str) -> dict[str, Any]:
+    """Return the reply that a text without calls is."""
+    return {"role": "assistant", "content": text}
+
+
 def _part(block: Content) -> dict[str, Any]:
     if isinstance(block, TextBlock):
         return {"type": "text", "text": block.text}

@@ -62,3 +62,8 @@ def reply(response: Mapping[str, Any]) -> list[dict[str, Any]]:
         KeyError: see `items`.
     """
     return list(response["output"])
+
+
+def from_text(text: str) -> dict[str, Any]:
+    """Return the reply that a text without calls is."""
+    return {"output": messages([text_message("assistant", text)])["input"]}

@@ -24,8 +24,11 @@ from ludus.protocol.items import MalformedCall, arguments_text, parse_arguments
 AnyCall = Call | MalformedCall
 """A call in a turn of the model, or text that was meant as one and cannot be parsed."""
 
-FormatName = Literal["hermes", "llama", "pythonic"]
+TextFormatName = Literal["hermes", "llama", "pythonic"]
 """The text formats of tool calls, by the models that use them."""
+
+THOUGHT_OPEN: Final = "<think>"
+THOUGHT_CLOSE: Final = "</think>"
 
 MARKS: Final = ("<tool_call>", "</tool_call>", "<|python_tag|>", "<|python_start|>", "<|python_end|>")
 """Tokens that are part of the assistant's turns, although some tokenizers mark them as special."""
@@ -42,7 +45,7 @@ _JSON: Final = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class TextFormat:
     """One format of calls."""
 
     read: Callable[[str], tuple[str, list[AnyCall]]]
@@ -51,7 +54,7 @@ class Format:
     """Calls → text that `read` parses as the same calls."""
 
 
-def detect_format(chat_template: str) -> FormatName | None:
+def detect_format(chat_template: str) -> TextFormatName | None:
     """Return the format that a chat template requires of the model; None if it is none of these."""
     if "<function=" in chat_template:  # Qwen3-Coder writes XML inside of <tool_call>
         return None
@@ -62,6 +65,12 @@ def detect_format(chat_template: str) -> FormatName | None:
     if _TAG in chat_template or '"parameters"' in chat_template:
         return "llama"
     return None
+
+
+def without_thought(text: str) -> str:
+    """Return a sampled text after its last thought, without a thought that is not closed: no call is in a thought."""
+    _, closed, spoken = text.rpartition(THOUGHT_CLOSE)
+    return spoken if closed else spoken.partition(THOUGHT_OPEN)[0]
 
 
 def _read_hermes(text: str) -> tuple[str, list[AnyCall]]:
@@ -160,10 +169,10 @@ def _keywords(call: AnyCall) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
 
 
-FORMATS: Final[Mapping[FormatName, Format]] = {
-    "hermes": Format(_read_hermes, _write_hermes),
-    "llama": Format(_read_llama, _write_llama),
-    "pythonic": Format(_read_pythonic, _write_pythonic),
+TEXT_FORMATS: Final[Mapping[TextFormatName, TextFormat]] = {
+    "hermes": TextFormat(_read_hermes, _write_hermes),
+    "llama": TextFormat(_read_llama, _write_llama),
+    "pythonic": TextFormat(_read_pythonic, _write_pythonic),
 }
 """The formats by name."""
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from ludus.protocol.actions import Call
 from ludus.protocol.items import MalformedCall
-from ludus.rendering.tool_calls import FORMATS, FormatName, detect_format
+from ludus.protocol.tool_calls import TEXT_FORMATS, TextFormatName, detect_format
 
-HERMES_FORMAT, LLAMA_FORMAT, PYTHON_FORMAT = FORMATS["hermes"], FORMATS["llama"], FORMATS["pythonic"]
+HERMES_FORMAT, LLAMA_FORMAT, PYTHON_FORMAT = TEXT_FORMATS["hermes"], TEXT_FORMATS["llama"], TEXT_FORMATS["pythonic"]
 
 values = st.recursive(
     st.none()
@@ -34,20 +34,22 @@ def _cleaned(value: Any) -> bool:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(sorted(FORMATS)), st.lists(calls, min_size=1, max_size=3), st.sampled_from(["", "Let me see."]))
-def test_what_is_written_is_read_as_the_same_calls(name: FormatName, made: list[Call], said: str) -> None:
-    text = f"{said}\n{FORMATS[name].write(made)}"
-    assert FORMATS[name].read(text) == (said, made)
+@given(
+    st.sampled_from(sorted(TEXT_FORMATS)), st.lists(calls, min_size=1, max_size=3), st.sampled_from(["", "Let me see."])
+)
+def test_what_is_written_is_read_as_the_same_calls(name: TextFormatName, made: list[Call], said: str) -> None:
+    text = f"{said}\n{TEXT_FORMATS[name].write(made)}"
+    assert TEXT_FORMATS[name].read(text) == (said, made)
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.sampled_from(sorted(FORMATS)), st.text(max_size=40), st.lists(calls, max_size=2), st.data())
+@given(st.sampled_from(sorted(TEXT_FORMATS)), st.text(max_size=40), st.lists(calls, max_size=2), st.data())
 def test_no_text_at_all_makes_a_parser_raise(
-    name: FormatName, junk: str, made: list[Call], data: st.DataObject
+    name: TextFormatName, junk: str, made: list[Call], data: st.DataObject
 ) -> None:
-    text = FORMATS[name].write(made)
+    text = TEXT_FORMATS[name].write(made)
     at = data.draw(st.integers(0, len(text)))
-    said, read = FORMATS[name].read(text[:at] + junk + text[at + len(junk) :])
+    said, read = TEXT_FORMATS[name].read(text[:at] + junk + text[at + len(junk) :])
     assert isinstance(said, str)
     assert all(isinstance(call, Call | MalformedCall) for call in read)
 

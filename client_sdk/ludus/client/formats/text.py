@@ -1,0 +1,57 @@
+"""Messages of models whose text the caller samples itself: the tool calls are in the text of the reply.
+
+Prompts are chat messages with tools, as chat templates take them. A reply is the sampled text; it stays in the
+conversation as it is. Everything up to the last `</think>` is a thought, in which nothing is a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ludus.client.formats import openai_chat
+from ludus.protocol.episodes import ToolSpec
+from ludus.protocol.items import CallItem, Item, text_message
+from ludus.protocol.tool_calls import TEXT_FORMATS, TextFormatName, without_thought
+
+
+@dataclass(frozen=True, slots=True)
+class TextMessages:
+    """A format of text; see `ludus.client.formats.Format`."""
+
+    name: TextFormatName
+    CONVERSATION: ClassVar[str] = "messages"
+
+    def tools(self, specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+        """Return the tools for a chat template."""
+        return openai_chat.tools(specs)
+
+    def messages(self, items: Sequence[Item]) -> dict[str, Any]:
+        """Return `{"messages": [...]}`."""
+        return openai_chat.messages(items)
+
+    def items(self, response: Mapping[str, Any], specs: Sequence[ToolSpec] = ()) -> list[Item]:
+        """Return the message and the calls in the text of a reply.
+
+        Raises:
+            KeyError, TypeError: `response` has no text as its `content`.
+        """
+        (message,) = self.reply(response)
+        said, calls = TEXT_FORMATS[self.name].read(without_thought(message["content"]))
+        found: list[Item] = [text_message("assistant", said)] if said or not calls else []
+        return found + [CallItem(f"call_{number}", call) for number, call in enumerate(calls, start=1)]
+
+    def reply(self, response: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the reply as the entry of the next prompt.
+
+        Raises:
+            KeyError, TypeError: see `items`.
+        """
+        if not isinstance(response["content"], str):
+            raise TypeError("the content is not a text")
+        return [{"role": "assistant", "content": response["content"]}]
+
+    def from_text(self, text: str) -> dict[str, Any]:
+        """Return the reply that a sampled text is."""
+        return openai_chat.from_text(text)
