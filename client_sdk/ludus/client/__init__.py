@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from ludus.client._connect import WireName, connect
+    from ludus.client.addresses import ServerAddress, TaskAddress
     from ludus.client.agent_loop import Harness, run_episode
     from ludus.client.causes import Cause
     from ludus.client.client import Client
@@ -79,9 +80,11 @@ __all__ = [
     "RandomPolicy",
     "RemoteEnvironment",
     "Reward",
+    "ServerAddress",
     "StatefulPolicy",
     "StepResult",
     "Summary",
+    "TaskAddress",
     "TaskRow",
     "ToolSpec",
     "Trajectory",
@@ -105,6 +108,7 @@ __all__ = [
 
 _MODULES: Final = {
     "ludus.client._connect": "WireName connect",
+    "ludus.client.addresses": "ServerAddress TaskAddress",
     "ludus.client.agent_loop": "Harness run_episode",
     "ludus.client.causes": "Cause",
     "ludus.client.client": "Client",

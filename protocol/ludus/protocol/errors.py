@@ -32,6 +32,7 @@
     │   ├── ConnectionFailed                  no connection, or one lost beyond repair
     │   ├── DeadlineExceeded                  no answer in time
     │   └── ProtocolViolation                 the peer sent what the protocol forbids
+    ├── WrongEventLoop                        raised by clients only: a client used in a second event loop
     ├── PolicyFailed                          raised by clients only: the policy's own code broke
     ├── EveryAttemptFailed                    raised by clients only: all attempts failed alike, so a run was stopped
     └── AuthoringError                        raised at startup only: a mistake in an environment class
@@ -280,6 +281,10 @@ class DeadlineExceeded(TransportError):
 
 class ProtocolViolation(TransportError):
     """The peer sent what the protocol forbids."""
+
+
+class WrongEventLoop(LudusError):
+    """A client was used in another event loop than its own, or in a child process. Raised by clients only."""
 
 
 class PolicyFailed(LudusError):

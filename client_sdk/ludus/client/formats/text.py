@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from ludus.client.formats import openai_chat
 from ludus.protocol.episodes import ToolSpec
@@ -21,7 +21,11 @@ class TextMessages:
     """A format of text; see `ludus.client.formats.Format`."""
 
     name: TextFormatName
-    CONVERSATION: ClassVar[str] = "messages"
+
+    @property
+    def CONVERSATION(self) -> str:
+        """See `Format`."""
+        return openai_chat.CONVERSATION
 
     def tools(self, specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
         """Return the tools for a chat template."""

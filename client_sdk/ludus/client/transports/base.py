@@ -70,6 +70,20 @@ class Wire(Protocol):
         ...
 
 
+def require_loop(own: asyncio.AbstractEventLoop, url: str) -> None:
+    """Raise an error if the running event loop is not the one that a wire belongs to.
+
+    Raises:
+        WrongEventLoop: it is another one, for example in a thread or in a forked process.
+    """
+    if asyncio.get_running_loop() is not own:
+        raise errors.WrongEventLoop(
+            f"the client of {url} belongs to another event loop: make one client for each event loop and process with "
+            "`connect(…)`, or share a `ServerAddress`, or use the blocking client (`ludus.client.sync`) from threads",
+            url=url,
+        )
+
+
 class Retries:
     """The retries of one request: how long to pause before the next try, and when to give up."""
 

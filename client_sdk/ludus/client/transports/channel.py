@@ -30,7 +30,7 @@ import aiohttp
 from pydantic import ValidationError
 
 from ludus.client.transports._reasons import doing, refusal, unreachable
-from ludus.client.transports.base import Retries, WireCapabilities, error_of
+from ludus.client.transports.base import Retries, WireCapabilities, error_of, require_loop
 from ludus.protocol import errors
 from ludus.protocol._model import WireModel
 from ludus.protocol.channel import frames, parse_replies, reply_id, request_template
@@ -124,6 +124,8 @@ class ChannelWire:
         if loop is None:
             self._loop = loop = asyncio.get_running_loop()
             self._runner = loop.create_task(self._run(), name="ludus-channel")
+        else:
+            require_loop(loop, self._url)
         codec = self._codecs.get(method.name) or self._codec(method)
         self._next_id = identifier = self._next_id + 1
         try:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from ludus.client.transports._reasons import doing, refusal, unreachable
-from ludus.client.transports.base import Retries, WireCapabilities, error_of
+from ludus.client.transports.base import Retries, WireCapabilities, error_of, require_loop
 from ludus.protocol import errors
 from ludus.protocol._model import WireModel
 from ludus.protocol.distribution import installed_version
@@ -82,11 +82,14 @@ class McpWire:
         self._connections = connections
         self._ids = itertools.count(1)
         self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._reached_before = False
         self._closed = asyncio.Event()
 
     async def request(self, method: Method[P, R], params: P, *, timeout: float | None = None) -> R:
         """Send a request and return its result; see `Wire.request`."""
+        self._loop = self._loop or asyncio.get_running_loop()
+        require_loop(self._loop, self._url)
         seconds = self._timeout if timeout is None else timeout
         try:
             async with asyncio.timeout(None if seconds in (None, math.inf) else seconds):

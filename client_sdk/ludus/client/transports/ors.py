@@ -27,7 +27,7 @@ from ludus.client.transports import _ors_sessions as kept
 from ludus.client.transports._ors_http import OrsHttp, Refused, error_from, json_of
 from ludus.client.transports._ors_server import ENDLESS, Kind, OrsServer
 from ludus.client.transports._reasons import doing
-from ludus.client.transports.base import WireCapabilities
+from ludus.client.transports.base import WireCapabilities, require_loop
 from ludus.protocol import episodes as e
 from ludus.protocol import errors
 from ludus.protocol import methods as m
@@ -71,6 +71,7 @@ class OrsWire:
         connections: int = 256,
     ) -> None:
         self._http = OrsHttp(url.rstrip("/"), token, reconnect_seconds, connections)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._timeout = timeout
         self._server = OrsServer(self._http)
         self._sessions: dict[str, kept.OrsSession] = {}
@@ -104,6 +105,8 @@ class OrsWire:
             raise errors.Unsupported(
                 f"{doing(method.name)} is not possible over ORS; use the channel or MCP", method=method.name
             )
+        self._loop = self._loop or asyncio.get_running_loop()
+        require_loop(self._loop, self._http.url)
         seconds = self._timeout if timeout is None else timeout
         try:
             async with asyncio.timeout(None if seconds in (None, math.inf) else seconds):
