@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ludus.client.causes import Cause
     from ludus.client.client import Client
     from ludus.client.driver import Driver, EpisodeOutcome, Observed
-    from ludus.client.environment import RemoteEnvironment
+    from ludus.client.environment import Preview, RemoteEnvironment
     from ludus.client.episode import Episode, Group
     from ludus.client.policies.base import Conversation, EpisodePolicy, Policy, PolicyResult, StatefulPolicy, Turn
     from ludus.client.policies.openai import OpenAIPolicy
@@ -76,6 +76,7 @@ __all__ = [
     "OutputItem",
     "Policy",
     "PolicyResult",
+    "Preview",
     "Progress",
     "RandomPolicy",
     "RemoteEnvironment",
@@ -113,7 +114,7 @@ _MODULES: Final = {
     "ludus.client.causes": "Cause",
     "ludus.client.client": "Client",
     "ludus.client.driver": "Driver EpisodeOutcome Observed",
-    "ludus.client.environment": "RemoteEnvironment",
+    "ludus.client.environment": "Preview RemoteEnvironment",
     "ludus.client.episode": "Episode Group",
     "ludus.client.policies.base": "Conversation EpisodePolicy Policy PolicyResult StatefulPolicy Turn",
     "ludus.client.policies.openai": "OpenAIPolicy",

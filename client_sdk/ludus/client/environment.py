@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from ludus.client._params import make
@@ -39,6 +41,22 @@ from ludus.protocol.methods import (
 if TYPE_CHECKING:
     from ludus.client._session import Session
     from ludus.client.formats import FormatName
+    from ludus.protocol.content import Message
+    from ludus.protocol.episodes import ToolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a policy sees of a task before its first turn."""
+
+    task: TaskRow
+    """The task, with the fields that a trainer may see."""
+    seed: int
+    """The seed of the episode that was started to look at the task."""
+    prompt: tuple[Message, ...]
+    """The messages that the policy gets first."""
+    tools: tuple[ToolSpec, ...]
+    """The tools of the episode."""
 
 
 class RemoteEnvironment:
@@ -163,6 +181,56 @@ class RemoteEnvironment:
         )
         async with episode:
             yield episode
+
+    async def preview(
+        self,
+        *,
+        split: str = "train",
+        task: str | None = None,
+        index: int | None = None,
+        seed: int | None = None,
+    ) -> Preview:
+        """Return the prompt and the tools of a task, for datasets and length filters: a start and a close.
+
+        Args:
+            split: as in `episode`, like the other arguments.
+            task: see `episode`.
+            index: see `episode`.
+            seed: see `episode`. Prompts may depend on it.
+
+        Raises:
+            EpisodeFailed: the environment broke during its setup.
+        """
+        async with self.episode(split=split, task=task, index=index, seed=seed) as episode:
+            return Preview(episode.task, episode.seed, episode.prompt, episode.tools)
+
+    async def previews(
+        self, split: str, *, n: int | None = None, seed: int | None = None, concurrency: int = 16
+    ) -> AsyncIterator[Preview]:
+        """Yield previews of a split's tasks in order of index.
+
+        Args:
+            split: the name of the split.
+            n: how many tasks; all when None, which an endless split refuses.
+            seed: the seed of every preview; drawn by the server when None. An environment that is not seedable refuses
+                a seed.
+            concurrency: how many episodes are open at the same time.
+
+        Raises:
+            SplitNotFound: there is no such split.
+            InvalidParams: the split is endless, and `n` is None.
+            EpisodeFailed: the environment broke during the setup of a task.
+        """
+        known = find_split(await self.info(), split, n)
+        count = known.count if n is None else n if known.count is None else min(n, known.count)
+        assert count is not None
+        for start in range(0, count, concurrency):
+            indices = range(start, min(count, start + concurrency))
+            looking = (self.preview(split=split, index=index, seed=seed) for index in indices)
+            for found in await asyncio.gather(*looking, return_exceptions=True):
+                if isinstance(found, BaseException):
+                    raise found
+                yield found
 
     @asynccontextmanager
     async def drive(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from ludus.client._connect import WireName
+    from ludus.client.environment import Preview
     from ludus.client.formats import FormatName
     from ludus.client.transports.base import Wire
     from ludus.protocol.episodes import Candidate, EnvironmentInfo, EpisodeLimits, Outcome, SplitInfo, TaskRow
@@ -128,6 +129,41 @@ class RemoteEnvironment:
             )
         ) as inner:
             yield Episode(inner)
+
+    def preview(
+        self, *, split: str = "train", task: str | None = None, index: int | None = None, seed: int | None = None
+    ) -> Preview:
+        """Return the prompt and the tools of a task, for datasets and length filters: a start and a close.
+
+        Args:
+            split: as in `episode`, like the other arguments.
+            task: see `episode`.
+            index: see `episode`.
+            seed: see `episode`. Prompts may depend on it.
+
+        Raises:
+            EpisodeFailed: the environment broke during its setup.
+        """
+        return self._portal.call(self._inner.preview(split=split, task=task, index=index, seed=seed))
+
+    def previews(
+        self, split: str, *, n: int | None = None, seed: int | None = None, concurrency: int = 16
+    ) -> Iterator[Preview]:
+        """Yield previews of a split's tasks in order of index.
+
+        Args:
+            split: the name of the split.
+            n: how many tasks; all when None, which an endless split refuses.
+            seed: the seed of every preview; drawn by the server when None. An environment that is not seedable refuses
+                a seed.
+            concurrency: how many episodes are open at the same time.
+
+        Raises:
+            SplitNotFound: there is no such split.
+            InvalidParams: the split is endless, and `n` is None.
+            EpisodeFailed: the environment broke during the setup of a task.
+        """
+        yield from self._portal.iterate(self._inner.previews(split, n=n, seed=seed, concurrency=concurrency))
 
     @contextmanager
     def drive(
