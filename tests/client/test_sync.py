@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ import pytest
 from threaded import server_in_thread
 from worlds import Playground
 
-from ludus.client import sync
+from ludus.client import Harness, RandomPolicy, sync
 from ludus.client._portal import portal
 from ludus.protocol import EndReason, text_of
 from ludus.protocol.errors import EpisodeEnded, SplitNotFound
@@ -136,3 +137,12 @@ def test_a_driver_blocks_and_works(client: sync.Client) -> None:
         assert driver.act("no idea").done
         assert driver.finish().value == 0.25
         assert driver.episode.ended
+
+
+def test_rollouts_block_and_end_when_their_iterator_is_closed(client: sync.Client) -> None:
+    environment = client.environment("playground")
+    found = sync.rollout_all(environment, RandomPolicy(1), n=3, seed=1, harness=Harness(max_turns=2))
+    assert [trajectory.task.id for trajectory in found] == ["r-0", "r-1", "r-2"]
+    with contextlib.closing(sync.rollout(environment, RandomPolicy(1), harness=Harness(max_turns=2))) as stream:
+        assert next(iter(stream)).environment == "playground"
+    assert not environment._inner._session.open_episodes

@@ -6,7 +6,7 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Final, TypeVar, cast
 
@@ -42,9 +42,13 @@ class Portal:
             raise
 
     def iterate(self, values: AsyncIterator[T]) -> Iterator[T]:
-        """Yield the values of an asynchronous iterator, one by one."""
-        while (value := self.call(_next(values))) is not _END:
-            yield cast(T, value)
+        """Yield the values of an asynchronous iterator, one by one, and close it if the caller stops earlier."""
+        try:
+            while (value := self.call(_next(values))) is not _END:
+                yield cast(T, value)
+        finally:
+            if isinstance(values, AsyncGenerator):
+                self.call(values.aclose())
 
     @contextmanager
     def entered(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:

@@ -12,22 +12,27 @@ from typing import TYPE_CHECKING, Final, Self
 from ludus.client import _connect as asynchronous_connect
 from ludus.client import client as asynchronous_client
 from ludus.client import environment as asynchronous_environment
+from ludus.client import rollouts as asynchronous_rollouts
 from ludus.client._portal import portal
 from ludus.client._sync_episode import Driver, Episode, Group
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Literal
 
     from ludus.client._connect import WireName
+    from ludus.client.agent_loop import Harness
     from ludus.client.environment import Preview
     from ludus.client.formats import FormatName
+    from ludus.client.policies.base import Policy
+    from ludus.client.rollouts import Progress
     from ludus.client.transports.base import Wire
     from ludus.protocol.episodes import Candidate, EnvironmentInfo, EpisodeLimits, Outcome, SplitInfo, TaskRow
     from ludus.protocol.rewards import Reward
+    from ludus.protocol.trajectory import Trajectory
 
-__all__ = ["Client", "Driver", "Episode", "Group", "RemoteEnvironment", "connect"]
+__all__ = ["Client", "Driver", "Episode", "Group", "RemoteEnvironment", "connect", "rollout", "rollout_all"]
 
 
 class RemoteEnvironment:
@@ -343,4 +348,111 @@ def connect(
     """
     return Client(
         asynchronous_connect.connect(url, token=token, wire=wire, timeout=timeout, reconnect_seconds=reconnect_seconds)
+    )
+
+
+def rollout(
+    environment: RemoteEnvironment,
+    policy: Policy,
+    *,
+    split: str = "train",
+    tasks: Iterable[TaskRow | str | int] | None = None,
+    n: int | None = None,
+    samples: int = 1,
+    seed: int | None = None,
+    concurrency: int = 16,
+    retries: int = 2,
+    retry_environment_errors: bool = False,
+    harness: Harness | None = None,
+    limits: EpisodeLimits | None = None,
+    secrets: dict[str, str] | None = None,
+    skip: Container[tuple[str, str, str, int]] = (),
+    stop_after_same_failure: int | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Iterator[Trajectory]:
+    """Play tasks and yield their trajectories as they end, in no particular order.
+
+    Leaving the loop early (close the iterator: `contextlib.closing`), or canceling it, closes all open episodes.
+
+    Args:
+        environment: from `client.environment(name)`.
+        policy: see `ludus.client.policies`.
+        split: the split that the tasks come from.
+        tasks: rows, ids or indices; all tasks of the split, in order, when None.
+        n: how many tasks; all when None, which an endless split refuses.
+        samples: episodes per task.
+        seed: each episode's seed is derived from it, the task and the sample; the server draws the seeds when None. An
+            environment that is not seedable refuses a seed.
+        concurrency: how many episodes run at the same time.
+        retries: further attempts at an episode whose infrastructure failed; each is a new episode with the same seed.
+        retry_environment_errors: whether to retry also when the environment's own code broke.
+        harness: limits of the agent loop.
+        limits: limits of each episode, which the server enforces.
+        secrets: secrets for each episode.
+        skip: keys of trajectories that exist already (`TrajectoryWriter.done`).
+        stop_after_same_failure: start no further episodes after this many attempts, if all of them left no reward for
+            the same reason; None never stops early.
+        on_progress: called at the beginning and after each episode.
+
+    Raises:
+        RequestError: the setup is wrong: an unknown split or task, a missing scope, a refused API key.
+        EveryAttemptFailed: `stop_after_same_failure` left tasks unplayed; raised after all trajectories were yielded.
+    """
+    yield from portal().iterate(
+        asynchronous_rollouts.rollout(
+            environment._inner,
+            policy,
+            split=split,
+            tasks=tasks,
+            n=n,
+            samples=samples,
+            seed=seed,
+            concurrency=concurrency,
+            retries=retries,
+            retry_environment_errors=retry_environment_errors,
+            harness=harness,
+            limits=limits,
+            secrets=secrets,
+            skip=skip,
+            stop_after_same_failure=stop_after_same_failure,
+            on_progress=on_progress,
+        )
+    )
+
+
+def rollout_all(
+    environment: RemoteEnvironment,
+    policy: Policy,
+    *,
+    split: str = "train",
+    tasks: Iterable[TaskRow | str | int] | None = None,
+    n: int | None = None,
+    samples: int = 1,
+    seed: int | None = None,
+    concurrency: int = 16,
+    retries: int = 2,
+    retry_environment_errors: bool = False,
+    harness: Harness | None = None,
+    limits: EpisodeLimits | None = None,
+    secrets: dict[str, str] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> list[Trajectory]:
+    """Run `rollout` and return all trajectories, sorted by the index of their task, then by sample."""
+    return portal().call(
+        asynchronous_rollouts.rollout_all(
+            environment._inner,
+            policy,
+            split=split,
+            tasks=tasks,
+            n=n,
+            samples=samples,
+            seed=seed,
+            concurrency=concurrency,
+            retries=retries,
+            retry_environment_errors=retry_environment_errors,
+            harness=harness,
+            limits=limits,
+            secrets=secrets,
+            on_progress=on_progress,
+        )
     )
