@@ -37,7 +37,7 @@ It is the asynchronous client run in a thread of its own, so episodes are kept a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -163,7 +163,7 @@ def _method(item: Function, used: set[str]) -> str:
 def _connect(item: ast.AST, used: set[str]) -> str:
     assert isinstance(item, ast.FunctionDef)
     _note_names(item, used)
-    body = f"return Client(asynchronous_connect.connect({_passed(item)}))"
+    body = f"return Client(portal().keep(asynchronous_connect.connect({_passed(item)})))"
     return "\n" + _text(item, "", "Client", body).replace("\n    ", "\n").strip()
 
 
@@ -171,9 +171,9 @@ def _rollout(item: ast.AST, used: set[str]) -> str:
     assert isinstance(item, ast.AsyncFunctionDef)
     _note_names(item, used)
     assert item.returns is not None
-    returns = ast.unparse(item.returns).replace("AsyncGenerator[", "Iterator[")
+    returns = ast.unparse(item.returns).replace("AsyncGenerator[", "Generator[")
     call = f"asynchronous_{ROLLOUTS}.{item.name}({_passed(item)})".replace("(environment,", "(environment._inner,")
-    way = "yield from portal().iterate({})" if returns.startswith("Iterator[") else "return portal().call({})"
+    way = "yield from portal().iterate({})" if returns.startswith("Generator[") else "return portal().call({})"
     return "\n" + _text(item, "", returns, way.format(call)).replace("\n    ", "\n").strip()
 
 

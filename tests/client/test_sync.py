@@ -146,3 +146,16 @@ def test_rollouts_block_and_end_when_their_iterator_is_closed(client: sync.Clien
     with contextlib.closing(sync.rollout(environment, RandomPolicy(1), harness=Harness(max_turns=2))) as stream:
         assert next(iter(stream)).environment == "playground"
     assert not environment._inner._session.open_episodes
+
+
+def test_a_client_that_is_left_open_is_closed_in_silence_when_the_interpreter_exits(url: str) -> None:
+    program = (
+        "import sys\nfrom ludus.client.sync import connect\n"
+        "client = connect(sys.argv[1])\nepisode = client.environment('playground').start()\nprint(episode.id)"
+    )
+    command = [sys.executable, "-W", "error", "-c", program, url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    assert (done.returncode, done.stderr) == (0, "")
+    with sync.connect(url) as client, client.environment("playground").episode() as other:
+        other._inner.id = done.stdout.strip()  # type: ignore[misc]
+        assert other.info().end_reason is EndReason.CLOSED

@@ -6,20 +6,34 @@ import asyncio
 import atexit
 import os
 import threading
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any, Final, TypeVar, cast
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from typing import Any, Final, Protocol, TypeVar, cast
 
 T = TypeVar("T")
+C = TypeVar("C", bound="Closeable")
+
+CLOSE_SECONDS: Final = 2.0
+"""Seconds to close what is still open when the interpreter exits."""
 
 _END: Final = object()
 """Marks the end of an iteration."""
+
+
+class Closeable(Protocol):
+    """An object to close in the event loop."""
+
+    async def close(self) -> None:
+        """Close it. Closing twice is no error."""
+        ...
 
 
 class Portal:
     """Runs coroutines for any number of threads. Its daemon thread ends with the interpreter."""
 
     def __init__(self) -> None:
+        self._open: weakref.WeakSet[Closeable] = weakref.WeakSet()
         self._started = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._live()), name="ludus-portal", daemon=True)
         self._thread.start()
@@ -40,6 +54,11 @@ class Portal:
         except BaseException:
             future.cancel()
             raise
+
+    def keep(self, opened: C) -> C:
+        """Return the object, and close it when the interpreter exits, unless it is gone by then."""
+        self._open.add(opened)
+        return opened
 
     def iterate(self, values: AsyncIterator[T]) -> Iterator[T]:
         """Yield the values of an asynchronous iterator, one by one, and close it if the caller stops earlier."""
@@ -63,15 +82,18 @@ class Portal:
             self.call(_leave(manager, None))
 
     def stop(self) -> None:
-        """Cancel everything that runs in the portal and end its thread."""
+        """Close what is kept, cancel everything else that runs in the portal, and end its thread."""
         self._loop.call_soon_threadsafe(self._enough.set)
-        self._thread.join(timeout=2.0)
+        self._thread.join(timeout=2 * CLOSE_SECONDS)
 
     async def _live(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._enough = asyncio.Event()
         self._started.set()
         await self._enough.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await asyncio.gather(*(opened.close() for opened in self._open), return_exceptions=True)
 
 
 async def _next(values: AsyncIterator[Any]) -> Any:

@@ -5,7 +5,7 @@ It is the asynchronous client run in a thread of its own, so episodes are kept a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Self
 
@@ -347,7 +347,11 @@ def connect(
         ValueError: `url` is not an http(s) or ws(s) address, or there is no such wire.
     """
     return Client(
-        asynchronous_connect.connect(url, token=token, wire=wire, timeout=timeout, reconnect_seconds=reconnect_seconds)
+        portal().keep(
+            asynchronous_connect.connect(
+                url, token=token, wire=wire, timeout=timeout, reconnect_seconds=reconnect_seconds
+            )
+        )
     )
 
 
@@ -369,7 +373,7 @@ def rollout(
     skip: Container[tuple[str, str, str, int]] = (),
     stop_after_same_failure: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-) -> Iterator[Trajectory]:
+) -> Generator[Trajectory]:
     """Play tasks and yield their trajectories as they end, in no particular order.
 
     Leaving the loop early (close the iterator: `contextlib.closing`), or canceling it, closes all open episodes.
