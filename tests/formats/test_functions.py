@@ -6,7 +6,7 @@ import inspect
 from typing import Any, Literal
 
 import pytest
-from transformers.utils import get_json_schema
+from transformers.utils.chat_template_utils import get_json_schema
 
 from ludus.client.formats.functions import python_function
 from ludus.protocol.episodes import ToolSpec

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import re
 from collections.abc import Callable
@@ -346,7 +345,17 @@ async def test_one_model_may_be_asked_several_times(served: Any, endpoint: Make,
     assert verdict.value == 0.75
 
 
-async def test_an_endpoint_that_is_never_closed_is_closed_with_its_event_loop(served: Any, say: Any) -> None:
+async def test_an_endpoint_that_is_never_closed_is_closed_with_its_event_loop(
+    served: Any, say: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions: list[aiohttp.ClientSession] = []
+    begin = aiohttp.ClientSession.__init__
+
+    def note(self: aiohttp.ClientSession, *arguments: Any, **options: Any) -> None:
+        begin(self, *arguments, **options)
+        sessions.append(self)
+
+    monkeypatch.setattr(aiohttp.ClientSession, "__init__", note)
     served.says(say.verdict(1))
     never_closed = Endpoint("judge-1", served.url)
 
@@ -354,8 +363,7 @@ async def test_an_endpoint_that_is_never_closed_is_closed_with_its_event_loop(se
         return (await Judge("?", never_closed).check(Attempt("x"))).value
 
     assert await asyncio.to_thread(asyncio.run, judge()) == 1
-    sessions = [held for held in gc.get_objects() if isinstance(held, aiohttp.ClientSession)]
-    assert all(session.closed for session in sessions)
+    assert [session.closed for session in sessions] == [True]
 
 
 def test_a_panel_that_makes_no_sense_is_refused() -> None:

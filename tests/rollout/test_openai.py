@@ -201,6 +201,19 @@ async def test_a_full_context_stops_the_episode_with_what_it_earned(
     assert found.value == 0.25
 
 
+async def test_a_proxy_of_the_environment_variables_is_used_unless_the_host_is_excepted(
+    remote: Remote, endpoint: Any, completion: Completion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint.say(completion("yes"))
+    monkeypatch.setenv("HTTP_PROXY", endpoint.url.removesuffix("/v1"))
+    policy = OpenAIPolicy("m", "http://model.invalid/v1", attempts=1)
+    found = await play(remote, policy)
+    assert found.value == 1.0
+    assert endpoint.headers[-1]["Host"] == "model.invalid"
+    monkeypatch.setenv("NO_PROXY", "model.invalid")
+    assert (await play(remote, OpenAIPolicy("m", "http://model.invalid/v1", attempts=1))).failure is not None
+
+
 async def test_many_episodes_share_one_endpoint(remote: Remote, endpoint: Any, completion: Completion) -> None:
     def answer(body: dict[str, Any]) -> dict[str, Any]:
         return completion("yes") if len(body["messages"]) > 1 else completion(None, ("peek", {}))

@@ -12,6 +12,8 @@ from collections.abc import AsyncGenerator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from ludus.protocol.backoff import RETRIED_STATUSES, Backoff, retry_after
 from ludus.server.rewards.judges.caches import MemoryCache
@@ -262,11 +264,13 @@ class Endpoint:
             import aiohttp
 
             key = self.api_key if self.api_key is not None else os.environ.get("LUDUS_JUDGE_API_KEY")
+            parts = urlsplit(self.base_url)
+            # With `trust_env`, aiohttp would look for the proxy and read `.netrc` in a thread for every request.
             session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0),
                 headers={"Authorization": f"Bearer {key}"} if key else {},
                 timeout=aiohttp.ClientTimeout(total=None),
-                trust_env=True,
+                proxy=None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme),
             )
             made = self._connections[loop] = _Connections(
                 session, asyncio.Semaphore(self.concurrency), _until_loop_ends(session)
