@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 from sandboxing import opened, settings_of
+
+from ludus.sandbox.container import _Output, _read
 
 
 @asynccontextmanager
@@ -62,3 +66,27 @@ async def test_a_shells_first_words_may_come_with_the_head_of_the_engines_answer
             await box.write("file", b"x" * 100_000)
             assert len(await box.read("file")) == 100_000
         await provider.aclose()
+
+
+async def test_output_before_a_reset_is_kept() -> None:
+    """An engine that closes a connection with unread input in it resets the connection, behind the output."""
+    own, engines = socket.socketpair()
+    own.setblocking(False)
+    own.send(b"input that nothing reads")
+    engines.send(struct.pack(">BxxxI", 1, 5) + b"hello")
+    engines.close()
+    output = _Output(100)
+    with own:
+        assert await _read(own, output) is False
+    assert output.parts[1] == b"hello"
+
+
+async def test_output_that_ends_in_order_is_no_reset() -> None:
+    own, engines = socket.socketpair()
+    own.setblocking(False)
+    engines.send(struct.pack(">BxxxI", 2, 4) + b"oops")
+    engines.close()
+    output = _Output(100)
+    with own:
+        assert await _read(own, output) is True
+    assert output.parts[2] == b"oops"

@@ -73,6 +73,8 @@ class _Shell:
     socket: socket.socket
     early: bytes
     """Output that arrived together with the head of the engine's response."""
+    reset: bool = False
+    """Whether the engine reset the connection instead of ending the output."""
 
     def close(self) -> None:
         """Close the connection to the shell."""
@@ -275,6 +277,8 @@ class ContainerBox(ContainerFiles):
             if self._closing is not None:
                 raise EOFError("it has been closed")
             code = None if self._lost else await asyncio.to_thread(self._exit_code, shell.id)
+            if shell.reset and code is None and not self._lost:
+                raise EOFError("the engine reset the connection to a command that still runs")
             met_now = self._met()
         finally:
             shell.close()
@@ -317,7 +321,7 @@ class ContainerBox(ContainerFiles):
                     limit = "output"
                     break
                 if reading.done():
-                    reading.result()
+                    shell.reset = not reading.result()
                     break
                 if self._stopped.is_set() or time.monotonic() >= deadline:
                     limit = "seconds"
@@ -495,14 +499,24 @@ async def _feed(connection: socket.socket, data: bytes) -> None:
         return
 
 
-async def _read(connection: socket.socket, output: _Output) -> None:
+async def _read(connection: socket.socket, output: _Output) -> bool:
     """Read the engine's stream until it ends; an 8-byte header before each part names its stream and size.
 
     Output that is not kept is read too: an engine that cannot deliver output does nothing else in the container.
+
+    Returns:
+        Whether the engine ended the stream. False if it reset the connection, which it also does behind the output of a
+        command that has ended without reading all of its input.
     """
     loop = asyncio.get_running_loop()
     buffer = bytearray()
-    while part := await loop.sock_recv(connection, 1 << 18):
+    while True:
+        try:
+            part = await loop.sock_recv(connection, 1 << 18)
+        except ConnectionResetError:
+            return False
+        if not part:
+            return True
         buffer += part
         while len(buffer) >= 8:
             stream, size = struct.unpack(">BxxxI", bytes(buffer[:8]))
