@@ -72,6 +72,12 @@ def test_a_local_environment_needs_the_address_that_rows_will_name(tmp_path: Pat
     assert "say --overwrite" in " ".join(again.stderr.replace("│", " ").split())
 
 
+def test_an_address_that_is_none_is_refused(url: str, tmp_path: Path) -> None:
+    done = run_ludus_here("export", url, "--address", "10.0.0.5:8000", "--out", tmp_path / "x.jsonl", cwd=tmp_path)
+    assert done.returncode == 2
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_endless_split_without_a_number_is_refused(url: str, tmp_path: Path) -> None:
     done = run_ludus_here("export", url, "--out", tmp_path / "x.jsonl", "--split", "endless", cwd=tmp_path)
     assert done.returncode != 0

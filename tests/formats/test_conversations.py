@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from ludus.client.formats import anthropic, google, openai_chat, openai_responses
+from ludus.client.formats import FORMATS, anthropic, google, openai_chat, openai_responses
 from ludus.protocol import Call, ImageBlock, Message, TextBlock
+from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import ParseError
 from ludus.protocol.items import (
     CallItem,
@@ -200,3 +201,14 @@ def test_arguments_that_are_no_object_are_a_malformed_call(text: str, problem: s
     call = parse_arguments("t", text)
     assert isinstance(call, MalformedCall)
     assert problem in call.problem
+
+
+def test_a_tool_that_sampled_text_calls_by_its_encoded_name_gets_its_own_name_back() -> None:
+    specs = [ToolSpec(name="files.look", description="Look.", input_schema={"type": "object"})]
+    form = FORMATS["hermes"]
+    (tool,) = form.tools(specs)
+    assert tool["function"]["name"] != "files.look"
+    written = json.dumps({"name": tool["function"]["name"], "arguments": {}})
+    (item,) = form.items(form.from_text(f"<tool_call>{written}</tool_call>"), specs)
+    assert isinstance(item, CallItem)
+    assert item.call == Call("files.look")

@@ -279,7 +279,7 @@ async def test_something_else_than_a_reply_is_refused_and_changes_nothing(
     environment = await remote(Guessing)
     async with environment.drive(form=provider.form) as driver:
         before = json.dumps(driver.request)
-        with pytest.raises(InvalidParams, match="no reply"):
+        with pytest.raises(InvalidParams, match="not a reply"):
             await driver.act(reply)
         assert json.dumps(driver.request) == before
         assert not driver.done

@@ -214,6 +214,13 @@ async def test_a_proxy_of_the_environment_variables_is_used_unless_the_host_is_e
     assert (await play(remote, OpenAIPolicy("m", "http://model.invalid/v1", attempts=1))).failure is not None
 
 
+@pytest.mark.parametrize("options", [{"api_key": "key\n"}, {"headers": {"X-Team": "a\r\nb"}}])
+def test_a_header_with_a_line_break_is_refused_without_its_value(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="line break") as refused:
+        OpenAIPolicy("m", **options)
+    assert "key" not in str(refused.value)
+
+
 async def test_many_episodes_share_one_endpoint(remote: Remote, endpoint: Any, completion: Completion) -> None:
     def answer(body: dict[str, Any]) -> dict[str, Any]:
         return completion("yes") if len(body["messages"]) > 1 else completion(None, ("peek", {}))

@@ -64,6 +64,8 @@ def export(
     """
     if address is None and is_local(target):
         raise typer.BadParameter("say --address URL: where the environment will be served when the rows are used")
+    if address is not None and is_local(address):
+        raise typer.BadParameter(f"--address {address}: give a server's address, such as http://10.0.0.5:8000")
     if out.exists() and not overwrite:
         raise typer.BadParameter(f"{out} exists; say --overwrite or another --out")
     server = ServerAddress((address or target).rstrip("/"))

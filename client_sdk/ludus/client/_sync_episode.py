@@ -274,7 +274,7 @@ class Driver:
                 object of the provider's package; or a text.
 
         Raises:
-            InvalidParams: this is no reply in the provider's form.
+            InvalidParams: this is not a reply in the provider's form, or the episode is done.
             RequestError: the request is set up wrongly, so every episode would fail; such as a refused token.
         """
         return self._portal.call(self._inner.act(message))
@@ -321,7 +321,7 @@ class Driver:
         self._portal.call(self._inner.__aexit__(kind, error, trace))
 
     def trajectory(self, policy: str, *, sample: int = 0, version: str = "") -> Trajectory:
-        """Return the record of the episode until now; call it after `finish`.
+        """Return the record of the episode; before `finish`, of the episode until now.
 
         Args:
             policy: the policy's name.

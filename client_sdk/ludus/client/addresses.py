@@ -6,7 +6,7 @@ How this works:
   connects, so an address may be written into a dataset or sent to another machine.
 * `ServerAddress.client` shares one client in each event loop of each process: the first block that is entered connects
   it, and the last one that is left closes it. So many workers of one loop share one connection.
-* A forked child begins without clients, because a connection cannot be shared with its parent.
+* A forked child runs an event loop of its own, and so it has clients of its own.
 """
 
 from __future__ import annotations
@@ -135,6 +135,3 @@ _clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ServerAddres
     weakref.WeakKeyDictionary()
 )
 """The clients in use, by event loop."""
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_clients.clear)

@@ -6,9 +6,9 @@ How this works:
   form of a model provider, for the caller's next request.
 * `act` takes one assistant message. It makes the message's calls, or grades the message if it has none, and records
   the outcomes. Calls of one message run concurrently; their outcomes are recorded in the order of the calls.
-* The policy's mistakes (an unknown tool, wrong arguments, arguments that are no JSON) become observations.
-* A failure of the environment or of the connection ends the drive: `done` is then true and `failure` is set. It is not
-  raised, because a caller that forgets to catch it would count the episode as worth 0.
+* The policy's mistakes (an unknown tool, wrong arguments, arguments that are not JSON) become observations.
+* If the environment or the connection fails, `done` is true and `failure` is set. The failure is not raised, because a
+  caller that forgets to catch it would count the episode as worth 0.
 * `finish` closes the episode and returns its `EpisodeOutcome`. The value is None if the episode is unscored.
 * Errors that every episode would have, such as a refused token, are raised.
 """
@@ -72,7 +72,7 @@ class EpisodeOutcome:
             EnvironmentFailed, InfrastructureFailed, PolicyFailed: by the failure's kind.
         """
         if self.failure is not None:
-            self.failure.raise_()
+            raise self.failure.as_error()
 
 
 class Driver:
@@ -115,7 +115,7 @@ class Driver:
         self._end: StepResult | EpisodeInfo | None = None
         self._graded: GradeResult | None = None
         self._reward: Reward | None = None
-        self._finished = False
+        self._seconds: float | None = None
         self._started_at, self._clock = time.time(), time.perf_counter()
 
     @property
@@ -167,7 +167,7 @@ class Driver:
                 object of the provider's package; or a text.
 
         Raises:
-            InvalidParams: this is no reply in the provider's form.
+            InvalidParams: this is not a reply in the provider's form, or the episode is done.
             RequestError: the request is set up wrongly, so every episode would fail; such as a refused token.
         """
         if self.done:
@@ -177,7 +177,7 @@ class Driver:
         try:
             items, entries = form.items(reply, self.episode.tools), form.reply(reply)
         except (KeyError, TypeError, IndexError, AttributeError, e.ParseError) as error:
-            raise e.InvalidParams(f"this is no reply in the form {self.form}: {error!r}: {reply!r:.200}") from None
+            raise e.InvalidParams(f"this is not a reply in the form {self.form}: {error!r}: {reply!r:.200}") from None
         calls = [item for item in items if isinstance(item, CallItem)]
         messages, before = self.messages, len(self.items)
         await self.take(Turn(tuple(items)))
@@ -327,8 +327,8 @@ class Driver:
         Raises:
             RequestError: the request is set up wrongly, so every episode would fail.
         """
-        if not self._finished:
-            if not self._done and self._stopped is None:
+        if self._seconds is None:
+            if not self._done:
                 self._stopped = stopped
             if self._failure is None:
                 try:
@@ -336,7 +336,7 @@ class Driver:
                     self._failure = self._failure_of_end()
                 except e.LudusError as error:
                     await self.fail(error)
-            self._done = self._finished = True
+            self._done, self._seconds = True, time.perf_counter() - self._clock
         reward = None if self._failure is not None else self._reward
         value = reward.value if reward is not None else None
         return EpisodeOutcome(
@@ -377,7 +377,7 @@ class Driver:
         await self.episode.__aexit__(kind, error, trace)
 
     def trajectory(self, policy: str, *, sample: int = 0, version: str = "") -> Trajectory:
-        """Return the record of the episode until now; call it after `finish`.
+        """Return the record of the episode; before `finish`, of the episode until now.
 
         Args:
             policy: the policy's name.
@@ -404,7 +404,7 @@ class Driver:
             "steps": self._steps,
             "turns": self._turns,
             "started_at": self._started_at,
-            "seconds": time.perf_counter() - self._clock,
+            "seconds": time.perf_counter() - self._clock if self._seconds is None else self._seconds,
             "failure": self._failure,
         }
         return Trajectory.model_validate(fields)
@@ -486,6 +486,8 @@ def _mapping(reply: object) -> Mapping[str, Any]:
         return reply
     dump = getattr(reply, "model_dump", None)
     if dump is None:
-        raise e.InvalidParams(f"a {type(reply).__name__} is no reply of a model: give a mapping, an object or a text")
+        raise e.InvalidParams(
+            f"a {type(reply).__name__} is not a reply: give a mapping, a provider's object, or a text"
+        )
     found: Mapping[str, Any] = dump(mode="json", by_alias=True, exclude_none=True)
     return found

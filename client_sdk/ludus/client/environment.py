@@ -190,16 +190,9 @@ class RemoteEnvironment:
         index: int | None = None,
         seed: int | None = None,
     ) -> Preview:
-        """Return the prompt and the tools of a task, for datasets and length filters: a start and a close.
+        """Return the prompt and the tools of a task, for datasets and length filters.
 
-        Args:
-            split: as in `episode`, like the other arguments.
-            task: see `episode`.
-            index: see `episode`.
-            seed: see `episode`. Prompts may depend on it.
-
-        Raises:
-            EpisodeFailed: the environment broke during its setup.
+        It starts an episode and closes it. See `episode` for the arguments and errors; prompts may depend on the seed.
         """
         async with self.episode(split=split, task=task, index=index, seed=seed) as episode:
             return Preview(episode.task, episode.seed, episode.prompt, episode.tools)
@@ -224,8 +217,9 @@ class RemoteEnvironment:
         known = find_split(await self.info(), split, n)
         count = known.count if n is None else n if known.count is None else min(n, known.count)
         assert count is not None
-        for start in range(0, count, concurrency):
-            indices = range(start, min(count, start + concurrency))
+        step = max(1, concurrency)
+        for start in range(0, count, step):
+            indices = range(start, min(count, start + step))
             looking = (self.preview(split=split, index=index, seed=seed) for index in indices)
             for found in await asyncio.gather(*looking, return_exceptions=True):
                 if isinstance(found, BaseException):
@@ -245,17 +239,9 @@ class RemoteEnvironment:
         tools: Sequence[str] | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Driver]:
-        """Start an episode for code that owns its own loop, and close it when the block is left; see `Driver`.
+        """Start an episode for code that owns its own loop, and close it when the block is left.
 
-        Args:
-            form: the form of messages and tools; see `Driver`.
-            split: as in `episode`, like the other arguments.
-            task: see `episode`.
-            index: see `episode`.
-            seed: see `episode`.
-            limits: see `episode`.
-            tools: see `episode`.
-            secrets: see `episode`.
+        See `Driver` for the form of messages and tools, and `episode` for the other arguments and the errors.
         """
         gradable = self._session.gradable.get(self.name)
         if gradable is None:

@@ -138,16 +138,9 @@ class RemoteEnvironment:
     def preview(
         self, *, split: str = "train", task: str | None = None, index: int | None = None, seed: int | None = None
     ) -> Preview:
-        """Return the prompt and the tools of a task, for datasets and length filters: a start and a close.
+        """Return the prompt and the tools of a task, for datasets and length filters.
 
-        Args:
-            split: as in `episode`, like the other arguments.
-            task: see `episode`.
-            index: see `episode`.
-            seed: see `episode`. Prompts may depend on it.
-
-        Raises:
-            EpisodeFailed: the environment broke during its setup.
+        It starts an episode and closes it. See `episode` for the arguments and errors; prompts may depend on the seed.
         """
         return self._portal.call(self._inner.preview(split=split, task=task, index=index, seed=seed))
 
@@ -183,17 +176,9 @@ class RemoteEnvironment:
         tools: Sequence[str] | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> Iterator[Driver]:
-        """Start an episode for code that owns its own loop, and close it when the block is left; see `Driver`.
+        """Start an episode for code that owns its own loop, and close it when the block is left.
 
-        Args:
-            form: the form of messages and tools; see `Driver`.
-            split: as in `episode`, like the other arguments.
-            task: see `episode`.
-            index: see `episode`.
-            seed: see `episode`.
-            limits: see `episode`.
-            tools: see `episode`.
-            secrets: see `episode`.
+        See `Driver` for the form of messages and tools, and `episode` for the other arguments and the errors.
         """
         with self._portal.entered(
             self._inner.drive(

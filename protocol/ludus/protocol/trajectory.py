@@ -7,7 +7,7 @@ also holds what each step earned and cost, how the episode ended, and, separate 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -90,15 +90,11 @@ class Failure(_Record):
     """The number of the attempt at this episode, counted from 1."""
     episode: str | None = None
 
-    def raise_(self) -> NoReturn:
-        """Raise the failure as an exception.
-
-        Raises:
-            EnvironmentFailed, InfrastructureFailed, PolicyFailed: by the failure's kind.
-        """
+    def as_error(self) -> LudusError:
+        """Return the failure as an exception: `EnvironmentFailed`, `InfrastructureFailed` or `PolicyFailed`."""
         data = {"episode": self.episode, "incident": self.incident}
         given = {name: value for name, value in data.items() if value is not None}
-        raise _ERRORS[self.kind](f"{self.error}: {self.message}", **given)
+        return _ERRORS[self.kind](f"{self.error}: {self.message}", **given)
 
 
 class Trajectory(_Record):
@@ -155,9 +151,13 @@ class Trajectory(_Record):
         return self.reward.value if self.scored and self.reward is not None else None
 
     def raise_for_failure(self) -> None:
-        """Raise an exception if something broke; see `Failure.raise_`."""
+        """Raise an exception if something broke.
+
+        Raises:
+            EnvironmentFailed, InfrastructureFailed, PolicyFailed: by the failure's kind.
+        """
         if self.failure is not None:
-            self.failure.raise_()
+            raise self.failure.as_error()
 
     @property
     def conversation(self) -> list[Item]:

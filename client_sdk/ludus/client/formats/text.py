@@ -7,10 +7,10 @@ conversation as it is. Everything up to the last `</think>` is a thought, in whi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ludus.client.formats import openai_chat
+from ludus.client.formats import _names, openai_chat
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import CallItem, Item, text_message
 from ludus.protocol.tool_calls import TEXT_FORMATS, TextFormatName, without_thought
@@ -44,7 +44,9 @@ class TextMessages:
         (message,) = self.reply(response)
         said, calls = TEXT_FORMATS[self.name].read(without_thought(message["content"]))
         found: list[Item] = [text_message("assistant", said)] if said or not calls else []
-        return found + [CallItem(f"call_{number}", call) for number, call in enumerate(calls, start=1)]
+        for number, call in enumerate(calls, start=1):
+            found.append(CallItem(f"call_{number}", replace(call, tool=_names.decode(call.tool, specs))))
+        return found
 
     def reply(self, response: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the reply as the entry of the next prompt.
