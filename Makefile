@@ -4,7 +4,7 @@
 #   make test-all  set up, run every test: `make test`, then each suite of tests/suites.toml
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo wires test test-all suite check format bench venv peers clean docs generate
+.PHONY: help demo wires test test-all suite check format bench integrations venv peers clean docs generate
 .NOTPARALLEL:
 
 # The first Python here that is new enough; `make PYTHON=/path/to/python …` chooses another.
@@ -26,6 +26,7 @@ help:
 	@echo "make generate  rewrite what is generated: schemas, sync client, docs"
 	@echo "make docs    build the documentation as a site, with every link checked: site/index.html"
 	@echo "make bench   measure, side by side with the peers, and write benchmarks/RESULTS.md"
+	@echo "make integrations  run the trainers and evaluators of others against our adapters, and write their table"
 	@echo "make peers   install the peers' own clients and servers under .peers/ (tests of interoperation need them)"
 	@echo "make venv    only set up .venv"
 	@echo "make clean   remove .venv, .peers and every cache"
@@ -66,6 +67,9 @@ generate: venv
 
 bench: venv peers
 	@$(RUN) benchmarks/run.py $(ARGS)
+
+integrations: venv peers
+	@$(RUN) scripts/integrations.py $(ARGS)
 
 peers: venv
 	@$(RUN) scripts/peers.py $(ARGS)

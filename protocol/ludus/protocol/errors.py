@@ -34,6 +34,7 @@
     │   └── ProtocolViolation                 the peer sent what the protocol forbids
     ├── WrongEventLoop                        raised by clients only: a client used in a second event loop
     ├── PolicyFailed                          raised by clients only: the policy's own code broke
+    ├── PeerNotUsable                         raised by adapters only: a trainer of others is missing, or untested
     ├── EveryAttemptFailed                    raised by clients only: all attempts failed alike, so a run was stopped
     └── AuthoringError                        raised at startup only: a mistake in an environment class
 
@@ -289,6 +290,10 @@ class WrongEventLoop(LudusError):
 
 class PolicyFailed(LudusError):
     """The policy's own code broke. Raised by clients only."""
+
+
+class PeerNotUsable(LudusError):
+    """A trainer or an evaluator is missing, or its version was not tested with its adapter. Raised by adapters only."""
 
 
 class EveryAttemptFailed(LudusError):

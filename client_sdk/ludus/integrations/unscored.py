@@ -1,0 +1,37 @@
+"""What every adapter does with an episode that has no value."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from ludus.client import EpisodeOutcome
+
+RETRIES: Final = 2
+"""How many times more an episode is played whose infrastructure failed."""
+
+UNSCORED: Final[Counter[str]] = Counter()
+"""How many episodes of this process stayed unscored, by adapter."""
+
+
+async def play_again(play: Callable[[], Awaitable[EpisodeOutcome]], adapter: str) -> EpisodeOutcome:
+    """Play an episode until its infrastructure does not fail, at most `RETRIES` times more, and count it if unscored.
+
+    Args:
+        play: starts a new episode of the same task and seed, plays it and returns its outcome.
+        adapter: the name under which `UNSCORED` counts.
+    """
+    outcome = await play()
+    for _ in range(RETRIES):
+        if outcome.failure is None or outcome.failure.kind != "infrastructure":
+            break
+        outcome = await play()
+    return count(outcome, adapter)
+
+
+def count(outcome: EpisodeOutcome, adapter: str) -> EpisodeOutcome:
+    """Count an outcome in `UNSCORED` if it has no value, and return it."""
+    if outcome.value is None:
+        UNSCORED[adapter] += 1
+    return outcome
