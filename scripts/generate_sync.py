@@ -37,9 +37,9 @@ It is the asynchronous client run in a thread of its own, so episodes are kept a
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Coroutine, Generator, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 {modules}
 from ludus.client._portal import portal
@@ -77,6 +77,21 @@ EXIT = """
         self._portal.call(self._inner.__aexit__(kind, error, trace))
 """
 
+RUN_SYNC = '''
+T = TypeVar("T")
+
+
+def run_sync(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in the event loop of the blocking client, and return or raise its result.
+
+    It is for code of your own that uses the asynchronous client, such as an address or a policy.
+
+    Raises:
+        RuntimeError: called from that event loop itself, which would deadlock.
+    """
+    return portal().call(work)
+'''
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -93,7 +108,8 @@ def generate(target: str) -> str:
     if target == "sync":
         body.append(_connect(_find(trees[CONNECT], "connect"), used))
         body += [_rollout(_find(trees[ROLLOUTS], name), used) for name in FUNCTIONS]
-        sources, names = sources | {CONNECT, ROLLOUTS}, {*SOURCES, *FUNCTIONS, "connect"}
+        body.append(RUN_SYNC)
+        sources, names = sources | {CONNECT, ROLLOUTS}, {*SOURCES, *FUNCTIONS, "connect", "run_sync"}
         modules.append(f"from ludus.client._sync_episode import {', '.join(TARGETS['_sync_episode'])}")
     modules += [f"from ludus.client import {name} as asynchronous_{name.lstrip('_')}" for name in sorted(sources)]
     header = HEADER.format(
@@ -232,7 +248,7 @@ def _imports(trees: dict[str, ast.Module], used: set[str]) -> str:
                 homes[node.name] = f"ludus.client.{module}"
             if isinstance(node, ast.ImportFrom) and node.module:
                 homes.update({alias.name: node.module for alias in node.names})
-    taken = {*SOURCES, "Any", "Final", "Iterator", "Self", "AsyncIterator"}
+    taken = {*SOURCES, "Any", "Coroutine", "Final", "Iterator", "Self", "AsyncIterator"}
     lines = [f"    from {homes[name]} import {name}" for name in sorted(used - taken) if name in homes]
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from worlds import SECRET_ANSWER, Counting, Playground, Troublesome
 
-from ludus.client import Call, Episode, connect
+from ludus.client import Call, Episode, GroupMember, connect
 from ludus.protocol import Candidate, EndReason, EpisodeLimits, Message, Outcome, StepResult, Task, TextBlock, text_of
 from ludus.protocol.errors import (
     CapacityError,
@@ -288,6 +288,25 @@ async def test_a_start_given_up_leaves_no_episode_behind(serve: Any, wire: Any) 
         SlowToStart.gate.set()
     stats = server.app.context.host.stats()
     assert (stats.running, stats.started) == (0, {"slow_to_start": 1})
+
+
+async def test_a_place_in_a_group_given_up_during_the_start_leaves_the_other_places_open(serve: Any, wire: Any) -> None:
+    SlowToStart.gate, SlowToStart.begun = asyncio.Event(), asyncio.Event()
+    server = await serve(SlowToStart)
+    async with connect(server.url, wire=wire) as staying:
+        async with connect(server.url, wire=wire) as leaving:
+            places = [GroupMember("k", 3, place) for place in range(3)]
+            starts = [
+                asyncio.create_task(client.environment("slow_to_start").start(join=place))
+                for client, place in zip((leaving, staying, staying), places, strict=True)
+            ]
+            await SlowToStart.begun.wait()
+            starts[0].cancel()
+            await asyncio.wait([starts[0]])
+            SlowToStart.gate.set()
+            kept = await asyncio.gather(*starts[1:])
+        assert server.app.context.host.stats().running == 2
+        assert [(await episode.call("noop")).error for episode in kept] == [None, None]
 
 
 async def test_a_call_given_up_still_counts_and_the_next_one_follows_it(client_of: Any) -> None:

@@ -16,7 +16,7 @@ import pytest
 from threaded import server_in_thread
 from worlds import Playground
 
-from ludus.client import Harness, RandomPolicy, sync
+from ludus.client import Harness, RandomPolicy, ServerAddress, sync
 from ludus.client._portal import portal
 from ludus.protocol import EndReason, text_of
 from ludus.protocol.errors import EpisodeEnded, SplitNotFound
@@ -159,3 +159,12 @@ def test_a_client_that_is_left_open_is_closed_in_silence_when_the_interpreter_ex
     with sync.connect(url) as client, client.environment("playground").episode() as other:
         other._inner.id = done.stdout.strip()  # type: ignore[misc]
         assert other.info().end_reason is EndReason.CLOSED
+
+
+def test_coroutines_of_the_callers_own_run_in_the_loop_of_the_blocking_client(url: str) -> None:
+    async def play() -> float | None:
+        async with ServerAddress(url).task("playground", "train", "r-1").drive() as driver:
+            await driver.act("no idea")
+            return (await driver.finish()).value
+
+    assert [sync.run_sync(play()) for _ in range(2)] == [0.0, 0.0]

@@ -30,6 +30,7 @@ PROGRAMS = {
     "calibration.py": r"(beaches .* metres long: \d+ of \d+ found within ten holes\s*){4}in the band: \d+%",
     "own_loop.py": r"\d+ messages (1\.0|0\.\d+)",
     "rollouts.py": r"mean reward 0\.\d\d over 20 episodes",
+    "joined_group.py": r"1 group \(0\.0, 0\.0, 0\.0, 0\.0\)",
     "workers.py": r"\[0\.0, 0\.0, 0\.0, 0\.0\]",
     "trainer.py": r"(beach-\d+ \[.*\]\s*){4}",
     "stock_mcp_client.py": r"\['dig'\][\s\S]*Only sand here[\s\S]*value=0\.0",

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import httpx
 import pytest
 from aiohttp import web
 
-from ludus.client import Harness, OpenAIPolicy, RemoteEnvironment, rollout_all
+from ludus.client import Conversation, Harness, OpenAIPolicy, RemoteEnvironment, Turn, rollout_all
 from ludus.protocol.errors import NotFound, Unauthenticated
 from ludus.protocol.trajectory import Trajectory
 from ludus.server import Environment, ImageBlock, Private, Result, Task, tool
@@ -230,3 +231,72 @@ async def test_many_episodes_share_one_endpoint(remote: Remote, endpoint: Any, c
         found = await rollout_all(await remote(Guessing), policy, samples=8, harness=Harness(max_turns=5))
     assert len(found) == 32
     assert {t.value for t in found} == {1.25}
+
+
+# ── a client of the caller's own ───────────────────────────────────────────────────────────────────────────────────
+
+
+def sending(client: httpx.AsyncClient, url: str) -> Callable[[dict[str, Any]], Awaitable[object]]:
+    async def send(body: dict[str, Any]) -> object:
+        response = await client.post(f"{url}/chat/completions", json=body)
+        response.raise_for_status()
+        return response.json()
+
+    return send
+
+
+async def test_a_client_of_the_callers_own_makes_the_requests(
+    remote: Remote, endpoint: Any, completion: Completion
+) -> None:
+    endpoint.say(completion(None, ("peek", {"title": "a"})), completion("yes"))
+    async with httpx.AsyncClient() as client:
+        played = await play(remote, OpenAIPolicy("m", options={"top_k": 5}, send=sending(client, endpoint.url)))
+    assert played.value == 1.25
+    assert [request["top_k"] for request in endpoint.requests] == [5, 5]
+
+
+async def test_the_whole_reply_is_kept_with_the_turn_as_the_given_client_returned_it(remote: Remote) -> None:
+    class Completion:
+        """As an object of `openai`: fields that are not set are None."""
+
+        def model_dump(self) -> dict[str, Any]:
+            message = {"role": "assistant", "content": "yes", "tool_calls": None, "refusal": None}
+            return {"choices": [{"message": message, "logprobs": {"content": [1]}}], "usage": None, "error": None}
+
+    given = Completion()
+
+    async def send(body: dict[str, Any]) -> object:
+        return given
+
+    policy, turns = OpenAIPolicy("m", send=send), []
+
+    async def keeping(conversation: Conversation) -> Turn:
+        turns.append(await policy(conversation))
+        return turns[-1]
+
+    (played,) = await rollout_all(await remote(Guessing), keeping, n=1)
+    assert played.value == 1.0
+    assert [turn.raw for turn in turns] == [given]
+
+
+async def test_a_given_clients_error_with_a_status_means_what_the_status_means(remote: Remote, endpoint: Any) -> None:
+    endpoint.say(web.json_response({"error": {"message": "who are you?"}}, status=401))
+    async with httpx.AsyncClient() as client:
+        with pytest.raises(Unauthenticated, match="who are you"):
+            await play(remote, OpenAIPolicy("m", send=sending(client, endpoint.url)))
+
+
+async def test_a_given_client_that_fails_is_an_infrastructure_failure_after_the_attempts(remote: Remote) -> None:
+    asked = 0
+
+    async def send(body: dict[str, Any]) -> object:
+        nonlocal asked
+        asked += 1
+        raise httpx.ConnectError("all wires are down")
+
+    played = await play(remote, OpenAIPolicy("m", attempts=3, first_pause=0.001, send=send))
+    assert asked == 3
+    assert played.value is None
+    assert played.failure is not None
+    assert played.failure.kind == "infrastructure"
+    assert "ConnectError: all wires are down" in played.failure.message

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from ludus.client.causes import Cause
     from ludus.client.client import Client
     from ludus.client.driver import Driver, EpisodeOutcome, Observed
-    from ludus.client.environment import Preview, RemoteEnvironment
+    from ludus.client.environment import GroupMember, Preview, RemoteEnvironment
     from ludus.client.episode import Episode, Group
     from ludus.client.policies.base import Conversation, EpisodePolicy, Policy, PolicyResult, StatefulPolicy, Turn
     from ludus.client.policies.openai import OpenAIPolicy
     from ludus.client.policies.random_policy import RandomPolicy
-    from ludus.client.rollouts import Progress, rollout, rollout_all
+    from ludus.client.rollouts import Progress, group_seed, rollout, rollout_all
     from ludus.client.summary import Summary, pass_at_k, pass_hat_k, summarize
     from ludus.client.trajectory_files import TrajectoryWriter, read_trajectories
     from ludus.client.transports.base import Wire, WireCapabilities
@@ -67,6 +67,7 @@ __all__ = [
     "Failure",
     "GradeResult",
     "Group",
+    "GroupMember",
     "Harness",
     "LudusError",
     "Message",
@@ -97,6 +98,7 @@ __all__ = [
     "WireCapabilities",
     "WireName",
     "connect",
+    "group_seed",
     "pass_at_k",
     "pass_hat_k",
     "read_trajectories",
@@ -114,12 +116,12 @@ _MODULES: Final = {
     "ludus.client.causes": "Cause",
     "ludus.client.client": "Client",
     "ludus.client.driver": "Driver EpisodeOutcome Observed",
-    "ludus.client.environment": "Preview RemoteEnvironment",
+    "ludus.client.environment": "GroupMember Preview RemoteEnvironment",
     "ludus.client.episode": "Episode Group",
     "ludus.client.policies.base": "Conversation EpisodePolicy Policy PolicyResult StatefulPolicy Turn",
     "ludus.client.policies.openai": "OpenAIPolicy",
     "ludus.client.policies.random_policy": "RandomPolicy",
-    "ludus.client.rollouts": "Progress rollout rollout_all",
+    "ludus.client.rollouts": "Progress group_seed rollout rollout_all",
     "ludus.client.summary": "Summary pass_at_k pass_hat_k summarize",
     "ludus.client.trajectory_files": "TrajectoryWriter read_trajectories",
     "ludus.client.transports.base": "Wire WireCapabilities",

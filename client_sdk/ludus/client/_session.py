@@ -96,14 +96,20 @@ class Session:
         """Remove an episode that has ended, or that is gone."""
         self.open_episodes.pop(episode, None)
 
-    async def open(self, method: Method[P, R], params: P) -> R:
-        """Request episodes; if the caller stops waiting for the answer, close the episodes that it opens."""
+    async def open(self, method: Method[P, R], params: P, *, member: int | None = None) -> R:
+        """Request episodes; if the caller stops waiting for the answer, close the episodes that it opens.
+
+        Args:
+            method: `episodes/start` or `episodes/fork`.
+            params: its params.
+            member: the position of the only episode that is the caller's own, if the others belong to other clients.
+        """
         self.used = True
         try:
             return await self.wire.request(method, params)
         except (asyncio.CancelledError, errors.DeadlineExceeded):
             if self.wire.capabilities.exactly_once and not self._closed:
-                self._spawn(self._close_abandoned(method, params))
+                self._spawn(self._close_abandoned(method, params, member))
             raise
 
     async def finish(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -142,11 +148,12 @@ class Session:
                 stacklevel=2,
             )
 
-    async def _close_abandoned(self, method: Method[P, R], params: P) -> None:
+    async def _close_abandoned(self, method: Method[P, R], params: P, member: int | None) -> None:
         try:
             result = await self.wire.request(method, params)
             opened = result.episodes if isinstance(result, StartResult) else (result.episode,)
-            requests = (self.wire.request(CLOSE, CloseParams(episode=started.episode)) for started in opened)
+            own = opened if member is None else opened[member : member + 1]
+            requests = (self.wire.request(CLOSE, CloseParams(episode=started.episode)) for started in own)
             await asyncio.gather(*requests)
         except errors.LudusError:
             # Nothing was opened, or the server will expire what was opened.

@@ -25,6 +25,7 @@ from ludus.protocol.errors import InvalidParams
 if TYPE_CHECKING:
     from ludus.client.client import Client
     from ludus.client.driver import Driver
+    from ludus.client.environment import GroupMember
     from ludus.client.formats import FormatName
     from ludus.protocol.episodes import EpisodeLimits
 
@@ -81,13 +82,17 @@ class TaskAddress:
 
     @asynccontextmanager
     async def drive(
-        self, *, form: FormatName = "openai-chat", limits: EpisodeLimits | None = None
+        self,
+        *,
+        form: FormatName = "openai-chat",
+        limits: EpisodeLimits | None = None,
+        join: GroupMember | None = None,
     ) -> AsyncIterator[Driver]:
         """Start an episode of the task and close it when the block is left; see `RemoteEnvironment.drive`."""
         async with self.server.client() as client:
             environment = client.environment(self.environment)
             async with environment.drive(
-                form=form, split=self.split, task=self.task, seed=self.seed, limits=limits
+                form=form, split=self.split, task=self.task, seed=self.seed, limits=limits, join=join
             ) as driver:
                 yield driver
 

@@ -26,7 +26,7 @@ from ludus.protocol.episodes import (
     StartResult,
     TaskRow,
 )
-from ludus.protocol.errors import EnvironmentNotFound, InvalidParams, SplitNotFound
+from ludus.protocol.errors import EnvironmentNotFound, InvalidParams, SplitNotFound, Unsupported
 from ludus.protocol.messages import did_you_mean
 from ludus.protocol.methods import (
     GET_TASK,
@@ -57,6 +57,27 @@ class Preview:
     """The messages that the policy gets first."""
     tools: tuple[ToolSpec, ...]
     """The tools of the episode."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A place in a group whose episodes are played by several clients, such as the workers of a trainer.
+
+    The first client that names a key starts the whole group, and each client gets the episode of its own place. All of
+    them must name the same key, size, split, task, seed, limits and tools, and use the same token. A place whose client
+    comes later than the idle limit, or never, is an episode that expires.
+    """
+
+    key: str
+    """A name for the group that no other group of this token has, such as `run-7/step-12/sum-3`."""
+    size: int
+    """How many episodes the group has, at most 1024."""
+    place: int
+    """Which of them is this client's own, from 0."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.place < self.size:
+            raise InvalidParams(f"a group of {self.size} episodes has no place {self.place}; the first one is 0")
 
 
 class RemoteEnvironment:
@@ -160,6 +181,7 @@ class RemoteEnvironment:
         limits: EpisodeLimits | None = None,
         tools: Sequence[str] | None = None,
         secrets: Mapping[str, str] | None = None,
+        join: GroupMember | None = None,
     ) -> AsyncIterator[Episode]:
         """Start an episode, and close it when the block is left, also by an exception.
 
@@ -171,13 +193,16 @@ class RemoteEnvironment:
             limits: limits that are tighter than the environment's and the server's own.
             tools: the names of the only allowed tools; all are allowed when None.
             secrets: values for the environment, which are never logged or shown.
+            join: the place in a group that several clients play; a group of one when None.
 
         Raises:
             CapacityError: the server is full.
             EpisodeFailed: the environment broke during its setup.
+            KeyConflict: another client started the group of `join` with other arguments.
+            Unsupported: this wire cannot join groups.
         """
         episode = await self.start(
-            split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets
+            split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets, join=join
         )
         async with episode:
             yield episode
@@ -238,6 +263,7 @@ class RemoteEnvironment:
         limits: EpisodeLimits | None = None,
         tools: Sequence[str] | None = None,
         secrets: Mapping[str, str] | None = None,
+        join: GroupMember | None = None,
     ) -> AsyncIterator[Driver]:
         """Start an episode for code that owns its own loop, and close it when the block is left.
 
@@ -247,7 +273,7 @@ class RemoteEnvironment:
         if gradable is None:
             gradable = self._session.gradable[self.name] = (await self.info()).gradable
         async with self.episode(
-            split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets
+            split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets, join=join
         ) as episode:
             yield Driver(episode, gradable=gradable, form=form)
 
@@ -261,10 +287,16 @@ class RemoteEnvironment:
         limits: EpisodeLimits | None = None,
         tools: Sequence[str] | None = None,
         secrets: Mapping[str, str] | None = None,
+        join: GroupMember | None = None,
     ) -> Episode:
         """Start an episode that the caller must close; see `episode`."""
-        result = await self._open(1, split, task, index, seed, limits, tools, secrets)
-        return Episode(self._session, result.episodes[0], group=result.group, environment=self.name)
+        if join is None:
+            result = await self._open(1, split, task, index, seed, limits, tools, secrets)
+            started = result.episodes[0]
+        else:
+            result = await self._open(join.size, split, task, index, seed, limits, tools, secrets, join)
+            started = result.episodes[join.place]
+        return Episode(self._session, started, group=result.group, environment=self.name)
 
     @asynccontextmanager
     async def group(
@@ -318,6 +350,7 @@ class RemoteEnvironment:
         limits: EpisodeLimits | None,
         tools: Sequence[str] | None,
         secrets: Mapping[str, str] | None,
+        join: GroupMember | None = None,
     ) -> StartResult:
         params = make(
             StartParams,
@@ -330,9 +363,11 @@ class RemoteEnvironment:
             limits=limits,
             tools=None if tools is None else tuple(tools),
             secrets=dict(secrets or {}),
-            key=self._session.new_key(),
+            key=self._session.new_key() if join is None else f"group/{join.key}",
         )
-        return await self._session.open(START, params)
+        if join is not None and not self._wire.capabilities.joined_groups:
+            raise Unsupported(f"the wire {self._wire.name!r} cannot join groups; connect with wire='channel' or 'mcp'")
+        return await self._session.open(START, params, member=None if join is None else join.place)
 
     def __repr__(self) -> str:
         return f"<RemoteEnvironment {self.name!r} of {self._session.url}>"

@@ -19,7 +19,7 @@ from ludus.protocol.backoff import Backoff
 from ludus.protocol.episodes import EnvironmentInfo, EpisodeLimits, TaskRow
 from ludus.protocol.trajectory import Failure, FailureKind, Trajectory
 
-__all__ = ["Progress", "episode_seed", "rollout", "rollout_all"]
+__all__ = ["Progress", "episode_seed", "group_seed", "rollout", "rollout_all"]
 
 FIRST_PAUSE: Final = 0.5
 """Seconds before the second attempt at an episode; doubled for each further attempt, with jitter."""
@@ -364,4 +364,16 @@ def episode_seed(seed: int | None, task: str, sample: int) -> int | None:
     if seed is None:
         return None
     digest = hashlib.sha256(f"{seed}/{task}/{sample}".encode()).digest()
+    return int.from_bytes(digest[:6], "big")
+
+
+def group_seed(run: str | int, task: str, epoch: int = 0) -> int:
+    """Return the seed of a group: the same in every process that names the same run, task and epoch.
+
+    Args:
+        run: the run's name or seed.
+        task: the task's id.
+        epoch: how many times the run has played the task before.
+    """
+    digest = hashlib.sha256(f"{run}/{task}/epoch {epoch}".encode()).digest()
     return int.from_bytes(digest[:6], "big")

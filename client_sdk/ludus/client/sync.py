@@ -5,9 +5,9 @@ It is the asynchronous client run in a thread of its own, so episodes are kept a
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Coroutine, Generator, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from ludus.client import _connect as asynchronous_connect
 from ludus.client import client as asynchronous_client
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ludus.client._connect import WireName
     from ludus.client.agent_loop import Harness
-    from ludus.client.environment import Preview
+    from ludus.client.environment import GroupMember, Preview
     from ludus.client.formats import FormatName
     from ludus.client.policies.base import Policy
     from ludus.client.rollouts import Progress
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ludus.protocol.rewards import Reward
     from ludus.protocol.trajectory import Trajectory
 
-__all__ = ["Client", "Driver", "Episode", "Group", "RemoteEnvironment", "connect", "rollout", "rollout_all"]
+__all__ = ["Client", "Driver", "Episode", "Group", "RemoteEnvironment", "connect", "rollout", "rollout_all", "run_sync"]
 
 
 class RemoteEnvironment:
@@ -112,6 +112,7 @@ class RemoteEnvironment:
         limits: EpisodeLimits | None = None,
         tools: Sequence[str] | None = None,
         secrets: Mapping[str, str] | None = None,
+        join: GroupMember | None = None,
     ) -> Iterator[Episode]:
         """Start an episode, and close it when the block is left, also by an exception.
 
@@ -123,14 +124,17 @@ class RemoteEnvironment:
             limits: limits that are tighter than the environment's and the server's own.
             tools: the names of the only allowed tools; all are allowed when None.
             secrets: values for the environment, which are never logged or shown.
+            join: the place in a group that several clients play; a group of one when None.
 
         Raises:
             CapacityError: the server is full.
             EpisodeFailed: the environment broke during its setup.
+            KeyConflict: another client started the group of `join` with other arguments.
+            Unsupported: this wire cannot join groups.
         """
         with self._portal.entered(
             self._inner.episode(
-                split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets
+                split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets, join=join
             )
         ) as inner:
             yield Episode(inner)
@@ -175,6 +179,7 @@ class RemoteEnvironment:
         limits: EpisodeLimits | None = None,
         tools: Sequence[str] | None = None,
         secrets: Mapping[str, str] | None = None,
+        join: GroupMember | None = None,
     ) -> Iterator[Driver]:
         """Start an episode for code that owns its own loop, and close it when the block is left.
 
@@ -182,7 +187,15 @@ class RemoteEnvironment:
         """
         with self._portal.entered(
             self._inner.drive(
-                form=form, split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets
+                form=form,
+                split=split,
+                task=task,
+                index=index,
+                seed=seed,
+                limits=limits,
+                tools=tools,
+                secrets=secrets,
+                join=join,
             )
         ) as inner:
             yield Driver(inner)
@@ -197,12 +210,20 @@ class RemoteEnvironment:
         limits: EpisodeLimits | None = None,
         tools: Sequence[str] | None = None,
         secrets: Mapping[str, str] | None = None,
+        join: GroupMember | None = None,
     ) -> Episode:
         """Start an episode that the caller must close; see `episode`."""
         return Episode(
             self._portal.call(
                 self._inner.start(
-                    split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets
+                    split=split,
+                    task=task,
+                    index=index,
+                    seed=seed,
+                    limits=limits,
+                    tools=tools,
+                    secrets=secrets,
+                    join=join,
                 )
             )
         )
@@ -445,3 +466,17 @@ def rollout_all(
             on_progress=on_progress,
         )
     )
+
+
+T = TypeVar("T")
+
+
+def run_sync(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in the event loop of the blocking client, and return or raise its result.
+
+    It is for code of your own that uses the asynchronous client, such as an address or a policy.
+
+    Raises:
+        RuntimeError: called from that event loop itself, which would deadlock.
+    """
+    return portal().call(work)

@@ -43,6 +43,8 @@ class Turn:
     usage: Usage | None = None
     stopped: Stop | None = None
     """Set if the policy cannot go on, such as a model whose context is full; `items` are then ignored."""
+    raw: object = field(default=None, repr=False, compare=False)
+    """The endpoint's whole reply as it came, for trainers that need more of it; trajectories do not keep it."""
 
     @property
     def calls(self) -> tuple[CallItem, ...]:

@@ -10,8 +10,8 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
@@ -40,6 +40,9 @@ LONGEST_PAUSE: Final = 60.0
 CHECK_SECONDS: Final = 10.0
 """The time limit of `OpenAIPolicy.check`, in seconds."""
 
+Send = Callable[[dict[str, Any]], Awaitable[object]]
+"""Makes one request for a completion with a client of the caller's own."""
+
 _CONTEXT_FULL: Final = re.compile(r"context[ _](length|window|size)|maximum context|too many tokens", re.IGNORECASE)
 
 
@@ -55,6 +58,9 @@ class OpenAIPolicy:
         timeout: seconds for one request.
         attempts: how many times a request is made before its failure is raised.
         first_pause: seconds before the second attempt; doubled for each further one, with jitter.
+        send: makes the request instead of this policy, with a client of the caller's own. It gets the fields of the
+            request and returns the completion as a mapping or as an object of `openai`, for instance
+            `lambda body: client.chat.completions.create(**body)`. Then `base_url`, `api_key` and `headers` are unused.
 
     Raises:
         ValueError: `base_url` is not an http(s) address, or a header holds a line break.
@@ -71,6 +77,7 @@ class OpenAIPolicy:
         timeout: float = 300.0,
         attempts: int = 5,
         first_pause: float = 0.5,
+        send: Send | None = None,
     ) -> None:
         key = api_key if api_key is not None else os.environ.get("OPENAI_API_KEY")
         self.model = model
@@ -87,6 +94,7 @@ class OpenAIPolicy:
         self._timeout = timeout
         self._attempts = max(1, attempts)
         self._first_pause = first_pause
+        self._send = send
         self._session: aiohttp.ClientSession | None = None
 
     async def __call__(self, conversation: Conversation) -> Turn:
@@ -118,6 +126,8 @@ class OpenAIPolicy:
         Raises:
             ConnectionFailed: no server listens there.
         """
+        if self._send is not None:
+            return
         try:
             async with asyncio.timeout(CHECK_SECONDS):
                 async with self._connections().get(f"{self._base}/models", allow_redirects=False):
@@ -142,6 +152,8 @@ class OpenAIPolicy:
         await self.aclose()
 
     async def _request(self, body: dict[str, Any], conversation: Conversation) -> Turn | _Refusal:
+        if self._send is not None:
+            return await self._request_by(self._send, body, conversation)
         data = json.dumps(body, ensure_ascii=False).encode()
         try:
             async with asyncio.timeout(self._timeout):
@@ -156,7 +168,28 @@ class OpenAIPolicy:
             return _Refusal(_no_connection(self._url, error))
         if answer.status != 200:
             return _error_of(answer, self._url)
-        return _parse_completion(answer, conversation, self._url)
+        try:
+            value = answer.json()
+        except ValueError:
+            return _Refusal(ProtocolViolation(_no_completion(answer, self._url), endpoint=self._url))
+        return _parse_completion(value, answer, conversation, self._url)
+
+    async def _request_by(self, send: Send, body: dict[str, Any], conversation: Conversation) -> Turn | _Refusal:
+        where = "the given client of the model endpoint"
+        try:
+            async with asyncio.timeout(self._timeout):
+                raw = await send(body)
+        except TimeoutError:
+            return _Refusal(DeadlineExceeded(f"no answer from {where} within {self._timeout:g} s"))
+        except Exception as error:
+            # Clients have exceptions of their own; those for a status hold the response.
+            response: Any = getattr(error, "response", None)
+            if isinstance(getattr(response, "status_code", None), int):
+                return _error_of(_Answer(response.status_code, response.headers, response.text), where)
+            return _Refusal(InfrastructureFailed(f"{where} failed: {type(error).__name__}: {error}"))
+        value = raw if isinstance(raw, Mapping) else getattr(raw, "model_dump", lambda: raw)()
+        turn = _parse_completion(value, _Answer(200, {}, repr(value)), conversation, where)
+        return replace(turn, raw=raw) if isinstance(turn, Turn) else turn
 
     def _connections(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -222,11 +255,10 @@ class _Refusal:
     """Seconds after which to retry, if the endpoint says so."""
 
 
-def _parse_completion(response: _Answer, conversation: Conversation, url: str) -> Turn | _Refusal:
+def _parse_completion(value: Any, response: _Answer, conversation: Conversation, url: str) -> Turn | _Refusal:
     try:
-        value = response.json()
         if value.get("error"):  # some gateways answer HTTP 200 with an error in the body
-            return _Refusal(InfrastructureFailed(f"{url} answered with an error: {_message(response)}"))
+            return _Refusal(InfrastructureFailed(f"{url} answered with an error: {_message(value, response)}"))
         items = openai_chat.items(value, conversation.tools)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         return _Refusal(ProtocolViolation(_no_completion(response, url), endpoint=url))
@@ -236,7 +268,7 @@ def _parse_completion(response: _Answer, conversation: Conversation, url: str) -
         input_tokens=usage.get("prompt_tokens") or 0,
         output_tokens=usage.get("completion_tokens") or 0,
     )
-    return Turn(tuple(items), usage=counted)
+    return Turn(tuple(items), usage=counted, raw=value)
 
 
 def _no_completion(response: _Answer, url: str) -> str:
@@ -248,7 +280,11 @@ def _no_completion(response: _Answer, url: str) -> str:
 
 
 def _error_of(response: _Answer, url: str) -> Turn | _Refusal:
-    status, message = response.status, _message(response)
+    try:
+        value = response.json()
+    except ValueError:
+        value = None
+    status, message = response.status, _message(value, response)
     text = f"{url} answered {status}: {message}"
     if status in {400, 413, 422} and _CONTEXT_FULL.search(message):
         return Turn((), usage=Usage(requests=1), stopped="context_limit")
@@ -260,10 +296,10 @@ def _error_of(response: _Answer, url: str) -> Turn | _Refusal:
     )
 
 
-def _message(response: _Answer) -> str:
+def _message(value: Any, response: _Answer) -> str:
     try:
-        error = response.json()["error"]
+        error = value["error"]
         return str(error["message"] if isinstance(error, dict) else error)[:500]
-    except (ValueError, KeyError, TypeError):
+    except (KeyError, TypeError):
         shown = " ".join(response.text[:200].split())
         return "a web page" if shown.startswith("<") else shown or "(an empty answer)"
