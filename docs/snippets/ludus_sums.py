@@ -1,0 +1,3 @@
+from ludus.integrations.verifiers import LudusEnv, LudusHarness, LudusTaskset
+
+__all__ = ["LudusEnv", "LudusHarness", "LudusTaskset"]
