@@ -5,6 +5,9 @@
 Three processes: a server with an echo environment, a mock of a model endpoint, and this process as the client, with 64
 episodes in flight. A rollout has two requests to the model: a call, and the final message. The mock answers each
 request at once with fixed bytes, so the figures are the costs of the client.
+
+With the peer `verifiers` installed (`python scripts/peers.py verifiers`), its own rollouts run on the same mock in the
+same run: `peers/verifiers_loop.py`.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from aiohttp import web
 from ludus.client import OpenAIPolicy, connect, rollout
 
 HERE = Path(__file__).resolve().parent
+VERIFIERS = HERE.parent / ".peers" / "verifiers" / "bin" / "python"
 AT_ONCE = 64
 
 
@@ -35,7 +39,7 @@ def completion(message: dict[str, object]) -> bytes:
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
     return json.dumps(
-        {"id": "x", "object": "chat.completion", "model": "m", "choices": [choice], "usage": usage}
+        {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
     ).encode()
 
 
@@ -86,6 +90,14 @@ async def measure(server: str, model: str, rounds: int, count: int) -> dict[str,
     return {name: statistics.median(values) for name, values in cells.items()}
 
 
+def measure_verifiers(model: str, rounds: int, count: int) -> dict[str, float]:
+    """Return the same figures of verifiers' own machinery, in its own environment."""
+    command = [str(VERIFIERS), str(HERE / "peers" / "verifiers_loop.py"), model, *map(str, (AT_ONCE, rounds, count))]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
 @contextmanager
 def running(*command: str) -> Iterator[str]:
     """Run a process that listens on the port that is its last argument, and yield its address."""
@@ -123,9 +135,12 @@ def main() -> None:
     with ExitStack() as stack:
         server = stack.enter_context(running(sys.executable, str(HERE / "channel.py"), "--serve"))
         model = stack.enter_context(running(sys.executable, __file__, "--model"))
-        found = asyncio.run(measure(server, model, rounds, count))
-    print(f"rollouts with two model requests, {AT_ONCE} in flight: {found['rollouts_per_second']:,.0f}/s", end=", ")
-    print(f"{found['client_us'] / 1e3:.2f} ms of client CPU each, {os.cpu_count()} cores")
+        found = {"ludus": asyncio.run(measure(server, model, rounds, count))}
+        if VERIFIERS.exists():
+            found["verifiers"] = measure_verifiers(model, rounds, count // 10)
+    print(f"rollouts with two model requests, {AT_ONCE} in flight, {os.cpu_count()} cores")
+    for name, row in found.items():
+        print(f"{name:10} {row['rollouts_per_second']:7,.0f}/s, {row['client_us'] / 1e3:6.2f} ms of client CPU each")
     if options.json:
         options.json.write_text(json.dumps(found, indent=2), encoding="utf-8")
 

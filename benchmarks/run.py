@@ -27,6 +27,7 @@ HERE = Path(__file__).resolve().parent
 QUICK = {
     "channel": ["--quick"],
     "harness": ["--quick"],
+    "endpoint": ["--quick"],
     "ors": ["--rounds", "1", "--seconds", "0.5"],
     "mcp_play": ["--rounds", "2", "--calls", "500"],
     "startup": ["--rounds", "3"],
@@ -100,6 +101,20 @@ def of_harness(found: dict[str, float]) -> Iterator[Figure]:
     yield Figure("harness, echo, rollouts/s of 1 step + close, 64 in flight", "≥ 6,000", f"{rate:,.0f}", rate >= 6000)
     more = f"{cpu:.0f} µs; a further turn {found['further_turn_us']:.0f} µs"
     yield Figure("harness, client CPU per turn", "≤ 50 µs", more, cpu <= 50)
+
+
+def of_endpoint(found: dict[str, dict[str, float]]) -> Iterator[Figure]:
+    """Rollouts with a model endpoint, next to verifiers' on the same mock."""
+    ours, theirs = found["ludus"], found.get("verifiers")
+    rate, cpu = ours["rollouts_per_second"], ours["client_us"] / 1e3
+    bar, measured, met = "≥ 2,000", f"{rate:,.0f} (verifiers is not installed)", rate >= 2000
+    if theirs is not None:
+        ratio = rate / theirs["rollouts_per_second"]
+        measured = f"{rate:,.0f} = {ratio:.1f}× verifiers' {theirs['rollouts_per_second']:,.0f}"
+        bar, met = f"{bar} and 10× verifiers", met and ratio >= 10
+    yield Figure("rollouts/s of two requests to a model endpoint, 64 in flight", bar, measured, met)
+    beside = f" (verifiers {theirs['client_us'] / 1e3:.1f} ms)" if theirs else ""
+    yield Figure("the same, client CPU per rollout", "≤ 0.5 ms", f"{cpu:.2f} ms{beside}", cpu <= 0.5)
 
 
 def of_ors(found: dict[str, Any]) -> Iterator[Figure]:
@@ -231,6 +246,7 @@ def of_bounds(found: dict[str, Any]) -> Iterator[Figure]:
 READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "channel": of_channel,
     "harness": of_harness,
+    "endpoint": of_endpoint,
     "ors": of_ors,
     "mcp_play": of_mcp_play,
     "startup": of_startup,
