@@ -45,6 +45,7 @@ OTHERS = {
     "coding.py",
     "graded.py",
     "largest.py",
+    "ludus_sums.py",
     "measured.py",
     "nginx.conf",
     "packages.py",

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from peer_clients import ROOT, python_of
-from terminal import LUDUS, clean_variables, running_episodes
+from terminal import LUDUS, clean_variables
 
 pytestmark = pytest.mark.suite("integrations")
 HERE = Path(__file__).parent
@@ -129,22 +129,28 @@ def test_an_env_server_in_a_spawned_process_plays_the_rows(play: Play) -> None:
     assert [trace["key"] for trace in traces] == [f"every_third_breaks/train/sum-{index}/0" for index in range(9)]
     assert [trace["reward"] for trace in traces if trace["ok"]] == [1.0] * 6
     assert [trace["reward"] for trace in traces if not trace["ok"]] == [None] * 3
+    assert [(trace["branches"], trace["turns"]) for trace in traces] == [(1, 2)] * 9
 
 
-def test_the_conversation_of_a_rollout_is_one_branch_without_turns_after_the_end(play: Play) -> None:
-    traces = play("sums", "solver", 8)["traces"]
-    assert [(trace["branches"], trace["turns"]) for trace in traces] == [(1, 2)] * 8
+def test_the_train_client_gets_ids_masks_and_logprobs_of_one_branch_per_rollout(
+    server: str, run_peer: Callable[..., dict[str, Any]]
+) -> None:
+    report = run_peer("verifiers", "verifiers_tokens.py", {"plugins": str(PLUGINS), "url": server, "n": 8}, timeout=120)
+    traces = report["traces"]
+    assert [(trace["ok"], trace["reward"], trace["branches"]) for trace in traces] == [(True, 1.0, 1)] * 8, traces
+    assert all(len(set(trace["lengths"])) == 1 and trace["lengths"][0] > 0 for trace in traces)
+    assert sum(trace["sampled"] for trace in traces) == report["sampled"] > 0
+    assert all(trace["right"] == trace["lengths"][0] for trace in traces)
 
 
 def test_a_turn_limit_truncates_the_episode(play: Play) -> None:
     traces = play("sums", "solver", 8, env={"agent": {"max_turns": 1}})["traces"]
     assert {(trace["stop"], trace["ludus"]["stopped"]) for trace in traces} == {("max_turns", "turn_limit")}
-    assert [trace["ok"] for trace in traces] == [trace["ludus"]["value"] is not None for trace in traces]
-    assert [trace["reward"] for trace in traces] == [trace["ludus"]["value"] for trace in traces]
+    assert [(trace["ok"], trace["reward"]) for trace in traces] == [(True, 0.0)] * 8
 
 
 def test_a_broken_model_endpoint_leaves_no_reward_and_no_open_episode(play: Play) -> None:
-    traces = play("sums", "broken", 8)["traces"]
+    traces = play("sums", "broken", 8, env={"agent": {"harness": {"id": "ludus_sums", "attempts": 1}}})["traces"]
     assert all(not trace["ok"] and trace["reward"] is None for trace in traces)
     assert all("ProviderError" in trace["errors"][-1] for trace in traces)
 
@@ -152,18 +158,18 @@ def test_a_broken_model_endpoint_leaves_no_reward_and_no_open_episode(play: Play
 def test_a_killed_server_leaves_unscored_episodes_and_no_hang(
     endpoint: str, run_peer: Callable[..., dict[str, Any]]
 ) -> None:
+    python_of("verifiers")
     command = [str(LUDUS), "serve", f"{WORLD}:Sums", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_variables()) as process:
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_variables())
+    try:
         assert process.stdout is not None
-        found = None
-        while found is None:
-            line = process.stdout.readline()
-            assert line, "the server has ended"
-            found = re.search(r"http://[\d.]+:\d+", line)
-        assert running_episodes(found[0]) == 0
-        given = {"plugins": str(PLUGINS), "url": found[0], "environment": "sums", "endpoint": endpoint}
+        url = next(found[0] for line in process.stdout if (found := re.search(r"http://[\d.]+:\d+", line)))
+        given = {"plugins": str(PLUGINS), "url": url, "environment": "sums", "endpoint": endpoint}
         more = {"model": "solver", "n": 16, "max_concurrent": 4, "kill": {"pid": process.pid, "after": 5}}
         report = run_peer("verifiers", "verifiers_runs.py", given | more, timeout=120)
+    finally:
+        process.kill()
+        process.communicate()
     rewards = [trace["reward"] for trace in report["traces"]]
     assert len(report["episodes"]) == 16
     assert set(rewards) == {1.0, None}

@@ -1,7 +1,8 @@
 """Run episodes through verifiers' own evaluation loop or env server, in its environment.
 
-Given `plugins` (a folder), `url`, `environment`, `endpoint`, `model`, `n`, `rollouts`; `env` (more of its configuration);
-`kill` (`{"pid": …, "after": …}`: kill this process after that many rollouts) or `served` (in a spawned env server).
+Given `plugins` (a folder), `url`, `environment`, `endpoint`, `model`, `n`, `rollouts`; `env` and `client` (more of its
+configuration); `kill` (`{"pid": …, "after": …}`: kill this process after that many rollouts); `served` (in an env
+server in a spawned process).
 """
 
 import asyncio
