@@ -51,6 +51,7 @@ OTHERS = {
     "packages.py",
     "plugin.toml",
     "test_treasure.py",
+    "verifiers_rl.toml",
 }
 """Tested by tests of their own."""
 

@@ -135,12 +135,17 @@ def test_an_env_server_in_a_spawned_process_plays_the_rows(play: Play) -> None:
 def test_the_train_client_gets_ids_masks_and_logprobs_of_one_branch_per_rollout(
     server: str, run_peer: Callable[..., dict[str, Any]]
 ) -> None:
-    report = run_peer("verifiers", "verifiers_tokens.py", {"plugins": str(PLUGINS), "url": server, "n": 8}, timeout=120)
+    given = {"plugins": str(PLUGINS), "url": server, "n": 8, "toml": (PLUGINS / "verifiers_rl.toml").read_text()}
+    report = run_peer("verifiers", "verifiers_tokens.py", given, timeout=120)
     traces = report["traces"]
     assert [(trace["ok"], trace["reward"], trace["branches"]) for trace in traces] == [(True, 1.0, 1)] * 8, traces
     assert all(len(set(trace["lengths"])) == 1 and trace["lengths"][0] > 0 for trace in traces)
     assert sum(trace["sampled"] for trace in traces) == report["sampled"] > 0
     assert all(trace["right"] == trace["lengths"][0] for trace in traces)
+    # The configuration in the docs for prime-rl is one that verifiers resolves to our classes.
+    assert report["resolved"]["taskset"]["environment"] == "guess_number"
+    assert report["resolved"]["agent"]["max_turns"] == 20
+    assert report["resolved"]["retries"]["rules"][0]["max_retries"] == 2
 
 
 def test_a_turn_limit_truncates_the_episode(play: Play) -> None:

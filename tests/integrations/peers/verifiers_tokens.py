@@ -1,7 +1,8 @@
 """Play episodes with verifiers' train client, which renders prompts to tokens: prime-rl's path, with a mock of vLLM.
 
 The tokenizer is made here: bytes, and the special tokens of Qwen3. The mock answers `/inference/v1/generate` with token
-ids and log-probabilities of a thought and a tool call. Given `plugins`, `url`, `n`.
+ids and log-probabilities of a thought and a tool call. Given `plugins`, `url`, `n`, and `toml`, a configuration of
+prime-rl whose environment is resolved.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import json
 import re
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,7 @@ async def serve(tokenizer: Any, sampled: list[int]) -> str:
 async def main() -> None:
     from verifiers.v1.cli.eval.runner import run_eval
     from verifiers.v1.configs.cli.eval import EvalConfig
+    from verifiers.v1.utils.loaders import resolve_env_config
 
     with tempfile.TemporaryDirectory() as folder:
         sampled: list[int] = []
@@ -105,7 +108,9 @@ async def main() -> None:
                 "right": [logprob == LOGPROB * flag for logprob, flag in zip(logprobs, mask, strict=True)].count(True),
             }
         )
-    print(json.dumps({"traces": rows, "sampled": sum(sampled)}))
+    (source,) = tomllib.loads(GIVEN["toml"])["orchestrator"]["train"]["source"]
+    resolved = resolve_env_config(source["env"]).model_dump(mode="json", exclude_none=True)
+    print(json.dumps({"traces": rows, "sampled": sum(sampled), "resolved": resolved}))
 
 
 asyncio.run(main())
