@@ -17,24 +17,32 @@ import pytest
 from peer_clients import ROOT, python_of
 from terminal import LUDUS, clean_variables
 
-pytestmark = pytest.mark.suite("integrations")
+pytestmark = [pytest.mark.suite("integrations"), pytest.mark.timeout(240)]
 HERE = Path(__file__).parent
 WORLD = ROOT / "tests" / "support" / "adapter_world.py"
 PLUGINS = ROOT / "docs" / "snippets"
 
 Play = Callable[..., dict[str, Any]]
 
+BEST_OF_2 = {"id": "best-of-n", "n": 2, "agent": {"runtime": {"type": "subprocess"}}}
+
 
 @pytest.fixture
 def play(server: str, endpoint: str, run_peer: Callable[..., dict[str, Any]]) -> Play:
-    """`report = play("sums", "solver", 8)`: episodes through verifiers' evaluation loop."""
+    """`reports = play(one={"environment": …, "model": …, "n": …})`: episodes through verifiers' evaluation loop."""
 
-    def run(environment: str, model: str, n: int, **more: Any) -> dict[str, Any]:
-        common = {"plugins": str(PLUGINS), "url": server, "endpoint": endpoint}
-        given = {**common, "environment": environment, "model": model, "n": n, **more}
+    def run(**cases: dict[str, Any]) -> dict[str, Any]:
+        folders = {"plugins": str(PLUGINS), "path": str(ROOT / ".venv" / "bin")}
+        given = {**folders, "url": server, "endpoint": endpoint, "cases": cases}
         return run_peer("verifiers", "verifiers_runs.py", given, timeout=120)
 
     return run
+
+
+def right(prompt: str) -> float:
+    """Return what the model `mixed` earns."""
+    a, b = map(int, re.findall(r"\d+", prompt))
+    return float((a + b) % 2 == 0)
 
 
 def vf_eval(package: Path, folder: Path, *arguments: str) -> list[dict[str, Any]]:
@@ -64,8 +72,7 @@ def test_vf_eval_plays_40_rollouts_and_its_rewards_are_the_servers(
     assert len(traces) == 40
     assert all(trace["ok"] for trace in traces)
     for trace in traces:
-        a, b = map(int, re.findall(r"\d+", trace["task"]["data"]["prompt"]))
-        assert trace["rewards"]["reward"]["score"] == float((a + b) % 2 == 0)
+        assert trace["rewards"]["reward"]["score"] == right(trace["task"]["data"]["prompt"])
         assert trace["metrics"] == {"right": trace["rewards"]["reward"]["score"]}
         assert trace["info"]["ludus"]["end_reason"] == "completed"
     assert len({trace["info"]["ludus"]["episode"] for trace in traces}) == 40
@@ -79,43 +86,57 @@ def test_vf_eval_plays_40_rollouts_and_its_rewards_are_the_servers(
     )
 
 
-def test_the_null_harness_plays_over_the_play_url_and_stops_when_the_episode_has_ended(
-    server: str, endpoint: str, package: Path, tmp_path: Path
-) -> None:
+def test_the_null_harness_plays_over_the_play_url_and_is_scored_over_the_control_plane(play: Play) -> None:
     if not (shutil.which("uv") or (ROOT / ".venv" / "bin" / "uv").exists()):
         pytest.skip("the null harness runs with uv, which is not installed")
-    where = ("--env.taskset.url", server, "--env.taskset.environment", "sums", "--client.base-url", endpoint)
-    traces = vf_eval(package, tmp_path, *where, "-m", "mixed", "-n", "4", "--env.agent.harness.id", "null")
-    if any("failed to prepare uv script" in str(trace["errors"]) for trace in traces):
+    null = {"environment": "sums", "env": {"agent": {"harness": {"id": "null"}}}}
+    twice = {"agent": {"harness": {"id": "null"}, "retries": {"max_retries": 1}}}
+    reports = play(
+        mixed={**null, "model": "mixed", "n": 4},
+        talker={**null, "model": "talker", "n": 2},
+        twice={**null, "model": "talker", "n": 1, "env": twice},
+    )
+    calling, talking = reports["mixed"]["traces"], reports["talker"]["traces"]
+    if any("failed to prepare uv script" in str(trace["errors"]) for trace in calling):
         pytest.skip("uv cannot install the packages of the null harness here")
-    assert [trace["ok"] for trace in traces] == [True] * 4, [trace["errors"] for trace in traces]
-    for trace in traces:
-        a, b = map(int, re.findall(r"\d+", trace["task"]["data"]["prompt"]))
-        assert trace["rewards"]["reward"]["score"] == float((a + b) % 2 == 0)
-        assert trace["stop_condition"] == "episode_ended"
-        assert sum(node["message"]["role"] == "assistant" for node in trace["nodes"]) == 2
+    assert all(trace["ok"] for trace in calling + talking), [trace["errors"] for trace in calling + talking]
+    assert [trace["reward"] for trace in calling] == [right(trace["prompt"]) for trace in calling]
+    assert len({trace["reward"] for trace in calling}) == 2
+    # The model would go on calling tools; the task stops it when the episode has ended.
+    assert [(trace["stop"], trace["turns"]) for trace in calling] == [("episode_ended", 2)] * 4
+    assert all(trace["called"] == ["ludus_add", "ludus_submit"] for trace in calling)
+    # An episode cannot be played twice, so verifiers must not retry the agent alone.
+    assert reports["twice"]["traces"] == []
+    assert "set --env.retries instead" in reports["twice"]["episodes"][0]["errors"][0]
+    # A harness that only talks gets its last reply graded.
+    assert [(trace["reward"], trace["ludus"]["end_reason"]) for trace in talking] == [(1.0, "submitted")] * 2
 
 
-def test_the_null_harness_gets_its_final_message_graded(
-    server: str, endpoint: str, package: Path, tmp_path: Path
-) -> None:
-    where = ("--env.taskset.url", server, "--env.taskset.environment", "sums", "--client.base-url", endpoint)
-    traces = vf_eval(package, tmp_path, *where, "-m", "talker", "-n", "2", "--env.agent.harness.id", "null")
-    if any("failed to prepare uv script" in str(trace["errors"]) for trace in traces):
-        pytest.skip("uv cannot install the packages of the null harness here")
-    assert [trace["rewards"]["reward"]["score"] for trace in traces] == [1.0, 1.0]
-    assert [trace["info"]["ludus"]["end_reason"] for trace in traces] == ["submitted"] * 2
+def test_unscored_limits_and_failures_of_the_model_are_what_verifiers_records(play: Play) -> None:
+    once = {"agent": {"harness": {"id": "ludus_sums", "attempts": 1}}}
+    reports = play(
+        breaks={"environment": "every_third_breaks", "model": "mixed", "n": 12, "rollouts": 2},
+        limited={"environment": "sums", "model": "solver", "n": 8, "env": {"agent": {"max_turns": 1}}},
+        best={"environment": "sums", "model": "solver", "n": 2, "env": BEST_OF_2},
+        no_model={"environment": "sums", "model": "broken", "n": 8, "env": once},
+    )
+    check_unscored(reports["breaks"])
+    limited = reports["limited"]["traces"]
+    assert {(trace["stop"], trace["ludus"]["stopped"]) for trace in limited} == {("max_turns", "turn_limit")}
+    assert [(trace["ok"], trace["reward"]) for trace in limited] == [(True, 0.0)] * 8
+    assert [trace["reward"] for trace in reports["best"]["traces"]] == [1.0] * 4
+    failed = reports["no_model"]["traces"]
+    assert [(trace["ok"], trace["reward"]) for trace in failed] == [(False, None)] * 8
+    assert all("ProviderError" in trace["errors"][-1] for trace in failed)
 
 
-def test_unscored_episodes_are_failed_traces_and_the_mean_is_that_of_the_healthy(play: Play) -> None:
-    report = play("every_third_breaks", "mixed", 12, rollouts=2)
+def check_unscored(report: dict[str, Any]) -> None:
+    """Check that 8 of 24 episodes are failed traces, and that the mean is that of the healthy ones."""
     traces = report["traces"]
     healthy = [trace["reward"] for trace in traces if trace["ok"]]
     broken = [trace for trace in traces if not trace["ok"]]
-    assert len(traces) == 24
-    assert len(broken) == 8
-    assert all(trace["reward"] is None for trace in broken)
-    assert not any(trace["trainable"] for trace in broken)
+    assert (len(healthy), len(broken)) == (16, 8)
+    assert all(trace["reward"] is None and not trace["trainable"] for trace in broken)
     assert all("EnvironmentFailed" in trace["errors"][-1] for trace in broken)
     assert 0 < statistics.mean(healthy) < 1
     assert report["summary"]["avg_reward"] == statistics.mean(healthy)
@@ -124,8 +145,8 @@ def test_unscored_episodes_are_failed_traces_and_the_mean_is_that_of_the_healthy
 
 
 def test_an_env_server_in_a_spawned_process_plays_the_rows(play: Play) -> None:
-    report = play("every_third_breaks", "solver", 9, served=True)
-    traces = report["traces"]
+    case = {"environment": "every_third_breaks", "model": "solver", "n": 9, "served": True}
+    traces = play(served=case)["served"]["traces"]
     assert [trace["key"] for trace in traces] == [f"every_third_breaks/train/sum-{index}/0" for index in range(9)]
     assert [trace["reward"] for trace in traces if trace["ok"]] == [1.0] * 6
     assert [trace["reward"] for trace in traces if not trace["ok"]] == [None] * 3
@@ -148,18 +169,6 @@ def test_the_train_client_gets_ids_masks_and_logprobs_of_one_branch_per_rollout(
     assert report["resolved"]["retries"]["rules"][0]["max_retries"] == 2
 
 
-def test_a_turn_limit_truncates_the_episode(play: Play) -> None:
-    traces = play("sums", "solver", 8, env={"agent": {"max_turns": 1}})["traces"]
-    assert {(trace["stop"], trace["ludus"]["stopped"]) for trace in traces} == {("max_turns", "turn_limit")}
-    assert [(trace["ok"], trace["reward"]) for trace in traces] == [(True, 0.0)] * 8
-
-
-def test_a_broken_model_endpoint_leaves_no_reward_and_no_open_episode(play: Play) -> None:
-    traces = play("sums", "broken", 8, env={"agent": {"harness": {"id": "ludus_sums", "attempts": 1}}})["traces"]
-    assert all(not trace["ok"] and trace["reward"] is None for trace in traces)
-    assert all("ProviderError" in trace["errors"][-1] for trace in traces)
-
-
 def test_a_killed_server_leaves_unscored_episodes_and_no_hang(
     endpoint: str, run_peer: Callable[..., dict[str, Any]]
 ) -> None:
@@ -169,9 +178,10 @@ def test_a_killed_server_leaves_unscored_episodes_and_no_hang(
     try:
         assert process.stdout is not None
         url = next(found[0] for line in process.stdout if (found := re.search(r"http://[\d.]+:\d+", line)))
-        given = {"plugins": str(PLUGINS), "url": url, "environment": "sums", "endpoint": endpoint}
-        more = {"model": "solver", "n": 16, "max_concurrent": 4, "kill": {"pid": process.pid, "after": 5}}
-        report = run_peer("verifiers", "verifiers_runs.py", given | more, timeout=120)
+        case = {"environment": "sums", "model": "solver", "n": 16, "max_concurrent": 4}
+        given = {"plugins": str(PLUGINS), "url": url, "endpoint": endpoint, "cases": {"killed": case}}
+        kill = {"pid": process.pid, "after": 5}
+        report = run_peer("verifiers", "verifiers_runs.py", {**given, "kill": kill}, timeout=120)["killed"]
     finally:
         process.kill()
         process.communicate()

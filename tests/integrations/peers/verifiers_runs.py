@@ -1,8 +1,8 @@
 """Run episodes through verifiers' own evaluation loop or env server, in its environment.
 
-Given `plugins` (a folder), `url`, `environment`, `endpoint`, `model`, `n`, `rollouts`; `env` and `client` (more of its
-configuration); `kill` (`{"pid": …, "after": …}`: kill this process after that many rollouts); `served` (in an env
-server in a spawned process).
+Given `plugins` and `path` (folders for modules and commands), `url`, `endpoint`, and `cases`, by name: `environment`,
+`model`, `n`, `rollouts`, `max_concurrent`, `env` (more of the configuration), `served` (in an env server in a spawned
+process). With `kill` (`{"pid": …, "after": …}`) it kills that process after so many rollouts.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from typing import Any
 
 GIVEN = json.loads(sys.argv[1]) if __name__ == "__main__" else {}
 sys.path.insert(0, GIVEN.get("plugins", ""))
+os.environ["PATH"] += os.pathsep + GIVEN.get("path", "")
 
 
 class Killer(logging.Handler):
@@ -31,18 +32,18 @@ class Killer(logging.Handler):
             os.kill(self.pid, signal.SIGKILL)
 
 
-def configuration(folder: str) -> Any:
+def configuration(case: dict[str, Any], folder: str) -> Any:
     from verifiers.v1.configs.cli.eval import EvalConfig
 
-    taskset = {"id": "ludus_sums", "url": GIVEN["url"], "environment": GIVEN["environment"]}
+    taskset = {"id": "ludus_sums", "url": GIVEN["url"], "environment": case["environment"]}
     return EvalConfig.model_validate(
         {
-            "env": {"taskset": taskset, **GIVEN.get("env", {})},
-            "model": GIVEN["model"],
+            "env": {"taskset": taskset, **case.get("env", {})},
+            "model": case["model"],
             "client": {"base_url": GIVEN["endpoint"], "api_key_var": "NO_KEY"},
-            "select": {"limit": GIVEN["n"]},
-            "num_rollouts": GIVEN.get("rollouts", 1),
-            "max_concurrent": GIVEN.get("max_concurrent", 8),
+            "select": {"limit": case["n"]},
+            "num_rollouts": case.get("rollouts", 1),
+            "max_concurrent": case.get("max_concurrent", 8),
             "push": False,
             "rich": None,
             "output_dir": folder,
@@ -56,7 +57,7 @@ async def evaluate(config: Any) -> list[Any]:
     return await run_eval(config)
 
 
-async def serve(config: Any) -> list[Any]:
+async def serve(config: Any, n: int) -> list[Any]:
     """Play over an env server in a spawned process, as prime-rl does."""
     import multiprocessing
 
@@ -64,7 +65,7 @@ async def serve(config: Any) -> list[Any]:
     from verifiers.v1.serve.pool import serve_env
     from verifiers.v1.utils.loaders import load_taskset
 
-    rows = [task.data.model_dump(mode="json") for task in load_taskset(config.env.taskset).take(GIVEN["n"])]
+    rows = [task.data.model_dump(mode="json") for task in load_taskset(config.env.taskset).take(n)]
     context = multiprocessing.get_context("spawn")
     addresses = context.Queue()
     process = context.Process(
@@ -95,29 +96,31 @@ def row(trace: Any) -> dict[str, Any]:
         "ludus": trace.info.get("ludus"),
         "metrics": trace.metrics,
         "key": trace.task.key,
+        "prompt": trace.task.data.prompt,
+        "called": [call.name for message in trace.assistant_messages for call in message.tool_calls or []],
     }
 
 
-def main() -> None:
-    if kill := GIVEN.get("kill"):
-        logger = logging.getLogger("verifiers")
-        logger.setLevel(logging.INFO)
-        logger.addHandler(Killer(**kill))
-    with tempfile.TemporaryDirectory() as folder:
-        config = configuration(folder)
-        episodes = asyncio.run(serve(config) if GIVEN.get("served") else evaluate(config))
+def run(case: dict[str, Any]) -> dict[str, Any]:
     import prime_runs
 
     from ludus.integrations.unscored import UNSCORED
 
-    report = {
+    UNSCORED.clear()
+    with tempfile.TemporaryDirectory() as folder:
+        config = configuration(case, folder)
+        episodes = asyncio.run(serve(config, case["n"]) if case.get("served") else evaluate(config))
+    return {
         "traces": [row(trace) for episode in episodes for trace in episode.traces],
         "episodes": [{"ok": episode.ok, "errors": [error.message for error in episode.errors]} for episode in episodes],
         "summary": prime_runs.metrics.from_episodes(episodes),
         "unscored": UNSCORED["verifiers"],
     }
-    print(json.dumps(report))
 
 
 if __name__ == "__main__":
-    main()
+    if kill := GIVEN.get("kill"):
+        logger = logging.getLogger("verifiers")
+        logger.setLevel(logging.INFO)
+        logger.addHandler(Killer(**kill))
+    print(json.dumps({name: run(case) for name, case in GIVEN["cases"].items()}))
