@@ -81,11 +81,7 @@ class LudusTask(vf.Task[LudusData, LudusState]):  # type: ignore[misc]
         return self.driver is not None and (await self.driver.episode.info()).end_reason is not None
 
     async def finalize(self, trace: vf.Trace) -> None:
-        """End the episode and note its outcome.
-
-        Raises:
-            EnvironmentFailed, InfrastructureFailed: the episode is unscored because something broke.
-        """
+        """End the episode and note its outcome; raise the failure if something broke."""
         driver, condition = trace.state._driver, trace.stop_condition or ""
         stopped = trace.state._stopped or _STOPS.get(condition, "context_limit" if "_tokens" in condition else None)
         if self.driver is not None and stopped is None:
