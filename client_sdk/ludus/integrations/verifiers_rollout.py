@@ -31,7 +31,6 @@ require("verifiers", "0.4.0")
 import verifiers.v1 as vf  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 _NOTED: Final = ("value", "reason", "components", "end_reason", "stopped")
-# The other limits of verifiers count tokens.
 _STOPS: Final[Mapping[str, Stop]] = {"max_turns": "turn_limit", "agent_timeout": "time_limit"}
 """Our word for verifiers' stop conditions; its other limits count tokens."""
 _CONTEXT_FULL: Final = re.compile(r"context[ _](length|window|size)|prompt is too long", re.IGNORECASE)
