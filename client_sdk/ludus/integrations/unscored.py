@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from ludus.client import EpisodeOutcome
+from ludus.client import EpisodeOutcome, LudusError
+from ludus.client.driver import failure_of
 
 RETRIES: Final = 2
 """How many times more an episode is played whose infrastructure failed."""
@@ -35,3 +36,16 @@ def count(outcome: EpisodeOutcome, adapter: str) -> EpisodeOutcome:
     if outcome.value is None:
         UNSCORED[adapter] += 1
     return outcome
+
+
+def not_started(error: LudusError) -> EpisodeOutcome:
+    """Return the outcome of an episode that could not be started."""
+    failure = failure_of(error)
+    return EpisodeOutcome(
+        value=None,
+        reason=f"{failure.kind} failure: {failure.message}",
+        components={},
+        end_reason=None,
+        stopped=None,
+        failure=failure,
+    )
