@@ -50,9 +50,7 @@ def rows(
     return run(_rows(server, environment, split, n, seed))
 
 
-async def _rows(
-    server: ServerAddress, name: str, split: str, n: int | None, seed: int | None
-) -> list[dict[str, Any]]:
+async def _rows(server: ServerAddress, name: str, split: str, n: int | None, seed: int | None) -> list[dict[str, Any]]:
     environment = (await kept_client(server)).environment(name)
     seedable = (await environment.info()).seedable
     found: list[dict[str, Any]] = []

@@ -107,14 +107,14 @@ class LudusEnvironment:
     async def _finish(self, final: str | None) -> None:
         """End the episode, with the final message if there is one, and keep its outcome."""
         driver = self._driver
-        if driver is None or self._outcome is not None or self._mistake is not None:
+        if driver is None or self._outcome is not None:
             return
         try:
-            if final is not None and not driver.done:
+            if final is not None and not driver.done and self._mistake is None:
                 await driver.take(Turn((text_message("assistant", final),)))
             self._outcome = count(await driver.finish(), "trl")
         except LudusError as error:
-            self._mistake = error
+            self._mistake = self._mistake or error
         PLAYING.pop(self, None)
 
     def _value(self) -> float | None:
@@ -127,7 +127,7 @@ class LudusEnvironment:
 async def _fail_others(address: TaskAddress | None, error: LudusError) -> None:
     """Fail the episodes on a server that is gone. Otherwise each of them would wait for it, one after another."""
     lost = [one._driver for one, other in PLAYING.items() if address is not None and other.server == address.server]
-    await asyncio.gather(*(driver.fail(error) for driver in lost if driver is not None and not driver.done))
+    await asyncio.gather(*(driver.fail(error) for driver in lost if driver is not None and not driver.failure))
 
 
 @functools.cache

@@ -4,11 +4,12 @@
 
 A run may have: `second`, another reward function; `logprobs`, an engine that gives log-probabilities as vLLM does;
 `open_end`, a factory that lets the model go on after the end; `kill`, the process id of a server that is killed in the
-second step; `restart`, the command that starts it again.
+second step, in mid-episode; `restart`, the command that starts it again; `url`, a server of its own.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -26,7 +27,7 @@ from tiny_calls import call_text, make_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from ludus.client import RemoteEnvironment, ServerAddress
+from ludus.client import RemoteEnvironment, ServerAddress, addresses, connect
 from ludus.integrations.trl import LudusEnvironmentFactory, only_scored, outcome_reward, rows
 from ludus.integrations.trl_rollout import LudusRollout
 from ludus.integrations.unscored import UNSCORED
@@ -49,11 +50,11 @@ class Observer(GRPOTrainer):
         ids, logprobs = super()._generate_single_turn(prompt_ids, *rest, **options)
         if self.given.get("logprobs"):
             logprobs = [[LOGPROB] * len(turn) for turn in ids]
-        self.turns += [[before, new] for before, new in zip(prompt_ids, ids, strict=True)]
-        if "kill" in self.given and len(self.noted) == 1:
+        if "kill" in self.given and len(self.noted) == 1 and self.turns:
             os.kill(self.given.pop("kill"), signal.SIGKILL)
             if command := self.given.get("restart"):
                 self.server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.turns += [[before, new] for before, new in zip(prompt_ids, ids, strict=True)]
         return ids, logprobs
 
     def _generate(self, prompts: Any) -> Any:
@@ -148,8 +149,9 @@ def main() -> None:
     given = json.loads(sys.argv[1])
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    server = ServerAddress(given["url"])
-    print(json.dumps([play(server, run) for run in given["runs"]]))
+    # The client tries to reconnect for 30 seconds; a test need not wait as long.
+    addresses.connect = functools.partial(connect, reconnect_seconds=3.0)
+    print(json.dumps([play(ServerAddress(run.get("url") or given["url"]), run) for run in given["runs"]]))
 
 
 if __name__ == "__main__":
