@@ -1,6 +1,6 @@
 """Start the episodes of many rollouts together, for blocking trainers: one request for all episodes of one task.
 
-Everything here runs in the loop of the blocking client; see `ludus.client.sync.run`.
+Everything here runs in the loop of the blocking client; see `ludus.client.sync.run_sync`.
 """
 
 from __future__ import annotations

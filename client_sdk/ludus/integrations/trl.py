@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ludus.client import EnvironmentInfo, ServerAddress
-from ludus.client.sync import run
+from ludus.client.sync import run_sync
 from ludus.integrations.groups import kept_client
 from ludus.integrations.peers import require
 from ludus.integrations.trl_environment import LudusEnvironment, method_of, shown, start_waiting
@@ -47,7 +47,7 @@ def rows(
         n: how many tasks; all when None.
         seed: the seed of every episode; when None, the server draws one for each task.
     """
-    return run(_rows(server, environment, split, n, seed))
+    return run_sync(_rows(server, environment, split, n, seed))
 
 
 async def _rows(server: ServerAddress, name: str, split: str, n: int | None, seed: int | None) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ def _class_of(factory: LudusEnvironmentFactory, process: int) -> type[LudusEnvir
 
     So a tool may have a name that TRL does not allow for a method, such as `reset`.
     """
-    info = run(_info(factory))
+    info = run_sync(_info(factory))
     members: dict[str, Any] = {f"tool_{number}": method_of(spec) for number, spec in enumerate(info.tools)}
     if not info.gradable or factory.max_completion_length is None:
         members["get_reward"] = _get_reward
@@ -162,7 +162,7 @@ def _values(
     if environments is None:
         raise Unsupported("this trainer gives no environments to reward functions; see max_completion_length")
     start_waiting()
-    run(_finish(completions, environments))
+    run_sync(_finish(completions, environments))
     return [one._value() if isinstance(one, LudusEnvironment) else None for one in environments]
 
 

@@ -25,7 +25,7 @@ from ludus.client import (
 )
 from ludus.client.formats import openai_chat
 from ludus.client.formats.functions import python_function
-from ludus.client.sync import run
+from ludus.client.sync import run_sync
 from ludus.integrations.groups import start_drivers
 from ludus.integrations.unscored import count, not_started
 from ludus.protocol.errors import ConnectionFailed, InvalidParams, Unsupported
@@ -45,7 +45,7 @@ def start_waiting() -> None:
         WAITING.clear()
         if waiting:
             try:
-                started = run(start_drivers(list(waiting.values())))
+                started = run_sync(start_drivers(list(waiting.values())))
             except LudusError as error:
                 for environment in waiting:
                     environment._mistake = error
@@ -69,7 +69,7 @@ class LudusEnvironment:
     def reset(self, **row: Any) -> None:
         """Take the row of the next episode. The first call of any environment starts it."""
         if WAITING.pop(self, None) is None and self._outcome is None:
-            run(self._finish(None))
+            run_sync(self._finish(None))
         self._driver = self._outcome = self._mistake = None
         self._address, self._prompt = TaskAddress.from_json(row.get("ludus") or {}), row["prompt"]
         with LOCK:
@@ -93,13 +93,13 @@ class LudusEnvironment:
         output, driver = "The episode has ended.", self._driver
         if driver is not None and not driver.done and self._mistake is None:
             try:
-                run(driver.take(Turn((CallItem("call", Call(tool, arguments)),))))
+                run_sync(driver.take(Turn((CallItem("call", Call(tool, arguments)),))))
             except LudusError as error:
                 self._mistake = error
             if isinstance(last := driver.items[-1], OutputItem):
                 output = text_of(last.content)
             if driver.failure is not None and driver.failure.error == ConnectionFailed.__name__:
-                run(_fail_others(self._address, ConnectionFailed(driver.failure.message)))
+                run_sync(_fail_others(self._address, ConnectionFailed(driver.failure.message)))
             if not driver.done and self._mistake is None:
                 return output
         return output if self._longest is None else _words(self._longest + 1)

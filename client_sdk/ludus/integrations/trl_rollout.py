@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from ludus.client import Driver, EpisodeOutcome, LudusError, TaskAddress, Turn
-from ludus.client.sync import run
+from ludus.client.sync import run_sync
 from ludus.integrations.groups import start_drivers
 from ludus.integrations.peers import require
 from ludus.integrations.trl import TESTED
@@ -58,13 +58,13 @@ class LudusRollout:
         """
         limits, renderer = _limits_of(trainer, self.max_turns), _renderer(trainer, self.tool_calls)
         rollouts = [_Rollout(TaskAddress.from_json(prompt[0]["ludus"]), renderer, limits) for prompt in prompts]
-        run(_start(rollouts))
+        run_sync(_start(rollouts))
         known = True
         while playing := [one for one in rollouts if one.outcome is None]:
             ids = [one.prompt + one.ids for one in playing]
             sampled, logprobs = trainer._generate_single_turn(ids, None, {}, num_generations=1)
             known = known and logprobs is not None
-            run(_take(playing, sampled, logprobs or [[NO_LOGPROB] * len(turn) for turn in sampled]))
+            run_sync(_take(playing, sampled, logprobs or [[NO_LOGPROB] * len(turn) for turn in sampled]))
         for one in rollouts:
             one.close(renderer.stop[0])
         return {

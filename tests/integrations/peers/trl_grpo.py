@@ -150,7 +150,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     # The client tries to reconnect for 30 seconds; a test need not wait as long.
-    addresses.connect = functools.partial(connect, reconnect_seconds=3.0)
+    addresses.connect = functools.partial(connect, reconnect_seconds=1.0)
     print(json.dumps([play(ServerAddress(run.get("url") or given["url"]), run) for run in given["runs"]]))
 
 
