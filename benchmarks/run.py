@@ -38,6 +38,7 @@ QUICK = {
     "trainer_loop": ["--rounds", "1", "--steps", "5"],
     "trainer_learning": ["--seeds", "0", "--steps=5"],
     "trainer_async": ["--rounds", "1", "--steps", "6"],
+    "trl_adapter": ["--steps", "2", "--starts", "5"],
 }
 
 
@@ -209,6 +210,14 @@ def of_trainer_async(found: dict[str, Any]) -> Iterator[Figure]:
     yield Figure(what, "≥ 1.5× sync", told, found["ratio"] >= 1.5)
 
 
+def of_trl_adapter(found: dict[str, float]) -> Iterator[Figure]:
+    """The server's share of a step of TRL, and the start of a group."""
+    share = f"{found['share']:.2%} of {found['step']:.1f} s"
+    yield Figure("TRL adapter, waiting for the server, share of a step", "≤ 3 %", share, found["share"] <= 0.03)
+    milliseconds = 1000 * found["start"]
+    yield Figure("TRL adapter, start of a group of 64", "≤ 10 ms", f"{milliseconds:.1f} ms", milliseconds <= 10)
+
+
 def of_rubric(found: dict[str, Any]) -> Iterator[Figure]:
     """A checklist of 183 deterministic items."""
     yield Figure("rubric of 183 deterministic checks", "≤ 2 ms", f"{found['score']:.2f} ms", found["score"] <= 2)
@@ -257,6 +266,7 @@ READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "trainer_loop": of_trainer_loop,
     "trainer_learning": of_trainer_learning,
     "trainer_async": of_trainer_async,
+    "trl_adapter": of_trl_adapter,
 }
 
 

@@ -52,6 +52,7 @@ OTHERS = {
     "plugin.toml",
     "test_treasure.py",
     "verifiers_rl.toml",
+    "trl_train.py",
 }
 """Tested by tests of their own."""
 

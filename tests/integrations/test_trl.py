@@ -205,6 +205,13 @@ def test_the_factory_works_in_a_spawned_process_and_names_mistakes(world: str, r
     assert report["no_environments"].startswith("Unsupported")
 
 
+@pytest.mark.suite("integrations")
+@pytest.mark.parametrize("place", ["rollout", "factory"])
+def test_the_script_of_the_documentation_trains(place: str, world: str, run_peer: Callable[..., Any]) -> None:
+    (log,) = run_peer("trl", "trl_snippet.py", {"url": world, "place": place})["logs"]
+    assert 0.0 <= log["reward"] <= 1.0
+
+
 def test_a_missing_or_untested_trl_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     server = ServerAddress("http://127.0.0.1:1")
     with pytest.raises(PeerNotUsable, match=r"pip install 'trl==1\.16\.\*'"):
