@@ -33,7 +33,7 @@ def measure(steps: int, starts: int) -> dict[str, Any]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
         assert server.stdout is not None
         try:
-            url = next(found[0] for line in server.stdout if (found := re.search(r"http://[\d.]+:\d+", line)))
+            url = next(match[0] for line in server.stdout if (match := re.search(r"http://[\d.]+:\d+", line)))
             done = subprocess.run(
                 [str(TRL), str(PEER), url, str(steps), str(starts)],
                 stdout=subprocess.PIPE,

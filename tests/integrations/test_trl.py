@@ -20,6 +20,7 @@ from ludus.protocol.errors import PeerNotUsable, Unsupported
 
 WORLD = ROOT / "tests" / "support" / "adapter_world.py"
 ODD_NAMES = ROOT / "tests" / "support" / "odd_names.py"
+pytestmark = pytest.mark.timeout(240)
 Report = dict[str, Any]
 RUNS = {
     "factory": {"environment": "sums", "mode": "factory"},
@@ -78,7 +79,7 @@ def test_grpo_trainer_learns_from_both_places_and_leaves_unscored_episodes_out(
 
 
 def mean(values: Any) -> float:
-    found = list(values)
+    found: list[float] = list(values)
     return sum(found) / len(found)
 
 
