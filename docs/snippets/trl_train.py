@@ -1,8 +1,9 @@
 import argparse
+from typing import Any
 
 import torch
-from datasets import Dataset
-from trl import GRPOConfig, GRPOTrainer
+from datasets import Dataset  # pyright: ignore[reportMissingImports]
+from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportMissingImports]
 
 from ludus.client import ServerAddress
 from ludus.integrations.trl import LudusEnvironmentFactory, outcome_reward, rows
@@ -40,6 +41,7 @@ config = GRPOConfig(
     report_to="none",
     save_strategy="no",
 )
+place: dict[str, Any]
 if options.place == "rollout":
     place = {"rollout_func": LudusRollout(max_turns=8)}
 else:
