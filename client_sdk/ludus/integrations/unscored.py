@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from ludus.client import EpisodeOutcome, LudusError
-from ludus.client.driver import failure_of
+from ludus.client import EpisodeOutcome
+from ludus.client.driver import EPISODE_LOST_ERRORS, failure_of
+from ludus.protocol.errors import LudusError, RequestError
 
 RETRIES: Final = 2
 """How many times more an episode is played whose infrastructure failed."""
@@ -39,13 +40,13 @@ def count(outcome: EpisodeOutcome, adapter: str) -> EpisodeOutcome:
 
 
 def not_started(error: LudusError) -> EpisodeOutcome:
-    """Return the outcome of an episode that could not be started."""
+    """Return the outcome of an episode that could not be started or ended because of an error.
+
+    Raises:
+        RequestError: `error` itself, if every episode would fail like this, such as with a refused token.
+    """
+    if isinstance(error, RequestError) and not isinstance(error, EPISODE_LOST_ERRORS):
+        raise error
     failure = failure_of(error)
-    return EpisodeOutcome(
-        value=None,
-        reason=f"{failure.kind} failure: {failure.message}",
-        components={},
-        end_reason=None,
-        stopped=None,
-        failure=failure,
-    )
+    reason = f"{failure.kind} failure: {failure.message}"
+    return EpisodeOutcome(None, reason, {}, end_reason=None, stopped=None, failure=failure)
