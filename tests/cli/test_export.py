@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from terminal import run_ludus_here
 from threaded import server_in_thread
 from worlds import SECRET_ANSWER, Playground
 
-from ludus.client import TaskAddress
+from ludus.client import Call, CallItem, OutputItem, Reward, TaskAddress, Trajectory, TrajectoryWriter
+from ludus.protocol.content import TextBlock
+from ludus.protocol.items import Item, text_message, to_json
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +92,83 @@ def test_a_file_that_cannot_be_written_is_named(url: str, tmp_path: Path) -> Non
     done = run_ludus_here("export", url, "--out", tmp_path / "nowhere" / "x.jsonl", cwd=tmp_path)
     assert done.returncode == 2
     assert "cannot write" in done.stderr
+
+
+def test_rows_of_verl_choose_the_loop_and_hold_no_answer(url: str, tmp_path: Path) -> None:
+    out = tmp_path / "train.jsonl"
+    done = run_ludus_here("export", url, "--form", "verl", "--out", out, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    row = rows_of(out)[3]
+    assert row["agent_name"] == "ludus"
+    assert row["reward_model"] == {"style": "rule", "ground_truth": ""}
+    assert row["extra_info"] == {"index": 3, "split": "train", "task": "r-3"}
+    assert row["prompt"][0]["content"] == "Say word 3."
+    assert SECRET_ANSWER not in out.read_text()
+
+
+def test_parquet_without_pyarrow_names_the_command_that_installs_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    done = run_ludus_here("export", url, "--out", tmp_path / "x.parquet", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "pip install pyarrow" in " ".join(done.stderr.replace("│", " ").split())
+    assert not list(tmp_path.iterdir())
+
+
+def played(path: Path, values: dict[str, list[float | None]]) -> None:
+    """Write trajectories of tasks that called a tool and said their value; None is an unscored episode."""
+    with TrajectoryWriter(path) as writer:
+        for task, found in values.items():
+            for sample, value in enumerate(found):
+                items: list[Item] = [
+                    text_message("user", f"Do {task}."),
+                    CallItem("call_1", Call("look", {"at": sample})),
+                    OutputItem("call_1", (TextBlock(text="seen"),)),
+                    text_message("assistant", f"{value}"),
+                ]
+                fields = {
+                    "environment": "toys",
+                    "split": "train",
+                    "task": {"id": task, "split": "train", "index": 0, "fields": {}},
+                    "sample": sample,
+                    "policy": "p",
+                    "reward": None if value is None else Reward(value=value),
+                    "items": to_json(items),
+                    "tools": [{"name": "look", "description": "Look.", "parameters": {"type": "object"}}],
+                    "started_at": 0.0,
+                    "seconds": 0.0,
+                }
+                writer.write(Trajectory.model_validate(fields))
+
+
+VALUES: dict[str, list[float | None]] = {"a": [0.0, 1.0, None, 0.5, 0.5], "b": [1.0, 1.0], "c": [None, 1.0]}
+
+
+def test_pairs_are_of_one_task_with_unequal_values_and_without_unscored_episodes(tmp_path: Path) -> None:
+    played(tmp_path / "games.jsonl", VALUES)
+    done = run_ludus_here("export", "games.jsonl", "--form", "pairs", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (pair,) = rows_of(tmp_path / "pairs.jsonl")
+    assert (pair["task"], pair["chosen_value"], pair["rejected_value"]) == ("a", 1.0, 0.0)
+    assert pair["prompt"] == [{"role": "user", "content": "Do a."}]
+    assert [message["role"] for message in pair["chosen"]] == ["assistant", "tool", "assistant"]
+    assert pair["chosen"][0]["tool_calls"][0]["function"]["name"] == "look"
+    assert (pair["chosen"][-1]["content"], pair["rejected"][-1]["content"]) == ("1.0", "0.0")
+    assert pair["tools"][0]["function"]["name"] == "look"
+
+
+def test_groups_have_all_scored_episodes_of_a_task(tmp_path: Path) -> None:
+    played(tmp_path / "games.jsonl", VALUES)
+    done = run_ludus_here("export", "games.jsonl", "--form", "groups", "--out", "groups.jsonl", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = rows_of(tmp_path / "groups.jsonl")
+    assert [(row["task"], row["rewards"]) for row in rows] == [("a", [0.0, 1.0, 0.5, 0.5]), ("b", [1.0, 1.0])]
+    assert [len(row["completions"]) for row in rows] == [4, 2]
+
+
+def test_pairs_need_a_file_of_trajectories(tmp_path: Path) -> None:
+    done = run_ludus_here("export", "http://127.0.0.1:8000", "--form", "pairs", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "needs a file of trajectories" in " ".join(done.stderr.replace("│", " ").split())
+    assert not list(tmp_path.iterdir())

@@ -1,32 +1,26 @@
-"""`ludus export`: the prompts and tools of tasks as a dataset, for trainers that read one."""
+"""`ludus export`: tasks, or what was played, as a dataset for trainers that read one."""
 
 from __future__ import annotations
 
+import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TextIO
+from typing import Annotated, Any, Final, Literal, cast, get_args
 
 import typer
 
-from ludus.cli._common import (
-    EnvironmentName,
-    TargetName,
-    Token,
-    client_of,
-    console,
-    find_environment,
-    is_local,
-    run,
-    shown,
-)
-from ludus.client import Preview, ServerAddress
-from ludus.client.formats import openai_chat, openai_responses
+from ludus.cli._common import EnvironmentName, Token, client_of, console, find_environment, is_local, run, shown
+from ludus.client import ServerAddress, read_trajectories
+from ludus.client.dataset_rows import TaskForm, TrajectoryForm, task_row, trajectory_rows
+from ludus.protocol.errors import ParseError
+from ludus.protocol.trajectory import latest
 
-COMMANDS: Final = {"export": "Write the prompts and tools of tasks as a dataset."}
+COMMANDS: Final = {"export": "Write tasks, or what was played, as a dataset."}
 
-FormName = Literal["chat", "nemo-gym"]
+FormName = Literal["chat", "nemo-gym", "verl", "pairs", "groups"]
+FileKind = Literal["jsonl", "parquet"]
 
 
 def register(app: typer.Typer) -> None:
@@ -35,17 +29,34 @@ def register(app: typer.Typer) -> None:
 
 
 def export(
-    target: TargetName,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            help="Address of a running server, or environment to serve while the command runs: NAME, module:Class or "
+            "file.py:Class. For `pairs` and `groups`, a file of trajectories.",
+        ),
+    ],
     environment: EnvironmentName = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="File for the rows, as JSON lines.")] = Path("tasks.jsonl"),
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File for the rows; tasks.jsonl by default.", show_default=False)
+    ] = None,
     split: Annotated[str | None, typer.Option("--split", "-s", help="Split; the first one by default.")] = None,
     n: Annotated[
         int | None, typer.Option("-n", help="How many tasks; all by default, which an endless split refuses.", min=1)
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of every episode, if prompts depend on it.")] = None,
     form: Annotated[
-        FormName, typer.Option("--form", help="`chat`: messages and tools; `nemo-gym`: rows of NVIDIA NeMo Gym.")
+        FormName,
+        typer.Option(
+            "--form",
+            help="`chat`: messages and tools; `nemo-gym`, `verl`: rows of that trainer; "
+            "`pairs`, `groups`: scored episodes of a file, for preference learning or GRPO.",
+        ),
     ] = "chat",
+    to: Annotated[
+        FileKind | None, typer.Option("--to", help="Kind of file; by the name of --out by default.", show_default=False)
+    ] = None,
     address: Annotated[
         str | None,
         typer.Option("--address", help="The server's address in the rows; TARGET by default.", metavar="URL"),
@@ -54,72 +65,96 @@ def export(
     concurrency: Annotated[int, typer.Option("--concurrency", help="Episodes at the same time.", min=1)] = 16,
     token: Token = None,
 ) -> None:
-    """Write the prompt and the tools of each task of a split, one JSON object per line, without private fields.
+    """Write the prompt of each task of a split, or the scored episodes of a file, without private fields.
 
-    Rewards are not in the file: they come from the server. The field `ludus` of a row is the address of its task, which
-    `TaskAddress.from_json` reads; it holds no token.
+    Rows of tasks hold no rewards, which come from the server. Their field `ludus` is the address of the task, which
+    `TaskAddress.from_json` reads; it holds no token. Parquet needs pyarrow.
 
     [bold]ludus export http://127.0.0.1:8000 guess_number --split train -n 1000[/bold]
-    [bold]ludus export my_env.py:MyEnv --address http://10.0.0.5:8000[/bold]
+    [bold]ludus export http://10.0.0.5:8000 --form verl --out train.parquet[/bold]
+    [bold]ludus export games.jsonl --form pairs --out pairs.jsonl[/bold]
     """
+    kind: FileKind = to or ("parquet" if out is not None and out.suffix == ".parquet" else "jsonl")
+    path = out or Path(f"tasks.{kind}" if form in get_args(TaskForm) else f"{form}.{kind}")
+    if path.exists() and not overwrite:
+        raise typer.BadParameter(f"{path} exists; say --overwrite or another --out")
+    if form in get_args(TrajectoryForm):
+        with _whole_file(path, kind) as rows:
+            rows += _rows_of_file(cast(TrajectoryForm, form), Path(target))
+        console.print(shown(f"{path}: {len(rows):,} {form}"), soft_wrap=True)
+        return
     if address is None and is_local(target):
         raise typer.BadParameter("say --address URL: where the environment will be served when the rows are used")
     if address is not None and is_local(address):
         raise typer.BadParameter(f"--address {address}: give a server's address, such as http://10.0.0.5:8000")
-    if out.exists() and not overwrite:
-        raise typer.BadParameter(f"{out} exists; say --overwrite or another --out")
     server = ServerAddress((address or target).rstrip("/"))
 
     async def go() -> tuple[str, int]:
         async with client_of(target, token, "channel") as client:
             info = find_environment(await client.environments(), environment, target)
             name = split or info.splits[0].name
-            with _whole_file(out) as file:
-                count = 0
+            with _whole_file(path, kind) as rows:
                 async for preview in client.environment(info.name).previews(
                     name, n=n, seed=seed, concurrency=concurrency
                 ):
                     task = server.task(info.name, name, preview.task.id, None if seed is None else preview.seed)
-                    row = ROWS[form](preview) | {"ludus": task.to_json()}
-                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                    count += 1
-            return name, count
+                    rows.append(task_row(cast(TaskForm, form), preview, task))
+            return name, len(rows)
 
     name, count = run(go())
-    console.print(shown(f"{out}: {count:,} tasks of split {name}"), soft_wrap=True)
+    console.print(shown(f"{path}: {count:,} tasks of split {name}"), soft_wrap=True)
+
+
+def _rows_of_file(form: TrajectoryForm, path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a file of trajectories.
+
+    Raises:
+        BadParameter: there is no such file, or it holds something else.
+    """
+    try:
+        yield from trajectory_rows(form, latest(read_trajectories(path)))
+    except OSError as error:
+        raise typer.BadParameter(f"--form {form} needs a file of trajectories: {path}: {error.strerror}") from None
+    except ParseError as error:
+        raise typer.BadParameter(error.message) from None
 
 
 @contextmanager
-def _whole_file(out: Path) -> Iterator[TextIO]:
-    """Yield a file that replaces `out` at the end of the block, and that is removed if an exception leaves it.
+def _whole_file(out: Path, kind: FileKind) -> Iterator[list[dict[str, Any]]]:
+    """Yield a list of rows that is written to `out` at the end of the block, unless an exception leaves it.
 
     Raises:
-        BadParameter: the file cannot be written.
+        BadParameter: the file cannot be written, or pyarrow is missing.
     """
     part = out.with_name(f"{out.name}.part")
+    parquet = _pyarrow() if kind == "parquet" else None
     try:
-        file = part.open("w", encoding="utf-8")
+        part.open("wb").close()
     except OSError as error:
         raise typer.BadParameter(f"cannot write {out}: {error.strerror}") from None
     try:
-        with file:
-            yield file
+        rows: list[dict[str, Any]] = []
+        yield rows
+        if parquet is None:
+            with part.open("w", encoding="utf-8") as file:
+                file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        else:
+            arrow, writer = parquet
+            writer.write_table(arrow.Table.from_pylist([_flat(row) for row in rows]), part)
         part.replace(out)
     finally:
         part.unlink(missing_ok=True)
 
 
-def chat_row(preview: Preview) -> dict[str, Any]:
-    """Return the row of `--form chat`: `prompt` and `tools` as OpenAI's Chat Completions API takes them."""
-    prompt = openai_chat.messages(preview.prompt)["messages"]
-    return {"prompt": prompt, "tools": openai_chat.tools(preview.tools)}
+def _pyarrow() -> tuple[Any, Any]:
+    """Return pyarrow and its module for Parquet, which only this option needs."""
+    try:
+        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    except ModuleNotFoundError:
+        raise typer.BadParameter("Parquet needs pyarrow: pip install pyarrow, or say --to jsonl") from None
 
 
-def nemo_gym_row(preview: Preview) -> dict[str, Any]:
-    """Return the row of `--form nemo-gym`: `responses_create_params` as OpenAI's Responses API takes them."""
-    params = openai_responses.messages(preview.prompt)
-    return {"responses_create_params": params | {"tools": openai_responses.tools(preview.tools)}}
-
-
-ROWS: Final[Mapping[FormName, Callable[[Preview], dict[str, Any]]]] = {"chat": chat_row, "nemo-gym": nemo_gym_row}
-"""The functions that make a row, by the form's name."""
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row whose conversations with tools are JSON text, because Parquet would give all schemas all fields."""
+    varying = {"tools", "responses_create_params", "chosen", "rejected", "completions"}
+    return {name: json.dumps(value) if name in varying else value for name, value in row.items()}
