@@ -53,6 +53,8 @@ OTHERS = {
     "test_treasure.py",
     "verifiers_rl.toml",
     "trl_train.py",
+    "verl_agent.yaml",
+    "verl_run.sh",
 }
 """Tested by tests of their own."""
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from ludus.client import Driver, EpisodeOutcome, TaskAddress
 from ludus.client.formats import FormatName
-from ludus.integrations.unscored import lost, play_again
+from ludus.integrations.unscored import not_started, play_again
 from ludus.protocol.errors import LudusError
 from ludus.protocol.tool_calls import MARKS
 
@@ -174,7 +174,7 @@ async def play_tokens(
                     )
                 return await _play(driver, chat, sample, tape, room, turns)
         except LudusError as error:
-            return lost(error)
+            return not_started(error)
 
     outcome = await play_again(play, adapter)
     return tape, outcome
