@@ -1,0 +1,51 @@
+"""Datasets that `ludus export` writes are read by the loaders of those who train on them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from terminal import run_ludus
+
+from ludus.client import CallItem, Conversation, TrajectoryWriter, Turn, connect, rollout_all
+from ludus.protocol.actions import Call
+
+pytestmark = pytest.mark.suite("integrations")
+
+
+async def play(url: str, environment: str, path: Path) -> None:
+    """Play two tasks four times each: every second episode submits the right sum."""
+    started = 0
+
+    async def policy(conversation: Conversation) -> Turn:
+        nonlocal started
+        started += 1
+        row = conversation.task.fields
+        number = row["a"] + row["b"] + started % 2
+        return Turn((CallItem(f"call_{started}", Call("submit", {"number": number})),))
+
+    async with connect(url) as client:
+        played = await rollout_all(client.environment(environment), policy, n=2, samples=4, concurrency=1)
+    with TrajectoryWriter(path) as writer:
+        for trajectory in played:
+            writer.write(trajectory)
+
+
+def test_preference_pairs_of_real_episodes_are_what_trl_reads(
+    server: str, tmp_path: Path, run_peer: Callable[..., dict[str, Any]]
+) -> None:
+    asyncio.run(play(server, "every_third_breaks", tmp_path / "games.jsonl"))
+    done = run_ludus("export", "games.jsonl", "--form", "pairs", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = run_peer("trl", "trl_pairs.py", {"path": str(tmp_path / "pairs.jsonl")})
+    assert report["conversational"]
+    assert all(report["conversational"])
+    for text in report["texts"]:
+        assert "TOOL submit" in text["prompt"]
+        assert "What is" in text["prompt"]
+        assert "CALL submit" in text["chosen"]
+        assert "right" in text["chosen"]
+        assert "wrong" in text["rejected"]
