@@ -44,7 +44,7 @@ def call(name: str, **arguments: int) -> str:
 
 
 class SumPolicy:
-    """Adds with two calls of the tool at once, then submits: the right sum in every second episode, another one in the others."""
+    """Makes two calls of `add` at once, then submits: the right sum in every second episode, else a wrong one."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
         self.tokenizer = tokenizer
