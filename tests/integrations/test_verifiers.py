@@ -17,7 +17,8 @@ import pytest
 from peer_clients import ROOT, python_of
 from terminal import LUDUS, clean_variables
 
-pytestmark = [pytest.mark.suite("integrations"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
+suite = pytest.mark.suite("integrations")
 HERE = Path(__file__).parent
 WORLD = ROOT / "tests" / "support" / "adapter_world.py"
 PLUGINS = ROOT / "docs" / "snippets"
@@ -64,6 +65,7 @@ def vf_eval(package: Path, folder: Path, *arguments: str) -> list[dict[str, Any]
     return [trace for row in rows for trace in row.get("traces", [row])]
 
 
+@pytest.mark.suite("integrations", sample=True)
 def test_vf_eval_plays_40_rollouts_and_its_rewards_are_the_servers(
     server: str, endpoint: str, package: Path, tmp_path: Path, record: Callable[..., None]
 ) -> None:
@@ -86,6 +88,7 @@ def test_vf_eval_plays_40_rollouts_and_its_rewards_are_the_servers(
     )
 
 
+@suite
 def test_the_null_harness_plays_over_the_play_url_and_is_scored_over_the_control_plane(play: Play) -> None:
     if not (shutil.which("uv") or (ROOT / ".venv" / "bin" / "uv").exists()):
         pytest.skip("the null harness runs with uv, which is not installed")
@@ -112,6 +115,7 @@ def test_the_null_harness_plays_over_the_play_url_and_is_scored_over_the_control
     assert [(trace["reward"], trace["ludus"]["end_reason"]) for trace in talking] == [(1.0, "submitted")] * 2
 
 
+@suite
 def test_unscored_limits_and_failures_of_the_model_are_what_verifiers_records(play: Play) -> None:
     once = {"agent": {"harness": {"id": "ludus_sums", "attempts": 1}}}
     reports = play(
@@ -144,6 +148,7 @@ def check_unscored(report: dict[str, Any]) -> None:
     assert report["unscored"] == 8
 
 
+@suite
 def test_an_env_server_in_a_spawned_process_plays_the_rows(play: Play) -> None:
     case = {"environment": "every_third_breaks", "model": "solver", "n": 9, "served": True}
     traces = play(served=case)["served"]["traces"]
@@ -153,6 +158,7 @@ def test_an_env_server_in_a_spawned_process_plays_the_rows(play: Play) -> None:
     assert [(trace["branches"], trace["turns"]) for trace in traces] == [(1, 2)] * 9
 
 
+@suite
 def test_the_train_client_gets_ids_masks_and_logprobs_of_one_branch_per_rollout(
     server: str, run_peer: Callable[..., dict[str, Any]]
 ) -> None:
@@ -169,6 +175,7 @@ def test_the_train_client_gets_ids_masks_and_logprobs_of_one_branch_per_rollout(
     assert report["resolved"]["retries"]["rules"][0]["max_retries"] == 2
 
 
+@suite
 def test_a_killed_server_leaves_unscored_episodes_and_no_hang(
     endpoint: str, run_peer: Callable[..., dict[str, Any]]
 ) -> None:
