@@ -7,6 +7,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ludus.protocol.trajectory import Trajectory
+from ludus.rendering.samples import Sample
+
+__all__ = [
+    "Rollout",
+    "RolloutGroup",
+    "RolloutStatus",
+    "Sample",
+    "TrainBatch",
+    "TrainSample",
+    "scored_rewards",
+]
 
 
 class RolloutStatus(StrEnum):
@@ -18,35 +29,6 @@ class RolloutStatus(StrEnum):
     """A limit ended it: turns, steps, time, or the context. Its reward is what it had earned by then."""
     FAILED = "failed"
     """An error that the policy did not cause. The episode has no reward and counts in no baseline or loss."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One uninterrupted sequence of tokens as the engine saw it: a whole episode, unless its context was rewritten.
-
-    All fields have the same length n.
-    """
-
-    ids: tuple[int, ...]
-    """Token ids, prompt included."""
-    mask: tuple[bool, ...]
-    """Whether the policy sampled the token."""
-    logprobs: tuple[float, ...]
-    """The sampled tokens' log-probabilities under the policy that sampled them; 0.0 where `mask` is False."""
-    versions: tuple[int, ...]
-    """The version of the weights that sampled the token; -1 where `mask` is False."""
-    turns: tuple[int, ...]
-    """The policy's turn, counted from 0, in which the token was sampled; -1 where `mask` is False."""
-
-    def __post_init__(self) -> None:
-        lengths = {len(part) for part in (self.ids, self.mask, self.logprobs, self.versions, self.turns)}
-        if len(lengths) != 1:
-            raise ValueError(f"a sample's fields must have one length, not {sorted(lengths)}")
-
-    @property
-    def sampled(self) -> int:
-        """The number of tokens that the policy sampled."""
-        return sum(self.mask)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,38 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 
+from ludus.rendering.samples import Finish, Generation, Sampling
 from ludus.trainer.engines.clock import PlayClock
 
-Finish = Literal["stop", "length"]
-"""Why generation ended: the model sampled a stop token (the last of the ids), or `max_tokens` was reached."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """The parameters of sampling. Training needs temperature 1 and the whole distribution, so that the learner's
-    probabilities are those of the policy that sampled. Other temperatures are for evaluation."""
-
-    max_tokens: int
-    stop: tuple[int, ...]
-    """Token ids that end the generation. The one that ended it is part of the result."""
-    temperature: float = 1.0
-    """The temperature; 0 takes the most probable token."""
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """The sampled tokens. The three tuples have the same length."""
-
-    ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    """Natural logarithms, under the sampling distribution (after temperature)."""
-    versions: tuple[int, ...]
-    """The version of the weights that sampled each token."""
-    finish: Finish
+__all__ = ["Engine", "Finish", "Generation", "Sampling", "WeightUpdate"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import text_message
 from ludus.protocol.trajectory import Usage
 from ludus.rendering import ChatMessage, ParsedTurn, Renderer
+from ludus.rendering.samples import Sample, SampleRecorder, Sampling
 from ludus.trainer.config import RolloutConfig
-from ludus.trainer.engines.base import Engine, Generation, Sampling
-from ludus.trainer.samples import Sample
+from ludus.trainer.engines.base import Engine
 
 SUMMARY_REQUEST: Final = (
     "The conversation is about to be cut. Without calling a tool, write what is needed to go on without it: "
@@ -78,7 +78,7 @@ class TokenPolicy:
     _summary: list[ChatMessage] = field(default_factory=list[ChatMessage])
     _past: list[_Exchange] = field(default_factory=list[_Exchange])
     _text: str = ""
-    _record: _Recorder = field(default_factory=lambda: _Recorder())
+    _record: SampleRecorder = field(default_factory=SampleRecorder)
 
     def __post_init__(self) -> None:
         self._context = min(self.config.context, self.engine.context)
@@ -201,36 +201,6 @@ class TokenPolicy:
         self._text = prompt.text
         self._usage += Usage(requests=1, input_tokens=len(prompt.ids), output_tokens=len(generation.ids))
         return self.renderer.parse(generation.ids)
-
-
-class _Recorder:
-    """The record of what the engine saw. Prompts that extend each other are one sample."""
-
-    def __init__(self) -> None:
-        self.ids: list[int] = []
-        self._sampled: list[tuple[int, Generation, int]] = []
-        self._closed: list[Sample] = []
-
-    def add(self, prompt: list[int], generation: Generation, turn: int) -> None:
-        if prompt[: len(self.ids)] != self.ids:
-            self._closed = list(self.samples)
-            self._sampled = []
-        self._sampled.append((len(prompt), generation, turn))
-        self.ids = [*prompt, *generation.ids]
-
-    @property
-    def samples(self) -> tuple[Sample, ...]:
-        if not self._sampled:
-            return tuple(self._closed)
-        size = len(self.ids)
-        mask, logprobs, versions, turns = [False] * size, [0.0] * size, [-1] * size, [-1] * size
-        for start, generation, turn in self._sampled:
-            own = slice(start, start + len(generation.ids))
-            mask[own] = [True] * len(generation.ids)
-            turns[own] = [turn] * len(generation.ids)
-            logprobs[own] = generation.logprobs
-            versions[own] = generation.versions
-        return (*self._closed, Sample(tuple(self.ids), tuple(mask), tuple(logprobs), tuple(versions), tuple(turns)))
 
 
 _REQUEST: Final = text_message("user", SUMMARY_REQUEST)
