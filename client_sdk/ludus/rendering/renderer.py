@@ -173,14 +173,20 @@ class Renderer:
             self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False), cut
         )
 
-    def messages(self, entries: Sequence[Item | ParsedTurn]) -> list[ChatMessage]:
+    def messages(
+        self, entries: Sequence[Item | ParsedTurn], called: Mapping[str, str] | None = None
+    ) -> list[ChatMessage]:
         """Return a conversation as messages for the template. A turn is one message, in the policy's own words.
 
         Tool calls are part of the message's text, not in `tool_calls`: the template would write those in its own words,
         and some templates accept only one at once, or none.
+
+        Args:
+            entries: the conversation, or a part of it.
+            called: the tools of calls in earlier parts, by the calls' ids.
         """
         messages: list[ChatMessage] = []
-        names: dict[str, str] = {}
+        names: dict[str, str] = dict(called) if called else {}
         for own, group in _turns(entries):
             if own:
                 turn = self._turn(group)

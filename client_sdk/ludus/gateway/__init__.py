@@ -1,0 +1,16 @@
+"""The policy gateway: a model endpoint behind which harnesses of others play, while a trainer learns from the tokens.
+
+A harness plays an episode at its agent endpoint and calls its model here, over OpenAI's chat completions or responses
+or Anthropic's messages. The gateway samples from the policy, and keeps token ids and log-probabilities of each call.
+
+Needs the packages of the `trainer` extra except torch, as `ludus.rendering` does.
+"""
+
+from __future__ import annotations
+
+from ludus.gateway.engine import PolicyEngine
+from ludus.gateway.requests import Refusal
+from ludus.gateway.server import Gateway
+from ludus.gateway.session import EpisodeSession, GatewayLimits, ModelCall
+
+__all__ = ["EpisodeSession", "Gateway", "GatewayLimits", "ModelCall", "PolicyEngine", "Refusal"]
