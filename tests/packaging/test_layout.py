@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[2]
 ROOTS = ("protocol", "server", "client_sdk", "environments", "trainer")
 PACKAGES = {
     "protocol", "server", "sandbox", "client", "cli", "checks", "conformance", "evaluation", "environments",
-    "validation", "testing", "trainer", "rendering", "viewing", "integrations",
+    "validation", "testing", "trainer", "rendering", "viewing", "gateway",
+    "integrations",
 }  # fmt: skip
 
 

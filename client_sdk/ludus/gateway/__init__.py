@@ -9,8 +9,31 @@ Needs the packages of the `trainer` extra except torch, as `ludus.rendering` doe
 from __future__ import annotations
 
 from ludus.gateway.engine import PolicyEngine
+from ludus.gateway.episodes import HarnessEpisode
+from ludus.gateway.harness import (
+    CommandHarness,
+    Harness,
+    HarnessFailed,
+    HarnessTask,
+    WorkerHarness,
+    make_harness,
+)
 from ludus.gateway.requests import Refusal
 from ludus.gateway.server import Gateway
 from ludus.gateway.session import EpisodeSession, GatewayLimits, ModelCall
 
-__all__ = ["EpisodeSession", "Gateway", "GatewayLimits", "ModelCall", "PolicyEngine", "Refusal"]
+__all__ = [
+    "CommandHarness",
+    "EpisodeSession",
+    "Gateway",
+    "GatewayLimits",
+    "Harness",
+    "HarnessEpisode",
+    "HarnessFailed",
+    "HarnessTask",
+    "ModelCall",
+    "PolicyEngine",
+    "Refusal",
+    "WorkerHarness",
+    "make_harness",
+]

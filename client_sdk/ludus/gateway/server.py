@@ -86,6 +86,7 @@ class Gateway:
         temperature: float = 1.0,
         limits: GatewayLimits | None = None,
         limit: TimeLimit = asyncio.timeout,
+        ended: Callable[[], Awaitable[bool]] | None = None,
     ) -> EpisodeSession:
         """Open the session of an episode.
 
@@ -95,11 +96,12 @@ class Gateway:
             temperature: the sampling temperature; values other than 1 are for evaluation.
             limits: the episode's bounds; those of the gateway when None.
             limit: makes the time limit of a call.
+            ended: returns whether the environment has ended the episode; see `EpisodeSession.ended`.
         """
         key = f"ludus-{secrets.token_urlsafe(24)}"
         session = EpisodeSession(
             name, key, self.engine, self.renderer, limits or self.limits, seed=seed, temperature=temperature,
-            limit=limit,
+            limit=limit, ended=ended,
         )  # fmt: skip
         self._sessions[key] = session
         return session

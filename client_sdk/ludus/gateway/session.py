@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -47,6 +47,10 @@ from ludus.rendering.samples import Generation, Sample, SampleRecorder, Sampling
 
 TimeLimit = Callable[[float | None], AbstractAsyncContextManager[asyncio.Timeout]]
 """Makes the time limit of a call; a trainer gives one that does not count the pauses of its engine."""
+
+
+ENDED: Final = "The episode has ended."
+"""The reply to a model call after the end of the episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ class ModelCall:
     generation: Generation
     """The sampled ids with their log-probabilities, and the versions of the weights."""
     entries: tuple[Entry, ...]
-    """The messages of the request."""
+    """The messages of the request that the conversation did not have before."""
     turn: ParsedTurn
     """The turn as it was sampled and parsed, with the ids of calls that the harness got."""
     began: float
@@ -119,6 +123,8 @@ class _Prompt:
     messages: list[ChatMessage]
     place: _Place | None
     """Where the call continues a sample; None if it begins a new one."""
+    known: int
+    """The number of the request's messages that are in the sample already."""
 
 
 @dataclass(slots=True, eq=False)
@@ -137,6 +143,10 @@ class EpisodeSession:
     temperature: float = 1.0
     """The sampling temperature; values other than 1 are for evaluation."""
     limit: TimeLimit = asyncio.timeout
+    """Makes the time limit of a call."""
+    ended: Callable[[], Awaitable[bool]] | None = None
+    """Whether the environment has ended the episode; asked before each call that follows a tool's output. A call after
+    the end is answered with a fixed text, and neither sampled nor recorded."""
     calls: list[ModelCall] = field(default_factory=list[ModelCall])
     """The calls that were answered, in the order in which they ended."""
     refused: list[Refusal] = field(default_factory=list[Refusal])
@@ -165,12 +175,12 @@ class EpisodeSession:
 
     @property
     def samples(self) -> tuple[Sample, ...]:
-        """What the engine saw and sampled. A sampled token is in exactly one sample; its `turns` are places in `calls`."""
+        """What the engine saw and sampled. A sampled token is in exactly one of them; `turns` are places in `calls`."""
         return tuple(sample for recorder in self._samples for sample in recorder.samples)
 
     @property
     def stopped(self) -> Stop | None:
-        """The limit that the episode's calls have reached, if any: of calls, of time, or the context of the last one."""
+        """The limit that the calls have reached, if any: of calls, of time, or the context of the last one."""
         return self._stopped or ("context_limit" if self._overflowed else None)
 
     @property
@@ -230,8 +240,9 @@ class EpisodeSession:
             raise Refusal("limit", f"this episode has used all of its {self.limits.max_calls} model calls")
 
     async def _answer(self, request: ModelRequest, wire: str, number: int, began: float) -> ModelReply:
-        keys = keys_of(request.entries)
-        prompt = self._prompt(request, keys)
+        if self.ended is not None and isinstance(request.entries[-1], OutputEntry) and await self.ended():
+            return ModelReply(number, ENDED, (), "stop", 0, 0, -1)
+        prompt = self._prompt(request, keys := keys_of(request.entries))
         room = self.context - len(prompt.ids)
         if room < 1:
             self._overflowed = True
@@ -272,7 +283,8 @@ class EpisodeSession:
         seconds = time.perf_counter() - began
         self.calls.append(
             ModelCall(
-                number, wire, sample, len(prompt.ids), generation, request.entries, turn, began, seconds,
+                number, wire, sample, len(prompt.ids), generation, request.entries[prompt.known :], turn, began,
+                seconds,
                 request.overridden,
             )
         )  # fmt: skip
@@ -318,8 +330,8 @@ class EpisodeSession:
                 seen = self._samples[place.sample].ids[: place.end]
                 ids = self.renderer.extend(place.text, place.messages[-1], text, seen)
                 if ids is not None:
-                    return _Prompt(ids, text, messages, None if place.continued else place)
-            return _Prompt(self.renderer.encode(text), text, messages, None)
+                    return _Prompt(ids, text, messages, None if place.continued else place, known)
+            return _Prompt(self.renderer.encode(text), text, messages, None, known)
         except RenderingError as error:
             raise Refusal("invalid", str(error), param="messages") from error
 

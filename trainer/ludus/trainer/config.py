@@ -151,9 +151,26 @@ class RolloutConfig(Section):
     and reports the reasons."""
     tool_calls: Literal["auto", "hermes", "llama", "pythonic"] = "auto"
     """The format in which the model writes tool calls; `auto` detects it from the chat template."""
+    harness: str | None = None
+    """A program that plays the episodes instead of the trainer's own loop, with the policy behind a gateway as its
+    model: `command PROGRAM …` runs once per episode, `worker PROGRAM …` plays many. It is trusted code, see
+    docs/gateway.md."""
+    harness_variables: dict[str, str] = Field(default_factory=dict)
+    """Further environment variables of the harness: name → environment variable that holds the value."""
+    harness_override: tuple[str, ...] = ()
+    """Fields of the harness's requests that are ignored instead of refused, such as `stop` or `tool_choice`."""
+    harness_idle_seconds: Seconds = 300.0
+    """The longest time without a model call; after it the harness counts as broken and the episode as failed."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
+        if self.harness is not None and self.harness.partition(" ")[0] not in ("command", "worker"):
+            raise ValueError(f'harness = "{self.harness}" must begin with `command ` or `worker `')
+        if self.harness is not None and self.context_overflow != "stop":
+            raise ValueError(
+                f'context_overflow = "{self.context_overflow}" is for the trainer\'s own loop; a harness shortens its '
+                "context itself"
+            )
         if self.min_scored > self.group_size:
             raise ValueError(f"min_scored ({self.min_scored}) must not be more than group_size ({self.group_size})")
         return self
@@ -457,3 +474,9 @@ class TrainConfig(Section):
     """Evaluations on held-out tasks."""
     logging: LoggingConfig = LoggingConfig()
     """Where metrics go."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.rollouts.harness is not None and self.evaluation.persistent:
+            raise ValueError("evaluation.persistent is for the trainer's own loop and not for a harness")
+        return self

@@ -20,6 +20,7 @@ from ludus.trainer.samples import RolloutGroup, scored_rewards
 if TYPE_CHECKING:
     from ludus.rendering import Renderer
     from ludus.trainer.engines.base import Engine
+    from ludus.trainer.rollouts.harness import HarnessPlayer
 
 PERSISTENCE: Final = 16
 """How many times the persistent baseline samples a turn again, at most."""
@@ -36,7 +37,13 @@ class Evaluation(NamedTuple):
 
 
 async def evaluate(
-    engine: Engine, renderer: Renderer, source: TaskSampler, config: TrainConfig, *, persistent: bool = False
+    engine: Engine,
+    renderer: Renderer,
+    source: TaskSampler,
+    config: TrainConfig,
+    *,
+    persistent: bool = False,
+    harness: HarnessPlayer | None = None,
 ) -> Evaluation:
     """Run the held-out tasks of every environment. Tasks and seeds are the same in every evaluation of every run.
 
@@ -48,6 +55,7 @@ async def evaluate(
         persistent: evaluate a baseline that does not give up: a turn without a tool call is sampled again, up to
             `PERSISTENCE` times. Environments that grade a final message are left out, and no episodes are returned;
             the metrics are named `evaluation/<label>/persistent/…`.
+        harness: the program that plays the episodes; None for the trainer's own loop.
 
     Raises:
         TrainerError: a server is unreachable or refuses, or the engine fails.
@@ -61,6 +69,7 @@ async def evaluate(
         temperature=chosen.temperature,
         persistence=PERSISTENCE if persistent else 0,
         wait_for_all=True,
+        harness=harness,
     )
     environments = [known for known in source.environments if not (persistent and known.info.gradable)]
     draws = [draw for environment in environments for draw in held_out(environment, chosen.split, chosen.tasks)]

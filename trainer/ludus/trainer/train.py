@@ -27,6 +27,7 @@ from ludus.trainer.learning.parallel import Parallel
 from ludus.trainer.logs import RunLog
 from ludus.trainer.rollouts.collector import Collector
 from ludus.trainer.rollouts.episodes import Player, unwrap_exception_group
+from ludus.trainer.rollouts.harness import HarnessPlayer, open_harness
 from ludus.trainer.rollouts.sampler import TaskSampler, open_source
 from ludus.trainer.rollouts.summary import TaskSolved
 from ludus.trainer.samples import RolloutGroup
@@ -89,6 +90,8 @@ class Run:
     warm_up: WarmUp
     idle: IdleSteps
     canary: Canary
+    harness: HarnessPlayer | None = None
+    """The program that plays the episodes; None for the trainer's own loop."""
     step: int = 0
     """The number of batches learned from, which is the version of the learner's weights."""
     evaluated: int = -1
@@ -137,7 +140,9 @@ class Run:
     async def own_groups(self, count: int) -> list[RolloutGroup]:
         """Run `count` groups of episodes with the current policy and return them."""
         await self.sync()
-        player = Player(self.engine, self.renderer, self.config.rollouts, self.source.episode_slots)
+        player = Player(
+            self.engine, self.renderer, self.config.rollouts, self.source.episode_slots, harness=self.harness
+        )
 
         async def play(number: int) -> RolloutGroup:
             draw = await self.source.draw(number)
@@ -196,7 +201,7 @@ class Run:
             clock = time.perf_counter()
             async with self.stop.interruptible():
                 parts = (self.engine, self.renderer, self.source, self.config)
-                metrics, groups = await evaluate(*parts)
+                metrics, groups = await evaluate(*parts, harness=self.harness)
                 if self.step == 0 and self.config.evaluation.persistent:
                     metrics |= (await evaluate(*parts, persistent=True)).metrics
             self.evaluated = self.step
@@ -281,7 +286,8 @@ async def _open(config: TrainConfig, parallel: Parallel, stack: AsyncExitStack, 
     stack.callback(log.close)
     engine = await open_engine(config, parallel.device)
     stack.push_async_callback(engine.aclose)
-    collector = Collector(config, engine, renderer, source)
+    harness = await stack.enter_async_context(open_harness(config.rollouts, engine, renderer))
+    collector = Collector(config, engine, renderer, source, harness)
     warm_up, measured = WarmUp(), None
     if resumed is not None:
         collector.load_state(resumed["collector"])
@@ -291,7 +297,10 @@ async def _open(config: TrainConfig, parallel: Parallel, stack: AsyncExitStack, 
     canary = Canary(
         engine, config.engine.canary, dtype=config.model.dtype, ids=renderer.encode(TEXT), measured=measured
     )
-    run = Run(config, workers, engine, renderer, source, log, collector, stop, warm_up, IdleSteps(config), canary, step)
+    run = Run(
+        config, workers, engine, renderer, source, log, collector, stop, warm_up, IdleSteps(config), canary, harness,
+        step,
+    )  # fmt: skip
     run.evaluated = log.evaluated
     run.saved = None if resumed is None else run.progress
     return run

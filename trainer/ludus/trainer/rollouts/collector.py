@@ -20,6 +20,7 @@ from ludus.trainer.samples import RolloutGroup
 if TYPE_CHECKING:
     from ludus.rendering import Renderer
     from ludus.trainer.engines.base import Engine
+    from ludus.trainer.rollouts.harness import HarnessPlayer
 
 
 class Collector:
@@ -35,11 +36,18 @@ class Collector:
     With staleness 0 no episode runs between `batch` and `on_weights_updated`; otherwise groups run during that time.
     """
 
-    def __init__(self, config: TrainConfig, engine: Engine, renderer: Renderer, source: TaskSampler) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        engine: Engine,
+        renderer: Renderer,
+        source: TaskSampler,
+        harness: HarnessPlayer | None = None,
+    ) -> None:
         self._config = config
         self._source = source
         self._minimum = config.rollouts.min_scored
-        self._player = Player(engine, renderer, config.rollouts, source.episode_slots)
+        self._player = Player(engine, renderer, config.rollouts, source.episode_slots, harness=harness)
         self._window = StalenessWindow(config.rollouts.groups, config.rollouts.staleness)
         self._next = 0
         self._again: deque[tuple[int, GroupSpec | None]] = deque()

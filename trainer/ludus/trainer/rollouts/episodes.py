@@ -20,6 +20,7 @@ from ludus.protocol.trajectory import Trajectory
 from ludus.rendering.errors import RenderingError
 from ludus.trainer.config import RolloutConfig
 from ludus.trainer.errors import EngineError, TrainerError
+from ludus.trainer.rollouts.harness import HarnessPlayer
 from ludus.trainer.rollouts.sampler import FIRST_PAUSE, LONGEST_PAUSE, GroupSpec, derive_seed
 from ludus.trainer.rollouts.stragglers import EpisodeEnd, Stragglers
 from ludus.trainer.rollouts.token_policy import TokenPolicy
@@ -45,6 +46,8 @@ class Player:
     """Whether a group waits for its last episodes without a limit, as an evaluation should."""
     persistence: int = 0
     """How many times a turn without a tool call is sampled again, at most."""
+    harness: HarnessPlayer | None = None
+    """The program that plays the episodes; None for the trainer's own loop."""
 
     async def group(self, draw: GroupSpec, count: int) -> tuple[Rollout, ...]:
         """Run `count` episodes of one task and seed at once, and end those that keep the others waiting too long.
@@ -84,6 +87,8 @@ class Player:
             await asyncio.sleep(backoff.next())
 
     async def _episode(self, draw: GroupSpec, sample: int, attempt: int, end: EpisodeEnd, *, last: bool) -> Rollout:
+        if self.harness is not None:
+            return await self._harness_episode(self.harness, draw, sample, attempt, end, last=last)
         policy = TokenPolicy(
             self.engine,
             self.renderer,
@@ -104,9 +109,34 @@ class Player:
         error = watched.error
         if isinstance(error, TrainerError | RenderingError) and (last or not isinstance(error, EngineError)):
             raise error
-        failure = trajectory.failure and trajectory.failure.model_copy(update={"attempt": attempt + 1})
-        trajectory = trajectory.model_copy(update={"attempts": attempt + 1, "failure": failure})
+        trajectory = _of_attempt(trajectory, attempt)
         return _rollout(trajectory, tuple(policy.samples), policy.parse_errors, cut=policy.cut)
+
+    async def _harness_episode(
+        self, harness: HarnessPlayer, draw: GroupSpec, sample: int, attempt: int, end: EpisodeEnd, *, last: bool
+    ) -> Rollout:
+        environment, began = draw.environment, time.time()
+        try:
+            episode = await environment.start(draw.task, draw.seed)
+            played = harness.episode(
+                episode,
+                name=f"{draw.name}.{sample}.{attempt}",
+                seed=derive_seed(draw.seed, "policy", sample, attempt),
+                temperature=self.temperature,
+                gradable=environment.info.gradable,
+                limit=end.limit,
+            )
+            try:
+                await played.play()
+            except EngineError:
+                if last:
+                    raise
+            trajectory = played.trajectory(sample=sample, version=environment.info.version)
+        except e.LudusError as error:
+            environment.check(error)
+            return _rollout(_of_attempt(_unplayed(draw, sample, began, error), attempt), (), 0, cut=False)
+        session = played.session
+        return _rollout(_of_attempt(trajectory, attempt), session.samples, session.parse_errors, cut=session.cut)
 
     async def _play(self, draw: GroupSpec, sample: int, policy: ErrorRecordingPolicy, harness: Harness) -> Trajectory:
         environment, began = draw.environment, time.time()
@@ -139,6 +169,11 @@ class ErrorRecordingPolicy:
         except Exception as error:
             self.error = error
             raise
+
+
+def _of_attempt(trajectory: Trajectory, attempt: int) -> Trajectory:
+    failure = trajectory.failure and trajectory.failure.model_copy(update={"attempt": attempt + 1})
+    return trajectory.model_copy(update={"attempts": attempt + 1, "failure": failure})
 
 
 def _unplayed(draw: GroupSpec, sample: int, began: float, error: e.LudusError) -> Trajectory:

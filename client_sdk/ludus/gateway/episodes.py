@@ -1,0 +1,301 @@
+"""Play one episode with a harness: start it, wait for its end, and record what it earned.
+
+The end of an episode is one of these, in this order:
+
+    the environment ended it            its reward counts, however the harness ended afterwards
+    a limit was reached                 truncated: `turn_limit` (model calls), `time_limit` or `context_limit`
+    the harness broke                   a failure of the kind `policy`: unscored, never a reward of 0
+    the agent stopped                   its last message is graded, where the environment grades one
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ludus.client.driver import failure_of
+from ludus.client.episode import Episode
+from ludus.gateway.harness import Harness, HarnessFailed, HarnessTask
+from ludus.gateway.requests import AssistantEntry, CallText, OutputEntry, TextEntry
+from ludus.gateway.server import Gateway
+from ludus.gateway.session import EpisodeSession, GatewayLimits, ModelCall, TimeLimit
+from ludus.protocol import errors as e
+from ludus.protocol.content import TextBlock, text_of
+from ludus.protocol.episodes import EpisodeInfo
+from ludus.protocol.items import CallItem, Item, OutputItem, parse_arguments, text_message, to_json
+from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
+from ludus.protocol.rewards import Reward
+from ludus.protocol.trajectory import Failure, Stop, Trajectory, Usage, tool_records
+
+POLICY: Final = "ludus.gateway"
+GRACE_SECONDS: Final = 10.0
+"""How long a harness may go on after its last model call was refused."""
+SUBMIT: Final = "submit_answer"
+"""The tool of the agent endpoint that submits an answer, which is no step."""
+
+
+@dataclass(slots=True, eq=False)
+class HarnessEpisode:
+    """One episode that a harness plays.
+
+    Args:
+        episode: a started episode without steps.
+        gateway: the gateway that the harness gets as its model.
+        harness: the harness.
+        name: the episode's name at the engine.
+        seed: the seed from which the seeds of the model calls are derived.
+        temperature: the sampling temperature; values other than 1 are for evaluation.
+        gradable: whether the environment grades a final message.
+        episode_seconds: the most seconds of the whole episode.
+        idle_seconds: the most seconds without a model call; after them the harness counts as broken.
+        limits: the bounds of the model calls; those of the gateway when None.
+        limit: makes the time limits, of the episode first and then of each call.
+    """
+
+    episode: Episode
+    gateway: Gateway
+    harness: Harness
+    name: str
+    seed: int = 0
+    temperature: float = 1.0
+    gradable: bool = True
+    episode_seconds: float | None = None
+    idle_seconds: float | None = None
+    limits: GatewayLimits | None = None
+    limit: TimeLimit = asyncio.timeout
+    session: EpisodeSession = field(init=False)
+    """The model calls and the samples."""
+    _failure: Failure | None = None
+    _stopped: Stop | None = None
+    _info: EpisodeInfo | None = None
+    _grade: Reward | None = None
+    _rewards: dict[int, Reward] = field(default_factory=dict[int, Reward])
+    _began: float = field(default_factory=time.time)
+    _clock: float = field(default_factory=time.perf_counter)
+    _seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.session = self.gateway.open(
+            self.name, seed=self.seed, temperature=self.temperature, limits=self.limits, limit=self.limit,
+            ended=self._has_ended,
+        )  # fmt: skip
+
+    async def play(self) -> None:
+        """Run the harness, and close the episode. `trajectory` and `session.samples` then hold what happened.
+
+        Raises:
+            RequestError: the request is set up wrongly, so every episode would fail.
+            Exception: the error of the engine or the chat template that ended the session.
+        """
+        try:
+            await self._run()
+            await self._finish()
+        except e.LudusError as error:
+            if isinstance(error, e.RequestError) and not isinstance(error, (e.NotFound, e.Conflict)):
+                await self.episode.__aexit__(type(error), error, None)
+                raise
+            self._failure = failure_of(error, self.episode.id)
+            await self.episode.__aexit__(type(error), error, None)
+        except BaseException as error:
+            await self.episode.__aexit__(type(error), error, None)
+            raise
+        finally:
+            await self.gateway.close(self.session)
+            self._seconds = time.perf_counter() - self._clock
+        if self.session.error is not None:
+            raise self.session.error
+
+    # ── running ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _run(self) -> None:
+        whole: asyncio.Timeout | None = None
+        try:
+            async with self.limit(self.episode_seconds) as whole:
+                await self._until_over(self.harness.run(self._task()))
+        except HarnessFailed as error:
+            self._failure = failure_of(error, self.episode.id, "policy")
+        except TimeoutError:
+            if whole is None or not whole.expired():
+                raise
+            self._stopped = "time_limit"
+
+    def _task(self) -> HarnessTask:
+        url = self.episode.play_url
+        if url is None:
+            raise e.Unsupported("this server has no agent endpoints, so a harness cannot play its episodes")
+        messages = tuple({"role": m.role, "content": text_of(m.content)} for m in self.episode.prompt)
+        prompt = "\n\n".join(message["content"] for message in messages)
+        base = self.gateway.base_url(self.session)
+        return HarnessTask(self.episode.id, url, base, self.session.key, prompt, messages)
+
+    async def _until_over(self, play: Awaitable[None]) -> None:
+        """Wait until the harness ends, and end it if it goes on without a model or makes no calls.
+
+        Raises:
+            HarnessFailed: see `Harness.run`; or it made no model call for `idle_seconds`.
+        """
+        running = asyncio.ensure_future(play)
+        over = asyncio.create_task(self.session.over.wait())
+        try:
+            while not running.done() and not over.done():
+                await asyncio.wait({running, over}, timeout=self._patience(), return_when=asyncio.FIRST_COMPLETED)
+                if not running.done() and not over.done() and self._patience() == 0:
+                    raise HarnessFailed(f"the harness made no model call for {self.idle_seconds:g} s")
+            if over.done() and not running.done() and self.session.error is None:
+                await asyncio.wait({running}, timeout=GRACE_SECONDS)
+            if running.done():
+                running.result()
+        finally:
+            over.cancel()
+            running.cancel()
+            await asyncio.gather(running, over, return_exceptions=True)
+
+    def _patience(self) -> float | None:
+        """Return how many more seconds the harness may be idle."""
+        if self.idle_seconds is None:
+            return None
+        idle = 0.0 if self.session.running else time.perf_counter() - self.session.used_at
+        return max(0.0, self.idle_seconds - idle)
+
+    async def _has_ended(self) -> bool:
+        with suppress(e.LudusError):  # the next step or the end of the episode will show what is wrong
+            self._info = await self.episode.info()
+        return self._info is not None and self._info.end_reason is not None
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _finish(self) -> None:
+        """Close the episode, grade the agent's last message where that is due, and read what was earned."""
+        info = await self.episode.info()
+        stopped = self.session.stopped or self._stopped
+        if not self.session.calls and stopped is None and self.session.error is None:
+            problem = HarnessFailed("the harness made no model call through the gateway; does it use its variables?")
+            self._failure = self._failure or failure_of(problem, self.episode.id, "policy")
+        elif info.end_reason is not None or stopped is not None:
+            self._failure = None
+            self._stopped = stopped if info.end_reason is None else None
+        elif self._failure is None and self.session.error is None:
+            info = await self._submit(info)
+        with suppress(e.LudusError):
+            entries = (await self.episode.rewards()).entries
+            self._rewards = {entry.step: entry.reward for entry in entries if entry.source == "step"}
+        closed = await self.episode.close()
+        self._info = closed
+        reason = info.end_reason
+        if reason is not None and self._failure is None:
+            self._failure = self._failure_of(reason, closed.incident)
+
+    async def _submit(self, info: EpisodeInfo) -> EpisodeInfo:
+        """Submit the agent's last message, as our own harness does; without one, the agent has given up."""
+        last = self.session.calls[-1].turn
+        if self.gradable and not last.calls:
+            result = await self.episode.grade(last.message)
+            self._grade = result.reward
+            return result.info
+        self._stopped = "final_message"
+        return info
+
+    def _failure_of(self, reason: EndReason, incident: str | None) -> Failure | None:
+        event = EVENT_OF_REASON[reason]
+        if event not in (Event.FAIL, Event.CLOSE):
+            return None
+        return Failure(
+            kind="environment" if reason is EndReason.ENVIRONMENT_ERROR else "infrastructure",
+            error="EpisodeFailed",
+            message=f"the episode ended with {reason}",
+            incident=incident,
+            attempt=1,
+            episode=self.episode.id,
+        )
+
+    # ── the record ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def trajectory(self, *, sample: int = 0, version: str = "", policy: str = POLICY) -> Trajectory:
+        """Return the record of the episode.
+
+        Its items are the model calls in the order in which they ended: of each, the messages that its conversation did
+        not have before, and the turn. Where the harness rewrote its context, the whole new context is there again.
+
+        Args:
+            sample: the number of this episode among several of the same task.
+            version: the environment's version.
+            policy: the policy's name.
+        """
+        items, turns = _conversation(self.session.calls)
+        info = self._info
+        return Trajectory.model_validate(
+            {
+                "environment": self.episode.environment,
+                "environment_version": version,
+                "split": self.episode.task.split,
+                "task": self.episode.task,
+                "sample": sample,
+                "policy": policy,
+                "seed": self.episode.seed,
+                "episode": self.episode.id,
+                "group": self.episode.group,
+                "status": info.status if info else None,
+                "end_reason": info.end_reason if info else None,
+                "stopped": self._stopped,
+                "reward": info.reward if info and self._failure is None else None,
+                "grade": self._grade,
+                "items": to_json(items),
+                "tools": tool_records(self.episode.tools),
+                "steps": self._steps(items),
+                "turns": turns,
+                "started_at": self._began,
+                "seconds": self._seconds or time.perf_counter() - self._clock,
+                "failure": self._failure,
+            }
+        )
+
+    def _steps(self, items: list[Item]) -> list[dict[str, Any]]:
+        """Return the steps with the calls that made them; none if the calls do not match the steps one to one.
+
+        The agent endpoint does not say which call a step belongs to, and a harness may call other tools as well.
+        """
+        names = {tool.name for tool in self.episode.tools}
+        calls = [item for item in items if isinstance(item, CallItem) and item.call.tool in names]
+        calls = list({call.call_id: call for call in calls}.values())
+        if self._info is None or len(calls) != self._info.steps:
+            return []
+        rewards = self._rewards
+        return [
+            {"step": step, "call_id": call.call_id, "reward": rewards.get(step), "seconds": 0.0}
+            for step, call in enumerate(calls, start=1)
+        ]
+
+
+def _conversation(calls: list[ModelCall]) -> tuple[list[Item], list[dict[str, Any]]]:
+    items: list[Item] = []
+    turns: list[dict[str, Any]] = []
+    ended = calls[0].began if calls else 0.0
+    for call in calls:
+        for entry in call.entries:
+            if isinstance(entry, TextEntry):
+                items.append(text_message(entry.role, entry.text))
+            elif isinstance(entry, OutputEntry):
+                items.append(OutputItem(entry.call_id, (TextBlock(text=entry.text),), entry.error))
+            else:
+                items += _restored(entry)
+        items += call.turn.items
+        if turns:
+            turns[-1]["environment_seconds"] = max(0.0, call.began - ended)
+        ended = call.began + call.seconds
+        generation = call.generation
+        usage = Usage(requests=1, input_tokens=call.start, output_tokens=len(generation.ids))
+        turns.append({"items": len(items), "policy_seconds": call.seconds, "environment_seconds": 0.0, "usage": usage})
+    return items, turns
+
+
+def _restored(entry: AssistantEntry) -> list[Item]:
+    calls: list[Item] = [CallItem(call.call_id, _call(call)) for call in entry.calls]
+    return [text_message("assistant", entry.text), *calls] if entry.text or not calls else calls
+
+
+def _call(call: CallText) -> Any:
+    return parse_arguments(call.tool, call.arguments)

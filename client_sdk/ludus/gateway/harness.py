@@ -1,0 +1,305 @@
+"""Programs of others that play episodes: one process for each episode, or one process for many.
+
+A harness is trusted code: it gets a scrubbed environment, but no sandbox. It can read the files of the user that runs
+the trainer, and nothing keeps it from asking another model than the policy.
+
+    command    runs once for each episode. Its variables and one JSON object on its input say where to play. It ends
+               with exit code 0 when the agent has stopped, for whatever reason; another exit code says that the harness
+               itself broke, and the episode is then unscored.
+    worker     runs once and plays many episodes at the same time, which saves the start of a process for each. It reads
+               one JSON object per line, and writes `{"id": …, "error": null}` when that episode is done; an `error` of
+               text says that the harness broke. A line `{"cancel": id}` asks it to stop an episode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import shlex
+import shutil
+import signal
+import tempfile
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from ludus.gateway.server import MODEL
+
+KEPT_VARIABLES: Final = ("PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "SYSTEMROOT")
+"""The variables that a harness inherits. All others, such as tokens of clouds and trackers, are left out."""
+STOP_SECONDS: Final = 3.0
+"""How long a harness may take to end after SIGTERM."""
+TAIL: Final = 4_000
+"""How many characters of a harness's output a message shows."""
+LONGEST_VARIABLE: Final = 100_000
+"""A longer prompt is not given as a variable, because Linux refuses those of 128 KiB; it is in the JSON object."""
+LONGEST_LINE: Final = 1 << 20
+
+
+class HarnessFailed(Exception):
+    """A harness crashed, hung, or called no model. It says nothing about the policy, so the episode is unscored."""
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessTask:
+    """What a harness needs to play one episode."""
+
+    id: str
+    """A name that is unique in the run."""
+    play_url: str
+    """The agent endpoint of the episode, for any MCP client."""
+    base_url: str
+    """The base URL of the model for Anthropic's clients; OpenAI's need `/v1` after it."""
+    api_key: str
+    prompt: str
+    """The prompt of the episode as text."""
+    messages: tuple[dict[str, str], ...] = ()
+    """The messages of the prompt, with `role` and `content`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object for the harness's input."""
+        return {
+            "id": self.id,
+            "play_url": self.play_url,
+            "openai_base_url": f"{self.base_url}/v1",
+            "anthropic_base_url": self.base_url,
+            "api_key": self.api_key,
+            "model": MODEL,
+            "prompt": self.prompt,
+            "messages": list(self.messages),
+        }
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables for the harness's process."""
+        variables = {
+            "LUDUS_PLAY_URL": self.play_url,
+            "LUDUS_MODEL": MODEL,
+            "OPENAI_BASE_URL": f"{self.base_url}/v1",
+            "OPENAI_API_KEY": self.api_key,
+            "ANTHROPIC_BASE_URL": self.base_url,
+            "ANTHROPIC_API_KEY": self.api_key,
+        }
+        return variables | ({"LUDUS_PROMPT": self.prompt} if len(self.prompt.encode()) < LONGEST_VARIABLE else {})
+
+
+class Harness(Protocol):
+    """A program that plays episodes."""
+
+    async def run(self, task: HarnessTask) -> None:
+        """Play one episode until the agent stops. Cancellation ends the play.
+
+        Raises:
+            HarnessFailed: the harness itself broke.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """End everything that the harness started."""
+        ...
+
+
+class CommandHarness:
+    """A process for each episode.
+
+    Args:
+        command: the program and its arguments, as in a shell; no shell runs it.
+        variables: further environment variables.
+
+    Raises:
+        HarnessFailed: there is no such program.
+    """
+
+    def __init__(self, command: str, variables: Mapping[str, str] | None = None) -> None:
+        self._arguments = _arguments(command)
+        self._variables = dict(variables or {})
+
+    async def run(self, task: HarnessTask) -> None:
+        """See `Harness.run`."""
+        with tempfile.TemporaryDirectory(prefix="ludus-harness-", ignore_cleanup_errors=True) as home:
+            process = await _start(self._arguments, {**task.variables(), **self._variables}, home)
+            tail: deque[str] = deque(maxlen=TAIL)
+            reading = asyncio.create_task(_read_tail(process, tail))
+            try:
+                await _give(process, task.to_json(), close=True)
+                code = await process.wait()
+            finally:
+                await _end(process)
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+            if code:
+                how = f"signal {-code}" if code < 0 else f"exit code {code}"
+                raise HarnessFailed(f"{self._arguments[0]} ended with {how}: {_shown(tail)}")
+
+    async def aclose(self) -> None:
+        """See `Harness.aclose`; each process has ended with its episode."""
+
+
+class WorkerHarness:
+    """One process for many episodes. It is started with the first episode, and again after it ended.
+
+    Args:
+        command: the program and its arguments, as in a shell; no shell runs it.
+        variables: further environment variables.
+
+    Raises:
+        HarnessFailed: there is no such program.
+    """
+
+    def __init__(self, command: str, variables: Mapping[str, str] | None = None) -> None:
+        self._arguments = _arguments(command)
+        self._variables = dict(variables or {})
+        self._numbers = itertools.count(1)
+        self._waiting: dict[str, asyncio.Future[str | None]] = {}
+        self._process: asyncio.subprocess.Process | None = None
+        self._home: tempfile.TemporaryDirectory[str] | None = None
+        self._tail: deque[str] = deque(maxlen=TAIL)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._starting = asyncio.Lock()
+
+    async def run(self, task: HarnessTask) -> None:
+        """See `Harness.run`."""
+        process = await self._running()
+        name = f"{next(self._numbers)}.{task.id}"  # an attempt that was canceled may still answer
+        future: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._waiting[name] = future
+        try:
+            await _give(process, {**task.to_json(), "id": name})
+            error = await future
+        except asyncio.CancelledError:
+            await asyncio.shield(_give(process, {"cancel": name}))
+            raise
+        finally:
+            self._waiting.pop(name, None)
+        if error is not None:
+            raise HarnessFailed(f"{self._arguments[0]}: {error}")
+
+    async def aclose(self) -> None:
+        """See `Harness.aclose`."""
+        process, self._process = self._process, None
+        if process is not None:
+            await _end(process)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        if self._home is not None:
+            self._home.cleanup()
+            self._home = None
+
+    async def _running(self) -> asyncio.subprocess.Process:
+        async with self._starting:
+            if self._process is None or self._process.returncode is not None:
+                await self.aclose()
+                self._home = tempfile.TemporaryDirectory(prefix="ludus-harness-", ignore_cleanup_errors=True)
+                self._tail.clear()
+                self._process = process = await _start(self._arguments, self._variables, self._home.name)
+                reading = (self._read_answers(process), _read_tail(process, self._tail, errors=True))
+                self._tasks = [asyncio.create_task(one) for one in reading]
+            return self._process
+
+    async def _read_answers(self, process: asyncio.subprocess.Process) -> None:
+        """Deliver the lines of the worker. When its output ends, all waiting episodes fail."""
+        assert process.stdout is not None
+        try:
+            async for line in process.stdout:
+                self._deliver(line.decode(errors="replace"))
+        except ValueError as error:  # a line longer than the limit of the stream
+            self._tail.extend(f"{error}")
+        finally:
+            waiting, self._waiting = self._waiting, {}
+            for future in waiting.values():
+                if not future.done():
+                    future.set_result(f"the worker ended: {_shown(self._tail)}")
+        await _end(process)
+
+    def _deliver(self, line: str) -> None:
+        try:
+            answer = json.loads(line)
+            future, error = self._waiting.get(answer["id"]), answer.get("error")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            self._tail.extend(line)  # a print of the program
+            return
+        if future is not None and not future.done():
+            future.set_result(None if error is None else str(error))
+
+
+def make_harness(text: str, variables: Mapping[str, str] | None = None) -> Harness:
+    """Return the harness of a text: `command PROGRAM ARGUMENTS…` or `worker PROGRAM ARGUMENTS…`.
+
+    Raises:
+        HarnessFailed: the text has another form, or there is no such program.
+    """
+    kind, _, command = text.strip().partition(" ")
+    if kind == "command":
+        return CommandHarness(command, variables)
+    if kind == "worker":
+        return WorkerHarness(command, variables)
+    raise HarnessFailed(f"{text!r} is no harness: write `command PROGRAM …` or `worker PROGRAM …`")
+
+
+def _arguments(command: str) -> list[str]:
+    try:
+        arguments = shlex.split(command)
+    except ValueError as error:
+        raise HarnessFailed(f"{command!r} is no command: {error}") from None
+    if not arguments or shutil.which(arguments[0]) is None:
+        raise HarnessFailed(f"there is no program {arguments[0] if arguments else ''!r} to run as a harness")
+    return arguments
+
+
+async def _start(arguments: list[str], variables: Mapping[str, str], home: str) -> asyncio.subprocess.Process:
+    kept = {name: value for name in KEPT_VARIABLES if (value := os.environ.get(name)) is not None}
+    try:
+        return await asyncio.create_subprocess_exec(
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**kept, "HOME": home, "TMPDIR": home, **variables},
+            start_new_session=True,
+            limit=LONGEST_LINE,
+        )
+    except OSError as error:
+        raise HarnessFailed(f"cannot run {arguments[0]}: {error}") from error
+
+
+async def _give(process: asyncio.subprocess.Process, value: Mapping[str, Any], *, close: bool = False) -> None:
+    """Write a line to a program, which may not want it, or have ended."""
+    assert process.stdin is not None
+    with suppress(BrokenPipeError, ConnectionResetError):
+        process.stdin.write(json.dumps(value).encode() + b"\n")
+        await process.stdin.drain()
+    if close:
+        process.stdin.close()
+
+
+async def _read_tail(process: asyncio.subprocess.Process, tail: deque[str], *, errors: bool = False) -> None:
+    """Read what a program writes, so that it never waits for a reader, and keep the end of it."""
+
+    async def read(stream: asyncio.StreamReader | None) -> None:
+        while stream is not None and (data := await stream.read(1 << 16)):
+            tail.extend(data.decode(errors="replace"))
+
+    await asyncio.gather(read(process.stderr), *([] if errors else [read(process.stdout)]))
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a process and all others of its group."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    if process.returncode is None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode is None:
+        await process.wait()
+
+
+def _shown(tail: deque[str]) -> str:
+    return "".join(tail).strip()[-1000:] or "(no output)"
