@@ -51,7 +51,7 @@ def parse(body: Mapping[str, Any], temperature: float, override: Collection[str]
         entries.append(TextEntry("system", system))
     for place, message in objects(body.get("messages"), "messages"):
         entries += _entries(message, place)
-    if not entries:
+    if not body["messages"] or not entries:
         raise invalid("messages", "a list with at least one message", [])
     if body.get("max_tokens") is None:
         raise invalid("max_tokens", "a whole number of at least 1", None)

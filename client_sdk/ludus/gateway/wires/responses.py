@@ -45,9 +45,9 @@ def parse(body: Mapping[str, Any], temperature: float, override: Collection[str]
     given = body.get("input")
     if isinstance(given, str):
         entries.append(TextEntry("user", text(given, "input")))
-    else:
+    elif given:
         _add_items(entries, given)
-    if not entries:
+    if not given or not entries:
         raise invalid("input", "a text or a list with at least one item", given)
     return ModelRequest(
         entries=tuple(entries),
