@@ -23,7 +23,7 @@ from ludus.gateway import Gateway, GatewayLimits, HarnessEpisode, HarnessFailed,
 from ludus.rendering import Renderer
 
 PYTHON = shlex.quote(sys.executable)
-COMMON = '''
+COMMON = """
 import json, os, sys, urllib.request
 task = json.loads(sys.stdin.readline())
 def post(url, body, headers={}):
@@ -44,8 +44,10 @@ def tool(name, arguments):
     return reply["result"]["content"][0]["text"]
 SAY = {"type": "function", "function": {"name": "say", "description": "", "parameters": {
     "type": "object", "properties": {"number": {"type": "integer"}}}}}
-'''
-AGENT = COMMON + '''
+"""
+AGENT = (
+    COMMON
+    + """
 messages = [{"role": "user", "content": task["prompt"]}]
 while True:
     message = model(messages, [SAY])
@@ -55,7 +57,263 @@ while True:
     for made in message["tool_calls"]:
         text = tool(made["function"]["name"], json.loads(made["function"]["arguments"]))
         messages.append({"role": "tool", "tool_call_id": made["id"], "content": text})
-'''
+"""
+)
 
 Play = Callable[..., Awaitable[HarnessEpisode]]
-'''a placeholder'''
+
+
+@pytest.fixture
+async def play(serve: Any, renderer: Renderer, engine: RecordingEngine, tmp_path: Path) -> AsyncIterator[Play]:
+    """`played = await play(program)`: an episode of `Saying` that a program of Python text has played."""
+    engine.script = lambda prompt, rng: "Done." if "said" in prompt else call("say", number=0)
+    async with AsyncExitStack() as stack:
+        server = await serve(Saying)
+        client = await stack.enter_async_context(connect(server.url))
+
+        async def played(
+            program: str, *, kind: str = "command", limits: Any = None, variables: Any = None, **options: Any
+        ) -> HarnessEpisode:
+            file = tmp_path / "program.py"
+            file.write_text(program)
+            harness = make_harness(f"{kind} {PYTHON} {shlex.quote(str(file))}", variables)
+            stack.push_async_callback(harness.aclose)
+            gateway = await stack.enter_async_context(Gateway(engine, renderer, limits=GatewayLimits(**(limits or {}))))
+            episode = await client.environment("saying").start(split="train", index=0, seed=7)
+            one = HarnessEpisode(episode, gateway, harness, "episode", **{"episode_seconds": 30.0, **options})
+            await one.play()
+            return one
+
+        yield played
+        host = server.app.context.host
+        assert not [one for one in host.sessions() if one.status == "running"] if hasattr(host, "sessions") else True
+
+
+@pytest.mark.parametrize("kind", ["command", "worker"])
+async def test_a_program_plays_an_episode_and_its_tokens_are_recorded(
+    kind: str, play: Play, engine: RecordingEngine
+) -> None:
+    program = AGENT if kind == "command" else worker(AGENT)
+    played = await play(program, kind=kind)
+    trajectory = played.trajectory()
+    assert (trajectory.value, trajectory.end_reason, trajectory.stopped) == (1.0, "completed", None)
+    assert trajectory.failure is None
+    assert [item["type"] for item in trajectory.items] == ["message", "function_call"]
+    assert [(step.step, step.reward and step.reward.value) for step in trajectory.steps] == [(1, 1.0)]
+    assert len(trajectory.turns) == 1
+    check_exact(played.session, engine)
+
+
+async def test_nothing_is_sampled_after_the_end_of_the_episode(play: Play, engine: RecordingEngine) -> None:
+    looping = (
+        COMMON
+        + """
+messages = [{"role": "user", "content": task["prompt"]}, model([{"role": "user", "content": task["prompt"]}], [SAY])]
+(made,) = messages[1]["tool_calls"]
+messages.append({"role": "tool", "tool_call_id": made["id"], "content": tool("say", {"number": 0})})
+for _ in range(3):
+    assert model(messages, [SAY])["content"] == "The episode has ended."
+"""
+    )
+    played = await play(looping)
+    assert played.trajectory().failure is None
+    assert len(engine.seen) == 1
+
+
+async def test_the_last_message_is_graded_as_with_our_own_loop(play: Play, engine: RecordingEngine) -> None:
+    engine.script = lambda prompt, rng: "I think it is 0."
+    trajectory = (await play(AGENT)).trajectory()
+    assert (trajectory.value, trajectory.end_reason) == (0.5, "submitted")
+    assert trajectory.grade is not None
+    ungraded = (await play(AGENT, gradable=False)).trajectory()
+    assert (ungraded.stopped, ungraded.end_reason, ungraded.value) == ("final_message", "closed", 0.0)
+
+
+CRASH = COMMON + "model([{'role': 'user', 'content': 'x'}])\nraise RuntimeError('the harness broke')\n"
+
+
+async def test_a_harness_that_crashes_is_unscored_and_never_a_zero(play: Play) -> None:
+    trajectory = (await play(CRASH)).trajectory()
+    assert trajectory.value is None
+    assert trajectory.reward is None
+    assert trajectory.failure is not None
+    assert (trajectory.failure.kind, trajectory.failure.error) == ("policy", "HarnessFailed")
+    assert "exit code 1" in trajectory.failure.message
+    assert "the harness broke" in trajectory.failure.message
+
+
+async def test_a_crash_after_the_end_of_the_episode_keeps_its_reward(play: Play) -> None:
+    trajectory = (await play(AGENT + "\nraise SystemExit(3)\n")).trajectory()
+    assert (trajectory.value, trajectory.failure) == (1.0, None)
+
+
+async def test_a_harness_that_loops_is_truncated_by_name(play: Play, engine: RecordingEngine) -> None:
+    engine.script = lambda prompt, rng: call("warm")
+    looping = (
+        COMMON
+        + """
+messages = [{"role": "user", "content": task["prompt"]}]
+while True:
+    message = model(messages, [SAY])
+    messages.append(message)
+    for made in message["tool_calls"]:
+        messages.append({"role": "tool", "tool_call_id": made["id"], "content": tool("warm", {})})
+"""
+    )
+    played = await play(looping, limits={"max_calls": 3})
+    trajectory = played.trajectory()
+    assert (trajectory.stopped, trajectory.failure) == ("turn_limit", None)
+    assert trajectory.value == 0.75
+    assert len(played.session.calls) == 3
+    check_exact(played.session, engine)
+
+
+HANG = COMMON + "import time\nmodel([{'role': 'user', 'content': 'x'}])\ntime.sleep(600)\n"
+
+
+async def test_a_harness_that_hangs_is_unscored_and_its_processes_are_gone(play: Play, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    child = "import subprocess\nchild = subprocess.Popen(['sleep', '600'])\n"
+    note = f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}')\n"
+    trajectory = (await play(COMMON + child + note + HANG.removeprefix(COMMON), idle_seconds=0.5)).trajectory()
+    assert trajectory.failure is not None
+    assert "no model call for 0.5 s" in trajectory.failure.message
+    for pid in pids.read_text().split():
+        assert not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]
+
+
+async def test_an_episode_that_takes_too_long_is_truncated_by_name(play: Play) -> None:
+    trajectory = (await play(HANG, episode_seconds=1.5)).trajectory()
+    assert (trajectory.stopped, trajectory.failure, trajectory.value) == ("time_limit", None, 0.0)
+
+
+async def test_a_harness_that_does_not_recover_from_a_full_context_is_truncated_by_name(play: Play) -> None:
+    full = COMMON + "model([{'role': 'user', 'content': 'x' * 5000}])\n"
+    trajectory = (await play(full, limits={"context": 500})).trajectory()
+    assert (trajectory.stopped, trajectory.failure) == ("context_limit", None)
+
+
+async def test_a_harness_that_calls_no_model_is_unscored_even_if_it_plays(play: Play) -> None:
+    for program in ("pass", COMMON + "tool('say', {'number': 0})\n"):
+        trajectory = (await play(program)).trajectory()
+        assert trajectory.value is None
+        assert trajectory.failure is not None
+        assert "no model call" in trajectory.failure.message
+
+
+async def test_a_broken_environment_is_its_own_failure_and_not_the_harness_s(
+    play: Play, engine: RecordingEngine
+) -> None:
+    crash = AGENT.replace(
+        'tool(made["function"]["name"], json.loads(made["function"]["arguments"]))', 'tool("crash", {})'
+    )
+    trajectory = (await play(crash)).trajectory()
+    assert trajectory.failure is not None
+    assert (trajectory.failure.kind, trajectory.value) == ("environment", None)
+    assert trajectory.failure.incident is not None
+
+
+async def test_an_engine_that_fails_is_raised(play: Play, engine: RecordingEngine) -> None:
+    engine.broken = True
+    with pytest.raises(Exception, match="the engine is dead"):
+        await play(AGENT)
+
+
+async def test_a_harness_sees_none_of_our_variables_but_its_own(
+    play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LUDUS_TOKEN", "trainer-token")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "cloud")
+    out = tmp_path / "seen.json"
+    program = COMMON + f"open({str(out)!r}, 'w').write(json.dumps([dict(os.environ), task]))\n"
+    played = await play(program + AGENT.removeprefix(COMMON), variables={"SEARCH_KEY": "given"})
+    variables, task = json.loads(out.read_text())
+    assert not {"LUDUS_TOKEN", "AWS_SECRET_ACCESS_KEY"} & variables.keys()
+    assert variables["SEARCH_KEY"] == "given"
+    assert variables["HOME"] != os.environ.get("HOME")
+    assert not Path(variables["HOME"]).exists()
+    assert variables["LUDUS_PLAY_URL"] == task["play_url"] == played.episode.play_url
+    assert variables["OPENAI_BASE_URL"] == task["openai_base_url"] == f"{task['anthropic_base_url']}/v1"
+    assert variables["OPENAI_API_KEY"] == variables["ANTHROPIC_API_KEY"] == task["api_key"]
+    assert variables["LUDUS_PROMPT"] == task["prompt"] == "The number is 0."
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("python agent.py", "is no harness"),
+        ("command ", "there is no program"),
+        ("command no-such-program-here", "there is no program"),
+        ("worker 'open", "is no command"),
+    ],
+)
+def test_a_harness_that_cannot_run_is_refused_at_once(text: str, why: str) -> None:
+    with pytest.raises(HarnessFailed, match=why):
+        make_harness(text)
+
+
+# ── workers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def worker(agent: str) -> str:
+    """A worker that plays one episode after the other with the agent's code, and prints things of its own."""
+    body = textwrap.indent(agent.replace("task = json.loads(sys.stdin.readline())", ""), "    ")
+    return f"""import json, sys
+def play(task):
+{body}
+for line in sys.stdin:
+    task = json.loads(line)
+    if "cancel" in task:
+        continue
+    print("a line that is no answer", flush=True)
+    try:
+        play(task)
+        error = None
+    except Exception as failure:
+        error = repr(failure)
+    print(json.dumps({{"id": task["id"], "error": error}}), flush=True)
+"""
+
+
+async def test_an_error_of_a_worker_is_a_failure_of_its_episode(play: Play) -> None:
+    trajectory = (await play(worker(CRASH), kind="worker")).trajectory()
+    assert trajectory.failure is not None
+    assert "the harness broke" in trajectory.failure.message
+    assert trajectory.value is None
+
+
+async def test_a_worker_that_dies_fails_its_episodes_and_is_started_again(
+    play: Play, tmp_path: Path, engine: RecordingEngine
+) -> None:
+    marker = tmp_path / "died"
+    dies_once = f"""
+import os
+if not os.path.exists({str(marker)!r}):
+    open({str(marker)!r}, "w").close()
+    os._exit(9)
+"""
+    program = worker(AGENT.replace("messages = [", dies_once + "messages = [", 1))
+    first = (await play(program, kind="worker")).trajectory()
+    assert first.failure is not None
+    assert "the worker ended" in first.failure.message
+    assert (await play(program, kind="worker")).trajectory().value == 1.0
+
+
+async def test_a_worker_is_asked_to_stop_an_episode_whose_time_is_over(play: Play, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    program = (
+        COMMON
+        + f"""
+model([{{"role": "user", "content": "x"}}])
+for line in sys.stdin:
+    open({str(seen)!r}, "w").write(line)
+    break
+"""
+    )
+    program = program.replace("task = json.loads", "first = task = json.loads")
+    played = await play(program, kind="worker", episode_seconds=1.5)
+    assert played.trajectory().stopped == "time_limit"
+    async with asyncio.timeout(10):
+        while not seen.exists() or not seen.read_text():
+            await asyncio.sleep(0.01)
+    assert json.loads(seen.read_text())["cancel"].endswith(played.episode.id)
