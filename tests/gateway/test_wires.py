@@ -337,7 +337,7 @@ async def test_a_full_context_is_an_error_that_the_harness_may_recover_from(wire
 
 
 async def test_a_call_that_takes_too_long_ends_the_episode(open_episode: Open, engine: RecordingEngine) -> None:
-    engine.script = lambda prompt, rng: asyncio.Event().wait()  # type: ignore[return-value]
+    engine.script = lambda prompt, rng: asyncio.get_running_loop().create_future()
     caller = await open_episode(call_seconds=0.05)
     answer = await caller.post("chat/completions", body("chat"))
     assert (answer.status, caller.session.stopped, engine.running) == (504, "time_limit", 0)

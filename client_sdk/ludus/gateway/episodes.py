@@ -172,7 +172,7 @@ class HarnessEpisode:
         """Close the episode, grade the agent's last message where that is due, and read what was earned."""
         info = await self.episode.info()
         stopped = self.session.stopped or self._stopped
-        if not self.session.calls and stopped is None and self.session.error is None:
+        if not self.session.calls and self.session.stopped is None and self.session.error is None:
             problem = HarnessFailed("the harness made no model call through the gateway; does it use its variables?")
             self._failure = self._failure or failure_of(problem, self.episode.id, "policy")
         elif info.end_reason is not None or stopped is not None:
