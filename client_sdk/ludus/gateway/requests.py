@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
@@ -161,6 +162,33 @@ def call_text(call_id: str, call: AnyCall) -> CallText:
     if isinstance(call, MalformedCall):
         return CallText(call_id, call.tool, call.text)
     return CallText(call_id, call.tool, json.dumps(call.arguments, ensure_ascii=False))
+
+
+class ToolReader:
+    """Reads tool definitions. Equal definitions give the same object, and most requests repeat those of another.
+
+    Args:
+        read: returns the tools of a list of definitions.
+    """
+
+    def __init__(self, read: Callable[[object], tuple[ToolSpec, ...]]) -> None:
+        self._read = read
+        self._recent: deque[tuple[object, tuple[ToolSpec, ...]]] = deque(maxlen=16)
+
+    def __call__(self, definitions: object) -> tuple[ToolSpec, ...]:
+        """Return the tools.
+
+        Raises:
+            Refusal: they are not valid.
+        """
+        if not definitions:
+            return ()
+        for known, tools in self._recent:
+            if known == definitions:
+                return tools
+        tools = self._read(definitions)
+        self._recent.appendleft((definitions, tools))
+        return tools
 
 
 # ── reading JSON of a harness ───────────────────────────────────────────────────────────────────────────────────────

@@ -323,10 +323,13 @@ class EpisodeSession:
         try:
             place = self._place(request.tools, keys)
             known = len(place.keys) if place is not None else 0
-            messages = [*place.messages] if place is not None else []
-            messages += self._messages(request.entries, known)
-            text = self.renderer.text(messages, request.tools)
-            if place is not None:
+            if place is None:
+                messages = self._messages(request.entries, 0)
+                text = self.renderer.text(messages, request.tools)
+            else:
+                new = self._messages(request.entries, known)
+                messages = [*place.messages, *new]
+                text = self.renderer.continued(place.text, messages, len(new) + 1, request.tools)
                 seen = self._samples[place.sample].ids[: place.end]
                 ids = self.renderer.extend(place.text, place.messages[-1], text, seen)
                 if ids is not None:

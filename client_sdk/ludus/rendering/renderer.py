@@ -52,6 +52,8 @@ ChatMessage = dict[str, Any]
 _BREAK: Final = "\ufdd0"
 """A noncharacter inserted into control tokens that occur in text from outside. Text is split there before encoding."""
 _CACHED: Final = 1_000
+_SHAPES: Final = 20_000
+_NO_TOOLS: Final[list[ChatMessage]] = []
 _PROBE: Final[ChatMessage] = {"role": "user", "content": "probe"}
 
 
@@ -115,6 +117,9 @@ class Renderer:
         self._controls = {False: _any_of(used), True: _any_of(used - own)}
         self._definitions: dict[str, list[ChatMessage]] = {}
         self._rendered: dict[Any, str] = {}
+        self._local: dict[Any, bool] = {}
+        """By shape, whether the end of a conversation can be rendered alone; see `continued`."""
+        self._last: tuple[Sequence[ToolSpec], list[ChatMessage]] = ((), [])
         self._encoded = functools.lru_cache(_CACHED)(self._encode)
         self._opening, self._end = self._frame(t.content for t in added)
         ends = [self._end, tokenizer.eos_token, *(t.content for t in added if t.content == "<|eom_id|>")]
@@ -219,6 +224,45 @@ class Renderer:
             self._rendered[key] = self._render(messages, definitions)
         return self._rendered[key]
 
+    def continued(self, earlier: str, messages: Sequence[ChatMessage], new: int, tools: Sequence[ToolSpec]) -> str:
+        """Return `text` of a conversation that continues a rendered one, without rendering all of it again if possible.
+
+        Most templates write the end of a conversation regardless of what came before. That is checked once for each
+        shape, which is the roles of all messages, whether they are empty or have thoughts, and the tools. Afterwards
+        only the end is rendered.
+
+        Args:
+            earlier: the text of the conversation before its last `new` messages.
+            messages: the whole conversation.
+            new: the number of messages at its end, of which the first is a turn of the assistant.
+            tools: see `text`.
+
+        Raises:
+            RenderingError: see `text`.
+        """
+        definitions = self._defined(tools)
+        shape = (
+            id(definitions),
+            new,
+            *((m["role"], not m["content"], THOUGHT_CLOSE in m["content"]) for m in messages),
+        )
+        local = self._local.get(shape)
+        if local is False:
+            return self._render(messages, definitions)
+        probe = self.text([_PROBE], ())
+        try:
+            end = self._render([_PROBE, *messages[-new:]], [])
+        except RenderingError:
+            return self._render(messages, definitions)
+        continued = earlier + end[len(probe) :]
+        if local:
+            return continued
+        text = self._render(messages, definitions)
+        if len(self._local) >= _SHAPES:
+            self._local.clear()
+        self._local[shape] = end.startswith(probe) and text == continued
+        return text
+
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text from `text`, or of a part of it that begins with a special token."""
         # Cached, because the episodes of a group share a prompt and many observations are equal.
@@ -302,6 +346,8 @@ class Renderer:
 
     def _defined(self, tools: Sequence[ToolSpec]) -> list[ChatMessage]:
         """Return the tools in the form for the template, checked at first use. Equal tools give the same object."""
+        if not tools or tools is self._last[0]:
+            return self._last[1] if tools else _NO_TOOLS
         key = repr([(spec.name, spec.description, spec.input_schema) for spec in tools])
         if key not in self._definitions:
             definitions = [_definition(spec, self._escaped) for spec in tools]
@@ -315,7 +361,9 @@ class Renderer:
             if len(self._definitions) >= _CACHED:
                 self._definitions.clear()
                 self._rendered.clear()
+                self._local.clear()
             self._definitions[key] = definitions
+        self._last = (tools, self._definitions[key])
         return self._definitions[key]
 
     def _check_callable(self, tool: str) -> None:

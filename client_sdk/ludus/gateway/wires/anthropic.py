@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
@@ -16,6 +15,7 @@ from ludus.gateway.requests import (
     OutputEntry,
     Refusal,
     TextEntry,
+    ToolReader,
     count,
     invalid,
     mapping,
@@ -66,18 +66,16 @@ def parse(body: Mapping[str, Any], temperature: float, override: Collection[str]
     )
 
 
-def _parse_tools(tools: object) -> tuple[ToolSpec, ...]:
-    return _tools(json.dumps(tools)) if tools else ()
-
-
-@functools.lru_cache(256)
-def _tools(definitions: str) -> tuple[ToolSpec, ...]:
+def _read_tools(definitions: object) -> tuple[ToolSpec, ...]:
     found: list[ToolSpec] = []
-    for place, tool in objects(json.loads(definitions), "tools"):
+    for place, tool in objects(definitions, "tools"):
         if tool.get("type", "custom") != "custom":
             raise Refusal("unsupported", f"{place}: only tools of the type custom can be used", param="tools")
         found.append(tool_spec(tool, "input_schema", place))
     return tuple(found)
+
+
+_parse_tools: Final = ToolReader(_read_tools)
 
 
 def _entries(message: Mapping[str, Any], place: str) -> list[Entry]:

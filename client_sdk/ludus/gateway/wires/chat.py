@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -17,6 +16,7 @@ from ludus.gateway.requests import (
     OutputEntry,
     Refusal,
     TextEntry,
+    ToolReader,
     count,
     invalid,
     mapping,
@@ -56,24 +56,18 @@ def parse(body: Mapping[str, Any], temperature: float, override: Collection[str]
     )
 
 
-def parse_tools(tools: object) -> tuple[ToolSpec, ...]:
-    """Return tool definitions. Equal ones give the same object.
-
-    Raises:
-        Refusal: they are not valid, or not functions.
-    """
-    return _tools(json.dumps(tools)) if tools else ()
-
-
-@functools.lru_cache(256)
-def _tools(definitions: str) -> tuple[ToolSpec, ...]:
+def _read_tools(definitions: object) -> tuple[ToolSpec, ...]:
     found: list[ToolSpec] = []
-    for place, tool in objects(json.loads(definitions), "tools"):
+    for place, tool in objects(definitions, "tools"):
         if tool.get("type") != "function":
             raise Refusal("unsupported", f"{place}: only tools of the type function can be used", param="tools")
         function = mapping(tool.get("function", tool), f"{place}.function")
         found.append(tool_spec(function, "parameters", place))
     return tuple(found)
+
+
+parse_tools: Final = ToolReader(_read_tools)
+"""Reads the `tools` of chat completions and of responses."""
 
 
 def _entry(message: Mapping[str, Any], place: str) -> Entry:
