@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
+import itertools
 import json
 import os
 import socket
@@ -32,6 +34,8 @@ from ludus.rendering import Renderer
 from ludus.rendering.samples import Generation, Sampling
 
 AT_ONCE = 16
+NUMBERS = itertools.count()
+"""Outputs differ, so that nothing cached for one episode serves another."""
 CALLS = 8
 CALL = '<tool_call>{"name": "search_1", "arguments": {"query": "the third chapter", "limit": 10}}</tool_call>'
 PROSE = (
@@ -180,6 +184,7 @@ async def control(port: int, opened: Any) -> None:
     async def cpu(request: web.Request) -> web.Response:
         return web.json_response(time.process_time())
 
+    gc.freeze()  # as `ludus train` does: otherwise each collection scans all objects of the libraries
     app = web.Application()
     app.router.add_get("/open", opened)
     app.router.add_get("/cpu", cpu)
@@ -225,7 +230,8 @@ class Side:
                 message = json.loads(await response.read())["choices"][0]["message"]
             messages.append(message)
             messages += [
-                {"role": "tool", "tool_call_id": call["id"], "content": OUTPUT} for call in message["tool_calls"]
+                {"role": "tool", "tool_call_id": call["id"], "content": f"{next(NUMBERS)}. {OUTPUT}"}
+                for call in message["tool_calls"]
             ]
 
     async def _get(self, path: str) -> Any:

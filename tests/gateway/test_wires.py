@@ -305,7 +305,7 @@ async def test_an_unknown_path_names_the_paths_that_exist(open_episode: Open) ->
     caller = await open_episode()
     answer = await caller.post("embeddings", {})
     assert answer.status == 404
-    assert "/v1/chat/completions" in answer.value["error"]["message"]
+    assert "chat/completions" in answer.value["error"]["message"]
 
 
 # ── limits ──────────────────────────────────────────────────────────────────────────────────────────────────────────

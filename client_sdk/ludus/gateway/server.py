@@ -20,6 +20,10 @@ from types import ModuleType, TracebackType
 from typing import Any, Final, Self
 
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
+from aiohttp.streams import StreamReader
+from aiohttp.web_protocol import RequestHandler
 
 from ludus.gateway.engine import PolicyEngine
 from ludus.gateway.requests import ModelReply, ModelRequest, Refusal
@@ -31,7 +35,6 @@ MODEL: Final = "policy"
 """The name under which the gateway lists its model. A harness may give any name."""
 LOOPBACK: Final = "127.0.0.1"
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Gateway:
@@ -65,7 +68,7 @@ class Gateway:
         self._address = (host, port)
         self._url = url
         self._sessions: dict[str, EpisodeSession] = {}
-        self._runner: web.AppRunner | None = None
+        self._runner: web.ServerRunner | None = None
 
     @property
     def url(self) -> str:
@@ -117,18 +120,10 @@ class Gateway:
         await session.close()
 
     async def __aenter__(self) -> Self:
-        app = web.Application(client_max_size=self.limits.body_bytes)
-        for prefix in ("/{key}/v1", "/v1"):
-            app.router.add_post(f"{prefix}/chat/completions", self._handler(chat))
-            app.router.add_post(f"{prefix}/responses", self._handler(responses))
-            app.router.add_post(f"{prefix}/messages", self._handler(anthropic))
-            app.router.add_post(f"{prefix}/messages/count_tokens", self._count)
-            app.router.add_get(f"{prefix}/models", self._models)
-        app.router.add_route("*", "/{path:.*}", _no_path)
-        # With `handler_cancellation`, a harness that gives up a request ends its generation.
-        runner = web.AppRunner(
-            app, handle_signals=False, access_log=None, handler_cancellation=True, shutdown_timeout=1
-        )
+        # Without aiohttp's router, which costs more than all else that it does for a request. With
+        # `handler_cancellation`, a harness that gives up a request ends its generation.
+        server = web.Server(self._handle, request_factory=self._request, handler_cancellation=True, access_log=None)
+        runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=1)
         await runner.setup()
         self._runner = runner
         host, port = self._address
@@ -149,49 +144,62 @@ class Gateway:
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _handler(self, wire: ModuleType) -> _Handler:
-        async def handle(http: web.Request) -> web.StreamResponse:
-            session: EpisodeSession | None = None
-            try:
-                session = self._session(http)
-                body = await _body(http, self.limits)
-                request: ModelRequest = wire.parse(body, session.temperature, session.limits.override)
-                reply = await session.answer(request, wire.NAME)
-            except Refusal as refusal:
-                if session is not None:
-                    session.refused.append(refusal)
-                return _refused(wire, refusal)
-            headers = _headers(reply, request)
-            if request.stream:
-                return await _streamed(http, wire.events(reply, request), headers)
-            return _json(wire.whole(reply, request), headers)
+    def _request(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: RequestHandler,
+        writer: AbstractStreamWriter,
+        task: asyncio.Task[None],
+    ) -> web.BaseRequest:
+        loop = asyncio.get_running_loop()
+        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=self.limits.body_bytes)
 
-        return handle
-
-    async def _count(self, http: web.Request) -> web.StreamResponse:
+    async def _handle(self, http: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request to `/KEY/v1/…` or `/v1/…`."""
+        key, _, path = http.path.rpartition("/v1/")
+        wire = _WIRES.get(path, anthropic if path.startswith("messages") else chat)
+        session: EpisodeSession | None = None
         try:
-            session = self._session(http)
-            body = await _body(http, self.limits)
-            request = anthropic.parse({"max_tokens": 1, **body}, session.temperature, session.limits.override)
-            return _json({"input_tokens": session.count(request)}, {})
+            session = self._session(http, key.strip("/"))
+            if http.method == "POST" and path in _WIRES:
+                return await self._call(http, session, wire)
+            if http.method == "POST" and path == "messages/count_tokens":
+                return await self._count(http, session)
+            if http.method == "GET" and path == "models":
+                model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "ludus"}
+                return _json({"object": "list", "data": [model]}, {})
+            known = ", ".join(_WIRES)
+            raise Refusal(
+                "path", f"the gateway has no {http.method} {path[-60:]!r}; there are POST {known}, GET models"
+            )
         except Refusal as refusal:
-            return _refused(anthropic, refusal)
+            if session is not None:
+                session.refused.append(refusal)
+            # The clients of both providers obey this header. A repeated request would be refused again.
+            return _json(wire.error(refusal), {"x-should-retry": "false"}, refusal.status)
 
-    async def _models(self, http: web.Request) -> web.StreamResponse:
-        try:
-            self._session(http)
-        except Refusal as refusal:
-            return _refused(chat, refusal)
-        model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "ludus"}
-        return _json({"object": "list", "data": [model]}, {})
+    async def _call(self, http: web.BaseRequest, session: EpisodeSession, wire: ModuleType) -> web.StreamResponse:
+        body = await _body(http, self.limits)
+        request: ModelRequest = wire.parse(body, session.temperature, session.limits.override)
+        reply = await session.answer(request, wire.NAME)
+        headers = _headers(reply, request)
+        if request.stream:
+            return await _streamed(http, wire.events(reply, request), headers)
+        return _json(wire.whole(reply, request), headers)
 
-    def _session(self, http: web.Request) -> EpisodeSession:
+    async def _count(self, http: web.BaseRequest, session: EpisodeSession) -> web.StreamResponse:
+        body = await _body(http, self.limits)
+        request = anthropic.parse({"max_tokens": 1, **body}, session.temperature, session.limits.override)
+        return _json({"input_tokens": session.count(request)}, {})
+
+    def _session(self, http: web.BaseRequest, key: str) -> EpisodeSession:
         """Return the session that a request belongs to.
 
         Raises:
             Refusal: no session has this key.
         """
-        key = http.match_info.get("key") or http.headers.get("x-api-key")
+        key = key or http.headers.get("x-api-key") or ""
         key = key or http.headers.get("Authorization", "").removeprefix("Bearer ").strip()
         session = self._sessions.get(key)
         if session is None:
@@ -199,7 +207,10 @@ class Gateway:
         return session
 
 
-async def _body(http: web.Request, limits: GatewayLimits) -> Mapping[str, Any]:
+_WIRES: Final[Mapping[str, ModuleType]] = {"chat/completions": chat, "responses": responses, "messages": anthropic}
+
+
+async def _body(http: web.BaseRequest, limits: GatewayLimits) -> Mapping[str, Any]:
     try:
         value = json.loads(await http.read())
     except web.HTTPRequestEntityTooLarge:
@@ -221,19 +232,9 @@ def _json(value: Mapping[str, Any], headers: Mapping[str, str], status: int = 20
     return web.Response(body=body, status=status, headers=headers, content_type="application/json")
 
 
-def _refused(wire: ModuleType, refusal: Refusal) -> web.Response:
-    # The clients of both providers obey this header. A repeated request would be refused again.
-    return _json(wire.error(refusal), {"x-should-retry": "false"}, refusal.status)
-
-
-async def _streamed(http: web.Request, events: Iterator[str], headers: Mapping[str, str]) -> web.StreamResponse:
+async def _streamed(http: web.BaseRequest, events: Iterator[str], headers: Mapping[str, str]) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache", **headers})
     await response.prepare(http)
     await response.write("".join(events).encode())
     await response.write_eof()
     return response
-
-
-async def _no_path(http: web.Request) -> web.StreamResponse:
-    paths = "POST …/v1/chat/completions, /v1/responses, /v1/messages or GET …/v1/models"
-    return _refused(chat, Refusal("path", f"the gateway has no {http.method} {http.path[-60:]}; there are {paths}"))

@@ -250,10 +250,16 @@ class Renderer:
         if local is False:
             return self._render(messages, definitions)
         probe = self.text([_PROBE], ())
-        try:
-            end = self._render([_PROBE, *messages[-new:]], [])
-        except RenderingError:
-            return self._render(messages, definitions)
+        key = (new, *(tuple(message.items()) for message in messages[-new:]))
+        end = self._rendered.get(key)
+        if end is None:
+            try:
+                end = self._render([_PROBE, *messages[-new:]], [])
+            except RenderingError:
+                return self._render(messages, definitions)
+            if len(self._rendered) >= _CACHED:
+                self._rendered.clear()
+            self._rendered[key] = end
         continued = earlier + end[len(probe) :]
         if local:
             return continued
