@@ -179,7 +179,7 @@ async def listening(app: web.Application, port: int = 0) -> AsyncIterator[str]:
 
 
 async def control(port: int, opened: Any) -> None:
-    """Serve `/open` and `/cpu`, the seconds of CPU time that this process has taken, for ever."""
+    """Serve `/open` and `/cpu`, the seconds of CPU time that this process has taken, until the process ends."""
 
     async def cpu(request: web.Request) -> web.Response:
         return web.json_response(time.process_time())

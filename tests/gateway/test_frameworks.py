@@ -36,7 +36,11 @@ suite = pytest.mark.suite("gateway")
 
 
 def harness_of(framework: str) -> str:
-    """The harness that plays with a framework's own loop."""
+    """The harness that plays with a framework's own loop, or one of docs/gateway.md."""
+    if framework.startswith("page:"):
+        kind = framework.removeprefix("page:")
+        program = "agents_harness.py" if kind == "command" else "worker_harness.py"
+        return f"{kind} {python_of('agents')} {shlex.quote(str(ROOT / 'docs/snippets/peers' / program))}"
     return f"worker {python_of('agents')} {shlex.quote(str(WORKER))} {framework}"
 
 
@@ -64,6 +68,8 @@ def guess(prompt: str, rng: random.Random) -> str:
         pytest.param("openai-agents:responses", marks=suite),
         pytest.param("pydantic-ai", marks=suite),
         pytest.param("inspect", marks=suite),
+        pytest.param("page:command", marks=suite),
+        pytest.param("page:worker", marks=suite),
     ],
 )
 async def test_a_framework_s_episodes_are_one_sample_of_exactly_the_sampled_tokens(

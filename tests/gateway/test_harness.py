@@ -323,7 +323,7 @@ if not os.path.exists({str(marker)!r}):
     assert (await play(program, kind="worker")).trajectory().value == 1.0
 
 
-async def test_a_worker_is_asked_to_stop_an_episode_whose_time_is_over(play: Play, tmp_path: Path) -> None:
+async def test_a_worker_is_asked_to_stop_an_episode_whose_time_has_ended(play: Play, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     os.mkfifo(seen)
     program = f"import sys\nsys.stdin.readline()\nopen({str(seen)!r}, 'w').write(sys.stdin.readline())\n"
