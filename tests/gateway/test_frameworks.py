@@ -217,8 +217,6 @@ def test_a_framework_trains_the_policy_as_our_own_loop_does(
     steps = [line for line in metrics if "reward/mean" in line]
     assert len(steps) == 4
     assert all(line["rollout/failed"] == 0 for line in steps)
-    # The learner finds the engine's probabilities for the recorded tokens, so these are the sampled ones.
-    assert all(line["loss/mismatch_k3"] < 1e-6 for line in steps)
     before, after = won(metrics)
     assert before == own_loop[0]  # the same prompts and seeds, so the same games
     assert own_loop[1] >= own_loop[0] + 0.1

@@ -15,7 +15,7 @@ from openai import AsyncOpenAI
 async def play(task: dict[str, Any]) -> None:
     async with (
         AsyncOpenAI(base_url=task["openai_base_url"], api_key=task["api_key"], max_retries=0) as client,
-        MCPServerStreamableHttp({"url": task["play_url"]}, cache_tools_list=True) as server,
+        MCPServerStreamableHttp({"url": task["play_url"]}, client_session_timeout_seconds=60) as server,
     ):
         model = OpenAIChatCompletionsModel(model=task["model"], openai_client=client)
         agent = Agent(name="player", model=model, mcp_servers=[server])
