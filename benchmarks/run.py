@@ -28,6 +28,7 @@ QUICK = {
     "channel": ["--quick"],
     "harness": ["--quick"],
     "endpoint": ["--quick"],
+    "gateway": ["--quick"],
     "ors": ["--rounds", "1", "--seconds", "0.5"],
     "mcp_play": ["--rounds", "2", "--calls", "500"],
     "startup": ["--rounds", "3"],
@@ -116,6 +117,14 @@ def of_endpoint(found: dict[str, dict[str, float]]) -> Iterator[Figure]:
     yield Figure("rollouts/s of two requests to a model endpoint, 64 in flight", bar, measured, met)
     beside = f" (verifiers {theirs['client_us'] / 1e3:.1f} ms)" if theirs else ""
     yield Figure("the same, client CPU per rollout", "≤ 0.5 ms", f"{cpu:.2f} ms{beside}", cpu <= 0.5)
+
+
+def of_gateway(found: dict[str, float]) -> Iterator[Figure]:
+    """The gateway's CPU for a model call, as a multiple of a pass-through's."""
+    ours, bare, ratio = found["gateway_us"], found["bare_us"], found["ratio"]
+    size = found["request_bytes"] / 1000
+    what = f"gateway, CPU per model call with {size:.1f} KB, against a bare aiohttp pass-through"
+    yield Figure(what, "≤ 3×", f"{ours:,.0f} µs = {ratio:.2f}× of {bare:,.0f} µs", ratio <= 3)
 
 
 def of_ors(found: dict[str, Any]) -> Iterator[Figure]:
@@ -256,6 +265,7 @@ READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "channel": of_channel,
     "harness": of_harness,
     "endpoint": of_endpoint,
+    "gateway": of_gateway,
     "ors": of_ors,
     "mcp_play": of_mcp_play,
     "startup": of_startup,

@@ -378,3 +378,18 @@ async def test_a_broken_engine_ends_the_episode_and_keeps_its_error(
     assert (answer.status, answer.value["error"]["type"]) == (503, "server_error")
     assert "dead" in str(caller.session.error)
     assert caller.session.samples == ()
+
+
+async def test_a_fault_of_the_gateway_reaches_the_trainer_and_not_the_harness(
+    open_episode: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = await open_episode()
+
+    def break_down(*_: Any) -> None:
+        raise ZeroDivisionError("a fault")
+
+    monkeypatch.setattr(caller.session.renderer, "parse", break_down)
+    answer = await caller.post("messages", body("anthropic"))
+    assert (answer.status, answer.value["error"]["type"]) == (503, "api_error")
+    assert "fault" not in answer.value["error"]["message"]
+    assert isinstance(caller.session.error, ZeroDivisionError)

@@ -176,8 +176,11 @@ class Gateway:
         except Refusal as refusal:
             if session is not None:
                 session.refused.append(refusal)
-            # The clients of both providers obey this header. A repeated request would be refused again.
-            return _json(wire.error(refusal), {"x-should-retry": "false"}, refusal.status)
+            return _refused(wire, refusal)
+        except Exception as error:  # a fault of the gateway: its trainer gets the exception, and its harness no trace
+            if session is None or isinstance(error, ConnectionError):  # the harness is gone
+                raise
+            return _refused(wire, session.fail(error))
 
     async def _call(self, http: web.BaseRequest, session: EpisodeSession, wire: ModuleType) -> web.StreamResponse:
         body = await _body(http, self.limits)
@@ -230,6 +233,11 @@ def _headers(reply: ModelReply, request: ModelRequest) -> dict[str, str]:
 def _json(value: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> web.Response:
     body = _encode(value).encode()
     return web.Response(body=body, status=status, headers=headers, content_type="application/json")
+
+
+def _refused(wire: ModuleType, refusal: Refusal) -> web.Response:
+    # The clients of both providers obey this header. A repeated request would be refused again.
+    return _json(wire.error(refusal), {"x-should-retry": "false"}, refusal.status)
 
 
 async def _streamed(http: web.BaseRequest, events: Iterator[str], headers: Mapping[str, str]) -> web.StreamResponse:

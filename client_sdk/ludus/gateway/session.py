@@ -34,6 +34,7 @@ from ludus.gateway.requests import (
     ModelRequest,
     OutputEntry,
     Refusal,
+    TextEntry,
     assistant_key,
     call_text,
     keys_of,
@@ -240,7 +241,7 @@ class EpisodeSession:
             raise Refusal("limit", f"this episode has used all of its {self.limits.max_calls} model calls")
 
     async def _answer(self, request: ModelRequest, wire: str, number: int, began: float) -> ModelReply:
-        if self.ended is not None and isinstance(request.entries[-1], OutputEntry) and await self.ended():
+        if self.ended is not None and _follows_output(request.entries) and await self.ended():
             return ModelReply(number, ENDED, (), "stop", 0, 0, -1)
         prompt = self._prompt(request, keys := keys_of(request.entries))
         room = self.context - len(prompt.ids)
@@ -300,17 +301,20 @@ class EpisodeSession:
                 return await self.engine.generate(ids, sampling, seed=seed, session=cache)
         except TimeoutError as error:
             if limit is None or not limit.expired():
-                raise self._broken(error) from error
+                raise self.fail(error) from error
             self.stop("time_limit")
             seconds = f"{self.limits.call_seconds:g}"
             raise Refusal("time", f"the call took longer than {seconds} s, so the episode has ended") from None
         except Exception as error:
-            raise self._broken(error) from error
+            raise self.fail(error) from error
 
-    def _broken(self, error: Exception) -> Refusal:
+    def fail(self, error: Exception) -> Refusal:
+        """Keep an error that is not the harness's, end the session, and return the refusal for the open call."""
         self.error = self.error or error
         self.stop()
-        return Refusal("engine", "the engine that samples from the policy failed, so the episode has ended")
+        return Refusal(
+            "engine", "the engine or the gateway failed, so the episode has ended; the trainer has the reason"
+        )
 
     # ── the prompt ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -430,6 +434,14 @@ def _digests(tools: tuple[ToolSpec, ...], keys: Sequence[Key]) -> list[int]:
     for key in keys:
         digests.append(hash((digests[-1], key)))
     return digests
+
+
+def _follows_output(entries: Sequence[Entry]) -> bool:
+    """Return whether a tool's output came after the last turn of the assistant."""
+    for entry in reversed(entries):
+        if not isinstance(entry, TextEntry):
+            return isinstance(entry, OutputEntry)
+    return False
 
 
 def _items(entry: AssistantEntry) -> list[Item]:
