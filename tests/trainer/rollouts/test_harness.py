@@ -133,10 +133,11 @@ async def test_a_harness_that_cannot_run_is_reported_at_once(engine: ScriptedEng
 
 
 def test_settings_of_our_own_loop_are_refused_with_a_harness() -> None:
-    for options, why in (
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"harness": "python agent.py"}, "must begin with"),
         ({"harness": "command true", "context_overflow": "summarize"}, "context_overflow"),
         ({"harness": "command true", "evaluation": {"persistent": True}}, "persistent"),
-    ):
+    ]
+    for options, why in cases:
         with pytest.raises(ValueError, match=why):
             make_config("http://127.0.0.1:9", **options)
