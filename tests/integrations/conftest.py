@@ -35,7 +35,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    folder = out / "site"
+    folder = out / "site-packages"  # some peers ask whether a module is installed
     with zipfile.ZipFile(next(out.glob("*.whl"))) as wheel:
         wheel.extractall(folder)
     return folder
