@@ -39,7 +39,9 @@ def report_sample(sample) -> dict:
         "scored": score is not None,
         "score": score and {"reason": score.reason, "explanation": score.explanation, "metadata": score.metadata},
         "roles": [message.role for message in sample.messages],
-        "tool_errors": [message.error.message for message in sample.messages if message.role == "tool" and message.error],
+        "tool_errors": [
+            message.error.message for message in sample.messages if message.role == "tool" and message.error
+        ],
         "tool_events": [[event.function, event.result] for event in sample.events if event.event == "tool"],
         "model_events": sum(event.event == "model" for event in sample.events),
         "input": sample.input if isinstance(sample.input, str) else sample.input[-1].text,
@@ -99,7 +101,7 @@ def run(one: dict, given: dict) -> dict:
 
 def main() -> None:
     given = json.loads(sys.argv[1])
-    print(json.dumps([run(one, given) for one in given["runs"]]))
+    print(json.dumps({"runs": [run(one, given) for one in given["runs"]]}))
 
 
 if __name__ == "__main__":
