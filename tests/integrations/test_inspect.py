@@ -89,7 +89,7 @@ def test_limits_of_inspect_truncate_the_episode_which_keeps_what_it_earned(
 def test_the_inspect_command_finds_the_task_by_its_entry_point(
     server: str, endpoint: str, package: Path, tmp_path: Path
 ) -> None:
-    command = [Path(python_of("agents")).with_name("inspect"), "eval", "ludus/environment"]
+    command = [str(Path(python_of("agents")).with_name("inspect")), "eval", "ludus/environment"]
     options = ["--model", "openai-api/fixture/talker", "-T", f"url={server}", "-T", "environment=sums", "-T", "n=8"]
     variables = {"FIXTURE_API_KEY": "none", "FIXTURE_BASE_URL": endpoint, "PYTHONPATH": str(package)}
     done = subprocess.run(

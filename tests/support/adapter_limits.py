@@ -13,7 +13,7 @@ class PayingSums(Sums):
     """The same sums, and each `add` pays 0.25."""
 
     @tool
-    def add(self, a: int, b: int) -> Result:
+    def add(self, a: int, b: int) -> Result:  # type: ignore[override]
         """Add two numbers.
 
         Args:
@@ -27,7 +27,7 @@ class HangingSums(Sums):
     """The same sums, but `add` never returns."""
 
     @tool
-    async def add(self, a: int, b: int) -> str:
+    async def add(self, a: int, b: int) -> str:  # type: ignore[override]
         """Add two numbers.
 
         Args:
