@@ -100,6 +100,7 @@ class Episode:
         self._in_order = None if session.wire.capabilities.ordered else asyncio.Lock()
         self._ended = False
         self._closed: EpisodeInfo | None = None
+        self._left = False
         self.used_at = time.monotonic()
         """The time of the last answer, by `time.monotonic`."""
         session.add(self)
@@ -218,8 +219,9 @@ class Episode:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._closed is not None:
+        if self._closed is not None or self._left:
             return
+        self._left = True  # if this fails, the client tries once more when it is closed
         if error is not None:
             await self._session.finish(self.close())
             return
