@@ -13,6 +13,9 @@ from ludus.protocol.errors import LudusError, RequestError
 RETRIES: Final = 2
 """How many times more an episode is played whose infrastructure failed."""
 
+_TRIED: Final = ("ConnectionFailed", "DeadlineExceeded")
+"""Failures after which an episode is not played again: the client has already tried for as long as it may."""
+
 UNSCORED: Final[Counter[str]] = Counter()
 """How many episodes of this process stayed unscored, by adapter."""
 
@@ -20,13 +23,16 @@ UNSCORED: Final[Counter[str]] = Counter()
 async def play_again(play: Callable[[], Awaitable[EpisodeOutcome]], adapter: str) -> EpisodeOutcome:
     """Play an episode until its infrastructure does not fail, at most `RETRIES` times more, and count it if unscored.
 
+    It is not played again if the server could not be reached, because the client has then tried to reconnect in vain.
+
     Args:
         play: starts a new episode of the same task and seed, plays it and returns its outcome.
         adapter: the name under which `UNSCORED` counts.
     """
     outcome = await play()
     for _ in range(RETRIES):
-        if outcome.failure is None or outcome.failure.kind != "infrastructure":
+        failure = outcome.failure
+        if failure is None or failure.kind != "infrastructure" or failure.error in _TRIED:
             break
         outcome = await play()
     return count(outcome, adapter)
