@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from peer_clients import ROOT, python_of
-from terminal import running_episodes, serving
+from terminal import LUDUS, clean_variables, running_episodes, serving
 
 pytestmark = pytest.mark.suite("integrations")
 
 SUPPORT = ROOT / "tests" / "support"
 
-RunPeer = Callable[..., dict[str, Any]]
+RunPeer = Callable[..., Any]
 
 
 @pytest.fixture
 def limits_server() -> Iterator[str]:
     """The address of a server with environments for limits, without open episodes afterwards."""
-    with serving(f"{SUPPORT}/adapter_limits.py:PayingSums", f"{SUPPORT}/adapter_limits.py:HangingSums") as url:
+    with serving(*(f"{SUPPORT}/adapter_limits.py:{name}" for name in ("PayingSums", "HangingSums", "BreakingSums"))) as url:
         yield url
         assert running_episodes(url) == 0, "episodes are still open"
 
@@ -37,8 +40,8 @@ def test_eval_scores_epochs_and_leaves_unscored_episodes_out_of_the_mean(
         {"environment": "every_third_breaks", "n": 9, "model": "mixed"},
         {"environment": "sums", "n": 2, "model": "broken", "options": {"max_retries": 0}},
     ]
-    found = run_peer("agents", "inspect_eval.py", {"url": server, "base_url": endpoint, "runs": runs})
-    solved, breaking, broken = found["runs"]
+    given = {"url": server, "base_url": endpoint, "runs": runs, "spawn": True}
+    solved, breaking, broken = run_peer("agents", "inspect_eval.py", given, timeout=120)
     assert [sample["value"] for sample in solved["samples"]] == [1.0] * 16
     assert {sample["epoch"] for sample in solved["samples"]} == {1, 2}
     for sample in solved["samples"]:
@@ -68,21 +71,57 @@ def test_eval_scores_epochs_and_leaves_unscored_episodes_out_of_the_mean(
 
 
 @pytest.mark.timeout(150)
-def test_limits_of_inspect_truncate_the_episode_which_keeps_what_it_earned(
+def test_limits_truncate_an_episode_which_keeps_what_it_earned_and_a_canceled_run_leaves_none_open(
     limits_server: str, endpoint: str, run_peer: RunPeer
 ) -> None:
     runs = [
         {"environment": "paying_sums", "n": 3, "options": {"message_limit": 3}},
         {"environment": "paying_sums", "n": 3, "options": {"token_limit": 30}},
-        {"environment": "hanging_sums", "n": 3, "options": {"time_limit": 3}},
+        {"environment": "hanging_sums", "n": 4, "options": {"time_limit": 4}},
+        {"environment": "breaking_sums", "n": 2},
+        {"environment": "hanging_sums", "n": 8, "signal": [signal.SIGINT, None]},
     ]
-    found = run_peer("agents", "inspect_eval.py", {"url": limits_server, "base_url": endpoint, "runs": runs})
-    for run, limit, stopped, value in zip(
-        found["runs"], ("message", "token", "time"), ("turn_limit", "context_limit", "time_limit"), (0.25, 0.25, 0.0),
-        strict=True,
-    ):  # fmt: skip
-        assert [(sample["limit"], sample["value"]) for sample in run["samples"]] == [(limit, value)] * 3
-        assert {sample["score"]["metadata"]["stopped"] for sample in run["samples"]} == {stopped}
+    given = {"url": limits_server, "base_url": endpoint, "runs": runs}
+    messages, tokens, time, broken, canceled = run_peer("agents", "inspect_eval.py", given, timeout=120)
+    check_limit(messages["samples"], "message", "turn_limit", [0.25] * 3)
+    check_limit(tokens["samples"], "token", "context_limit", [0.25] * 3)
+    assert [sample["value"] for sample in time["samples"][::2]] == [1.0] * 2
+    check_limit(time["samples"][1::2], "time", "time_limit", [0.0] * 2)
+    # If no sample has a value, Inspect reports NaN, not 0.
+    assert (broken["counts"], broken["counted"], broken["metrics"]["mean"]) == ([[0, 2]], 2, None)
+    assert canceled["status"] == "cancelled"
+    assert canceled["seconds"] < 15
+
+
+def check_limit(samples: list[dict[str, Any]], limit: str, stopped: str, values: list[float]) -> None:
+    """Check that a limit of Inspect ended these samples, and that they have these values."""
+    assert [(sample["limit"], sample["value"]) for sample in samples] == [(limit, value) for value in values]
+    assert {sample["score"]["metadata"]["stopped"] for sample in samples} == {stopped}
+
+
+@pytest.mark.timeout(150)
+def test_a_killed_server_leaves_unscored_samples_which_are_counted_and_no_hang(
+    endpoint: str, run_peer: RunPeer
+) -> None:
+    python_of("agents")
+    command = [str(LUDUS), "serve", f"{SUPPORT}/adapter_limits.py:HangingSums", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_variables())
+    try:
+        assert process.stdout is not None
+        url = next(found[0] for line in process.stdout if (found := re.search(r"http://[\d.]+:\d+", line)))
+        runs = [{"environment": "hanging_sums", "n": 16, "signal": [signal.SIGKILL, process.pid]}]
+        given = {"url": url, "base_url": endpoint, "runs": runs}
+        (killed,) = run_peer("agents", "inspect_eval.py", given, timeout=100)
+    finally:
+        process.kill()
+        process.communicate()
+    assert killed["status"] == "success"
+    assert [sample["value"] for sample in killed["samples"]] == [1.0, None] * 8
+    assert {sample["score"]["reason"] for sample in killed["samples"][1::2]} == {"infrastructure_failure"}
+    assert killed["counts"] == [[8, 8]]
+    assert killed["counted"] == 8
+    assert killed["metrics"]["mean"] == 1.0
+    assert killed["seconds"] < 30
 
 
 @pytest.mark.timeout(120)
@@ -101,3 +140,9 @@ def test_the_inspect_command_finds_the_task_by_its_entry_point(
     assert log["status"] == "success"
     assert log["results"]["scores"][0]["scored_samples"] == 8
     assert log["results"]["scores"][0]["metrics"]["mean"]["value"] == 1.0
+
+
+def test_without_inspect_the_adapter_says_what_to_install() -> None:
+    code = "import ludus.integrations.inspect"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "PeerNotUsable: inspect-ai is not installed; install it with: pip install 'inspect-ai==0.3.*'" in done.stderr

@@ -1,4 +1,5 @@
-"""Environments for limits and failures in mid-run: sums whose every `add` pays, and sums whose `add` never returns."""
+"""Environments for limits and failures in mid-run: sums whose every `add` pays, sums whose `add` may never return,
+and sums that always break."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class PayingSums(Sums):
 
 
 class HangingSums(Sums):
-    """The same sums, but `add` never returns."""
+    """The same sums, but `add` never returns in every second task."""
 
     @tool
     async def add(self, a: int, b: int) -> str:  # type: ignore[override]
@@ -34,5 +35,19 @@ class HangingSums(Sums):
             a: the first number.
             b: the second number.
         """
-        await asyncio.Event().wait()
+        if int(self.task.id.removeprefix("sum-")) % 2:
+            await asyncio.Event().wait()
         return str(a + b)
+
+
+class BreakingSums(Sums):
+    """The same sums, but `submit` raises an exception."""
+
+    @tool
+    def submit(self, number: int) -> Result:
+        """Submit the sum.
+
+        Args:
+            number: the sum.
+        """
+        raise RuntimeError("this environment breaks")

@@ -36,10 +36,11 @@ from ludus.client import (
     WireName,
     text_of,
 )
+from ludus.client.driver import EPISODE_LOST_ERRORS
 from ludus.client.sync import connect
 from ludus.integrations._inspect_convert import chat_message, contents, tool_params
 from ludus.integrations.unscored import not_started, play_again
-from ludus.protocol.errors import LudusError
+from ludus.protocol.errors import LudusError, RequestError
 from ludus.protocol.trajectory import Stop
 
 OUTCOME: Final = "ludus"
@@ -127,6 +128,8 @@ async def _play(
         try:
             driver = await stack.enter_async_context(address.drive())
         except LudusError as error:
+            if isinstance(error, RequestError) and not isinstance(error, EPISODE_LOST_ERRORS):
+                raise  # every episode would fail like this, such as with a refused token
             return not_started(error)
         stopped: Stop = "turn_limit"
         canceled = False

@@ -1,10 +1,14 @@
-"""Evaluate environments with `inspect_ai.eval`, once for each run that is given, and report what the logs say."""
+"""Evaluate environments with `inspect_ai.eval`, once for each run that is given, and report what the logs say.
 
-import asyncio
+A run with `signal` (`[number, process]`; without a process, this one) sends it when half of the episodes hang.
+"""
+
+import concurrent.futures
+import functools
 import json
+import multiprocessing
 import os
 import re
-import signal
 import sys
 import tempfile
 import threading
@@ -12,21 +16,30 @@ import time
 import urllib.request
 
 import inspect_ai
-from inspect_ai.log import read_eval_log
+from inspect_ai.log import list_eval_logs, read_eval_log
 from inspect_ai.model import get_model
 
+from ludus.client import addresses, connect
 from ludus.integrations.inspect import environment
 from ludus.integrations.unscored import UNSCORED
 
+RUNNING = r"^ludus_episodes_running(?:\{[^}]*\})? "
 
-def report(location: str) -> dict:
-    """Return what a test checks of a log."""
-    log = read_eval_log(location)
+
+def report(folder: str) -> dict:
+    """Return what a test checks of the only log in a folder."""
+    (found,) = list_eval_logs(folder)
+    log = read_eval_log(found)
     samples = [report_sample(sample) for sample in log.samples or []]
     scores = log.results.scores if log.results else []
-    metrics = {name: metric.value for score in scores for name, metric in score.metrics.items()}
+    metrics = {name: none_of(metric.value) for score in scores for name, metric in score.metrics.items()}
     counts = [(score.scored_samples, score.unscored_samples) for score in scores]
     return {"status": log.status, "metrics": metrics, "counts": counts, "samples": samples, "error": str(log.error)}
+
+
+def none_of(value):
+    """Return None for a NaN, which JSON has not."""
+    return None if value != value else value
 
 
 def report_sample(sample) -> dict:
@@ -35,7 +48,7 @@ def report_sample(sample) -> dict:
     return {
         "id": sample.id,
         "epoch": sample.epoch,
-        "value": None if value is None or value != value else value,
+        "value": none_of(value),
         "scored": score is not None,
         "score": score and {"reason": score.reason, "explanation": score.explanation, "metadata": score.metadata},
         "roles": [message.role for message in sample.messages],
@@ -51,57 +64,58 @@ def report_sample(sample) -> dict:
     }
 
 
-async def canceled(task, options: dict, playing) -> str:
-    """Cancel an evaluation as soon as its episodes run; return how it ended."""
-    running = asyncio.create_task(inspect_ai.eval_async(task, **options))
-    await asyncio.to_thread(playing)
-    running.cancel()
-    await asyncio.wait([running])
-    return "canceled" if running.cancelled() else str(running.exception() or running.result()[0].status)
-
-
 def number(url: str, pattern: str) -> int:
     """Return the first number that a page shows after a pattern; 0 if it shows none."""
     with urllib.request.urlopen(url, timeout=10) as reply:
-        found = re.search(pattern + r"(\d+)", reply.read().decode())
+        found = re.search(pattern + r"(\d+)", reply.read().decode(), re.MULTILINE)
     return int(found[1]) if found else 0
 
 
-def waiter(given: dict, model: str, episodes: int):
-    """Return a function that returns when the model has been asked by so many new episodes, and all of them run."""
+def waiter(given: dict, url: str, model: str, episodes: int):
+    """Return a function that returns when half of the episodes have ended and the other half hangs in a step."""
     requests = given["base_url"].removesuffix("/v1") + "/requests"
-    before = number(requests, rf'"{model}": ')
+    expected = number(requests, rf'"{model}": ') + episodes + episodes // 2
+    pause = threading.Event()
 
     def wait() -> None:
-        while number(requests, rf'"{model}": ') < before + episodes:
-            pass
-        while number(given["url"] + "/metrics", r"\nludus_episodes_running ") < episodes:
-            pass
+        while number(requests, rf'"{model}": ') < expected or number(url + "/metrics", RUNNING) != episodes // 2:
+            pause.wait(0.05)
 
     return wait
 
 
 def run(one: dict, given: dict) -> dict:
-    name, episodes = one.get("model", "solver"), one.get("n", 9)
-    task = environment(given["url"], one["environment"], split="train", n=episodes)
+    url, name, episodes = one.get("url", given["url"]), one.get("model", "solver"), one.get("n", 9)
+    task = environment(url, one["environment"], split="train", n=episodes)
     model = get_model(f"openai-api/fixture/{name}", base_url=given["base_url"], api_key="none")
     with tempfile.TemporaryDirectory() as folder:
         options = {"model": model, "log_dir": folder, "display": "none", "max_samples": episodes}
         options |= one.get("options", {})
         before, began = UNSCORED["inspect"], time.monotonic()
-        playing = waiter(given, name, episodes)
-        if one.get("cancel"):
-            return {"ended": asyncio.run(canceled(task, options, playing))}
-        if one.get("kill"):
-            threading.Thread(target=lambda: (playing(), os.kill(one["kill"], signal.SIGKILL))).start()
-        logs = inspect_ai.eval(task, **options)
+        hanging = waiter(given, url, name, episodes)
+        if "signal" in one:
+            code, process = one["signal"]
+            kill = functools.partial(os.kill, process or os.getpid(), code)
+            threading.Thread(target=lambda: (hanging(), kill()), daemon=True).start()
+        inspect_ai.eval(task, **options)  # returns no log of a run that an interrupt ends
         counted = UNSCORED["inspect"] - before
-        return {**report(logs[0].location), "counted": counted, "seconds": time.monotonic() - began}
+        seconds = time.monotonic() - began
+        return {**report(folder), "counted": counted, "seconds": seconds}
+
+
+def reports(given: dict) -> list[dict]:
+    # The client tries to reconnect for 30 seconds; the tests need not wait that long for a server that stays away.
+    addresses.connect = functools.partial(connect, reconnect_seconds=given.get("reconnect_seconds", 1.0))
+    return [run(one, given) for one in given["runs"]]
 
 
 def main() -> None:
     given = json.loads(sys.argv[1])
-    print(json.dumps({"runs": [run(one, given) for one in given["runs"]]}))
+    if given.get("spawn"):
+        with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            print(json.dumps(pool.submit(reports, given).result()))
+    else:
+        print(json.dumps(reports(given)))
 
 
 if __name__ == "__main__":
