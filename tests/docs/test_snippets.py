@@ -55,6 +55,7 @@ OTHERS = {
     "trl_train.py",
     "verl_agent.yaml",
     "verl_run.sh",
+    "inspect_evaluate.py",
 }
 """Tested by tests of their own."""
 

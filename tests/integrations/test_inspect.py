@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ RunPeer = Callable[..., Any]
 @pytest.fixture
 def limits_server() -> Iterator[str]:
     """The address of a server with environments for limits, without open episodes afterwards."""
-    with serving(*(f"{SUPPORT}/adapter_limits.py:{name}" for name in ("PayingSums", "HangingSums", "BreakingSums"))) as url:
+    with serving(
+        *(f"{SUPPORT}/adapter_limits.py:{name}" for name in ("PayingSums", "HangingSums", "BreakingSums"))
+    ) as url:
         yield url
         assert running_episodes(url) == 0, "episodes are still open"
 
@@ -125,21 +128,35 @@ def test_a_killed_server_leaves_unscored_samples_which_are_counted_and_no_hang(
 
 
 @pytest.mark.timeout(120)
-def test_the_inspect_command_finds_the_task_by_its_entry_point(
+def test_the_inspect_command_and_the_example_in_the_docs_evaluate_environments(
     server: str, endpoint: str, package: Path, tmp_path: Path
 ) -> None:
-    command = [str(Path(python_of("agents")).with_name("inspect")), "eval", "ludus/environment"]
-    options = ["--model", "openai-api/fixture/talker", "-T", f"url={server}", "-T", "environment=sums", "-T", "n=8"]
+    python = Path(python_of("agents"))
+    model = "openai-api/fixture/talker"
+    command: list[str | Path] = [python.with_name("inspect"), "eval", "ludus/environment", "--model", model]
+    options = ["-T", f"url={server}", "-T", "environment=sums", "-T", "n=8", "--log-dir", "by_command"]
     variables = {"FIXTURE_API_KEY": "none", "FIXTURE_BASE_URL": endpoint, "PYTHONPATH": str(package)}
-    done = subprocess.run(
-        [*command, *options, "--log-dir", str(tmp_path), "--log-format", "json", "--display", "plain"],
-        capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, **variables},
-    )  # fmt: skip
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    (log,) = [json.loads(path.read_text(encoding="utf-8")) for path in tmp_path.glob("*.json")]
+    commands: tuple[list[str | Path], ...] = (
+        [*command, *options, "--log-format", "json", "--display", "plain"],
+        [python, ROOT / "docs" / "snippets" / "inspect_evaluate.py", server, "sums", model],
+    )
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(
+                subprocess.Popen(
+                    one, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path,
+                    env={**os.environ, **variables},
+                )
+            )
+            for one in commands
+        ]  # fmt: skip
+        said = [process.communicate(timeout=100)[0] for process in running]
+    assert [process.returncode for process in running] == [0, 0], "".join(said)[-3000:]
+    (log,) = [json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / "by_command").glob("*.json")]
     assert log["status"] == "success"
     assert log["results"]["scores"][0]["scored_samples"] == 8
     assert log["results"]["scores"][0]["metrics"]["mean"]["value"] == 1.0
+    assert said[1].splitlines()[-1].strip() == "1.0 of 8 samples; 0 unscored"
 
 
 def test_without_inspect_the_adapter_says_what_to_install() -> None:
