@@ -12,6 +12,7 @@ from ludus.client import Call, Episode, GroupMember, connect
 from ludus.protocol import Candidate, EndReason, EpisodeLimits, Message, Outcome, StepResult, Task, TextBlock, text_of
 from ludus.protocol.errors import (
     CapacityError,
+    ConnectionFailed,
     EnvironmentFailed,
     EnvironmentNotFound,
     EpisodeEnded,
@@ -377,3 +378,23 @@ async def test_tokens_open_what_their_scopes_say(serve: Any, wire: Any) -> None:
         assert await client.environments()
         with pytest.raises(Forbidden, match="episodes:run"):
             await client.environment("playground").start()
+
+
+async def test_an_episode_that_could_not_be_closed_is_left_once_and_closed_with_its_client(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await serve(Playground)
+    tried = 0
+
+    async def unreachable() -> None:
+        nonlocal tried
+        tried += 1
+        raise ConnectionFailed("the server is gone")
+
+    async with connect(server.url) as client:
+        with pytest.raises(ConnectionFailed):
+            async with client.environment("playground").episode() as episode, episode:
+                monkeypatch.setattr(episode, "close", unreachable)
+        assert tried == 1
+        monkeypatch.undo()
+    assert server.app.context.host.stats().running == 0
