@@ -20,7 +20,7 @@ from typing import Any, Final
 import installer
 
 PAGE: Final = installer.ROOT / "docs" / "integrations.md"
-ROWS: Final = installer.ROOT / "tests" / "integrations" / "rows.json"
+ROWS: Final = installer.ROOT / "benchmarks" / "integrations.json"
 BEGIN, END = "<!-- begin: rows -->", "<!-- end: rows -->"
 COLUMNS: Final = {
     "name": "system",

@@ -100,6 +100,32 @@ def test_what_the_environments_code_raised_is_shown(invoke: Invoke, world: Path)
     assert "ludus/server" not in error
 
 
+SLOW_LOG = """
+import logging
+import threading
+
+write = logging.StreamHandler.emit
+
+def slow(self, record):
+    if record.exc_info:
+        threading.Event().wait(0.5)
+    write(self, record)
+
+logging.StreamHandler.emit = slow
+"""
+
+
+def test_what_the_environments_code_raised_is_shown_though_the_log_comes_later(
+    invoke: Invoke, world: Path, tmp_path: Path
+) -> None:
+    slow = tmp_path / "slow.py"
+    slow.write_text(SLOW_LOG + world.read_text())
+    _, _, error = invoke("run", f"{slow}:Sums", "--policy", f"{world}:crasher", "-n", 2)
+    assert 'raise RuntimeError("boom")' in error
+    _, out, _ = invoke("validate", f"{slow}:Sums", "--check", "crash")
+    assert "RuntimeError: boom" in out
+
+
 BROKEN = """
 from ludus.server import Environment, Task
 

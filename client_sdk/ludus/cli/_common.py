@@ -62,16 +62,31 @@ async def client_of(target: str, token: str | None, wire: str) -> AsyncIterator[
     async with AsyncExitStack() as stack:
         if is_local(target):
             from ludus.validation.local_environments import source_of
-            from ludus.validation.server_process import serving  # here, since `ludus envs URL` does not need it
 
-            server = await stack.enter_async_context(serving([source_of(target)]))
-            stack.callback(lambda: _print_errors(server.errors()))
-            target, token = server.url, ""
+            target, token = await stack.enter_async_context(_served(source_of(target))), ""
         try:
             client = connect(target, token=token, wire=wire, reconnect_seconds=3.0)  # type: ignore[arg-type]
         except ValueError as error:
             raise typer.BadParameter(str(error)) from None
         yield await stack.enter_async_context(client)
+
+
+@asynccontextmanager
+async def _served(source: str) -> AsyncIterator[str]:
+    """Serve environments until the block is left, and then print the exceptions that their code has raised.
+
+    Yields:
+        The server's address.
+    """
+    from ludus.validation.server_process import ServerProcess, serving  # here, since `ludus envs URL` does not need it
+
+    served: ServerProcess | None = None
+    try:
+        async with serving([source]) as served:
+            yield served.url
+    finally:
+        if served is not None:  # its log is complete now
+            _print_errors(served.errors())
 
 
 def is_local(target: str) -> bool:

@@ -41,7 +41,8 @@ async def crash(target: ValidationTarget) -> AsyncIterator[Problem]:
     broken: dict[str, Evidence] = {}
     for play in [play for plays in target.plays.values() for play in plays]:
         if play.failure is not None and play.failure.kind in ("environment", "infrastructure"):
-            broken.setdefault(target.cause(play), evidence(play, short(target.cause(play))))
+            cause = await target.cause(play)
+            broken.setdefault(cause, evidence(play, short(cause)))
     tricks = {one.detail: one for one in target.broken}
     if broken or tricks:
         places = [*broken.values(), *tricks.values()]

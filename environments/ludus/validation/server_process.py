@@ -36,6 +36,9 @@ START_SECONDS: Final = 60.0
 
 END_SECONDS: Final = 20.0
 
+LOG_SECONDS: Final = 5.0
+"""The longest time until the log has the line of an incident that a reply has named."""
+
 RESULT_TTL_SECONDS: Final = 0.15
 """How long the server keeps the results of closed episodes; their memory is free afterwards."""
 
@@ -88,11 +91,14 @@ class ServerProcess:
         self._folder = folder
         self._lines: list[dict[str, Any]] = []
         self._read = 0
+        self._ended = False
         self.url = ""
 
     @property
     def log(self) -> Sequence[dict[str, Any]]:
         """The lines of its log as JSON objects; a line that is not JSON becomes the `message` of an object."""
+        if self._ended:
+            return self._lines
         with (self._folder / "log").open("rb") as file:
             file.seek(self._read)
             new = file.read()
@@ -101,28 +107,42 @@ class ServerProcess:
         self._lines += [_parsed(line) for line in whole.decode("utf-8", "replace").splitlines() if line.strip()]
         return self._lines
 
-    def cause_of(self, incident: str | None) -> str | None:
-        """Return the reason of an incident from the server's log: the last line of the exception. None if unknown."""
+    async def cause_of(self, incident: str | None) -> str | None:
+        """Return the reason of an incident from the server's log: the last line of the exception. None if unknown.
+
+        The server writes its log in a thread, so the line may come later than the reply that names the incident.
+        """
         if incident is None:
             return None
-        for line in self.log:
-            if line.get("incident") == incident:
-                trace = str(line.get("exception") or line.get("exc_info") or line.get("message") or "").strip()
-                cause = trace.splitlines()[-1] if trace else None
-                missing = re.fullmatch(r"KeyError: ['\"](\w+)['\"]", cause or "")
-                if missing and re.search(r"secrets\[", trace):
-                    return f"{cause}, a secret that was not given: add --secret {missing[1]}=VALUE"
-                return cause
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOG_SECONDS):
+                while (line := self._line_of(incident)) is None:  # noqa: ASYNC110 — another process writes the file
+                    await asyncio.sleep(0.01)
+                return _cause(line)
         return None
 
+    def _line_of(self, incident: str) -> dict[str, Any] | None:
+        return next((line for line in self.log if line.get("incident") == incident), None)
+
     def errors(self) -> dict[str, list[str]]:
-        """Return the tracebacks of the environment's code in the log, each once, by their last line."""
+        """Return the tracebacks of the environment's code in the log, each once, by their last line.
+
+        The log is complete only after the server has ended.
+        """
         found: dict[str, list[str]] = {}
         for line in self.log:
             trace = str(line.get("exception") or "").strip()
             if trace and line.get("incident"):
                 found.setdefault(trace.splitlines()[-1], shorten_traceback(trace))
         return found
+
+    async def end(self) -> None:
+        """End the process and what it started, and keep its log."""
+        try:
+            await _end(self._process, self._folder)
+        finally:
+            _ = self.log
+            self._ended = True
 
     @property
     def usage(self) -> Usage | None:
@@ -188,7 +208,7 @@ async def serving(
             server.url = await _address(server, process)
             yield server
         finally:
-            await _end(process, folder)
+            await server.end()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -279,6 +299,15 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(END_SECONDS):
                 await process.wait()
+
+
+def _cause(line: Mapping[str, Any]) -> str | None:
+    trace = str(line.get("exception") or line.get("exc_info") or line.get("message") or "").strip()
+    cause = trace.splitlines()[-1] if trace else None
+    missing = re.fullmatch(r"KeyError: ['\"](\w+)['\"]", cause or "")
+    if missing and re.search(r"secrets\[", trace):
+        return f"{cause}, a secret that was not given: add --secret {missing[1]}=VALUE"
+    return cause
 
 
 def _parsed(line: str) -> dict[str, Any]:

@@ -305,10 +305,10 @@ class ValidationTarget:
             raise NotApplicable(self.no_class_reason)
         return self.local.split(row.split).find(row.id)[1]
 
-    def cause(self, play: Trajectory) -> str:
+    async def cause(self, play: Trajectory) -> str:
         """Return the reason why an episode failed, from the server's log if the server is our own."""
         assert play.failure is not None
-        cause = self.process.cause_of(play.failure.incident) if self.process is not None else None
+        cause = await self.process.cause_of(play.failure.incident) if self.process is not None else None
         return cause or play.failure.message
 
 
