@@ -1,6 +1,6 @@
 import sys
 
-import inspect_ai
+import inspect_ai  # pyright: ignore[reportMissingImports]
 
 from ludus.integrations.inspect import environment
 

@@ -36,11 +36,10 @@ from ludus.client import (
     WireName,
     text_of,
 )
-from ludus.client.driver import EPISODE_LOST_ERRORS
 from ludus.client.sync import connect
 from ludus.integrations._inspect_convert import chat_message, contents, tool_params
 from ludus.integrations.unscored import not_started, play_again
-from ludus.protocol.errors import LudusError, RequestError
+from ludus.protocol.errors import LudusError
 from ludus.protocol.trajectory import Stop
 
 OUTCOME: Final = "ludus"
@@ -128,9 +127,8 @@ async def _play(
         try:
             driver = await stack.enter_async_context(address.drive())
         except LudusError as error:
-            if isinstance(error, RequestError) and not isinstance(error, EPISODE_LOST_ERRORS):
-                raise  # every episode would fail like this, such as with a refused token
             return not_started(error)
+        outcome: EpisodeOutcome | None = None
         stopped: Stop = "turn_limit"
         canceled = False
         try:
@@ -151,6 +149,7 @@ async def _play(
             with anyio.move_on_after(CLOSE_SECONDS if canceled else None, shield=canceled):
                 outcome = _saved(state, await driver.finish(stopped))
                 await stack.aclose()
+    assert outcome is not None
     return outcome
 
 
