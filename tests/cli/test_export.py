@@ -172,3 +172,19 @@ def test_pairs_need_a_file_of_trajectories(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "needs a file of trajectories" in " ".join(done.stderr.replace("│", " ").split())
     assert not list(tmp_path.iterdir())
+
+
+def test_options_that_do_not_fit_a_file_of_trajectories_are_refused(tmp_path: Path) -> None:
+    done = run_ludus_here("export", "games.jsonl", "--form", "pairs", "-n", "3", "--split", "train", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "leave out --split, -n" in " ".join(done.stderr.replace("│", " ").split())
+    done = run_ludus_here("export", "games.jsonl", "--form", "verl", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "needs --form pairs or groups" in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_a_file_without_a_pair_says_why(tmp_path: Path) -> None:
+    (tmp_path / "games.jsonl").write_text("")
+    done = run_ludus_here("export", "games.jsonl", "--form", "pairs", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "0 pairs; no task has two scored episodes of unequal value" in done.stdout

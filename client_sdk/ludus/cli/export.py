@@ -79,10 +79,16 @@ def export(
     if path.exists() and not overwrite:
         raise typer.BadParameter(f"{path} exists; say --overwrite or another --out")
     if form in get_args(TrajectoryForm):
+        given = {"ENV": environment, "--split": split, "-n": n, "--seed": seed, "--address": address}
+        if useless := [name for name, value in given.items() if value is not None]:
+            raise typer.BadParameter(f"--form {form} takes all episodes of a file; leave out {', '.join(useless)}")
         with _whole_file(path, kind) as rows:
             rows += _rows_of_file(cast(TrajectoryForm, form), Path(target))
-        console.print(shown(f"{path}: {len(rows):,} {form}"), soft_wrap=True)
+        none = "; no task has two scored episodes of unequal value" if form == "pairs" and not rows else ""
+        console.print(shown(f"{path}: {len(rows):,} {form}{none}"), soft_wrap=True)
         return
+    if target.endswith(".jsonl"):
+        raise typer.BadParameter(f"{target} is no environment; a file of trajectories needs --form pairs or groups")
     if address is None and is_local(target):
         raise typer.BadParameter("say --address URL: where the environment will be served when the rows are used")
     if address is not None and is_local(address):
