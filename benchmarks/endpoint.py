@@ -16,16 +16,15 @@ import argparse
 import asyncio
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 from aiohttp import web
+from processes import running
 
 from ludus.client import OpenAIPolicy, connect, rollout
 
@@ -96,28 +95,6 @@ def measure_verifiers(model: str, rounds: int, count: int) -> dict[str, float]:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
-
-
-@contextmanager
-def running(*command: str) -> Iterator[str]:
-    """Run a process that listens on the port that is its last argument, and yield its address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    process = subprocess.Popen([*command, str(port)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    try:
-        for _ in range(600):
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=5).close()
-                break
-            except OSError:
-                if process.poll() is not None:
-                    raise SystemExit(f"{' '.join(command)} ended with {process.returncode}") from None
-                time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
 
 
 def main() -> None:

@@ -16,18 +16,17 @@ import gc
 import itertools
 import json
 import os
-import socket
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 from aiohttp import web
+from processes import running
 
 from ludus.gateway import EpisodeSession, Gateway, GatewayLimits
 from ludus.rendering import Renderer
@@ -257,28 +256,6 @@ async def measure(gateway: str, bare: str, rounds: int, episodes: int) -> dict[s
     return {name: statistics.median(values) for name, values in cells.items()}
 
 
-@contextmanager
-def running(*arguments: str) -> Iterator[str]:
-    """Run one of the processes and yield its address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    process = subprocess.Popen([sys.executable, __file__, *arguments, str(port)], stdin=subprocess.DEVNULL)
-    try:
-        for _ in range(600):
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=5).close()
-                break
-            except OSError:
-                if process.poll() is not None:
-                    raise SystemExit(f"{' '.join(arguments)} ended with {process.returncode}") from None
-                time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
 def main() -> None:
     parts = {"--model": serve_model, "--gateway": serve_gateway, "--bare": serve_bare}
     if len(sys.argv) > 2 and sys.argv[1] in parts:
@@ -292,10 +269,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where to write the figures")
     options = parser.parse_args()
     rounds, episodes = (3, 48) if options.quick else (options.rounds, options.episodes)
+    own = (sys.executable, __file__)
     with ExitStack() as stack:
-        model = stack.enter_context(running("--model"))
-        gateway = stack.enter_context(running("--gateway", model))
-        bare = stack.enter_context(running("--bare", model))
+        model = stack.enter_context(running(*own, "--model"))
+        gateway = stack.enter_context(running(*own, "--gateway", model))
+        bare = stack.enter_context(running(*own, "--bare", model))
         found = asyncio.run(measure(gateway, bare, rounds, episodes))
     print(
         f"gateway {found['gateway_us']:,.0f} µs of CPU per model call, pass-through {found['bare_us']:,.0f} µs: "

@@ -19,12 +19,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import socket
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
+
+from processes import running
 
 from ludus.client import Answer, Call, Conversation, RemoteEnvironment, connect, rollout
 
@@ -86,28 +86,6 @@ async def measure(url: str, rounds: int, count: int) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in cells.items()}
 
 
-def serve_and_measure(rounds: int, count: int) -> dict[str, float]:
-    """Start the server process of benchmarks/channel.py, measure, and stop it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, str(HERE / "channel.py"), "--serve", str(port)]
-    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    try:
-        for _ in range(600):
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=5).close()
-                break
-            except OSError:
-                if server.poll() is not None:
-                    raise SystemExit(f"the server ended with {server.returncode}") from None
-                time.sleep(0.1)
-        return asyncio.run(measure(f"http://127.0.0.1:{port}", rounds, count))
-    finally:
-        server.terminate()
-        server.wait(timeout=30)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one short round")
@@ -116,7 +94,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where to write the figures")
     options = parser.parse_args()
     rounds, count = (1, 2_000) if options.quick else (options.rounds, options.count)
-    found = serve_and_measure(rounds, count)
+    with running(sys.executable, str(HERE / "channel.py"), "--serve") as url:
+        found = asyncio.run(measure(url, rounds, count))
     turn = found["turn_us"]
     print(f"rollouts of one step, {AT_ONCE} in flight: {found['rollouts_per_second']:,.0f}/s")
     print(f"client CPU per rollout: {2 * turn:.0f} µs, per turn {turn:.0f} µs, per further turn", end=" ")
