@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, cast, get_args
@@ -82,10 +82,13 @@ def export(
         given = {"ENV": environment, "--split": split, "-n": n, "--seed": seed, "--address": address}
         if useless := [name for name, value in given.items() if value is not None]:
             raise typer.BadParameter(f"--form {form} takes all episodes of a file; leave out {', '.join(useless)}")
-        with _whole_file(path, kind) as rows:
-            rows += _rows_of_file(cast(TrajectoryForm, form), Path(target))
-        none = "; no task has two scored episodes of unequal value" if form == "pairs" and not rows else ""
-        console.print(shown(f"{path}: {len(rows):,} {form}{none}"), soft_wrap=True)
+        count = 0
+        with _whole_file(path, kind) as write:
+            for row in _rows_of_file(cast(TrajectoryForm, form), Path(target)):
+                write(row)
+                count += 1
+        none = "; no task has two scored episodes of unequal value" if form == "pairs" and not count else ""
+        console.print(shown(f"{path}: {count:,} {form}{none}"), soft_wrap=True)
         return
     if target.endswith(".jsonl"):
         raise typer.BadParameter(f"{target} is no environment; a file of trajectories needs --form pairs or groups")
@@ -99,13 +102,15 @@ def export(
         async with client_of(target, token, "channel") as client:
             info = find_environment(await client.environments(), environment, target)
             name = split or info.splits[0].name
-            with _whole_file(path, kind) as rows:
+            count = 0
+            with _whole_file(path, kind) as write:
                 async for preview in client.environment(info.name).previews(
                     name, n=n, seed=seed, concurrency=concurrency
                 ):
                     task = server.task(info.name, name, preview.task.id, None if seed is None else preview.seed)
-                    rows.append(task_row(cast(TaskForm, form), preview, task))
-            return name, len(rows)
+                    write(task_row(cast(TaskForm, form), preview, task))
+                    count += 1
+            return name, count
 
     name, count = run(go())
     console.print(shown(f"{path}: {count:,} tasks of split {name}"), soft_wrap=True)
@@ -126,8 +131,10 @@ def _rows_of_file(form: TrajectoryForm, path: Path) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def _whole_file(out: Path, kind: FileKind) -> Iterator[list[dict[str, Any]]]:
-    """Yield a list of rows that is written to `out` at the end of the block, unless an exception leaves it.
+def _whole_file(out: Path, kind: FileKind) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Yield a function that writes a row. The file replaces `out` at the end, unless an exception leaves the block.
+
+    JSON lines are written as they come; the rows of a Parquet file are kept until the end.
 
     Raises:
         BadParameter: the file cannot be written, or pyarrow is missing.
@@ -135,18 +142,19 @@ def _whole_file(out: Path, kind: FileKind) -> Iterator[list[dict[str, Any]]]:
     part = out.with_name(f"{out.name}.part")
     parquet = _pyarrow() if kind == "parquet" else None
     try:
-        part.open("wb").close()
+        file = part.open("w", encoding="utf-8")
     except OSError as error:
         raise typer.BadParameter(f"cannot write {out}: {error.strerror}") from None
     try:
-        rows: list[dict[str, Any]] = []
-        yield rows
-        if parquet is None:
-            with part.open("w", encoding="utf-8") as file:
-                file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        else:
+        with file:
+            rows: list[dict[str, Any]] = []
+            if parquet is None:
+                yield lambda row: print(json.dumps(row, ensure_ascii=False), file=file)
+            else:
+                yield lambda row: rows.append(_flat(row))
+        if parquet is not None:
             arrow, writer = parquet
-            writer.write_table(arrow.Table.from_pylist([_flat(row) for row in rows]), part)
+            writer.write_table(arrow.Table.from_pylist(rows), part)
         part.replace(out)
     finally:
         part.unlink(missing_ok=True)
