@@ -144,7 +144,8 @@ class Counter:
 
 
 def weights(model: PreTrainedModel) -> list[tuple[str, torch.Tensor]]:
-    return list(model.state_dict().items())
+    """Return what the learner sends: each parameter once, also if two layers share it."""
+    return [(name, weight.detach()) for name, weight in model.named_parameters()]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -217,6 +217,7 @@ def _own_copy(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
         own: PreTrainedModel = AutoModelForCausalLM.from_config(
             copy.deepcopy(model.config), dtype=dtype, attn_implementation=NAME
         )
+    own.tie_weights()  # `no_init_weights` leaves tied weights apart
     own.load_state_dict(model.state_dict())
     return own.eval().requires_grad_(False)
 
