@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from ludus.protocol import text_of
 from ludus.server import Environment, EpisodeHost, ServerLimits, Task, tool
 from ludus.server.auth.principal import Principal
 from ludus.server.rewards import reward
-from ludus.server.runtime.threads import Workers
+from ludus.server.runtime.threads import Workers, _Job, _Pool
 
 Start = Callable[..., Awaitable[EpisodeHost]]
 OPEN = Principal.open()
@@ -251,3 +252,20 @@ async def test_waiting_for_a_thread_is_no_time_of_a_teardown(host: Start) -> Non
         await asyncio.gather(*(running.close(e.CloseParams(episode=one), OPEN) for one in episodes))
     One.held.free.set()
     assert One.held.torn_down >= 2
+
+
+async def test_a_waiting_thread_keeps_nothing_of_an_abandoned_call_alive() -> None:
+    class Instance:
+        def call(self) -> None: ...
+
+    pool, loop, gone = _Pool(), asyncio.get_running_loop(), threading.Event()
+    first = pool.begin(threading.get_ident, (), {})
+    await first.done
+    instance = Instance()
+    weakref.finalize(instance, gone.set)
+    job = _Job(instance.call, (), {}, loop, loop.create_future())
+    pool.abandon(job)
+    pool._jobs.put(job)
+    del job, instance
+    assert await asyncio.to_thread(gone.wait, HANGS / 6)
+    pool.close()

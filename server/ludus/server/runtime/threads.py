@@ -253,9 +253,11 @@ class _Pool:
                     self._threads -= 1
                     return
             with job.lock:
-                if job.abandoned:
-                    continue
-                job.started = True
+                abandoned = job.abandoned
+                job.started = not abandoned
+            if abandoned:
+                del job  # a thread that waits for its next call must keep nothing of the last one alive
+                continue
             outcome = _outcome(job)
             with job.lock:
                 lost = job.abandoned
