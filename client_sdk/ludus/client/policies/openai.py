@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Final, Self
@@ -22,6 +22,7 @@ import aiohttp
 from ludus.client.formats import openai_chat
 from ludus.client.policies.base import Conversation, Turn
 from ludus.protocol.backoff import RETRIED_STATUSES, Backoff, retry_after
+from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import (
     ConnectionFailed,
     DeadlineExceeded,
@@ -105,14 +106,30 @@ class OpenAIPolicy:
             ConnectionFailed, DeadlineExceeded, ProtocolViolation, InfrastructureFailed: the request failed and was not
                 retried, or all attempts failed.
         """
-        body: dict[str, Any] = {"model": self.model, **openai_chat.messages(conversation.items), **self._options}
+        request = openai_chat.messages(conversation.items)
         if conversation.tools:
-            body["tools"] = openai_chat.tools(conversation.tools)
+            request["tools"] = openai_chat.tools(conversation.tools)
+        return await self.complete(request, conversation.tools)
+
+    async def complete(self, request: Mapping[str, Any], tools: Sequence[ToolSpec] = ()) -> Turn:
+        """Request one completion of a conversation that is in OpenAI's form already, such as `Driver.request`.
+
+        Args:
+            request: the fields `messages` and, if there are tools, `tools`.
+            tools: the same tools, by whose names the calls are read.
+
+        Returns:
+            The turn, with the whole reply in `raw`; without items and with `stopped` if the model's context is full.
+
+        Raises:
+            LudusError: as for calling the policy.
+        """
+        body = {"model": self.model, **request, **self._options}
         requests = 0
         backoff = Backoff(self._first_pause, LONGEST_PAUSE)
         while True:
             requests += 1
-            outcome = await self._request(body, conversation)
+            outcome = await self._request(body, tools)
             if isinstance(outcome, Turn):
                 return outcome
             if not outcome.retry or requests >= self._attempts:
@@ -151,9 +168,9 @@ class OpenAIPolicy:
     ) -> None:
         await self.aclose()
 
-    async def _request(self, body: dict[str, Any], conversation: Conversation) -> Turn | _Refusal:
+    async def _request(self, body: dict[str, Any], tools: Sequence[ToolSpec]) -> Turn | _Refusal:
         if self._send is not None:
-            return await self._request_by(self._send, body, conversation)
+            return await self._request_by(self._send, body, tools)
         data = json.dumps(body, ensure_ascii=False).encode()
         try:
             async with asyncio.timeout(self._timeout):
@@ -172,9 +189,9 @@ class OpenAIPolicy:
             value = answer.json()
         except ValueError:
             return _Refusal(ProtocolViolation(_no_completion(answer, self._url), endpoint=self._url))
-        return _parse_completion(value, answer, conversation, self._url)
+        return _parse_completion(value, answer, tools, self._url)
 
-    async def _request_by(self, send: Send, body: dict[str, Any], conversation: Conversation) -> Turn | _Refusal:
+    async def _request_by(self, send: Send, body: dict[str, Any], tools: Sequence[ToolSpec]) -> Turn | _Refusal:
         where = "the given client of the model endpoint"
         try:
             async with asyncio.timeout(self._timeout):
@@ -188,7 +205,7 @@ class OpenAIPolicy:
                 return _error_of(_Answer(response.status_code, response.headers, response.text), where)
             return _Refusal(InfrastructureFailed(f"{where} failed: {type(error).__name__}: {error}"))
         value = raw if isinstance(raw, Mapping) else getattr(raw, "model_dump", lambda: raw)()
-        turn = _parse_completion(value, _Answer(200, {}, repr(value)), conversation, where)
+        turn = _parse_completion(value, _Answer(200, {}, repr(value)), tools, where)
         return replace(turn, raw=raw) if isinstance(turn, Turn) else turn
 
     def _connections(self) -> aiohttp.ClientSession:
@@ -255,11 +272,11 @@ class _Refusal:
     """Seconds after which to retry, if the endpoint says so."""
 
 
-def _parse_completion(value: Any, response: _Answer, conversation: Conversation, url: str) -> Turn | _Refusal:
+def _parse_completion(value: Any, response: _Answer, tools: Sequence[ToolSpec], url: str) -> Turn | _Refusal:
     try:
         if value.get("error"):  # some gateways answer HTTP 200 with an error in the body
             return _Refusal(InfrastructureFailed(f"{url} answered with an error: {_message(value, response)}"))
-        items = openai_chat.items(value, conversation.tools)
+        items = openai_chat.items(value, tools)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         return _Refusal(ProtocolViolation(_no_completion(response, url), endpoint=url))
     usage = value.get("usage") or {}
