@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -41,8 +42,29 @@ def interpreter(environment: Path) -> Path:
     return environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-def create(environment: Path) -> None:
-    """Make an empty virtual environment with pip in it.
+def find_python(version: str) -> str:
+    """Return an interpreter of a version, such as `3.12`: this one, one on the PATH, or one that pyenv or uv keeps.
+
+    Raises:
+        InstallError: there is none on this machine.
+    """
+    kept = [Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"]
+    kept.append(Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or Path.home() / ".local" / "share" / "uv" / "python"))
+    folders = [path for root in kept for path in sorted(root.glob(f"*{version}*"), reverse=True)]
+    found = [sys.executable, shutil.which(f"python{version}"), *(folder / "bin" / "python" for folder in folders)]
+    code = "import sys, venv; print('.'.join(map(str, sys.version_info[:2])), end='')"
+    for python in filter(None, found):
+        try:
+            done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=False)
+        except OSError:
+            continue
+        if (done.returncode, done.stdout) == (0, version):  # a shim on the PATH may lead to no interpreter at all
+            return str(python)
+    raise InstallError(f"it needs Python {version}, which is not on this machine (looked on the PATH, in pyenv and uv)")
+
+
+def create(environment: Path, python: str = sys.executable) -> None:
+    """Make an empty virtual environment of an interpreter, with pip in it.
 
     Raises:
         InstallError: this Python has no `venv`, as on a Debian without its package.
@@ -50,11 +72,11 @@ def create(environment: Path) -> None:
     if interpreter(environment).exists():
         return
     try:
-        _run([sys.executable, "-m", "venv", str(environment)])
+        _run([python, "-m", "venv", str(environment)])
     except InstallError as error:
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        version = Path(python).name.removeprefix("python") or f"{sys.version_info.major}.{sys.version_info.minor}"
         raise InstallError(
-            f"cannot make a virtual environment with {sys.executable}: on Debian and Ubuntu, "
+            f"cannot make a virtual environment with {python}: on Debian and Ubuntu, "
             f"`apt-get install python{version}-venv` mends that\n{error}"
         ) from error
 

@@ -45,6 +45,8 @@ class Peer(NamedTuple):
     exact: bool = False
     """Install the pins and nothing else: its packages require more, or other versions, than its tests import. So it is
     with a stub too."""
+    python: str | None = None
+    """The version of Python that it asks for, such as `3.12`; the one that runs this script when None."""
 
 
 PYTHON_PEERS = {
@@ -77,6 +79,12 @@ PYTHON_PEERS = {
         ),
         "the rollout code of four trainers, without their GPU engines, whose requirements do not agree",
         exact=True,
+    ),
+    "endpoints": Peer(
+        ("openpipe-art==0.5.23", "agentlightning==1.0.2"),
+        "two trainers that learn from what a program does at their endpoint, without their GPU engines",
+        exact=True,
+        python="3.12",
     ),
     "trackers": Peer(("wandb==0.31.0", "mlflow==3.17.2", "trackio==0.43.0", "pytest"), "trackers of training runs"),
     # Its code looks for a distribution called vllm, and reads from "cpu" in the version what it was built for.
@@ -147,7 +155,9 @@ def _is_current(name: str) -> bool:
 
 def _kept(name: str) -> Path:
     """Return the peer's environment in the cache, installed there unless it is already."""
-    text = f"{_fingerprint(name)} {sys.version} {platform.machine()} {platform.platform()}"
+    wanted = None if name == NODE else PYTHON_PEERS[name].python
+    python = f"{sys.version} {wanted}" if wanted else sys.version
+    text = f"{_fingerprint(name)} {python} {platform.machine()} {platform.platform()}"
     folder = cache_folder() / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     with _alone(folder):
         stamp = folder / STAMP
@@ -190,9 +200,9 @@ def _link(name: str, kept: Path) -> None:
 
 
 def _install_python(name: str, environment: Path) -> None:
-    installer.create(environment)
-    uv = installer.uv_of(installer.ROOT / ".venv")
     peer = PYTHON_PEERS[name]
+    installer.create(environment, installer.find_python(peer.python) if peer.python else sys.executable)
+    uv = installer.uv_of(installer.ROOT / ".venv")
     if peer.exact or peer.stub:
         installer.install(environment, ["--no-deps", "-r", str(_pins(name))], uv=uv)
         if peer.stub:

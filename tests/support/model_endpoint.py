@@ -58,9 +58,12 @@ async def complete(request: web.Request) -> web.StreamResponse:
         message["tool_calls"] = [{"id": f"call_{COUNTS[model]}", "type": "function", "function": call}]
     reason = "tool_calls" if name else "stop"
     usage = {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25}
-    common = {"id": f"chatcmpl-{COUNTS[model]}", "created": 0, "model": body["model"]}
+    common: dict[str, Any] = {"id": f"chatcmpl-{COUNTS[model]}", "created": 0, "model": body["model"]}
     if not body.get("stream"):
-        choice = {"index": 0, "message": message, "finish_reason": reason}
+        choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": reason}
+        if body.get("return_token_ids"):  # as vLLM does; a token is a byte
+            common["prompt_token_ids"] = list(json.dumps(body["messages"]).encode())
+            choice["token_ids"] = list(json.dumps(message).encode())
         return web.json_response({**common, "object": "chat.completion", "choices": [choice], "usage": usage})
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)

@@ -8,22 +8,18 @@ import functools
 import json
 import multiprocessing
 import os
-import re
 import sys
 import tempfile
-import threading
 import time
-import urllib.request
 
 import inspect_ai
+from hanging import signal_when_half_hang
 from inspect_ai.log import list_eval_logs, read_eval_log
 from inspect_ai.model import get_model
 
 from ludus.client import addresses, connect
 from ludus.integrations.inspect import environment
 from ludus.integrations.unscored import UNSCORED
-
-RUNNING = r"^ludus_episodes_running(?:\{[^}]*\})? "
 
 
 def report(folder: str) -> dict:
@@ -64,26 +60,6 @@ def report_sample(sample) -> dict:
     }
 
 
-def number(url: str, pattern: str) -> int:
-    """Return the first number that a page shows after a pattern; 0 if it shows none."""
-    with urllib.request.urlopen(url, timeout=10) as reply:
-        found = re.search(pattern + r"(\d+)", reply.read().decode(), re.MULTILINE)
-    return int(found[1]) if found else 0
-
-
-def waiter(given: dict, url: str, model: str, episodes: int):
-    """Return a function that returns when half of the episodes have ended and the other half hangs in a step."""
-    requests = given["base_url"].removesuffix("/v1") + "/requests"
-    expected = number(requests, rf'"{model}": ') + episodes + episodes // 2
-    pause = threading.Event()
-
-    def wait() -> None:
-        while number(requests, rf'"{model}": ') < expected or number(url + "/metrics", RUNNING) != episodes // 2:
-            pause.wait(0.05)
-
-    return wait
-
-
 def run(one: dict, given: dict) -> dict:
     url, name, episodes = one.get("url", given["url"]), one.get("model", "solver"), one.get("n", 9)
     task = environment(url, one["environment"], split="train", n=episodes)
@@ -92,11 +68,9 @@ def run(one: dict, given: dict) -> dict:
         options = {"model": model, "log_dir": folder, "display": "none", "max_samples": episodes}
         options |= one.get("options", {})
         before, began = UNSCORED["inspect"], time.monotonic()
-        hanging = waiter(given, url, name, episodes)
         if "signal" in one:
             code, process = one["signal"]
-            kill = functools.partial(os.kill, process or os.getpid(), code)
-            threading.Thread(target=lambda: (hanging(), kill()), daemon=True).start()
+            signal_when_half_hang(given["base_url"], url, name, episodes, process or os.getpid(), code)
         inspect_ai.eval(task, **options)  # returns no log of a run that an interrupt ends
         counted = UNSCORED["inspect"] - before
         seconds = time.monotonic() - began
