@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
@@ -26,6 +29,7 @@ pytestmark = pytest.mark.suite("integrations")
 
 SUPPORT = ROOT / "tests" / "support"
 SNIPPETS = ROOT / "docs" / "snippets"
+PROGRAMS = Path(__file__).parent / "peers"
 
 RunPeer = Callable[..., dict[str, Any]]
 
@@ -33,7 +37,21 @@ RunPeer = Callable[..., dict[str, Any]]
 @pytest.fixture
 def mortal() -> Iterator[tuple[str, int]]:
     """The address and the process id of a server with `hanging_sums` that a test may kill."""
-    command = [str(LUDUS), "serve", f"{SUPPORT}/adapter_limits.py:HangingSums", "--port", "0"]
+    with mortal_server("adapter_limits.py:HangingSums") as found:
+        yield found
+
+
+@pytest.fixture
+def mortal_sums() -> Iterator[tuple[str, int]]:
+    """The address and the process id of a server with `sums` that a test may kill."""
+    with mortal_server("adapter_world.py:Sums") as found:
+        yield found
+
+
+@contextmanager
+def mortal_server(environment: str) -> Iterator[tuple[str, int]]:
+    """Serve an environment, and yield the address and the process id."""
+    command = [str(LUDUS), "serve", f"{SUPPORT}/{environment}", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_variables())
     try:
         assert process.stdout is not None
@@ -217,3 +235,66 @@ def test_without_its_system_an_example_says_what_to_install(
     monkeypatch.setitem(sys.modules, "art", type(sys)("art"))
     with pytest.raises(PeerNotUsable, match=rf"pip install '{re.escape(peer)}\.\*'"):
         importlib.import_module(snippet)
+
+
+def run_with_stand_ins(program: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Run a program in `peers/` with Ludus' own Python and the stand-ins of systems that are on no package index."""
+    paths = [str(PROGRAMS / "stand_ins"), str(SNIPPETS)]
+    done = subprocess.run(
+        [sys.executable, str(PROGRAMS / program), json.dumps(given)],
+        capture_output=True, text=True, timeout=60, check=False,
+        env={**clean_variables(), "PYTHONPATH": os.pathsep.join(paths)},
+    )  # fmt: skip
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    report: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return report
+
+
+def test_a_flow_of_rllm_raises_for_unscored_episodes_so_that_no_group_holds_them(server: str, endpoint: str) -> None:
+    runs = {
+        "sums": {"environment": "sums", "model": "solver", "n": 4, "attempts": 1},
+        "breaking": {"environment": "every_third_breaks", "model": "mixed", "n": 9, "attempts": 1},
+        "again": {"environment": "every_third_breaks", "model": "mixed", "n": 3, "attempts": 3},
+    }
+    report = run_with_stand_ins("rllm_flows.py", {"url": server, "base_url": endpoint, "runs": runs})
+    assert report["sums"]["values"] == [[1.0]] * 4
+    assert report["sums"]["correct"] == [True] * 4
+    assert report["sums"]["artifacts"] == [{"right": 1.0}] * 4
+    values = report["breaking"]["values"]
+    assert (values.count([]), report["breaking"]["counted"]) == (3, 3)
+    expected = run_with_stand_ins(
+        "rllm_flows.py",
+        {"url": server, "base_url": endpoint, "runs": {"sums": {**runs["breaking"], "environment": "sums"}}},
+    )["sums"]["values"]
+    healthy = [(value, right) for value, right in zip(values, expected, strict=True) if value]
+    assert all(value == right for value, right in healthy)
+    assert all(report["again"]["values"])  # rLLM plays an episode that failed again
+
+
+def test_samples_of_slime_are_exact_and_unscored_ones_are_masked_with_the_mean_of_their_group(
+    server: str, mortal_sums: tuple[str, int]
+) -> None:
+    runs = {
+        "sums": {"url": server, "environment": "sums", "groups": 2, "size": 4},
+        "breaking": {"url": server, "environment": "every_third_breaks", "groups": 3, "size": 4},
+        "aborted": {"url": server, "environment": "sums", "groups": 1, "size": 2, "abort": True},
+        "killed": {"url": mortal_sums[0], "environment": "sums", "groups": 3, "size": 4, "kill": mortal_sums[1]},
+    }
+    report = run_with_stand_ins("slime_samples.py", {"runs": runs})
+    for row in report["sums"]["rows"]:
+        assert row["same_length"], row
+        assert row["exact"], row
+        assert row["status"] == "completed"
+    assert {row["reward"] for row in report["sums"]["rows"]} == {0.0, 1.0}
+    assert [(row["status"], row["reward"]) for row in report["aborted"]["rows"]] == [("aborted", None)] * 2
+    for name, least in (("breaking", 4), ("killed", 1)):
+        rows = report[name]["rows"]
+        removed = [row for row in rows if row["removed"]]
+        assert report[name]["counted"] == len(removed) >= least
+        for row in rows:
+            group = [one["reward"] for one in rows if one["group"] == row["group"] and not one["removed"]]
+            if row["removed"]:
+                assert (row["learned"], row["same_length"]) == (0, True)
+            if group:
+                expected = 0.0 if row["removed"] else row["reward"] - fmean(group)
+                assert row["advantage"] == pytest.approx(expected)
