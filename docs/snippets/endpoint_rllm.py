@@ -10,7 +10,7 @@ from ludus.client import TaskAddress
 from ludus.integrations.endpoint import play_task
 
 
-@rllm.rollout(name="ludus")
+@rllm.rollout(name="ludus")  # type: ignore[untyped-decorator]
 async def play(task: Task, config: AgentConfig) -> Episode:
     address = TaskAddress.from_json(task.metadata["ludus"])
     run = await play_task(address, config.model, base_url=config.base_url, api_key="EMPTY", adapter="rllm", turns=8)
@@ -18,7 +18,7 @@ async def play(task: Task, config: AgentConfig) -> Episode:
     return Episode(trajectories=[Trajectory(name="ludus", reward=value)], artifacts=dict(run.outcome.components))
 
 
-@rllm.evaluator
+@rllm.evaluator  # type: ignore[untyped-decorator]
 def score(task: Task, episode: Episode) -> EvalOutput:
     value = episode.trajectories[0].reward
     return EvalOutput(reward=value, is_correct=value > 0)

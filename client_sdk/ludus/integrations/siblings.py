@@ -68,8 +68,13 @@ class Sibling:
     _group: _Group
     _own: asyncio.Future[float | None]
 
-    async def value(self, outcome: EpisodeOutcome) -> float:
+    async def value(self, outcome: EpisodeOutcome, patience: float | None = None) -> float:
         """Return the episode's value, or the mean of the others if it is unscored.
+
+        Args:
+            outcome: how the episode ended.
+            patience: for how many seconds it waits for the others; then only those count that have ended. None for a
+                trainer that waits for every episode of the group anyway.
 
         Raises:
             LudusError: it is unscored, and no episode of this process was scored yet.
@@ -79,7 +84,8 @@ class Sibling:
             self._all.total += outcome.value
             self._all.scored += 1
             return outcome.value
-        others = [value for value in await asyncio.gather(*self._group.values) if value is not None]
+        ended, _ = await asyncio.wait(self._group.values, timeout=patience)
+        others = [value for one in ended if (value := one.result()) is not None]
         if others:
             return sum(others) / len(others)
         if self._all.scored:
