@@ -1,5 +1,7 @@
 import json
 import os
+import sys
+from pathlib import Path
 
 from agentlightning.client import AgentLightningAsyncClient  # pyright: ignore[reportMissingImports]
 
@@ -32,3 +34,23 @@ class LudusAgent:
                 run.scored()  # raises, so that the rollout fails
             reward = {"event_type": "reward", "data": {"value": run.outcome.value}}
             (await server.post(events, json=reward)).raise_for_status()
+
+
+def train(settings: list[str]) -> None:
+    from agentlightning.verl.entrypoint import run_ppo  # pyright: ignore[reportMissingImports]
+    from hydra import compose, initialize_config_module  # pyright: ignore[reportMissingImports]
+    from omegaconf import OmegaConf  # pyright: ignore[reportMissingImports]
+
+    with initialize_config_module("agentlightning.verl", version_base=None):
+        config = compose("config")
+    OmegaConf.set_struct(config, False)
+    config = OmegaConf.merge(config, OmegaConf.from_dotlist(settings))
+    rows = {}
+    for split in ("train", "validation"):
+        lines = Path(f"{split}.jsonl").read_text().splitlines()
+        rows[split] = [{"ludus": json.loads(line)["ludus"]} for line in lines]
+    run_ppo(config, train_dataset=rows["train"], val_dataset=rows["validation"])
+
+
+if __name__ == "__main__":
+    train(sys.argv[1:])

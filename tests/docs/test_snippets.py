@@ -56,6 +56,17 @@ OTHERS = {
     "verl_agent.yaml",
     "verl_run.sh",
     "inspect_evaluate.py",
+    "endpoint_agent_lightning.py",
+    "endpoint_agent_lightning.sh",
+    "endpoint_areal.py",
+    "endpoint_areal.yaml",
+    "endpoint_art.py",
+    "endpoint_rllm.py",
+    "endpoint_rllm.sh",
+    "endpoint_slime.py",
+    "endpoint_slime.sh",
+    "nemo_gym.yaml",
+    "nemo_gym_app.py",
 }
 """Tested by tests of their own."""
 

@@ -37,7 +37,7 @@ def doomed() -> Iterator[tuple[str, int]]:
 
 def exported(url: str, environment: str, folder: Path) -> list[dict[str, Any]]:
     """Return the rows that the command writes."""
-    out = folder / f"{environment}.jsonl"
+    out = folder / f"{environment}-{len(list(folder.iterdir()))}.jsonl"
     done = run_ludus("export", url, environment, "--form", "nemo-gym", "--out", out, "-n", 8, cwd=folder)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]

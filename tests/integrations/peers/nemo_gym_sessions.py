@@ -94,6 +94,8 @@ async def gym(model: Model):
     }
     agent = SimpleAgent(config=SimpleAgentConfig(name="ludus_agent", **common[1], **refs), server_client=client)
     apps = [resources.setup_webserver(), agent.setup_webserver(), model.app()]
+    for server, app in zip((resources, agent), apps, strict=False):
+        server.setup_exception_middleware(app)  # as `run_webserver` does
     servers = [uvicorn.Server(uvicorn.Config(app, log_level="warning")) for app in apps]
     running = [asyncio.create_task(server.serve(sockets=[one])) for server, one in zip(servers, sockets, strict=True)]
     try:
@@ -139,6 +141,7 @@ async def play(given: dict) -> dict:
 
 
 def work(given: dict, pipe) -> None:
+    del sys.argv[1:]  # NeMo Gym reads its configuration from there
     import ludus.client.addresses as addresses
 
     addresses.connect = functools.partial(addresses.connect, reconnect_seconds=1.0)

@@ -1,0 +1,24 @@
+python endpoint_rllm.py \
+    rllm/backend=verl \
+    rllm.workflow.raise_on_error=false \
+    rllm.algorithm.use_rllm=true \
+    algorithm.adv_estimator=grpo \
+    data.train_batch_size=32 \
+    data.val_batch_size=128 \
+    data.max_prompt_length=2048 \
+    data.max_response_length=4096 \
+    +model.name=Qwen/Qwen3-1.7B \
+    actor_rollout_ref.model.path=Qwen/Qwen3-1.7B \
+    actor_rollout_ref.hybrid_engine=True \
+    actor_rollout_ref.actor.optim.lr=1e-6 \
+    actor_rollout_ref.actor.ppo_mini_batch_size=32 \
+    actor_rollout_ref.actor.use_dynamic_bsz=True \
+    actor_rollout_ref.actor.ppo_max_token_len_per_gpu=16384 \
+    actor_rollout_ref.rollout.name=vllm \
+    actor_rollout_ref.rollout.mode=async \
+    actor_rollout_ref.rollout.tensor_model_parallel_size=1 \
+    actor_rollout_ref.rollout.gpu_memory_utilization=0.6 \
+    actor_rollout_ref.rollout.n=8 \
+    trainer.n_gpus_per_node=1 \
+    trainer.nnodes=1 \
+    trainer.total_epochs=1
