@@ -222,7 +222,8 @@ class Broken:
 
 def test_without_exactly_one_endpoint_nothing_starts(server: str) -> None:
     task = ServerAddress(server).task("sums", "train", "sum-3")
-    for given in ({}, {"base_url": "http://127.0.0.1:1/v1", "client": Broken()}):
+    wrong: tuple[dict[str, Any], ...] = ({}, {"base_url": "http://127.0.0.1:1/v1", "client": Broken()})
+    for given in wrong:
         with pytest.raises(ValueError, match="either base_url=… or client=…"):
             asyncio.run(play_task(task, "solver", adapter="test", **given))
 

@@ -10,6 +10,7 @@ import re
 import signal
 import socket
 import sys
+import tempfile
 import time
 
 
@@ -145,7 +146,8 @@ def work(given: dict, pipe) -> None:
     import ludus.client.addresses as addresses
 
     addresses.connect = functools.partial(addresses.connect, reconnect_seconds=1.0)
-    pipe.send(asyncio.run(play(given)))
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # it writes a log where it runs
+        pipe.send(asyncio.run(play(given)))
 
 
 def main() -> None:
