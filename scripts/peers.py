@@ -86,6 +86,11 @@ PYTHON_PEERS = {
         exact=True,
         python="3.12",
     ),
+    "areal": Peer(
+        ("areal==1.0.4", "torch==2.13.0"),
+        "AReaL's workflow and proxy for agents, without its engines: it asks for an older torch",
+        exact=True,
+    ),
     "nemo-gym": Peer(
         ("nemo-gym==0.4.0",), "NeMo Gym's servers and its simple agent, without its command", exact=True, python="3.12"
     ),

@@ -18,7 +18,7 @@ class LudusAgent:
             "default",
             base_url=given.get("base_url") or os.environ["OPENAI_BASE_URL"],
             api_key=given.get("api_key"),
-            options={"temperature": 1.0, "top_p": 1.0},
+            options={"temperature": 1.0, "top_p": 1.0, "max_completion_tokens": 1024},
             adapter="areal",
             turns=8,
         )
