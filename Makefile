@@ -68,7 +68,8 @@ generate: venv
 bench: venv peers
 	@$(RUN) benchmarks/run.py $(ARGS)
 
-integrations: venv peers
+integrations: venv
+	@$(RUN) scripts/peers.py --all
 	@$(RUN) scripts/integrations.py $(ARGS)
 
 peers: venv

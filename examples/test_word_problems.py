@@ -1,0 +1,48 @@
+"""Tests of `word_problems.py`. Run with `pytest examples/test_word_problems.py`."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from word_problems import COUNTS, Problem, WordProblems, make_problem
+
+from ludus.testing import play
+
+
+@pytest.mark.parametrize("split", COUNTS)
+def test_the_oracle_earns_the_best_reward(split: str) -> None:
+    with play(WordProblems) as environment:
+        assert [environment.oracle(index=index, split=split).reward for index in range(4)] == [1.0] * 4
+
+
+def test_only_a_message_that_is_the_number_earns_anything() -> None:
+    class Ten(WordProblems):
+        splits = {"train": [Problem(id="ten", question="Ben has 7 cards and gets 3.", level=2, solution="10")]}
+
+    with play(Ten) as environment:
+        rewards = {"10": 1.0, " 10.\n": 1.0, "11": 0.0, "10 cards": 0.0, "7 or 10": 0.0, "7 + 3": 0.0, "": 0.0}
+        for answer, reward in rewards.items():
+            episode = environment.start()
+            episode.answer(answer)
+            assert episode.components == {"correct": reward}, answer
+
+
+def test_the_solution_follows_from_the_question() -> None:
+    for problem in (make_problem("train", index) for index in range(400)):
+        value = int(re.findall(r"has (\d+)", problem.question)[0])
+        for verb, number in re.findall(r"and (gets|loses) (\d+)", problem.question):
+            value += int(number) if verb == "gets" else -int(number)
+        assert str(value) == problem.solution
+        assert value >= 0
+        assert len(re.findall(r"\d+", problem.question)) == problem.level
+
+
+def test_the_same_numbers_are_never_in_two_splits() -> None:
+    numbers = {
+        split: {tuple(sorted(re.findall(r"\d+", make_problem(split, index).question))) for index in range(count)}
+        for split, count in COUNTS.items()
+    }
+    assert not numbers["train"] & numbers["test"]
+    assert not numbers["train"] & numbers["validation"]
+    assert not numbers["validation"] & numbers["test"]
