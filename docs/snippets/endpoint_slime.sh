@@ -1,16 +1,17 @@
+MEGATRON=… MODELS=… FILES=…            # folders: Megatron-LM, the models, and endpoint_slime.py with train.jsonl
 source scripts/models/qwen3-1.7B.sh    # of slime: sets MODEL_ARGS
 ray start --head --num-gpus 2
 
 ray job submit --address=http://127.0.0.1:8265 \
-    --runtime-env-json='{"env_vars": {"PYTHONPATH": "/root/Megatron-LM:/root/ludus", "LUDUS_TOKEN": "…"}}' \
+    --runtime-env-json='{"env_vars": {"PYTHONPATH": "'"$MEGATRON:$FILES"'", "LUDUS_TOKEN": "…"}}' \
     -- python3 train.py \
     "${MODEL_ARGS[@]}" \
     --actor-num-nodes 1 \
     --actor-num-gpus-per-node 2 \
     --colocate \
-    --hf-checkpoint /root/Qwen3-1.7B \
-    --ref-load /root/Qwen3-1.7B_torch_dist \
-    --prompt-data /root/ludus/train.jsonl \
+    --hf-checkpoint "$MODELS/Qwen3-1.7B" \
+    --ref-load "$MODELS/Qwen3-1.7B_torch_dist" \
+    --prompt-data "$FILES/train.jsonl" \
     --input-key prompt \
     --metadata-key ludus \
     --custom-generate-function-path endpoint_slime.generate \
