@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ludus.client.policies.base import Conversation, Turn
+from ludus.gateway.token_policy import TokenPolicy
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import TaskRow, ToolSpec
 from ludus.protocol.items import Item, OutputItem, text_message
 from ludus.trainer.engines.base import Finish, Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.clock import PlayClock
-from ludus.trainer.rollouts.token_policy import TokenPolicy
 
 ADD = ToolSpec(
     name="add",

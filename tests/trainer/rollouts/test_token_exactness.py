@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from token_play import ADD, ScriptedEngine, played, said
 
 from ludus.client.policies.base import Turn
+from ludus.gateway.token_policy import TokenPolicy
 from ludus.protocol.content import text_of
 from ludus.protocol.items import CallItem, Item, OutputItem, text_message
 from ludus.rendering import Renderer
 from ludus.trainer.config import RolloutConfig
-from ludus.trainer.rollouts.token_policy import TokenPolicy
 from ludus.trainer.samples import Sample
 
 MODELS: dict[str, Callable[[], Any]] = {

@@ -10,6 +10,7 @@ from token_play import ADD, ScriptedEngine, conversation, output, played, said
 from worlds import Playground
 
 from ludus.client import connect, run_episode
+from ludus.gateway.token_policy import SUMMARY, SUMMARY_REQUEST, TokenPolicy
 from ludus.protocol.actions import Call
 from ludus.protocol.content import Message, text_of
 from ludus.protocol.items import CallItem, Item, MalformedCall, text_message
@@ -17,7 +18,6 @@ from ludus.rendering import Renderer
 from ludus.trainer.config import RolloutConfig
 from ludus.trainer.engines.base import Generation, Sampling
 from ludus.trainer.errors import EngineError
-from ludus.trainer.rollouts.token_policy import SUMMARY, SUMMARY_REQUEST, TokenPolicy
 
 TASK: list[Item] = [text_message("user", "Add the numbers.")]
 CALL = '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'

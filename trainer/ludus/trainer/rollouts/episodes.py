@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ludus.client.agent_loop import Harness, run_episode
 from ludus.client.driver import failure_of
 from ludus.client.policies.base import Conversation, Turn
+from ludus.gateway.token_policy import TokenPolicy
 from ludus.protocol import errors as e
 from ludus.protocol.backoff import Backoff
 from ludus.protocol.lifecycle import is_truncated
@@ -23,7 +24,6 @@ from ludus.trainer.errors import EngineError, TrainerError
 from ludus.trainer.rollouts.harness import HarnessPlayer
 from ludus.trainer.rollouts.sampler import FIRST_PAUSE, LONGEST_PAUSE, GroupSpec, derive_seed
 from ludus.trainer.rollouts.stragglers import EpisodeEnd, Stragglers
-from ludus.trainer.rollouts.token_policy import TokenPolicy
 from ludus.trainer.samples import Rollout, RolloutStatus, Sample
 
 if TYPE_CHECKING:

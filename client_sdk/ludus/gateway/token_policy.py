@@ -5,22 +5,40 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Literal, Protocol
 
 from ludus.client.policies.base import Conversation, Turn
+from ludus.gateway.engine import PolicyEngine
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import text_message
 from ludus.protocol.trajectory import Usage
 from ludus.rendering import ChatMessage, ParsedTurn, Renderer
 from ludus.rendering.samples import Sample, SampleRecorder, Sampling
-from ludus.trainer.config import RolloutConfig
-from ludus.trainer.engines.base import Engine
 
 SUMMARY_REQUEST: Final = (
     "The conversation is about to be cut. Without calling a tool, write what is needed to go on without it: "
     "what was found out, what was tried, and what is left to do."
 )
 SUMMARY: Final = "What happened so far, in your own words:\n"
+
+
+class TokenLimits(Protocol):
+    """The bounds of a policy on tokens; `rollouts` of a training run is such an object."""
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens of one turn."""
+        ...
+
+    @property
+    def context(self) -> int:
+        """The most tokens of prompt and turn together; the engine's own limit if that is less."""
+        ...
+
+    @property
+    def context_overflow(self) -> Literal["stop", "truncate_oldest", "summarize"]:
+        """What happens when the context is full; see `TokenPolicy`."""
+        ...
 
 
 @dataclass(slots=True)
@@ -54,9 +72,9 @@ class TokenPolicy:
     * `summarize`: let the policy write a summary, which is then placed below the task. Only the newest turn is kept.
     """
 
-    engine: Engine
+    engine: PolicyEngine
     renderer: Renderer
-    config: RolloutConfig
+    config: TokenLimits
     session: str
     """The episode's name at the engine."""
     seed: int
@@ -93,7 +111,7 @@ class TokenPolicy:
         """Sample one turn.
 
         Raises:
-            EngineError: the engine failed.
+            Exception: the engine failed.
             RenderingError: the chat template cannot render the conversation.
         """
         self._usage = Usage()
