@@ -15,6 +15,7 @@ from typing import Any, Final, Self, TypeVar
 import aiohttp
 import torch
 
+from ludus.gateway.completions import weight_versions
 from ludus.trainer.config import LoraConfig, VllmEngineConfig
 from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.clock import PlayClock
@@ -378,11 +379,7 @@ def _versions(choice: Mapping[str, Any], length: int) -> tuple[int, ...]:
     spans = choice.get("weight_versions")
     if spans is None:
         raise EngineError("vLLM did not say which weights sampled the tokens (weight_versions): it is too old")
-    versions = [-1] * length  # "default", before the first update
-    for span in spans:
-        if span["version"].isdecimal():
-            versions[span["start"] : span["end"]] = [int(span["version"])] * (span["end"] - span["start"])
-    return tuple(versions)
+    return weight_versions(spans, length, -1)  # "default", before the first update
 
 
 def _finite(logprob: float) -> float:

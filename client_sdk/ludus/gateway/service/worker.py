@@ -1,0 +1,215 @@
+"""A worker: a process that plays episodes of many jobs, as the service asks.
+
+    python -m ludus.gateway.service.worker FD       FD is its end of a pair of sockets
+
+It ends when the service ends, after it has closed its episodes and ended its harnesses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ludus.gateway.service.link import Link
+from ludus.gateway.service.places import Place, unscored_line
+from ludus.gateway.service.playing import JobPlayer, Outcome
+from ludus.gateway.service.processes import become_subreaper
+from ludus.gateway.service.schema import RolloutRequest
+from ludus.protocol import errors as e
+from ludus.rendering import Renderer
+
+_encode: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode
+
+
+class Renderers:
+    """The renderers of a worker. Loading a tokenizer takes seconds, so each is loaded once."""
+
+    def __init__(self, default: str | None) -> None:
+        self._default = default
+        self._tokenizers: dict[str, Any] = {}
+        self._renderers: dict[tuple[str, str | None, str], Renderer] = {}
+        self._lock = threading.Lock()
+
+    def find(self, request: RolloutRequest) -> Renderer:
+        """Return the renderer of a request's model.
+
+        Raises:
+            InvalidParams: no tokenizer is named.
+            OSError, ValueError, RenderingError: it cannot be loaded or used.
+        """
+        model = request.model
+        name = model.tokenizer or self._default
+        if name is None:
+            raise e.InvalidParams("model.tokenizer is missing, and the service was started without --tokenizer")
+        key = (name, model.chat_template, model.tool_calls)
+        with self._lock:
+            if key not in self._renderers:
+                if name not in self._tokenizers:
+                    from transformers import AutoTokenizer
+
+                    self._tokenizers[name] = AutoTokenizer.from_pretrained(name)
+                self._renderers[key] = Renderer(
+                    self._tokenizers[name], chat_template=model.chat_template, tool_calls=model.tool_calls
+                )
+            return self._renderers[key]
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """A job in this worker. Its player is opened by the first task that needs it."""
+
+    request: RolloutRequest
+    tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    player: JobPlayer | None = None
+
+
+class Worker:
+    """The messages of the service, and the tasks that answer them.
+
+    Args:
+        link: the connection to the service.
+        tokenizer: the tokenizer of requests that name none.
+        harnesses: the harnesses that the service was started with, by name.
+    """
+
+    def __init__(self, link: Link, tokenizer: str | None, harnesses: dict[str, str]) -> None:
+        self._link = link
+        self._harnesses = harnesses
+        self._renderers = Renderers(tokenizer)
+        self._jobs: dict[str, _Job] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Answer until the service is gone, then end everything."""
+        self._link.send({"did": "ready"})
+        while (received := await self._link.receive()) is not None:
+            self._handle(received.head)
+        await asyncio.gather(*(self._close(name, job) for name, job in list(self._jobs.items())))
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        name = message["job"]
+        match message["do"]:
+            case "open":
+                self._jobs[name] = _Job(RolloutRequest.model_validate(message["request"]))
+            case "check":
+                self._spawn(name, self._check(name, self._jobs[name]))
+            case "play":
+                self._spawn(name, self._play(self._jobs[name], _place(message)))
+            case "release":
+                self._spawn(name, self._release(self._jobs[name], _place(message)))
+            case "close":
+                closing = asyncio.create_task(self._close(name, self._jobs.pop(name)))
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
+            case other:
+                raise ValueError(f"there is no message {other!r}")
+
+    def _spawn(self, job: str, work: Coroutine[Any, Any, None]) -> None:
+        tasks = self._jobs[job].tasks
+        task = asyncio.create_task(work)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    async def _close(self, name: str, job: _Job) -> None:
+        """End the job's episodes, each of which answers for itself, and close its connections."""
+        for task in job.tasks:
+            task.cancel()
+        await asyncio.gather(*job.tasks, return_exceptions=True)
+        with suppress(Exception):  # what cannot be closed has been closed by its other end
+            await job.stack.aclose()
+        self._link.send({"did": "closed", "job": name})
+        await self._link.drain()
+
+    # ── work ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _player(self, job: _Job) -> JobPlayer:
+        async with job.lock:
+            if job.player is None:
+                player = JobPlayer(job.request, self._renderers.find, self._harnesses)
+                async with AsyncExitStack() as stack:
+                    await stack.enter_async_context(player)
+                    await player.open()
+                    await job.stack.enter_async_context(stack.pop_all())
+                job.player = player
+            return job.player
+
+    async def _check(self, name: str, job: _Job) -> None:
+        problem: dict[str, Any] | None = None
+        try:
+            await (await self._player(job)).check()
+        except Exception as error:
+            known = error if isinstance(error, e.RequestError) else e.InfrastructureFailed(_described(error))
+            problem = {"code": known.code, "message": known.message}
+        self._link.send({"did": "checked", "job": name, "problem": problem})
+
+    async def _play(self, job: _Job, place: Place) -> None:
+        head: dict[str, Any] = {"did": "canceled", "job": place.job, "index": place.index, "attempt": place.attempt}
+        body = b""
+        try:
+            try:
+                outcome = await (await self._player(job)).play(place)
+                body = _encode(outcome.line).encode()
+            except Exception as error:
+                outcome = broken_outcome(job.request, place, error)
+                body = _encode(outcome.line).encode()
+            head |= {"did": "result", "problem": outcome.problem, "retry": outcome.retry}
+        finally:  # also if it is canceled
+            self._link.send(head, body)
+        await self._link.drain()
+
+    async def _release(self, job: _Job, place: Place) -> None:
+        head = {"did": "released", "job": place.job, "index": place.index, "attempt": place.attempt}
+        try:
+            async with JobPlayer(job.request, self._renderers.find, self._harnesses) as player:
+                await player.connect()
+                await player.release(place)
+        except e.LudusError:
+            pass  # the server is gone, and its episodes with it
+        finally:
+            self._link.send(head)
+
+
+def broken_outcome(request: RolloutRequest, place: Place, error: Exception) -> Outcome:
+    """Return the outcome of an attempt that failed before or beside its episode."""
+    refused = isinstance(error, e.RequestError)
+    message = _described(error)
+    kind = "request" if refused else "infrastructure"
+    problem = {"kind": kind, "error": type(error).__name__, "message": message, "attempt": place.attempt}
+    return Outcome(unscored_line(request, place, problem), problem, retry=not refused)
+
+
+def _described(error: Exception) -> str:
+    return error.message if isinstance(error, e.LudusError) else f"{type(error).__name__}: {error}"
+
+
+def _place(message: dict[str, Any]) -> Place:
+    earlier = tuple(message.get("earlier", ()))
+    return Place(message["job"], message["index"], message["attempt"], message["seed"], earlier)
+
+
+async def main(descriptor: int) -> None:
+    """Run a worker until the service is gone."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # Ctrl-C reaches it, too; the service decides
+        loop.add_signal_handler(number, lambda: None)
+    become_subreaper()
+    link = await Link.open(socket.socket(fileno=descriptor))
+    first = await link.receive()
+    if first is not None:
+        await Worker(link, first.head["tokenizer"], first.head["harnesses"]).run()
+    link.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1])))
