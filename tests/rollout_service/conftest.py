@@ -29,9 +29,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def endpoint_of_session(tokenizer: Path) -> Iterator[Endpoint]:
     command = [sys.executable, str(SUPPORT / "token_endpoint.py"), str(tokenizer / "tokenizer.json")]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=clean_variables()
-    )
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=clean_variables())
     assert process.stdin is not None
     assert process.stdout is not None
     with process, process.stdout, process.stdin:

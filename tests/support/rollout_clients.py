@@ -65,7 +65,7 @@ class Stream:
 
     def take(self, count: int) -> list[dict[str, Any]]:
         """Read so many numbered lines."""
-        return [line for line, _ in zip(self, range(count), strict=False)] if count else []
+        return [line for _, line in zip(range(count), self, strict=False)]
 
 
 class RunningService:
@@ -128,6 +128,12 @@ class RunningService:
         pid = self.workers()[place]
         os.kill(pid, signal.SIGKILL)
         return pid
+
+    def wait_until(self, path: str, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Return the JSON of `path` once it has what a test waits for; the test's own timeout is the bound."""
+        while not reached(found := self.ask("GET", path)):
+            threading.Event().wait(0.02)  # between two looks
+        return dict(found)
 
     def stop(self) -> int:
         """End the service with SIGTERM and return its exit code."""

@@ -14,6 +14,7 @@ import typer
 from ludus.cli._common import errors, parse_pairs, shown
 from ludus.gateway.harness import HarnessFailed, make_harness
 from ludus.gateway.service import RolloutService, ServiceSettings, json_schema
+from ludus.gateway.service.pool import WorkerNotStarted
 from ludus.gateway.service.processes import become_subreaper
 from ludus.protocol.errors import AuthoringError
 
@@ -79,7 +80,7 @@ def serve(
         drain_seconds, tokenizer, harnesses, any_harness,
     )  # fmt: skip
     become_subreaper()
-    raise typer.Exit(asyncio.run(_serve(settings)))
+    asyncio.run(_serve(settings))
 
 
 @group.command("schema")
@@ -88,26 +89,22 @@ def schema() -> None:
     sys.stdout.write(json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n")
 
 
-async def _serve(settings: ServiceSettings) -> int:
+async def _serve(settings: ServiceSettings) -> None:
     """Serve until a signal arrives. The second one cancels what still runs."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    task = asyncio.current_task()
-    assert task is not None
+    service = RolloutService(settings)
 
     def on_signal() -> None:
         if stop.is_set():
-            task.cancel()
+            service.hurry.set()
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     try:
-        async with RolloutService(settings) as service:
+        async with service:
             errors.print(shown(f"The rollout service listens at {service.url}"), soft_wrap=True)
             await stop.wait()
-            errors.print("The rollout service stops when its episodes have ended; Ctrl-C cancels them.")
-    except asyncio.CancelledError:
-        return 128 + signal.SIGTERM
-    except RuntimeError as error:
+            errors.print("The rollout service stops when its episodes have ended; a second signal cancels them.")
+    except WorkerNotStarted as error:
         raise AuthoringError(f"the rollout service cannot start: {error}") from None
-    return 0

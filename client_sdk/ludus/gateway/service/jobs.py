@@ -71,7 +71,9 @@ class Job:
     @property
     def startable(self) -> bool:
         """Whether another attempt may begin: there is one, and the reader has not fallen behind."""
-        if self.ending is not None or not self.checked.done() or not (self.again or self._next < self.request.episodes):
+        if self.ending is not None or not self.checked.done():
+            return False
+        if not self.again and self._next >= self.request.episodes:
             return False
         waiting = self.spool.count - self.sent
         return len(self.running) < self.request.concurrency and len(self.running) + waiting < self.request.ahead

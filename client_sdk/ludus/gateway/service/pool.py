@@ -31,6 +31,10 @@ LONGEST_PAUSE: Final = 10.0
 _logger = logging.getLogger("ludus.rollouts")
 
 
+class WorkerNotStarted(Exception):
+    """A worker ended before it was ready."""
+
+
 @dataclass(slots=True, eq=False)
 class WorkerProcess:
     """A running worker."""
@@ -91,7 +95,7 @@ class WorkerPool:
         """Start the workers and wait until all are ready.
 
         Raises:
-            RuntimeError: a worker ended before it was ready; its own output says why.
+            WorkerNotStarted: a worker ended before it was ready; its own output says why.
         """
         first: list[asyncio.Future[None]] = []
         for number in range(self._count):
@@ -136,7 +140,7 @@ class WorkerPool:
                     while (received := await worker.link.receive()) is not None:
                         self._on_message(worker, received)
                 elif not ready.done():
-                    ready.set_exception(RuntimeError("a worker ended before it was ready; its output says why"))
+                    ready.set_exception(WorkerNotStarted("a worker ended before it was ready; its output says why"))
                     return
             except Exception:
                 _logger.exception("worker %d sent what cannot be handled, so it is replaced", number)

@@ -38,7 +38,7 @@ async def end_orphans(known: Collection[int]) -> None:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
             with suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+                os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222  # it does not wait
         await asyncio.sleep(_PAUSE)
 
 

@@ -17,6 +17,7 @@ import json
 import logging
 import time
 from collections import deque
+from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -107,20 +108,25 @@ class Scheduler:
         job.stream += 1
         job.wake()
 
-    async def drain(self, seconds: float) -> None:
-        """Start nothing more, wait for what runs, cancel the rest, and end all jobs."""
+    async def drain(self, seconds: float, hurry: asyncio.Event) -> None:
+        """Start nothing more, wait for what runs, cancel the rest, and end all jobs.
+
+        Args:
+            seconds: the most seconds to wait for what runs.
+            hurry: cancels the rest at once when set.
+        """
         self.draining = True
         until = time.monotonic() + seconds
-        while self.running and (left := until - time.monotonic()) > 0:
-            await asyncio.wait([asyncio.create_task(job.news(left)) for job in self.jobs.values() if job.running])
+        while self.running and not hurry.is_set() and (left := until - time.monotonic()) > 0:
+            await first_of(*(job.news(left) for job in self.jobs.values() if job.running), hurry.wait())
         for job in list(self.jobs.values()):
             self.cancel(job, "stopped")
-        for job in list(self.jobs.values()):
-            try:
-                async with asyncio.timeout(2 * CANCEL_SECONDS):
-                    await job.ended.wait()
-            except TimeoutError:
-                _logger.error("job %s did not end", job.name)
+        ends = [asyncio.create_task(job.ended.wait()) for job in self.jobs.values()]
+        if ends:
+            _, late = await asyncio.wait(ends, timeout=2 * CANCEL_SECONDS)
+            for task in late:
+                _logger.error("a job did not end within %g s", 2 * CANCEL_SECONDS)
+                task.cancel()
 
     # ── starting ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -269,6 +275,17 @@ class Scheduler:
                 self._close(worker, job)
         job.wake()
         self.fill()
+
+
+async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Wait until one of several has ended, and cancel the others."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _message(place: Place) -> dict[str, Any]:

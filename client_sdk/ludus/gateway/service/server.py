@@ -29,7 +29,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from ludus.gateway.service.jobs import Job
-from ludus.gateway.service.scheduler import Scheduler
+from ludus.gateway.service.scheduler import Scheduler, first_of
 from ludus.gateway.service.schema import MOST_SEED, RolloutRequest, json_schema
 from ludus.gateway.service.tokens import Guard
 from ludus.protocol import errors as e
@@ -97,6 +97,8 @@ class RolloutService:
         """The settings."""
         self.url = ""
         """The address of the service, once it listens."""
+        self.hurry: Final[asyncio.Event] = asyncio.Event()
+        """Set it to cancel the episodes that still run when the service stops, instead of waiting for them."""
         self._guard = Guard(settings.host, settings.token_file)
         self._keys: dict[tuple[str, str], tuple[str, str]] = {}
         """The job and the digest of the request, by token and idempotency key."""
@@ -128,11 +130,11 @@ class RolloutService:
 
     async def __aexit__(self, *error: object) -> None:
         self._sweeping.cancel()
-        await self._scheduler.drain(self.settings.drain_seconds)
+        await self._scheduler.drain(self.settings.drain_seconds, self.hurry)
         until = time.monotonic() + FLUSH_SECONDS
         jobs = self._scheduler.jobs.values()
         while any(job.readers for job in jobs) and (left := until - time.monotonic()) > 0:
-            await asyncio.wait([asyncio.create_task(job.news(left)) for job in jobs if job.readers])
+            await first_of(*(job.news(left) for job in jobs if job.readers))
         await self._close()
 
     async def _close(self) -> None:
