@@ -6,29 +6,14 @@ import os
 import re
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rollout_clients import Answer, Endpoint, RunningService, World
+from rollout_clients import Answer, Endpoint, RunningService, World, is_running, wait_ended
 from terminal import LUDUS, clean_variables, running_episodes
 
 WORLD = Path(__file__).parents[1] / "support" / "adapter_world.py"
-
-
-def is_running(pid: int) -> bool:
-    """Whether there is such a process, other than a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def wait_ended(pid: int) -> None:
-    """Wait until a process has ended, with the test's own timeout."""
-    while is_running(pid):
-        threading.Event().wait(0.02)  # between two looks
 
 
 @pytest.fixture
@@ -167,6 +152,20 @@ def test_a_terminated_service_lets_its_episodes_end_and_says_what_was_not_played
     assert (end["state"], end["counts"]["canceled"]) == ("stopped", 6)
     assert world.service.process.wait(timeout=30) == 0
     assert not any(map(is_running, workers))
+
+
+def test_a_second_signal_cancels_the_episodes_at_once(
+    start_service: RunningService.Start, server: str, endpoint: Endpoint
+) -> None:
+    world = World(start_service(), server, endpoint)
+    with world.service.stream("POST", "/rollouts", world.request("held", n=4)) as stream:
+        endpoint.wait_held(4)
+        world.service.process.terminate()
+        world.service.wait_until("/status", lambda status: bool(status["draining"]))
+        world.service.process.terminate()
+        (end,) = list(stream)
+    assert (end["state"], end["counts"]["canceled"]) == ("stopped", 4)
+    assert world.service.process.wait(timeout=30) == 0
 
 
 def test_a_killed_service_leaves_no_episode_and_no_worker(

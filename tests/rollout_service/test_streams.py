@@ -10,29 +10,10 @@ from typing import Any
 
 import jsonschema
 import pytest
-from rollout_clients import Answer, Endpoint, RunningService, World
-from token_endpoint import VERSION, digest_of, logprob_of
+from rollout_clients import Answer, Endpoint, RunningService, World, check_exact
 
 CLIENT = Path(__file__).with_name("plain_client.py")
 SCHEMA = Path(__file__).parents[2] / "docs" / "assets" / "rollout-service.schema.json"
-
-
-def check_exact(lines: list[dict[str, Any]], endpoint: Endpoint) -> None:
-    """All samples are what the endpoint saw and sampled, token by token."""
-    seen = set(endpoint.facts()["seen"])
-    assert lines
-    for line in lines:
-        assert line["samples"]
-        for sample in line["samples"]:
-            lengths = {len(sample[name]) for name in ("ids", "mask", "logprobs", "versions", "turns")}
-            assert lengths == {len(sample["ids"])}
-            for place, (token, own) in enumerate(zip(sample["ids"], sample["mask"], strict=True)):
-                expected = (logprob_of(token, place), int(VERSION)) if own else (0.0, -1)
-                assert (sample["logprobs"][place], sample["versions"][place]) == expected
-            mask = [*sample["mask"], 0]
-            ends = [at + 1 for at, own in enumerate(sample["mask"]) if own and not mask[at + 1]]
-            assert len(ends) == max(sample["turns"]) + 1
-            assert {digest_of(sample["ids"][:end]) for end in ends} <= seen
 
 
 def test_a_request_is_answered_with_one_line_for_each_episode_and_a_last_line_with_counts(world: World) -> None:

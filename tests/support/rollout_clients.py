@@ -14,10 +14,12 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from terminal import clean_variables
+from token_endpoint import VERSION, digest_of, logprob_of
 
 
 class Answer(Exception):
@@ -192,4 +194,33 @@ class World:
         }
 
 
-Requests = Callable[..., dict[str, Any]]
+def check_exact(lines: list[dict[str, Any]], endpoint: Endpoint) -> None:
+    """All samples are what the endpoint saw and sampled, token by token."""
+    seen = set(endpoint.facts()["seen"])
+    assert lines
+    for line in lines:
+        assert line["samples"]
+        for sample in line["samples"]:
+            lengths = {len(sample[name]) for name in ("ids", "mask", "logprobs", "versions", "turns")}
+            assert lengths == {len(sample["ids"])}
+            for place, (token, own) in enumerate(zip(sample["ids"], sample["mask"], strict=True)):
+                expected = (logprob_of(token, place), int(VERSION)) if own else (0.0, -1)
+                assert (sample["logprobs"][place], sample["versions"][place]) == expected
+            mask = [*sample["mask"], 0]
+            ends = [at + 1 for at, own in enumerate(sample["mask"]) if own and not mask[at + 1]]
+            assert len(ends) == max(sample["turns"]) + 1
+            assert {digest_of(sample["ids"][:end]) for end in ends} <= seen
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process, other than a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_ended(pid: int) -> None:
+    """Wait until a process has ended, with the test's own timeout."""
+    while is_running(pid):
+        threading.Event().wait(0.02)  # between two looks

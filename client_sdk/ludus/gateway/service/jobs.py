@@ -1,4 +1,4 @@
-"""The state of a job: which of its episodes are to be played, which are played, and the lines that have been written."""
+"""The state of a job: which of its episodes are to be played, which are played, and the lines written so far."""
 
 from __future__ import annotations
 

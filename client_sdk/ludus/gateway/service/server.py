@@ -335,6 +335,8 @@ class RolloutService:
             await asyncio.sleep(min(SWEEP_SECONDS, self.settings.keep_seconds))
             now = time.monotonic()
             for job in list(self._scheduler.jobs.values()):
+                if not job.checked.done():  # its caller waits for the check, which has a bound of its own
+                    job.read_at = now
                 if job.readers or now - job.read_at < self.settings.keep_seconds:
                     continue
                 if job.ended.is_set():

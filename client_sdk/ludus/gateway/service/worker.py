@@ -21,7 +21,7 @@ from typing import Any, Final
 from ludus.gateway.service.link import Link
 from ludus.gateway.service.places import Place, unscored_line
 from ludus.gateway.service.playing import JobPlayer, Outcome
-from ludus.gateway.service.processes import become_subreaper
+from ludus.gateway.service.processes import become_subreaper, end_orphans
 from ludus.gateway.service.schema import RolloutRequest
 from ludus.protocol import errors as e
 from ludus.rendering import Renderer
@@ -128,6 +128,8 @@ class Worker:
         await asyncio.gather(*job.tasks, return_exceptions=True)
         with suppress(Exception):  # what cannot be closed has been closed by its other end
             await job.stack.aclose()
+        if job.request.harness is not None and not any(other.request.harness for other in self._jobs.values()):
+            await end_orphans(())  # what left the process group of its harness
         self._link.send({"did": "closed", "job": name})
         await self._link.drain()
 
