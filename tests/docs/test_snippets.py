@@ -49,6 +49,7 @@ OTHERS = {
     "measured.py",
     "nginx.conf",
     "packages.py",
+    "plain_trainer.py",
     "plugin.toml",
     "test_treasure.py",
     "verifiers_rl.toml",

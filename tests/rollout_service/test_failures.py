@@ -67,6 +67,21 @@ def test_all_workers_killed_at_once_lose_nothing(pair: World) -> None:
     assert end["counts"]["scored"] == 6
 
 
+def test_a_worker_that_hangs_is_replaced_and_its_episodes_are_played_again(
+    start_service: RunningService.Start, server: str, endpoint: Endpoint
+) -> None:
+    world = World(start_service("--workers", 2, "--worker-seconds", 3), server, endpoint)
+    with world.service.stream("POST", "/rollouts", world.request("held", n=4, retries=5)) as stream:
+        endpoint.wait_held(4)
+        os.kill(world.service.workers()[0], signal.SIGSTOP)
+        world.service.wait_until("/status", lambda status: status["worker_deaths"] > 0)
+        endpoint.wait_held(4)
+        endpoint.release()
+        *lines, end = list(stream)
+    assert sorted(line["index"] for line in lines) == list(range(4))
+    assert end["counts"]["scored"] == 4
+
+
 def test_canceling_ends_the_episodes_and_leaves_none_open(world: World) -> None:
     with world.service.stream("POST", "/rollouts", world.request("held", n=8, concurrency=4)) as stream:
         world.endpoint.wait_held(4)
@@ -91,6 +106,17 @@ def test_a_slow_reader_stops_new_episodes_until_it_reads(world: World) -> None:
         *lines, end = list(stream)
     assert sorted(line["index"] for line in lines) == list(range(512))
     assert end["counts"]["scored"] == 512
+
+
+def test_a_reader_that_never_reads_is_cut_off_and_its_job_expires(
+    start_service: RunningService.Start, server: str, endpoint: Endpoint
+) -> None:
+    world = World(start_service("--keep-seconds", 1), server, endpoint)
+    request = world.request(tasks=[{"index": 0}], samples=512, ahead=4, trajectory=True)
+    with world.service.stream("POST", "/rollouts", request, receive=1 << 15) as stream:
+        with pytest.raises(Answer, match="there is no job"):
+            world.service.wait_until(f"/rollouts/{stream.job}", lambda job: job["state"] == "completed")
+    assert running_episodes(server) == 0
 
 
 def test_a_reader_that_is_gone_stops_new_episodes_until_it_comes_back(world: World) -> None:

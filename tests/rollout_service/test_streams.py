@@ -13,6 +13,7 @@ import pytest
 from rollout_clients import Answer, Endpoint, RunningService, World, check_exact
 
 CLIENT = Path(__file__).with_name("plain_client.py")
+SNIPPETS = Path(__file__).parents[2] / "docs" / "snippets"
 SCHEMA = Path(__file__).parents[2] / "docs" / "assets" / "rollout-service.schema.json"
 
 
@@ -163,7 +164,7 @@ def test_a_job_can_be_read_later(world: World) -> None:
 
 def run_plain_client(service: RunningService, request: dict[str, Any], lost_after: int) -> dict[str, Any]:
     """Run the client without Ludus on its path."""
-    command = [sys.executable, "-I", "-S", str(CLIENT), service.url, json.dumps(request), str(lost_after)]
+    command = [sys.executable, "-I", "-S", CLIENT, SNIPPETS, service.url, json.dumps(request), str(lost_after)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     report: dict[str, Any] = json.loads(done.stdout)
@@ -174,11 +175,12 @@ def test_a_process_without_ludus_gets_its_trajectories_over_a_connection_that_it
     world: World,
 ) -> None:
     report = run_plain_client(world.service, world.request("mixed", n=16, samples=2), lost_after=5)
-    assert report["ludus"] is None
+    assert report["ludus"] == ""
     assert report["indices"] == list(range(32))
     assert report["lines"] == list(range(33))
     assert report["end"]["counts"]["scored"] == 32
     assert report["tokens"] > 32
+    assert report["losses"] == 8
 
 
 @pytest.mark.timeout(120)
@@ -187,7 +189,8 @@ def test_a_process_without_ludus_gets_512_trajectories(
 ) -> None:
     world = World(start_service("--workers", 2), server, endpoint)
     report = run_plain_client(world.service, world.request("mixed", n=64, samples=8), lost_after=100)
-    assert report["ludus"] is None
+    assert report["losses"] == 5
+    assert report["ludus"] == ""
     assert report["indices"] == list(range(512))
     assert report["lines"] == list(range(513))
     assert report["end"]["counts"] == {"episodes": 512, "scored": 512, "unscored": 0, "canceled": 0, "attempts": 512}

@@ -52,6 +52,9 @@ def serve(
     drain_seconds: Annotated[
         float, typer.Option(min=0, help="Seconds for which episodes may go on when the service stops.")
     ] = 30.0,
+    worker_seconds: Annotated[
+        float, typer.Option(min=1, help="Seconds for which a worker may hang before it is replaced.")
+    ] = 60.0,
     tokenizer: Annotated[
         str | None, typer.Option(help="Folder or name of the tokenizer of requests that name none.")
     ] = None,
@@ -77,7 +80,7 @@ def serve(
             raise typer.BadParameter(f"--harness {name}: {error}") from None
     settings = ServiceSettings(
         host, port, token_file, workers, concurrency, max_jobs, keep_seconds, spool_bytes, spool_folder,
-        drain_seconds, tokenizer, harnesses, any_harness,
+        drain_seconds, worker_seconds, tokenizer, harnesses, any_harness,
     )  # fmt: skip
     become_subreaper()
     asyncio.run(_serve(settings))

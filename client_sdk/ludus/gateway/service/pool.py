@@ -59,6 +59,7 @@ class WorkerPool:
 
     Args:
         count: the number of workers.
+        silent_seconds: a worker that sends nothing for so long hangs, and is killed.
         folder: for their temporary files.
         settings: the first message to each worker.
         on_ready: called when a worker is ready.
@@ -69,6 +70,7 @@ class WorkerPool:
     def __init__(
         self,
         count: int,
+        silent_seconds: float,
         folder: Path,
         settings: dict[str, Any],
         *,
@@ -81,6 +83,7 @@ class WorkerPool:
         self.deaths = 0
         """How many workers have died."""
         self._count = count
+        self._silent_seconds = silent_seconds
         self._folder = folder
         self._settings = settings
         self._on_ready, self._on_message, self._on_death = on_ready, on_message, on_death
@@ -137,7 +140,7 @@ class WorkerPool:
                     if not ready.done():
                         ready.set_result(None)
                     self._on_ready(worker)
-                    while (received := await worker.link.receive()) is not None:
+                    while (received := await self._receive(worker)) is not None:
                         self._on_message(worker, received)
                 elif not ready.done():
                     ready.set_exception(WorkerNotStarted("a worker ended before it was ready; its output says why"))
@@ -148,6 +151,15 @@ class WorkerPool:
                 await self._bury(number, worker)
             if not self.stopping:
                 await asyncio.sleep(backoff.next())
+
+    async def _receive(self, worker: WorkerProcess) -> Received | None:
+        """Return the next message of a worker; None if it has ended, or is silent for too long."""
+        try:
+            async with asyncio.timeout(self._silent_seconds):
+                return await worker.link.receive()
+        except TimeoutError:
+            _logger.error("worker process %d is silent for %g s", worker.process.pid, self._silent_seconds)
+            return None
 
     async def _is_ready(self, worker: WorkerProcess) -> bool:
         worker.link.send(self._settings)

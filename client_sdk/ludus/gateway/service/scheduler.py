@@ -58,11 +58,14 @@ class Scheduler:
     Args:
         concurrency: the most episodes that run at the same time.
         workers: the number of worker processes.
+        worker_seconds: how long a worker may be silent before it is replaced.
         folder: for temporary files.
         settings: the first message to each worker.
     """
 
-    def __init__(self, concurrency: int, workers: int, folder: Path, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, concurrency: int, workers: int, worker_seconds: float, folder: Path, settings: dict[str, Any]
+    ) -> None:
         self.jobs: Final[dict[str, Job]] = {}
         """The jobs that are kept, by id."""
         self.draining = False
@@ -73,8 +76,9 @@ class Scheduler:
         """The chores of each worker."""
         self._turns = itertools.count()
         self.pool: Final[WorkerPool] = WorkerPool(
-            workers, folder, settings, on_ready=self._on_ready, on_message=self._on_message, on_death=self._on_death
-        )
+            workers, worker_seconds, folder, settings, on_ready=self._on_ready, on_message=self._on_message,
+            on_death=self._on_death,
+        )  # fmt: skip
         """The worker processes."""
 
     @property

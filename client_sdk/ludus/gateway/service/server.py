@@ -74,6 +74,8 @@ class ServiceSettings:
     """The folder for lines; a temporary one if None."""
     drain_seconds: float = 30.0
     """How long episodes may go on when the service stops."""
+    worker_seconds: float = 60.0
+    """How long a worker may be silent before it is replaced. It says every few seconds that it is alive."""
     tokenizer: str | None = None
     """The tokenizer of requests that name none."""
     harnesses: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -113,7 +115,9 @@ class RolloutService:
             prefix="ludus-rollouts-", dir=settings.spool_folder, ignore_cleanup_errors=True
         )
         first = {"tokenizer": settings.tokenizer, "harnesses": dict(settings.harnesses)}
-        self._scheduler = Scheduler(settings.concurrency, settings.workers, Path(self._folder.name), first)
+        first["alive_seconds"] = settings.worker_seconds / 5
+        folder = Path(self._folder.name)
+        self._scheduler = Scheduler(settings.concurrency, settings.workers, settings.worker_seconds, folder, first)
         self._runner = web.AppRunner(self._app(), access_log=None, handle_signals=False, shutdown_timeout=1)
         try:
             await self._scheduler.pool.start()
@@ -196,12 +200,12 @@ class RolloutService:
             await asyncio.shield(job.checked)
         except e.LudusError as error:
             self._forget(job)
-            if isinstance(error, e.RequestError):  # such as a refused token of the environment's server: not of ours
+            if isinstance(error, e.RequestError):  # a 401 would look like a refusal of the caller's own token
                 return _error(error, status=422)
             raise
         if not job.request.stream:
             return _json(job.status(), 202, {"Location": f"/rollouts/{job.name}"})
-        return await self._stream(http, job, job.spool.first if known else 0)
+        return await self._stream(http, job, job.spool.first)
 
     def _accept(self, owner: str, request: RolloutRequest, raw: dict[str, Any]) -> Job:
         settings, jobs = self.settings, self._scheduler.jobs
@@ -286,10 +290,10 @@ class RolloutService:
         job.sent = line
         job.wake()
         try:
-            await response.write(_job_line(job))
+            await self._write(response, _job_line(job))
             while job.stream == own:
                 if line < job.spool.count:
-                    await response.write(job.spool.read(line))
+                    await self._write(response, job.spool.read(line))
                     line += 1
                     self._delivered(job, own, line)
                 elif job.ended.is_set():
@@ -298,15 +302,22 @@ class RolloutService:
                     before = time.monotonic()
                     await job.news(PROGRESS_SECONDS)
                     if time.monotonic() - before >= PROGRESS_SECONDS:
-                        await response.write(_job_line(job))
+                        await self._write(response, _job_line(job))
             await response.write_eof()
         except (ConnectionError, LookupError):  # the reader is gone, or the job is
             pass
+        except TimeoutError:  # the reader is there, but reads nothing
+            if http.transport is not None:
+                http.transport.abort()
         finally:
             job.readers -= 1
             job.read_at = time.monotonic()
             job.wake()
         return response
+
+    async def _write(self, response: web.StreamResponse, line: bytes) -> None:
+        async with asyncio.timeout(self.settings.keep_seconds):
+            await response.write(line)
 
     def _delivered(self, job: Job, stream: int, line: int) -> None:
         if job.stream == stream:

@@ -93,7 +93,7 @@ class Guard:
             raise Forbidden("without tokens, the service answers programs of this machine only, and no web pages")
 
     def _reload(self, file: Path) -> None:
-        """Read the token file if it has changed. A file that became unusable lets nobody in."""
+        """Read the token file if it has changed. A file that became unusable lets no caller in."""
         try:
             found = os.stat(file)
             stamp = (found.st_mtime_ns, found.st_size)

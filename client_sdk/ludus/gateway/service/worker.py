@@ -80,10 +80,12 @@ class Worker:
         link: the connection to the service.
         tokenizer: the tokenizer of requests that name none.
         harnesses: the harnesses that the service was started with, by name.
+        alive_seconds: the interval between signs of life.
     """
 
-    def __init__(self, link: Link, tokenizer: str | None, harnesses: dict[str, str]) -> None:
+    def __init__(self, link: Link, tokenizer: str | None, harnesses: dict[str, str], alive_seconds: float) -> None:
         self._link = link
+        self._alive_seconds = alive_seconds
         self._harnesses = harnesses
         self._renderers = Renderers(tokenizer)
         self._jobs: dict[str, _Job] = {}
@@ -92,10 +94,18 @@ class Worker:
     async def run(self) -> None:
         """Answer until the service is gone, then end everything."""
         self._link.send({"did": "ready"})
+        living = asyncio.create_task(self._live())
         while (received := await self._link.receive()) is not None:
             self._handle(received.head)
+        living.cancel()
         await asyncio.gather(*(self._close(name, job) for name, job in list(self._jobs.items())))
         await asyncio.gather(*self._closing, return_exceptions=True)
+
+    async def _live(self) -> None:
+        """Say again and again that this worker does not hang."""
+        while True:
+            await asyncio.sleep(self._alive_seconds)
+            self._link.send({"did": "live"})
 
     def _handle(self, message: dict[str, Any]) -> None:
         name = message["job"]
@@ -183,7 +193,7 @@ class Worker:
 
 
 def broken_outcome(request: RolloutRequest, place: Place, error: Exception) -> Outcome:
-    """Return the outcome of an attempt that failed before or beside its episode."""
+    """Return the outcome of an attempt whose episode could not be played."""
     refused = isinstance(error, e.RequestError)
     message = _described(error)
     kind = "request" if refused else "infrastructure"
@@ -209,7 +219,8 @@ async def main(descriptor: int) -> None:
     link = await Link.open(socket.socket(fileno=descriptor))
     first = await link.receive()
     if first is not None:
-        await Worker(link, first.head["tokenizer"], first.head["harnesses"]).run()
+        settings = first.head
+        await Worker(link, settings["tokenizer"], settings["harnesses"], settings["alive_seconds"]).run()
     link.close()
 
 
