@@ -123,6 +123,7 @@ def test_a_refusal_does_not_repeat_a_secret(world: World) -> None:
     assert "ludus_secret" not in json.dumps(found.value)
 
 
+@pytest.mark.suite("rollout-service")
 def test_credentials_of_the_request_go_to_their_servers_and_those_of_the_service_do_not(
     world: World, start_service: RunningService.Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,12 +160,14 @@ def test_web_pages_cannot_use_a_service_without_tokens(headers: dict[str, str], 
     assert refusal(world.service, world.request(), headers).status == 403
 
 
+@pytest.mark.suite("rollout-service")
 def test_other_addresses_than_loopback_need_tokens(tmp_path: Path) -> None:
     done = run_ludus("rollouts", "serve", "--host", "0.0.0.0", "--port", "0", cwd=tmp_path)
     assert done.returncode == 3
     assert "without tokens" in done.stderr
 
 
+@pytest.mark.suite("rollout-service")
 def test_tokens_open_the_service_and_keep_the_jobs_of_callers_apart(
     start_service: RunningService.Start, server: str, endpoint: Endpoint, tmp_path: Path
 ) -> None:
@@ -192,6 +195,7 @@ def test_tokens_open_the_service_and_keep_the_jobs_of_callers_apart(
     assert refused.value.status == 401
 
 
+@pytest.mark.suite("rollout-service")
 def test_the_service_s_limits_hold_over_all_jobs(
     start_service: RunningService.Start, server: str, endpoint: Endpoint
 ) -> None:
@@ -211,6 +215,7 @@ def test_the_service_s_limits_hold_over_all_jobs(
     assert service.play(world.request(n=1))[-1]["state"] == "completed", "a job that was read makes room"
 
 
+@pytest.mark.suite("rollout-service")
 def test_a_job_without_a_reader_is_canceled_and_then_forgotten(
     start_service: RunningService.Start, server: str, endpoint: Endpoint
 ) -> None:
@@ -223,6 +228,7 @@ def test_a_job_without_a_reader_is_canceled_and_then_forgotten(
         world.service.wait_until(path, lambda job: False)
 
 
+@pytest.mark.suite("rollout-service")
 def test_lines_that_were_sent_are_dropped_when_they_take_too_much_room_and_others_are_not(
     start_service: RunningService.Start, server: str, endpoint: Endpoint
 ) -> None:

@@ -13,6 +13,8 @@ import pytest
 from rollout_clients import Answer, Endpoint, RunningService, World, is_running, wait_ended
 from terminal import LUDUS, clean_variables, running_episodes
 
+pytestmark = pytest.mark.suite("rollout-service")
+
 WORLD = Path(__file__).parents[1] / "support" / "adapter_world.py"
 
 

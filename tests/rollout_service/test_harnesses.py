@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from rollout_clients import Answer, Endpoint, RunningService, World, check_exact, wait_ended
 
+pytestmark = pytest.mark.suite("rollout-service")
+
 AGENT = """
 import json, os, sys, urllib.request
 task = json.loads(sys.stdin.readline())

@@ -183,6 +183,7 @@ def test_a_process_without_ludus_gets_its_trajectories_over_a_connection_that_it
     assert report["losses"] == 8
 
 
+@pytest.mark.suite("rollout-service")
 @pytest.mark.timeout(120)
 def test_a_process_without_ludus_gets_512_trajectories(
     start_service: RunningService.Start, server: str, endpoint: Endpoint
