@@ -14,6 +14,7 @@ import pytest_asyncio
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from ludus.gateway.completions import CompletionsEngine
 from ludus.trainer.config import CanaryConfig, LoraConfig, VllmEngineConfig
 from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.canary import TEXT, Canary
@@ -124,6 +125,23 @@ def child(pid: int) -> int:
 async def check(engine: VllmEngine, learner: Learner) -> float:
     canary = Canary(engine, CanaryConfig(), dtype="float32", ids=list(TEXT.encode()))
     return await canary.check(learner.expected)
+
+
+async def test_the_completions_endpoint_gives_the_rollout_service_exact_tokens(
+    engine: VllmEngine, learner: Learner, folder: Path
+) -> None:
+    """The endpoint that `ludus.gateway.completions` uses, with its own request."""
+    prompt, url = [5, 4, 3, 2], f"{engine.replicas[0].server.url}/v1"
+    async with CompletionsEngine(str(folder), url, version=8) as completions:
+        assert completions.context == CONTEXT
+        whole = await completions.generate(prompt, Sampling(24, ()), seed=6, session="s")
+        assert learner.difference(prompt, whole) <= 1e-4
+        assert set(whole.versions) <= {0, 8}, "what vLLM reports, or what the caller said"
+        at = next(at for at, token in enumerate(whole.ids) if token not in whole.ids[:at] and at >= 5)
+        ended = await completions.generate(prompt, Sampling(24, (whole.ids[at],)), seed=6, session="s")
+        assert (ended.ids, ended.finish) == (whole.ids[: at + 1], "stop"), "the token that ends a turn is among them"
+        hot = await completions.generate(prompt, Sampling(24, (), temperature=2.0), seed=6, session="s")
+        assert learner.difference(prompt, hot) > 0.1, "log-probabilities are those after temperature"
 
 
 async def test_sampled_tokens_have_the_probabilities_that_transformers_computes(
