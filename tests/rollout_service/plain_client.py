@@ -3,6 +3,7 @@
 Its connection is lost after each `LOST` lines. It prints what it found as JSON.
 """
 
+import importlib
 import json
 import sys
 from collections.abc import Iterator
@@ -11,8 +12,7 @@ from typing import Any
 snippets, url, request, lost = sys.argv[1:]
 sys.path.insert(0, snippets)
 
-import plain_trainer  # noqa: E402
-
+plain_trainer: Any = importlib.import_module("plain_trainer")
 whole = plain_trainer.lines_of
 losses = 0
 

@@ -193,6 +193,12 @@ def test_tokens_open_the_service_and_keep_the_jobs_of_callers_apart(
     with pytest.raises(Answer) as refused:
         service.ask("GET", f"/rollouts/{job}", None, ann)
     assert refused.value.status == 401
+    text = (tmp_path / "tokens.json").read_text()
+    (tmp_path / "tokens.json").write_text("{")
+    with pytest.raises(Answer, match="401"):
+        service.ask("GET", "/rollouts", None, bob)
+    (tmp_path / "tokens.json").write_text(text)
+    assert service.ask("GET", "/rollouts", None, bob)["jobs"] == []
 
 
 @pytest.mark.suite("rollout-service")

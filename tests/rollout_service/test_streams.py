@@ -164,7 +164,8 @@ def test_a_job_can_be_read_later(world: World) -> None:
 
 def run_plain_client(service: RunningService, request: dict[str, Any], lost_after: int) -> dict[str, Any]:
     """Run the client without Ludus on its path."""
-    command = [sys.executable, "-I", "-S", CLIENT, SNIPPETS, service.url, json.dumps(request), str(lost_after)]
+    given = [service.url, json.dumps(request), str(lost_after)]
+    command = [sys.executable, "-I", "-S", str(CLIENT), str(SNIPPETS), *given]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     report: dict[str, Any] = json.loads(done.stdout)

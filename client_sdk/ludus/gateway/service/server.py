@@ -114,8 +114,11 @@ class RolloutService:
         self._folder = tempfile.TemporaryDirectory(
             prefix="ludus-rollouts-", dir=settings.spool_folder, ignore_cleanup_errors=True
         )
-        first = {"tokenizer": settings.tokenizer, "harnesses": dict(settings.harnesses)}
-        first["alive_seconds"] = settings.worker_seconds / 5
+        first = {
+            "tokenizer": settings.tokenizer,
+            "harnesses": dict(settings.harnesses),
+            "alive_seconds": settings.worker_seconds / 5,
+        }
         folder = Path(self._folder.name)
         self._scheduler = Scheduler(settings.concurrency, settings.workers, settings.worker_seconds, folder, first)
         self._runner = web.AppRunner(self._app(), access_log=None, handle_signals=False, shutdown_timeout=1)

@@ -94,18 +94,17 @@ class Guard:
 
     def _reload(self, file: Path) -> None:
         """Read the token file if it has changed. A file that became unusable lets no caller in."""
+        first = self._stamp is None
         try:
             found = os.stat(file)
             stamp = (found.st_mtime_ns, found.st_size)
-            if stamp == self._stamp:
-                return
-            first = self._stamp is None
-            self._stamp, self._tokens = stamp, ()
-            self._tokens = _TokenFile.model_validate_json(file.read_bytes()).tokens
-        except (OSError, ValidationError, UnicodeDecodeError) as error:
+            if stamp != self._stamp:
+                self._tokens = _TokenFile.model_validate_json(file.read_bytes()).tokens
+                self._stamp = stamp
+        except (OSError, ValidationError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not a file of `ludus token create`"
-            self._tokens = ()
-            if self._stamp is None or first:
+            self._stamp, self._tokens = (0, 0), ()  # it is read again when it is usable
+            if first:
                 raise AuthoringError(f"cannot use the token file {file}: {reason}") from None
 
 
