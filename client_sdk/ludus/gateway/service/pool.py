@@ -91,8 +91,12 @@ class WorkerPool:
         self._started: dict[int, asyncio.subprocess.Process] = {}
         self._spawning = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
-        self.stopping = False
+        self._stop = asyncio.Event()
+
+    @property
+    def stopping(self) -> bool:
         """Whether the pool ends, so that no worker is replaced."""
+        return self._stop.is_set()
 
     async def start(self) -> None:
         """Start the workers and wait until all are ready.
@@ -109,7 +113,7 @@ class WorkerPool:
 
     async def stop(self) -> None:
         """End all workers, which close their episodes first, and whatever they leave behind."""
-        self.stopping = True
+        self._stop.set()
         for worker in self.workers.values():
             worker.link.close()
         done, late = await asyncio.wait(self._tasks, timeout=STOP_SECONDS) if self._tasks else (set(), set())
@@ -134,7 +138,7 @@ class WorkerPool:
         while not self.stopping:
             worker = await self._spawn(number)
             try:
-                if await self._is_ready(worker):
+                if await self._is_ready(worker) and not self.stopping:
                     backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
                     self.workers[number] = worker
                     if not ready.done():
@@ -142,15 +146,16 @@ class WorkerPool:
                     self._on_ready(worker)
                     while (received := await self._receive(worker)) is not None:
                         self._on_message(worker, received)
-                elif not ready.done():
+                elif not ready.done() and not self.stopping:
                     ready.set_exception(WorkerNotStarted("a worker ended before it was ready; its output says why"))
                     return
             except Exception:
                 _logger.exception("worker %d sent what cannot be handled, so it is replaced", number)
             finally:
                 await self._bury(number, worker)
-            if not self.stopping:
-                await asyncio.sleep(backoff.next())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(backoff.next()):
+                    await self._stop.wait()
 
     async def _receive(self, worker: WorkerProcess) -> Received | None:
         """Return the next message of a worker; None if it has ended, or is silent for too long."""
