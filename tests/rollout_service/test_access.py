@@ -252,3 +252,18 @@ def test_lines_that_were_sent_are_dropped_when_they_take_too_much_room_and_other
 def test_the_schema_needs_no_service(tmp_path: Path) -> None:
     done: subprocess.CompletedProcess[str] = run_ludus("rollouts", "schema", cwd=tmp_path)
     assert "RolloutRequest" in json.loads(done.stdout)["$defs"]
+
+
+@pytest.mark.suite("rollout-service")
+def test_a_service_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path, world: World) -> None:
+    crash = "import sys\nif 'ludus.gateway.service.worker' in sys.orig_argv:\n    sys.exit('no such luck')\n"
+    (tmp_path / "sitecustomize.py").write_text(crash)
+    serve = ("rollouts", "serve", "--spool-folder", tmp_path)
+    done = run_ludus(*serve, "--port", 0, "--workers", 2, cwd=tmp_path, variables={"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 3
+    assert "no such luck" in done.stderr
+    assert "a worker ended before it was ready" in done.stderr
+    used = run_ludus(*serve, "--port", world.service.url.rpartition(":")[2], cwd=tmp_path)
+    assert used.returncode == 5
+    assert "address already in use" in used.stderr
+    assert list(tmp_path.glob("ludus-rollouts-*")) == []

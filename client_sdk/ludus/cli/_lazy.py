@@ -19,7 +19,7 @@ GROUP: Final = "ludus.commands"
 
 EXTRAS: Final = {
     "server": "server", "sandbox": "server", "environments": "environments", "trainer": "trainer",
-    "rendering": "trainer",
+    "rendering": "trainer", "gateway": "trainer",
 }  # fmt: skip
 """The extra that installs the dependencies of each subpackage of `ludus` that the base install does not cover."""
 

@@ -7,16 +7,15 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from ludus.cli._common import errors, parse_pairs, shown
-from ludus.gateway.harness import HarnessFailed, make_harness
-from ludus.gateway.service import RolloutService, ServiceSettings, json_schema
-from ludus.gateway.service.pool import WorkerNotStarted
-from ludus.gateway.service.processes import become_subreaper
 from ludus.protocol.errors import AuthoringError
+
+if TYPE_CHECKING:
+    from ludus.gateway.service import ServiceSettings
 
 COMMANDS: Final = {"rollouts": "Serve trajectories as tokens to trainers that cannot import Ludus."}
 
@@ -72,6 +71,10 @@ def serve(
 
     [bold]ludus rollouts serve --tokenizer ./my-model --workers 4[/bold]
     """
+    from ludus.gateway.harness import HarnessFailed, make_harness
+    from ludus.gateway.service import ServiceSettings
+    from ludus.gateway.service.processes import become_subreaper
+
     harnesses = parse_pairs("--harness", harness or (), "NAME=COMMAND")
     for name, text in harnesses.items():
         try:
@@ -89,11 +92,16 @@ def serve(
 @group.command("schema")
 def schema() -> None:
     """Print the JSON Schema of requests and lines."""
+    from ludus.gateway.service import json_schema
+
     sys.stdout.write(json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n")
 
 
 async def _serve(settings: ServiceSettings) -> None:
     """Serve until a signal arrives. The second one cancels what still runs."""
+    from ludus.gateway.service import RolloutService
+    from ludus.gateway.service.pool import WorkerNotStarted
+
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     service = RolloutService(settings)
 
