@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
@@ -18,7 +18,6 @@ from ludus.client import Harness, Policy, RandomPolicy, Summary, TrajectoryWrite
 from ludus.client.loading import load_object
 from ludus.protocol import errors as e
 from ludus.protocol.episodes import EnvironmentInfo
-from ludus.protocol.trajectory import Trajectory
 from ludus.validation.oracle import OraclePolicy
 
 PolicyName = Annotated[
@@ -85,7 +84,7 @@ class PolicyChoice:
             _check_endpoint(options["base_url"], options["api_key"])
         fields = {name: options[name] for name in ("temperature", "max_tokens") if options[name] is not None}
         given = parse_pairs("--option", options["option"] or (), "NAME=JSON")
-        fields |= {name: value for name, text in given.items() if (value := _json_or_text(text)) is not None}
+        fields |= {name: value for name, text in given.items() if (value := json_or_text(text)) is not None}
         endpoint = {name: options[name] for name in ("model", "base_url", "api_key")} | {"options": fields}
         return cls(options["policy"], endpoint, options["source"], options["seed"] or 0)
 
@@ -249,32 +248,6 @@ def writer_of(path: Path, overwrite: bool, *, resume: bool | None = None) -> Tra
     return writer
 
 
-async def collect(
-    stream: AsyncGenerator[Trajectory],
-    writer: TrajectoryWriter | None,
-    keep: Callable[[Trajectory], bool] | None = None,
-) -> tuple[list[Trajectory], e.EveryAttemptFailed | None]:
-    """Write each trajectory; return them without their conversations, and the error of an early stop, if any.
-
-    With `keep`, only the trajectories that it accepts are written.
-    """
-    played: list[Trajectory] = []
-    async with aclosing(stream):
-        try:
-            async for trajectory in stream:
-                if writer is not None and (keep is None or keep(trajectory)):
-                    writer.write(trajectory)
-                played.append(without_conversation(trajectory))
-        except e.EveryAttemptFailed as error:
-            return played, error
-    return played, None
-
-
-def without_conversation(trajectory: Trajectory) -> Trajectory:
-    """Return the trajectory without its conversation, which may be large and is not needed for statistics."""
-    return trajectory.model_copy(update={"items": (), "tools": ()})
-
-
 def interval_text(interval: tuple[float, float] | None, *, percent: bool = False) -> str:
     """Return an interval as `  (95 %: 0.1000 to 0.2000)`; an empty string for None."""
     if interval is None:
@@ -283,7 +256,7 @@ def interval_text(interval: tuple[float, float] | None, *, percent: bool = False
     return f"  (95 %: {low} to {high})"
 
 
-def _json_or_text(value: str) -> Any:
+def json_or_text(value: str) -> Any:
     """Parse JSON; a value that is not JSON is text."""
     try:
         return json.loads(value)

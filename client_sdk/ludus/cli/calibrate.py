@@ -29,12 +29,13 @@ from ludus.cli._common import (
     shown,
 )
 from ludus.cli.calibration_tables import show
-from ludus.client import RemoteEnvironment, read_trajectories, rollout
+from ludus.client import RemoteEnvironment, read_trajectories
 from ludus.client.policies.base import policy_name
 from ludus.client.summary import SUCCESS_TOLERANCE
 from ludus.evaluation.calibration.difficulty import difficulty_of, write_difficulty
 from ludus.evaluation.calibration.measure import Calibration, Origin, calibrate, origin_of
 from ludus.evaluation.calibration.sampling import choose_tasks, wider
+from ludus.evaluation.playing import play_cell, without_conversation
 from ludus.evaluation.progress import ProgressBar
 from ludus.protocol.difficulty import check_band
 from ludus.protocol.episodes import EnvironmentInfo, Outcome
@@ -232,7 +233,7 @@ async def _play(
     choice, harness = _playing.PolicyChoice.of(options), _playing.harness_of(options)
     policy = await stack.enter_async_context(choice.open())
     writer = stack.enter_context(_playing.writer_of(out, options["overwrite"], resume=resume)) if out else None
-    known = [_playing.without_conversation(one) for one in latest(read_trajectories(out))] if out and resume else []
+    known = [without_conversation(one) for one in latest(read_trajectories(out))] if out and resume else []
     if known:
         _check_same(origin_of(known), Origin(info.name, info.version, split, policy_name(policy)), out)
     _playing.check_policy(policy, info.name)
@@ -242,12 +243,11 @@ async def _play(
     if options["report"]:
         await environment.report_outcomes(split, ())  # fail before playing if the token may not report outcomes
     while True:
-        stream = rollout(
+        new, stopped = await play_cell(
             environment, policy, split=split, tasks=open_tasks, samples=samples, seed=options["seed"],
-            concurrency=options["concurrency"], retries=options["retries"], harness=harness, skip=done, on_progress=bar,
-            stop_after_same_failure=None if options["keep_going"] else _playing.SAME_ATTEMPTS,
+            concurrency=options["concurrency"], retries=options["retries"], harness=harness, writer=writer, skip=done,
+            stop_after_same_failure=None if options["keep_going"] else _playing.SAME_ATTEMPTS, on_progress=bar,
         )  # fmt: skip
-        new, stopped = await _playing.collect(stream, writer)
         done |= {one.key for one in new}
         played = latest([*played, *new])
         if stopped is not None:
@@ -277,7 +277,7 @@ def _stored(
     found: list[Trajectory] = []
     for path in files:
         try:
-            found += map(_playing.without_conversation, read_trajectories(path))
+            found += map(without_conversation, read_trajectories(path))
         except OSError as error:
             raise NotFound(f"{path} cannot be read: {error.strerror}") from None
     wanted = [

@@ -22,6 +22,7 @@ from ludus.cli._common import (
 )
 from ludus.client import rollout
 from ludus.evaluation import ProgressBar
+from ludus.evaluation.playing import collect
 from ludus.protocol.errors import EveryAttemptFailed
 from ludus.protocol.trajectory import Trajectory
 
@@ -87,7 +88,7 @@ def demos(
                 seed=seed, concurrency=concurrency, harness=harness, on_progress=bar,
                 stop_after_same_failure=_playing.SAME_ATTEMPTS,
             )  # fmt: skip
-            return await _playing.collect(stream, writer, good)
+            return await collect(stream, writer, good)
 
     with _playing.interruptible(out, resumable=False):
         played, stopped = run(go())

@@ -19,7 +19,8 @@ from ludus.cli._common import (
     run,
 )
 from ludus.cli.run_tables import Results, results_of, show
-from ludus.client import read_trajectories, rollout
+from ludus.client import read_trajectories
+from ludus.evaluation.playing import play_cell, without_conversation
 from ludus.evaluation.progress import ProgressBar
 from ludus.protocol.errors import EveryAttemptFailed
 
@@ -79,15 +80,13 @@ def run_command(
             _playing.check_policy(chosen, info.name)
             bar = stack.enter_context(ProgressBar())
             split_name = split or info.splits[0].name
-            stream = rollout(
-                client.environment(info.name), chosen, split=split_name, n=n, samples=samples,
-                seed=seed, concurrency=concurrency, retries=retries, harness=harness,
-                skip=writer.done if writer else (), on_progress=bar,
+            recorded, stopped = await play_cell(
+                client.environment(info.name), chosen, split=split_name, n=n, samples=samples, seed=seed,
+                concurrency=concurrency, retries=retries, harness=harness, writer=writer, on_progress=bar,
                 stop_after_same_failure=None if keep_going else _playing.SAME_ATTEMPTS,
             )  # fmt: skip
-            recorded, stopped = await _playing.collect(stream, writer)
             if out and resume:
-                recorded = [_playing.without_conversation(one) for one in read_trajectories(out)]
+                recorded = [without_conversation(one) for one in read_trajectories(out)]
             threshold = _playing.success_threshold(success_at, info)
             return results_of(info.name, split_name, recorded, threshold, info.reward_range), stopped
 

@@ -1,0 +1,212 @@
+"""The figures of one cell of an evaluation, from the trajectories of its episodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from ludus.client.causes import causes_of
+from ludus.client.summary import SUCCESS_TOLERANCE, summarize
+from ludus.evaluation.config import ModelSpec
+from ludus.evaluation.statistics import mean_estimate, paired_difference, pass_estimates, share_estimate
+from ludus.protocol.evaluation import (
+    CauseCount,
+    Cell,
+    ComponentFigures,
+    EpisodeFigures,
+    Interval,
+    Probe,
+    ProbeFigures,
+    TaskFigures,
+    Tokens,
+)
+from ludus.protocol.trajectory import Trajectory
+
+LONGEST_MESSAGE = 1_000
+"""The most characters of a cause that the results keep."""
+
+
+def cell_figures(
+    episodes: Sequence[Trajectory],
+    *,
+    spec: ModelSpec,
+    environment: str,
+    version: str,
+    split: str,
+    seeded: bool,
+    planned: int,
+    samples: int,
+    success_at: float,
+    reward_range: Interval | None,
+    probes: Sequence[ProbeFigures],
+    problem: str | None,
+    trajectories: str,
+) -> Cell:
+    """Return the figures of a cell.
+
+    Args:
+        episodes: each (task, sample) once.
+        spec: the model.
+        environment: the environment's name.
+        version: its version.
+        split: the split.
+        seeded: whether the episodes have seeds.
+        planned: the number of episodes that belong to the cell.
+        samples: the number of episodes per task, up to which pass@k is given.
+        success_at: the lowest reward that counts as a success.
+        reward_range: the lowest and highest possible reward, if the environment declares them.
+        probes: the contamination checks.
+        problem: why the cell stopped early.
+        trajectories: the file of the episodes, relative to the results.
+    """
+    by_task = group_by_task(episodes)
+    counts = [count for many in by_task.values() if (count := _count(many, success_at))[0]]
+    summary = summarize(episodes, success_at=success_at)
+    passes = {k: pass_estimates(counts, k) for k in ks_of(samples)}
+    tokens = tokens_of(episodes)
+    return Cell(
+        model=spec.label,
+        environment=environment,
+        environment_version=version,
+        split=split,
+        seeded=seeded,
+        problem=problem,
+        planned=planned,
+        episodes=len(episodes),
+        scored=summary.scored,
+        failed=summary.failed,
+        unscored=summary.unscored,
+        causes=_causes(episodes),
+        success_at=success_at,
+        reward_range=reward_range,
+        mean=mean_estimate(list(task_means(by_task).values()), reward_range),
+        success=share_estimate([passed / scored for scored, passed in counts], summary.scored),
+        pass_at={k: one for k, (one, _) in passes.items() if one is not None},
+        pass_hat={k: one for k, (_, one) in passes.items() if one is not None},
+        components={
+            name: ComponentFigures(mean=one.mean, episodes=one.count, weight=one.weight)
+            for name, one in summary.components.items()
+        },
+        ends=summary.end_reasons,
+        steps=summary.steps,
+        seconds=max(0.0, summary.seconds),
+        tokens=tokens,
+        cost=cost_of(tokens, spec),
+        tasks=tuple(_task(many) for many in by_task.values()),
+        probes=tuple(probes),
+        trajectories=trajectories,
+    )
+
+
+def probe_figures(
+    probe: Probe,
+    episodes: Sequence[Trajectory],
+    full: Sequence[Trajectory],
+    *,
+    spec: ModelSpec,
+    applies: bool,
+    planned: int,
+    success_at: float,
+    reward_range: Interval | None,
+    trajectories: str,
+) -> ProbeFigures:
+    """Return the figures of a contamination check; `full` are the episodes of the cell, for the other arguments see
+    `cell_figures`."""
+    by_task = group_by_task(episodes)
+    counts = {task: _count(many, success_at) for task, many in by_task.items()}
+    known = {task: count for task, count in counts.items() if count[0]}
+    scored = sum(count for count, _ in known.values())
+    means = task_means(by_task)
+    tokens = tokens_of(episodes)
+    return ProbeFigures(
+        probe=probe,
+        applies=applies,
+        planned=planned,
+        episodes=len(episodes),
+        scored=scored,
+        mean=mean_estimate(list(means.values()), reward_range),
+        success=share_estimate([passed / count for count, passed in known.values()], scored),
+        difference=paired_difference(task_means(group_by_task(full)), means),
+        solved=tuple(task for task, (_, passed) in known.items() if passed),
+        causes=_causes(episodes),
+        tokens=tokens,
+        cost=cost_of(tokens, spec),
+        trajectories=trajectories,
+    )
+
+
+def ks_of(samples: int) -> list[int]:
+    """Return the k of pass@k: the powers of two up to the number of episodes per task, and that number."""
+    return sorted({*(2**power for power in range(samples.bit_length())), samples})
+
+
+def group_by_task(episodes: Sequence[Trajectory]) -> dict[str, list[Trajectory]]:
+    """Return the episodes of each task, in order of tasks and samples."""
+    found: dict[str, list[Trajectory]] = {}
+    for one in sorted(episodes, key=lambda one: (one.task.index, one.task.id, one.sample)):
+        found.setdefault(one.task.id, []).append(one)
+    return found
+
+
+def task_means(by_task: Mapping[str, Sequence[Trajectory]]) -> dict[str, float]:
+    """Return the mean reward of each task that has a scored episode."""
+    values = {task: [one.value for one in many if one.value is not None] for task, many in by_task.items()}
+    return {task: math.fsum(known) / len(known) for task, known in values.items() if known}
+
+
+def tokens_of(episodes: Sequence[Trajectory]) -> Tokens | None:
+    """Return the tokens of all episodes together; None if none reports them."""
+    usages = [usage for one in episodes if (usage := _usage(one)) is not None]
+    if not usages:
+        return None
+    started = sum(bool(one.turns) for one in episodes)
+    return Tokens(
+        input=sum(given for given, _ in usages),
+        output=sum(taken for _, taken in usages),
+        episodes=len(usages),
+        unreported=max(0, started - len(usages)),
+    )
+
+
+def cost_of(tokens: Tokens | None, spec: ModelSpec) -> float | None:
+    """Return the price of the tokens; None without prices, or if an episode does not report its tokens."""
+    if tokens is None or tokens.unreported or spec.price_in is None or spec.price_out is None:
+        return None
+    return (tokens.input * spec.price_in + tokens.output * spec.price_out) / 1e6
+
+
+def _usage(one: Trajectory) -> tuple[int, int] | None:
+    """Return the input and output tokens of an episode; None if it has no turn, or a turn that does not report them."""
+    usages = [turn.usage for turn in one.turns]
+    known = [usage for usage in usages if usage is not None]
+    if not usages or len(known) < len(usages):
+        return None
+    return sum(usage.input_tokens for usage in known), sum(usage.output_tokens for usage in known)
+
+
+def _task(many: Sequence[Trajectory]) -> TaskFigures:
+    first = many[0].task
+    return TaskFigures(task=first.id, index=first.index, episodes=tuple(map(_episode, many)))
+
+
+def _episode(one: Trajectory) -> EpisodeFigures:
+    used = _usage(one)
+    return EpisodeFigures(
+        sample=one.sample,
+        seed=one.seed,
+        reward=one.value,
+        end=one.outcome,
+        input_tokens=used[0] if used else None,
+        output_tokens=used[1] if used else None,
+    )
+
+
+def _count(many: Sequence[Trajectory], success_at: float) -> tuple[int, int]:
+    values = [one.value for one in many if one.value is not None]
+    return len(values), sum(value >= success_at - SUCCESS_TOLERANCE for value in values)
+
+
+def _causes(episodes: Sequence[Trajectory]) -> tuple[CauseCount, ...]:
+    return tuple(
+        CauseCount(kind=one.kind, message=one.message[:LONGEST_MESSAGE], count=one.count) for one in causes_of(episodes)
+    )

@@ -1,0 +1,59 @@
+"""Opening the model endpoints of an evaluation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from ludus.client.policies.base import Policy
+from ludus.evaluation.config import DEFAULT_URLS, KEY_VARIABLES, ModelSpec
+from ludus.protocol.errors import InvalidParams
+
+
+@asynccontextmanager
+async def open_model(spec: ModelSpec, variables: Mapping[str, str] | None = None) -> AsyncIterator[Policy]:
+    """Open the policy of a model endpoint; its connections are closed when the block is left.
+
+    Args:
+        spec: the model; its `wire` must not be None.
+        variables: where to look up the key; the environment variables of this process when None.
+
+    Raises:
+        InvalidParams: the address is invalid, or there is no key for a provider that needs one.
+        ConnectionFailed: no server listens at the endpoint.
+    """
+    from ludus.client.policies.openai import OpenAIPolicy  # aiohttp takes longer to import than all the rest
+
+    wire, url = spec.wire, spec.url
+    if wire is None or url is None:
+        raise InvalidParams(f"{spec.model!r} is no model endpoint; write WIRE:NAME@URL with a wire of "
+                            f"{', '.join(DEFAULT_URLS)}")  # fmt: skip
+    settings: dict[str, Any] = {"options": spec.options, "timeout": spec.timeout}
+    try:
+        policy = OpenAIPolicy(spec.endpoint_name, url, _key(spec, variables or os.environ), **settings)
+    except ValueError as error:
+        raise InvalidParams(f"model {spec.label!r}: {error}") from None
+    async with policy:
+        policy.name = spec.label
+        await policy.check()
+        yield policy
+
+
+def _key(spec: ModelSpec, variables: Mapping[str, str]) -> str:
+    """Return the key of a model; an empty text for an endpoint of the user's own without one.
+
+    Raises:
+        InvalidParams: the named variable is not set, or the provider's own address needs a key.
+    """
+    assert spec.wire is not None
+    usual = KEY_VARIABLES[spec.wire]
+    name = spec.api_key_env or usual
+    key = variables.get(name, "")
+    if not key and (spec.api_key_env is not None or spec.url == DEFAULT_URLS[spec.wire]):
+        raise InvalidParams(
+            f"model {spec.label!r} needs a key: set the environment variable {name}"
+            + ("" if spec.api_key_env else ", or name another one with api_key_env")
+        )
+    return key
