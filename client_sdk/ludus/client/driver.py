@@ -18,12 +18,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from ludus.client.episode import Episode
-from ludus.client.formats import FORMATS, FormatName
+from ludus.client.formats import FORMATS, FormatName, observations
 from ludus.client.policies.base import CallIds, Turn
 from ludus.protocol import errors as e
 from ludus.protocol.actions import Call
@@ -184,15 +184,9 @@ class Driver:
         messages += entries
         new = self.items[before:]
         # Ids that repeat were replaced in `items`; the provider gets those that it gave.
-        recorded = [item.call_id for item in new if isinstance(item, CallItem)]
-        given = {own: call.call_id for own, call in zip(recorded, calls, strict=True)}
-        outputs = [replace(item, call_id=given[item.call_id]) for item in new if isinstance(item, OutputItem)]
-        observations: list[dict[str, Any]] = []
-        if outputs:
-            both = form.messages([*calls, *outputs])[form.CONVERSATION]
-            observations = both[len(form.messages(calls)[form.CONVERSATION]) :]
-        messages += observations
-        return Observed(list(observations), self.done)
+        observed = observations(form, calls, new)
+        messages += observed
+        return Observed(observed, self.done)
 
     async def take(self, turn: Turn, policy_seconds: float = 0.0) -> None:
         """Take one turn in the neutral form; see `act`. `policy_seconds` is what the policy took, for the record.

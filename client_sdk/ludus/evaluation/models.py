@@ -24,15 +24,22 @@ async def open_model(spec: ModelSpec, variables: Mapping[str, str] | None = None
         InvalidParams: the address is invalid, or there is no key for a provider that needs one.
         ConnectionFailed: no server listens at the endpoint.
     """
-    from ludus.client.policies.openai import OpenAIPolicy  # aiohttp takes longer to import than all the rest
+    # Imported here, because aiohttp takes longer to import than all the rest.
+    from ludus.client.policies.openai import OpenAIPolicy
+    from ludus.client.policies.providers import ProviderPolicy
 
     wire, url = spec.wire, spec.url
     if wire is None or url is None:
         raise InvalidParams(f"{spec.model!r} is no model endpoint; write WIRE:NAME@URL with a wire of "
                             f"{', '.join(DEFAULT_URLS)}")  # fmt: skip
     settings: dict[str, Any] = {"options": spec.options, "timeout": spec.timeout}
+    key = _key(spec, os.environ if variables is None else variables)
+    policy: OpenAIPolicy | ProviderPolicy
     try:
-        policy = OpenAIPolicy(spec.endpoint_name, url, _key(spec, variables or os.environ), **settings)
+        if wire == "openai":
+            policy = OpenAIPolicy(spec.endpoint_name, url, key, **settings)
+        else:
+            policy = ProviderPolicy(wire, spec.endpoint_name, url, key, **settings)
     except ValueError as error:
         raise InvalidParams(f"model {spec.label!r}: {error}") from None
     async with policy:

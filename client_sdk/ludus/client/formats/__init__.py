@@ -18,14 +18,24 @@ provider accepts JSON Schema; Google has a dialect of its own, see `google`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal, Protocol
 
 from ludus.client.formats import anthropic, google, openai_chat, openai_responses
 from ludus.client.formats.text import TextMessages
 from ludus.protocol.episodes import ToolSpec
-from ludus.protocol.items import Item
+from ludus.protocol.items import CallItem, Item, OutputItem
 
-__all__ = ["FORMATS", "Format", "FormatName", "anthropic", "google", "openai_chat", "openai_responses"]
+__all__ = [
+    "FORMATS",
+    "Format",
+    "FormatName",
+    "anthropic",
+    "google",
+    "observations",
+    "openai_chat",
+    "openai_responses",
+]
 
 FormatName = Literal["openai-chat", "openai-responses", "anthropic", "google", "hermes", "llama", "pythonic"]
 """The names of the formats."""
@@ -70,3 +80,21 @@ FORMATS: Final[Mapping[FormatName, Format]] = {
     "pythonic": TextMessages("pythonic"),
 }
 """The formats by name."""
+
+
+def observations(form: Format, calls: Sequence[CallItem], recorded: Sequence[Item]) -> list[dict[str, Any]]:
+    """Return the outputs of a turn's calls as entries of the next request.
+
+    Args:
+        form: the format.
+        calls: the calls with the ids that the provider gave them.
+        recorded: what the conversation holds of the turn: the calls in the same order, with ids that were replaced if
+            they repeat earlier ones, and their outputs.
+    """
+    own = [item.call_id for item in recorded if isinstance(item, CallItem)]
+    given = {new: call.call_id for new, call in zip(own, calls, strict=True)}
+    outputs = [replace(item, call_id=given[item.call_id]) for item in recorded if isinstance(item, OutputItem)]
+    if not outputs:
+        return []
+    both: list[dict[str, Any]] = form.messages([*calls, *outputs])[form.CONVERSATION]
+    return both[len(form.messages(calls)[form.CONVERSATION]) :]

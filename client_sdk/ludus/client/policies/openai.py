@@ -1,50 +1,36 @@
 """A policy behind an OpenAI-compatible endpoint (Chat Completions with tools): OpenAI, vLLM, SGLang, llama.cpp, …
 
-An error at the endpoint says nothing about the policy. The request is retried; if it keeps failing, the error is raised
-and the harness records an infrastructure failure, never a reward of 0.
+Errors of the endpoint are handled as `ludus.client.policies.endpoint` says.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
-
-import aiohttp
 
 from ludus.client.formats import openai_chat
 from ludus.client.policies.base import Conversation, Turn
-from ludus.protocol.backoff import RETRIED_STATUSES, Backoff, retry_after
-from ludus.protocol.episodes import ToolSpec
-from ludus.protocol.errors import (
-    ConnectionFailed,
-    DeadlineExceeded,
-    Forbidden,
-    InfrastructureFailed,
-    LudusError,
-    NotFound,
-    ProtocolViolation,
-    Unauthenticated,
+from ludus.client.policies.endpoint import (
+    Endpoint,
+    HttpAnswer,
+    Refusal,
+    error_of,
+    message_of,
+    no_completion,
+    usage_of,
 )
-from ludus.protocol.trajectory import Usage
+from ludus.protocol.episodes import ToolSpec
+from ludus.protocol.errors import DeadlineExceeded, InfrastructureFailed
 
-LONGEST_PAUSE: Final = 60.0
-"""The longest pause between two attempts, in seconds, even if the endpoint asks for a longer one."""
-
-CHECK_SECONDS: Final = 10.0
-"""The time limit of `OpenAIPolicy.check`, in seconds."""
+PATH: Final = "/chat/completions"
 
 Send = Callable[[dict[str, Any]], Awaitable[object]]
 """Makes one request for a completion with a client of the caller's own."""
-
-_CONTEXT_FULL: Final = re.compile(r"context[ _](length|window|size)|maximum context|too many tokens", re.IGNORECASE)
 
 
 class OpenAIPolicy:
@@ -83,20 +69,11 @@ class OpenAIPolicy:
         key = api_key if api_key is not None else os.environ.get("OPENAI_API_KEY")
         self.model = model
         self.name = model
-        self._base = _address(base_url)
-        self._url = f"{self._base}/chat/completions"
         self._options = dict(options or {})
-        self._headers = {**({"Authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
-        for name, value in self._headers.items():
-            if not (name + value).isprintable():
-                raise ValueError(
-                    f"the header {name} of the model endpoint holds a line break or another control character"
-                )
-        self._timeout = timeout
-        self._attempts = max(1, attempts)
-        self._first_pause = first_pause
+        given = {**({"Authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
+        self._endpoint = Endpoint(base_url, given, timeout=timeout, attempts=attempts, first_pause=first_pause)
+        self._url = self._endpoint.base + PATH
         self._send = send
-        self._session: aiohttp.ClientSession | None = None
 
     async def __call__(self, conversation: Conversation) -> Turn:
         """Request one completion and return it as a turn.
@@ -125,17 +102,10 @@ class OpenAIPolicy:
             LudusError: as for calling the policy.
         """
         body = {"model": self.model, **request, **self._options}
-        requests = 0
-        backoff = Backoff(self._first_pause, LONGEST_PAUSE)
-        while True:
-            requests += 1
-            outcome = await self._request(body, tools)
-            if isinstance(outcome, Turn):
-                return outcome
-            if not outcome.retry or requests >= self._attempts:
-                raise outcome.error
-            wait = backoff.next() if outcome.after is None else min(outcome.after, LONGEST_PAUSE)
-            await asyncio.sleep(wait)
+        if self._send is not None:
+            return await self._endpoint.retrying(partial(self._request_by, self._send, body, tools))
+        parse = partial(_parse_completion, tools=tools, url=self._url)
+        return await self._endpoint.retrying(partial(self._endpoint.post, PATH, body, parse))
 
     async def check(self) -> None:
         """Check before the first episode that a server listens at the endpoint.
@@ -143,22 +113,12 @@ class OpenAIPolicy:
         Raises:
             ConnectionFailed: no server listens there.
         """
-        if self._send is not None:
-            return
-        try:
-            async with asyncio.timeout(CHECK_SECONDS):
-                async with self._connections().get(f"{self._base}/models", allow_redirects=False):
-                    return
-        except aiohttp.ClientConnectorError as error:
-            raise _no_connection(self._url, error) from None
-        except (aiohttp.ClientError, TimeoutError):
-            return  # a server listens, and it need not have a list of models
+        if self._send is None:
+            await self._endpoint.check(PATH)
 
     async def aclose(self) -> None:
         """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._endpoint.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -168,155 +128,31 @@ class OpenAIPolicy:
     ) -> None:
         await self.aclose()
 
-    async def _request(self, body: dict[str, Any], tools: Sequence[ToolSpec]) -> Turn | _Refusal:
-        if self._send is not None:
-            return await self._request_by(self._send, body, tools)
-        data = json.dumps(body, ensure_ascii=False).encode()
-        try:
-            async with asyncio.timeout(self._timeout):
-                async with self._connections().post(
-                    self._url, data=data, headers={"Content-Type": "application/json"}, allow_redirects=False
-                ) as response:
-                    answer = _Answer(response.status, response.headers, await response.text(errors="replace"))
-        except TimeoutError:
-            message = f"no answer from {self._url} within {self._timeout:g} s"
-            return _Refusal(DeadlineExceeded(message, endpoint=self._url))
-        except aiohttp.ClientError as error:
-            return _Refusal(_no_connection(self._url, error))
-        if answer.status != 200:
-            return _error_of(answer, self._url)
-        try:
-            value = answer.json()
-        except ValueError:
-            return _Refusal(ProtocolViolation(_no_completion(answer, self._url), endpoint=self._url))
-        return _parse_completion(value, answer, tools, self._url)
-
-    async def _request_by(self, send: Send, body: dict[str, Any], tools: Sequence[ToolSpec]) -> Turn | _Refusal:
+    async def _request_by(self, send: Send, body: dict[str, Any], tools: Sequence[ToolSpec]) -> Turn | Refusal:
         where = "the given client of the model endpoint"
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._endpoint.timeout):
                 raw = await send(body)
         except TimeoutError:
-            return _Refusal(DeadlineExceeded(f"no answer from {where} within {self._timeout:g} s"))
+            return Refusal(DeadlineExceeded(f"no answer from {where} within {self._endpoint.timeout:g} s"))
         except Exception as error:
             # Clients have exceptions of their own; those for a status hold the response.
             response: Any = getattr(error, "response", None)
             if isinstance(getattr(response, "status_code", None), int):
-                return _error_of(_Answer(response.status_code, response.headers, response.text), where)
-            return _Refusal(InfrastructureFailed(f"{where} failed: {type(error).__name__}: {error}"))
+                return error_of(HttpAnswer(response.status_code, response.headers, response.text), where)
+            return Refusal(InfrastructureFailed(f"{where} failed: {type(error).__name__}: {error}"))
         value = raw if isinstance(raw, Mapping) else getattr(raw, "model_dump", lambda: raw)()
-        turn = _parse_completion(value, _Answer(200, {}, repr(value)), tools, where)
+        turn = _parse_completion(value, HttpAnswer(200, {}, repr(value)), tools, where)
         return replace(turn, raw=raw) if isinstance(turn, Turn) else turn
 
-    def _connections(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            # The harness limits how many requests run at the same time, and `asyncio.timeout` how long one takes.
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0),
-                headers=self._headers,
-                timeout=aiohttp.ClientTimeout(total=None),
-                proxy=_proxy_of(self._url),
-            )
-        return self._session
 
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What an endpoint answered."""
-
-    status: int
-    headers: Mapping[str, str]
-    text: str
-
-    def json(self) -> Any:
-        return json.loads(self.text)
-
-
-def _address(base_url: str) -> str:
-    try:
-        parts = urlsplit(base_url.strip())
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid:
-        guess = "" if "://" in base_url else f"; did you mean http://{base_url}?"
-        raise ValueError(
-            f"{base_url!r} is not the address of a model endpoint, such as http://localhost:8000/v1{guess}"
-        )
-    return base_url.strip().rstrip("/")
-
-
-def _proxy_of(url: str) -> str | None:
-    """Return the proxy that the environment variables name for an address, such as `HTTPS_PROXY`; None for none.
-
-    With `trust_env`, aiohttp would look for it and read `.netrc` in a thread for every request, which doubles the cost.
-    """
-    parts = urlsplit(url)
-    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
-
-
-def _no_connection(url: str, error: aiohttp.ClientError) -> ConnectionFailed:
-    return ConnectionFailed(
-        f"no connection to the model endpoint {url}: {error or type(error).__name__}; is it running there?",
-        endpoint=url,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Refusal:
-    """The error of a request that returned no turn, and whether to retry it."""
-
-    error: LudusError
-    retry: bool = True
-    after: float | None = None
-    """Seconds after which to retry, if the endpoint says so."""
-
-
-def _parse_completion(value: Any, response: _Answer, tools: Sequence[ToolSpec], url: str) -> Turn | _Refusal:
+def _parse_completion(value: Any, answer: HttpAnswer, tools: Sequence[ToolSpec], url: str) -> Turn | Refusal:
     try:
         if value.get("error"):  # some gateways answer HTTP 200 with an error in the body
-            return _Refusal(InfrastructureFailed(f"{url} answered with an error: {_message(value, response)}"))
+            return Refusal(InfrastructureFailed(f"{url} answered with an error: {message_of(value, answer)}"))
         items = openai_chat.items(value, tools)
+        usage = value.get("usage") or {}
+        counted = usage_of(usage.get("prompt_tokens"), usage.get("completion_tokens"))
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        return _Refusal(ProtocolViolation(_no_completion(response, url), endpoint=url))
-    usage = value.get("usage") or {}
-    counted = Usage(
-        requests=1,
-        input_tokens=usage.get("prompt_tokens") or 0,
-        output_tokens=usage.get("completion_tokens") or 0,
-    )
+        return no_completion(answer, url)
     return Turn(tuple(items), usage=counted, raw=value)
-
-
-def _no_completion(response: _Answer, url: str) -> str:
-    page = re.search(r"<title[^>]*>\s*(.*?)\s*</title>", response.text, re.IGNORECASE | re.DOTALL)
-    if page is not None or response.text.lstrip().startswith("<"):
-        title = f" titled {page[1][:80]!r}" if page is not None else ""
-        return f"{url} answered with a web page{title} instead of JSON; is the base URL right? It usually ends in /v1"
-    return f"{url} answered with something that is not a chat completion: {response.text[:200]!r}"
-
-
-def _error_of(response: _Answer, url: str) -> Turn | _Refusal:
-    try:
-        value = response.json()
-    except ValueError:
-        value = None
-    status, message = response.status, _message(value, response)
-    text = f"{url} answered {status}: {message}"
-    if status in {400, 413, 422} and _CONTEXT_FULL.search(message):
-        return Turn((), usage=Usage(requests=1), stopped="context_limit")
-    kinds = {401: Unauthenticated, 403: Forbidden, 404: NotFound}
-    if status in kinds:
-        return _Refusal(kinds[status](text, endpoint=url), retry=False)
-    return _Refusal(
-        InfrastructureFailed(text, endpoint=url), retry=status in RETRIED_STATUSES, after=retry_after(response.headers)
-    )
-
-
-def _message(value: Any, response: _Answer) -> str:
-    try:
-        error = value["error"]
-        return str(error["message"] if isinstance(error, dict) else error)[:500]
-    except (KeyError, TypeError):
-        shown = " ".join(response.text[:200].split())
-        return "a web page" if shown.startswith("<") else shown or "(an empty answer)"

@@ -1,0 +1,255 @@
+"""Requests to a model endpoint over HTTP: connections, retries, and what its errors mean.
+
+An error at the endpoint says nothing about the policy. The request is retried; if it keeps failing, the error is raised
+and the harness records an infrastructure failure, never a reward of 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+
+from ludus.client.policies.base import Turn
+from ludus.protocol.backoff import RETRIED_STATUSES, Backoff, retry_after
+from ludus.protocol.errors import (
+    ConnectionFailed,
+    DeadlineExceeded,
+    Forbidden,
+    InfrastructureFailed,
+    LudusError,
+    NotFound,
+    ProtocolViolation,
+    Unauthenticated,
+)
+from ludus.protocol.trajectory import Usage
+
+LONGEST_PAUSE: Final = 60.0
+"""The longest pause between two attempts, in seconds, even if the endpoint asks for a longer one."""
+
+CHECK_SECONDS: Final = 10.0
+"""The time limit of `Endpoint.check`, in seconds."""
+
+_CONTEXT_FULL: Final = re.compile(
+    r"context[ _](length|window|size)|maximum context|too many tokens|prompt is too long|input token count",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """What an endpoint answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    text: str
+
+    def json(self) -> Any:
+        """Return the body as a JSON value.
+
+        Raises:
+            ValueError: it is not JSON.
+        """
+        return json.loads(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The error of a request that returned no turn, and whether to retry it."""
+
+    error: LudusError
+    retry: bool = True
+    after: float | None = None
+    """Seconds after which to retry, if the endpoint says so."""
+
+
+Parse = Callable[[Any, HttpAnswer], Turn | Refusal]
+"""Makes a turn of the JSON value of an answer with status 200."""
+
+
+class Endpoint:
+    """The connections to one model endpoint.
+
+    Args:
+        base_url: the address, without the path of a request.
+        headers: the headers of each request.
+        timeout: seconds for one request.
+        attempts: how many times a request is made before its failure is raised.
+        first_pause: seconds before the second attempt; doubled for each further one, with jitter.
+
+    Raises:
+        ValueError: `base_url` is not an http(s) address, or a header holds a line break.
+    """
+
+    def __init__(
+        self, base_url: str, headers: Mapping[str, str], *, timeout: float, attempts: int, first_pause: float
+    ) -> None:
+        self.base: Final[str] = _address(base_url)
+        """The address without a slash at its end."""
+        self.timeout: Final[float] = timeout
+        """Seconds for one request."""
+        self._headers = dict(headers)
+        for name, value in self._headers.items():
+            if not (name + value).isprintable():
+                raise ValueError(
+                    f"the header {name} of the model endpoint holds a line break or another control character"
+                )
+        self._attempts = max(1, attempts)
+        self._first_pause = first_pause
+        self._session: aiohttp.ClientSession | None = None
+
+    async def retrying(self, request: Callable[[], Awaitable[Turn | Refusal]]) -> Turn:
+        """Make a request until it returns a turn.
+
+        Raises:
+            LudusError: of the last refusal, if it is not to be retried, or all attempts failed.
+        """
+        requests = 0
+        backoff = Backoff(self._first_pause, LONGEST_PAUSE)
+        while True:
+            requests += 1
+            outcome = await request()
+            if isinstance(outcome, Turn):
+                return outcome
+            if not outcome.retry or requests >= self._attempts:
+                raise outcome.error
+            wait = backoff.next() if outcome.after is None else min(outcome.after, LONGEST_PAUSE)
+            await asyncio.sleep(wait)
+
+    async def post(self, path: str, body: Mapping[str, Any], parse: Parse) -> Turn | Refusal:
+        """Make one request, and return what `parse` makes of its answer."""
+        url = self.base + path
+        data = json.dumps(body, ensure_ascii=False).encode()
+        try:
+            async with asyncio.timeout(self.timeout):
+                async with self._connections().post(
+                    url, data=data, headers={"Content-Type": "application/json"}, allow_redirects=False
+                ) as response:
+                    answer = HttpAnswer(response.status, response.headers, await response.text(errors="replace"))
+        except TimeoutError:
+            return Refusal(DeadlineExceeded(f"no answer from {url} within {self.timeout:g} s", endpoint=url))
+        except aiohttp.ClientError as error:
+            return Refusal(_no_connection(url, error))
+        if answer.status != 200:
+            return error_of(answer, url)
+        try:
+            value = answer.json()
+        except ValueError:
+            return no_completion(answer, url)
+        return parse(value, answer)
+
+    async def check(self, path: str) -> None:
+        """Check that a server listens at the endpoint; `path` is that of its list of models.
+
+        Raises:
+            ConnectionFailed: no server listens there.
+        """
+        try:
+            async with asyncio.timeout(CHECK_SECONDS):
+                async with self._connections().get(f"{self.base}/models", allow_redirects=False):
+                    return
+        except aiohttp.ClientConnectorError as error:
+            raise _no_connection(self.base + path, error) from None
+        except (aiohttp.ClientError, TimeoutError):
+            return  # a server listens, and it need not have a list of models
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _connections(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            # The harness limits how many requests run at the same time, and `asyncio.timeout` how long one takes.
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0),
+                headers=self._headers,
+                timeout=aiohttp.ClientTimeout(total=None),
+                proxy=_proxy_of(self.base),
+            )
+        return self._session
+
+
+def no_completion(answer: HttpAnswer, url: str) -> Refusal:
+    """Return the refusal for an answer that is not a completion."""
+    page = re.search(r"<title[^>]*>\s*(.*?)\s*</title>", answer.text, re.IGNORECASE | re.DOTALL)
+    if page is not None or answer.text.lstrip().startswith("<"):
+        title = f" titled {page[1][:80]!r}" if page is not None else ""
+        text = f"{url} answered with a web page{title} instead of JSON; is the base URL right? It usually ends in /v1"
+    else:
+        text = f"{url} answered with something that is not a chat completion: {answer.text[:200]!r}"
+    return Refusal(ProtocolViolation(text, endpoint=url))
+
+
+def error_of(answer: HttpAnswer, url: str) -> Turn | Refusal:
+    """Return what an answer with an error status means: a full context ends the episode, other errors are refusals."""
+    try:
+        value = answer.json()
+    except ValueError:
+        value = None
+    status, message = answer.status, message_of(value, answer)
+    text = f"{url} answered {status}: {message}"
+    if status in {400, 413, 422} and _CONTEXT_FULL.search(message):
+        return Turn((), usage=Usage(requests=1), stopped="context_limit")
+    kinds = {401: Unauthenticated, 403: Forbidden, 404: NotFound}
+    if status in kinds:
+        return Refusal(kinds[status](text, endpoint=url), retry=False)
+    return Refusal(
+        InfrastructureFailed(text, endpoint=url), retry=status in RETRIED_STATUSES, after=retry_after(answer.headers)
+    )
+
+
+def message_of(value: Any, answer: HttpAnswer) -> str:
+    """Return the message of an error in any of the usual forms."""
+    try:
+        error = value["error"]
+        return str(error["message"] if isinstance(error, dict) else error)[:500]
+    except (KeyError, TypeError):
+        shown = " ".join(answer.text[:200].split())
+        return "a web page" if shown.startswith("<") else shown or "(an empty answer)"
+
+
+def usage_of(input_tokens: Any, output_tokens: Any) -> Usage | None:
+    """Return the usage of one request; None if the provider did not report both counts."""
+    counts = (input_tokens, output_tokens)
+    if not all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in counts):
+        return None
+    return Usage(requests=1, input_tokens=input_tokens, output_tokens=output_tokens)
+
+
+def _address(base_url: str) -> str:
+    try:
+        parts = urlsplit(base_url.strip())
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        guess = "" if "://" in base_url else f"; did you mean http://{base_url}?"
+        raise ValueError(
+            f"{base_url!r} is not the address of a model endpoint, such as http://localhost:8000/v1{guess}"
+        )
+    return base_url.strip().rstrip("/")
+
+
+def _proxy_of(url: str) -> str | None:
+    """Return the proxy that the environment variables name for an address, such as `HTTPS_PROXY`; None for none.
+
+    With `trust_env`, aiohttp would look for it and read `.netrc` in a thread for every request, which doubles the cost.
+    """
+    parts = urlsplit(url)
+    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+
+
+def _no_connection(url: str, error: aiohttp.ClientError) -> ConnectionFailed:
+    return ConnectionFailed(
+        f"no connection to the model endpoint {url}: {error or type(error).__name__}; is it running there?",
+        endpoint=url,
+    )
