@@ -14,17 +14,20 @@ from typer.core import TyperGroup
 from ludus.cli import _playing
 from ludus.cli._app import ExitCode
 from ludus.cli._common import Json, client_of, errors, find_environment, parse_pairs, print_json, run, shown
-from ludus.cli.evaluation_tables import show_results
+from ludus.cli.evaluation_tables import show_comparison, show_results
 from ludus.client import Policy
+from ludus.evaluation.comparison import compare
 from ludus.evaluation.config import EnvironmentSpec, EvaluationConfig, ModelSpec, parse_config, read_table
-from ludus.evaluation.folder import RESULTS
+from ludus.evaluation.folder import RESULTS, read_results
 from ludus.evaluation.matrix import OpenEnvironment, evaluate
 from ludus.evaluation.models import open_model
 from ludus.evaluation.progress import ProgressBar
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.evaluation import EvaluationResults
+from ludus.viewing.evaluation import write_evaluation_page
 
 COMMANDS: Final = {"eval": "Evaluate models on environments, and compare evaluations."}
+REPORT: Final = "report.html"
 
 
 class _Group(TyperGroup):
@@ -137,9 +140,36 @@ def eval_command(
         show_results(results)
     for problem in results.problems():
         errors.print(shown(problem), soft_wrap=True)
-    errors.print(shown(f"results: {out / RESULTS}"), soft_wrap=True)
+    write_evaluation_page(results, out / REPORT)
+    errors.print(shown(f"results: {out / RESULTS}, {out / REPORT}"), soft_wrap=True)
     if code := _exit_code(results):
         raise typer.Exit(code)
+
+
+@evaluation.command("compare")
+def compare_command(
+    a: Annotated[Path, typer.Argument(metavar="A", help="Folder or results.json of the first evaluation.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Folder or results.json of the second evaluation.")],
+    model_a: Annotated[str | None, typer.Option("--model-a", help="Model of A, if it has several.")] = None,
+    model_b: Annotated[str | None, typer.Option("--model-b", help="Model of B, if it has several.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare two evaluations on the tasks that both have, paired by task, with intervals and p-values.
+
+    To compare two models of one evaluation, name it twice, and the models with --model-a and --model-b.
+    """
+    first = read_results(a)
+    second = first if a.resolve() == b.resolve() else read_results(b)
+    comparison = compare(first, second, model_a=model_a, model_b=model_b)
+    if as_json:
+        print_json(comparison.model_dump(mode="json"))
+        return
+    show_comparison(comparison)
+    for cell in comparison.cells:
+        for note in cell.notes:
+            errors.print(shown(f"{cell.environment} / {cell.split}: {note}"), soft_wrap=True)
+    for note in comparison.notes:
+        errors.print(shown(note), soft_wrap=True)
 
 
 def _config(path: Path | None, options: Mapping[str, Any]) -> EvaluationConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -27,7 +28,10 @@ def register(app: typer.Typer) -> None:
 def view(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="Trajectories of `ludus run --out`, or a training run's rollouts.jsonl."),
+        typer.Argument(
+            metavar="FILE",
+            help="Trajectories of `ludus run --out`, a training run's rollouts.jsonl, or results of `ludus eval`.",
+        ),
     ],
     html: Annotated[Path | None, typer.Option("--html", help="Write a self-contained page into this file.")] = None,
     episode: Annotated[
@@ -45,8 +49,12 @@ def view(
 ) -> None:
     """Look at recorded episodes: rewards, end reasons, and each turn with its calls and answers.
 
-    Exits with 1 when lines of the file are broken; all others are shown.
+    For the results of an evaluation it shows their tables. Exits with 1 when lines of the file are broken; all others
+    are shown.
     """
+    if _is_evaluation(file):
+        _show_evaluation(file, html)
+        return
     selection = Selection(task=task, reward_below=reward_below, failed=failed, episode=episode)
     if html is not None:
         title = f"Episodes of {file.name}"
@@ -61,6 +69,29 @@ def view(
         errors.print(shown(f"{file}: {totals.broken_count - 20:,} more broken lines"), soft_wrap=True)
     if totals.broken_count or (episode is not None and not totals.chosen):
         raise typer.Exit(1)
+
+
+def _is_evaluation(path: Path) -> bool:
+    """Return whether a path is a folder, or a file that begins like the results of `ludus eval`."""
+    if path.is_dir():
+        return True
+    with path.open("rb") as file:
+        return re.match(rb'\s*{\s*"format"\s*:\s*"ludus\.evaluation/', file.read(200)) is not None
+
+
+def _show_evaluation(path: Path, html: Path | None) -> None:
+    from ludus.cli.evaluation_tables import show_results
+    from ludus.evaluation.folder import read_results
+    from ludus.viewing.evaluation import write_evaluation_page
+
+    results = read_results(path)
+    if html is None:
+        show_results(results)
+    else:
+        write_evaluation_page(results, html)
+        console.print(shown(f"{html}: {len(results.cells)} cells"), soft_wrap=True)
+    for problem in results.problems():
+        errors.print(shown(problem), soft_wrap=True)
 
 
 def _print(file: Path, selection: Selection, limit: int) -> Totals:
