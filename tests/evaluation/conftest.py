@@ -1,4 +1,4 @@
-"""Servers of environments, a stand-in for model providers, and trajectories made by hand."""
+"""Servers of environments, a stand-in for model providers, and the command."""
 
 from __future__ import annotations
 
@@ -8,15 +8,10 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from peer_clients import ROOT
 from terminal import run_ludus, run_ludus_here, serving
-
-from ludus.protocol.episodes import TaskRow
-from ludus.protocol.rewards import Reward
-from ludus.protocol.trajectory import Failure, FailureKind, Trajectory, TurnRecord, Usage
 
 SUMS = ROOT / "tests" / "support" / "adapter_world.py"
 
@@ -55,31 +50,3 @@ def provider() -> Iterator[str]:
         finally:
             process.stdin.close()
             process.wait(timeout=20)
-
-
-def played(
-    task: int,
-    sample: int = 0,
-    value: float | None = 1.0,
-    *,
-    failure: FailureKind | None = None,
-    tokens: tuple[int, int] | None = None,
-    **changes: Any,
-) -> Trajectory:
-    """A trajectory of task number `task`; without a value it is unscored."""
-    usage = None if tokens is None else Usage(requests=1, input_tokens=tokens[0], output_tokens=tokens[1])
-    given: dict[str, Any] = {
-        "environment": "env", "environment_version": "1", "split": "train", "policy": "p", "sample": sample,
-        "task": TaskRow(id=f"t-{task}", split="train", index=task, fields={}),
-        "reward": None if failure else Reward.unscored("no verdict") if value is None else Reward.of(value),
-        "seed": 7, "started_at": 0.0, "seconds": 1.0,
-        "turns": (TurnRecord(items=1, policy_seconds=0.1, environment_seconds=0.1, usage=usage),),
-        "failure": Failure(kind=failure, error="E", message="broke", attempt=1) if failure else None,
-    }  # fmt: skip
-    return Trajectory(**{**given, **changes})
-
-
-@pytest.fixture(name="played")
-def played_fixture() -> Callable[..., Trajectory]:
-    """`played(task, sample, value, …)` makes a trajectory."""
-    return played

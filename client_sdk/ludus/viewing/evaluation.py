@@ -176,7 +176,9 @@ def _intervals(cells: Sequence[Cell]) -> str:
     known = [(cell, cell.mean) for cell in cells if cell.mean is not None]
     if not known:
         return ""
-    ends = [edge for cell, one in known for edge in (one.value, *(one.interval or ()), *(cell.reward_range or ()))]
+    ends: list[float] = [
+        edge for cell, one in known for edge in (one.value, *(one.interval or ()), *(cell.reward_range or ()))
+    ]
     low, high = min(ends), max(ends)
     width = (high - low) or 1.0
 
