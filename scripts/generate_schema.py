@@ -1,4 +1,4 @@
-"""Write `spec/schema/`: a JSON Schema of every wire type and an OpenRPC document of every method.
+"""Write `spec/schema/`: JSON Schemas of every wire type and of evaluations, an OpenRPC document of every method.
 
     python scripts/generate_schema.py            write the files
     python scripts/generate_schema.py --check    exit with 1 when a file is stale, writing nothing
@@ -30,6 +30,7 @@ from ludus.protocol import (
     content,
     episodes,
     errors,
+    evaluation,
     identifiers,
     jsonrpc,
     lifecycle,
@@ -42,6 +43,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 SCHEMA_DIR: Final = ROOT / "spec" / "schema"
 SCHEMA_FILE: Final = "episodes.schema.json"
 OPENRPC_FILE: Final = "openrpc.json"
+EVALUATION_FILE: Final = "evaluation.schema.json"
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 SCHEMA_ID: Final = f"urn:{identifiers.EXTENSION_ID.replace('/', ':')}:{identifiers.EXTENSION_VERSION}"
 
@@ -213,6 +215,30 @@ def schema_document() -> dict[str, Any]:
     }
 
 
+def evaluation_document() -> dict[str, Any]:
+    """The JSON Schema of the results of `ludus eval`."""
+    schema = evaluation.EvaluationResults.model_json_schema()
+    _drop_titles(schema)
+    return {
+        "$schema": DIALECT,
+        "$id": f"urn:{evaluation.EVALUATION_FORMAT.replace('/', ':')}",
+        "title": f"Results of an evaluation, {evaluation.EVALUATION_FORMAT}",
+        **schema,
+    }
+
+
+def _drop_titles(schema: Any) -> None:
+    """Remove the titles that pydantic makes of names; `properties` may hold a field of that name."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("title"), str):
+            del schema["title"]
+        for part in schema.values():
+            _drop_titles(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            _drop_titles(part)
+
+
 def openrpc_document() -> dict[str, Any]:
     """The methods as OpenRPC 1.3: params by name, results, errors and the scope each needs (`x-scope`)."""
     schemas = definitions()
@@ -264,7 +290,11 @@ def _openrpc_method(method: Method[Any, Any], schemas: dict[str, Any]) -> dict[s
 
 def outputs() -> dict[Path, str]:
     """Every file this script writes, with its text."""
-    documents = {SCHEMA_FILE: schema_document(), OPENRPC_FILE: openrpc_document()}
+    documents = {
+        SCHEMA_FILE: schema_document(),
+        OPENRPC_FILE: openrpc_document(),
+        EVALUATION_FILE: evaluation_document(),
+    }
     return {
         SCHEMA_DIR / name: json.dumps(document, indent=2, ensure_ascii=False) + "\n"
         for name, document in documents.items()

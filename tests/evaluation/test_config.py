@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peer_clients import ROOT
 
 from ludus.evaluation.config import LARGEST_FILE, EvaluationConfig, ModelSpec, parse_config, read_config
 from ludus.protocol.errors import InvalidParams
@@ -60,6 +61,15 @@ def test_a_file_says_models_environments_and_settings(tmp_path: Path) -> None:
     )  # fmt: skip
     assert config.environments[0].splits == ("test", "validation")
     assert config.environments[1].n == 10
+
+
+def test_the_configuration_of_the_documentation_is_one() -> None:
+    config = read_config(ROOT / "docs" / "snippets" / "eval.toml")
+    assert [(model.label, model.wire, model.url) for model in config.models] == [
+        ("claude-haiku-4-5", "anthropic", "https://api.anthropic.com/v1"),
+        ("local", "openai", "http://127.0.0.1:8001/v1"),
+    ]
+    assert [spec.target for spec in config.environments] == ["http://127.0.0.1:8000", "guess_number"]
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import random
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from evaluations import SPEC, cell, document, parse, played
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peer_clients import ROOT
 
 from ludus.evaluation.figures import probe_figures
 from ludus.evaluation.folder import read_results, write_results
@@ -82,6 +85,21 @@ def test_a_file_is_read_as_it_was_written(whole: dict[str, Any], tmp_path: Path)
     write_results(tmp_path, results)
     assert read_results(tmp_path) == read_results(tmp_path / "results.json") == results
     assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_text_that_no_file_can_hold_is_replaced(whole: dict[str, Any], tmp_path: Path) -> None:
+    write_results(tmp_path, parse(whole).model_copy(update={"ludus_version": "a\ud800b"}))
+    assert read_results(tmp_path).ludus_version == "a\ufffdb"
+
+
+def test_the_published_schema_accepts_the_file_and_refuses_others(whole: dict[str, Any], tmp_path: Path) -> None:
+    schema = json.loads((ROOT / "spec" / "schema" / "evaluation.schema.json").read_text("utf-8"))
+    validator = jsonschema.Draft202012Validator(schema)
+    write_results(tmp_path, parse(whole))
+    written = json.loads((tmp_path / "results.json").read_text("utf-8"))
+    assert list(validator.iter_errors(written)) == []
+    assert list(validator.iter_errors({**written, "nonsense": 1}))
+    assert list(validator.iter_errors({**written, "format": "ludus.evaluation/9.0"}))
 
 
 def test_a_folder_without_results_is_named(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ from ludus.client import Policy
 from ludus.evaluation.comparison import compare
 from ludus.evaluation.config import EnvironmentSpec, EvaluationConfig, ModelSpec, parse_config, read_table
 from ludus.evaluation.folder import RESULTS, read_results
-from ludus.evaluation.matrix import OpenEnvironment, evaluate
+from ludus.evaluation.matrix import OpenEnvironment, evaluate, token_of
 from ludus.evaluation.models import open_model
 from ludus.evaluation.progress import ProgressBar
 from ludus.protocol.errors import InvalidParams
@@ -229,10 +228,7 @@ async def _evaluate(config: EvaluationConfig, out: Path, resume: bool, keep_goin
 
 @asynccontextmanager
 async def _open_environment(spec: EnvironmentSpec) -> AsyncIterator[OpenEnvironment]:
-    token = os.environ.get(spec.token_env or "LUDUS_TOKEN")
-    if spec.token_env is not None and token is None:
-        raise InvalidParams(f"{spec.target}: the environment variable {spec.token_env} is not set")
-    async with client_of(spec.target, token, "channel") as client:
+    async with client_of(spec.target, token_of(spec), "channel") as client:
         info = find_environment(await client.environments(), spec.environment, spec.target)
         yield OpenEnvironment(client.environment(info.name), info)
 

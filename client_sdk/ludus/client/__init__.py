@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ludus.client.episode import Episode, Group
     from ludus.client.policies.base import Conversation, EpisodePolicy, Policy, PolicyResult, StatefulPolicy, Turn
     from ludus.client.policies.openai import OpenAIPolicy
+    from ludus.client.policies.providers import ProviderPolicy
     from ludus.client.policies.random_policy import RandomPolicy
     from ludus.client.rollouts import Progress, group_seed, rollout, rollout_all
     from ludus.client.summary import Summary, pass_at_k, pass_hat_k, summarize
@@ -79,6 +80,7 @@ __all__ = [
     "PolicyResult",
     "Preview",
     "Progress",
+    "ProviderPolicy",
     "RandomPolicy",
     "RemoteEnvironment",
     "Reward",
@@ -120,6 +122,7 @@ _MODULES: Final = {
     "ludus.client.episode": "Episode Group",
     "ludus.client.policies.base": "Conversation EpisodePolicy Policy PolicyResult StatefulPolicy Turn",
     "ludus.client.policies.openai": "OpenAIPolicy",
+    "ludus.client.policies.providers": "ProviderPolicy",
     "ludus.client.policies.random_policy": "RandomPolicy",
     "ludus.client.rollouts": "Progress group_seed rollout rollout_all",
     "ludus.client.summary": "Summary pass_at_k pass_hat_k summarize",

@@ -1,4 +1,4 @@
-"""Evaluation of policies: calibration, which measures how hard tasks are for a policy, and a progress bar for runs.
+"""Evaluation of policies: whole evaluations and their comparison, and calibration, which measures how hard tasks are.
 
 Summaries of runs (`summarize`, `pass_at_k`) are in `ludus.client`, because trainers use them too.
 """
@@ -16,18 +16,46 @@ if TYPE_CHECKING:
         read_difficulty,
         write_difficulty,
     )
+    from ludus.evaluation.comparison import Comparison, compare
+    from ludus.evaluation.config import EnvironmentSpec, EvaluationConfig, ModelSpec, read_config
+    from ludus.evaluation.folder import read_results
+    from ludus.evaluation.matrix import OpenEnvironment, evaluate
     from ludus.evaluation.progress import ProgressBar
 
-__all__ = ["Calibration", "ProgressBar", "calibrate", "difficulty_of", "read_difficulty", "write_difficulty"]
+__all__ = [
+    "Calibration",
+    "Comparison",
+    "EnvironmentSpec",
+    "EvaluationConfig",
+    "ModelSpec",
+    "OpenEnvironment",
+    "ProgressBar",
+    "calibrate",
+    "compare",
+    "difficulty_of",
+    "evaluate",
+    "read_config",
+    "read_difficulty",
+    "read_results",
+    "write_difficulty",
+]
 
-_PROGRESS: Final = "ludus.evaluation.progress"
-_CALIBRATION: Final = "ludus.evaluation.calibration"
+_MODULES: Final = {
+    "calibration": "Calibration calibrate difficulty_of read_difficulty write_difficulty",
+    "comparison": "Comparison compare",
+    "config": "EnvironmentSpec EvaluationConfig ModelSpec read_config",
+    "folder": "read_results",
+    "matrix": "OpenEnvironment evaluate",
+    "progress": "ProgressBar",
+}
+"""The modules that define the public names, which are imported at first use."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_PROGRESS if name == "ProgressBar" else _CALIBRATION), name)
+    for module, names in _MODULES.items():
+        if name in names.split():
+            return getattr(importlib.import_module(f"ludus.evaluation.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

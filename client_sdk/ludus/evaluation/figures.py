@@ -67,7 +67,7 @@ def cell_figures(
     return Cell(
         model=spec.label,
         environment=environment,
-        environment_version=version,
+        environment_version=version[:LONGEST_MESSAGE],
         split=split,
         seeded=seeded,
         problem=problem,

@@ -18,10 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from pydantic_core import to_json
+
 from ludus.client.trajectory_files import TrajectoryWriter, read_trajectories
 from ludus.evaluation.playing import without_conversation
 from ludus.protocol.errors import InvalidParams, NotFound
 from ludus.protocol.evaluation import EvaluationResults, Probe, parse_evaluation
+from ludus.protocol.text import replace_surrogates
 from ludus.protocol.trajectory import Trajectory, latest
 
 RESULTS: Final = "results.json"
@@ -53,9 +56,13 @@ def write_results(folder: Path, results: EvaluationResults) -> None:
     Raises:
         OSError: it cannot be written.
     """
+    try:
+        data = results.model_dump_json().encode()
+    except ValueError:  # a name or a message of a third-party server holds lone surrogates
+        data = to_json(replace_surrogates(results.model_dump()))
     temporary = folder / f"{RESULTS}.new"
     with temporary.open("wb") as file:
-        file.write(results.model_dump_json().encode() + b"\n")
+        file.write(data + b"\n")
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(folder / RESULTS)

@@ -1,6 +1,6 @@
 """Evaluation: play models × environments × splits into a folder, resumable at any point.
 
-    results = await evaluate(config, folder, open_environment=…, open_policy=…)
+    results = await evaluate(read_config("eval.toml"), Path("results"))
 
 How this works:
 
@@ -13,18 +13,20 @@ How this works:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ludus.client import EnvironmentInfo, Harness, Policy, Progress, RemoteEnvironment
+from ludus.client import EnvironmentInfo, Harness, Policy, Progress, RemoteEnvironment, connect
 from ludus.client.environment import find_split
 from ludus.evaluation.config import EnvironmentSpec, EvaluationConfig, ModelSpec
 from ludus.evaluation.figures import cell_figures, probe_figures
 from ludus.evaluation.folder import RESULTS, cell_file, locked, open_file, read_results, write_results
+from ludus.evaluation.models import open_model
 from ludus.evaluation.playing import play_cell
 from ludus.evaluation.probes import probed
 from ludus.protocol.distribution import installed_version
@@ -80,8 +82,8 @@ async def evaluate(
     config: EvaluationConfig,
     folder: Path,
     *,
-    open_environment: EnvironmentOpener,
-    open_policy: PolicyOpener,
+    open_environment: EnvironmentOpener | None = None,
+    open_policy: PolicyOpener = open_model,
     resume: bool = False,
     keep_going: bool = False,
     on_cell: Callable[[str], None] | None = None,
@@ -92,8 +94,8 @@ async def evaluate(
     Args:
         config: models, environments and settings.
         folder: where to write; it is made if it does not exist.
-        open_environment: connects to an environment.
-        open_policy: opens a model or another policy.
+        open_environment: connects to an environment; `open_remote` when None, which needs the address of a server.
+        open_policy: opens a model or another policy; by default models behind endpoints.
         resume: go on with what the folder holds.
         keep_going: play on when every attempt of a cell leaves no reward for the same reason, or when the
             infrastructure of many consecutive episodes fails.
@@ -106,10 +108,11 @@ async def evaluate(
         RequestError: an environment, a split or a model does not exist, or refuses the credential.
         TransportError: a server is not reachable at the beginning.
     """
+    connected = open_environment or open_remote
     with locked(folder):
         held = _held(folder, resume)
         async with AsyncExitStack() as stack:
-            opened = [(spec, await stack.enter_async_context(open_environment(spec))) for spec in config.environments]
+            opened = [(spec, await stack.enter_async_context(connected(spec))) for spec in config.environments]
             policies = {spec.label: await stack.enter_async_context(open_policy(spec)) for spec in config.models}
             plans = _plans(config, opened)
             if held is not None:
@@ -117,6 +120,40 @@ async def evaluate(
             run = _Run(config, folder, plans, policies, keep_going, on_cell, on_progress)
             run.started_at = held.started_at if held is not None else run.started_at
             return await run.play()
+
+
+@asynccontextmanager
+async def open_remote(spec: EnvironmentSpec) -> AsyncIterator[OpenEnvironment]:
+    """Connect to an environment of a running server until the block is left.
+
+    Raises:
+        InvalidParams: the target is not an address, the variable of the token is not set, or the server has several
+            environments and none is named.
+        EnvironmentNotFound: the server has no such environment.
+    """
+    if not spec.target.startswith(("http://", "https://")):
+        raise InvalidParams(f"{spec.target!r} is not the address of a server, such as http://localhost:8000")
+    async with connect(spec.target, token=token_of(spec)) as client:
+        known = await client.environments()
+        names = [info.name for info in known]
+        name = spec.environment if spec.environment is not None or len(names) != 1 else names[0]
+        if name is None:
+            raise InvalidParams(f"the server {spec.target} has several environments, name one: {', '.join(names)}")
+        yield OpenEnvironment(client.environment(name), await client.environment(name).info())
+
+
+def token_of(spec: EnvironmentSpec) -> str | None:
+    """Return the trainer token of an environment; None for that of `LUDUS_TOKEN`, if it is set.
+
+    Raises:
+        InvalidParams: the variable that the specification names is not set.
+    """
+    if spec.token_env is None:
+        return None
+    token = os.environ.get(spec.token_env)
+    if token is None:
+        raise InvalidParams(f"{spec.target}: the environment variable {spec.token_env} is not set")
+    return token
 
 
 def _held(folder: Path, resume: bool) -> EvaluationResults | None:

@@ -92,7 +92,7 @@ class TaskFigures(_Part):
     """The episodes of one task."""
 
     task: Name
-    index: Count
+    index: int
     episodes: tuple[EpisodeFigures, ...]
 
 

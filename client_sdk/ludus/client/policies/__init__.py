@@ -1,4 +1,4 @@
-"""Policies choose actions. Any async callable can be one; this package has the types and two ready policies.
+"""Policies choose actions. Any async callable can be one; this package has the types and three ready policies.
 
 A policy gets the `Conversation` and returns its action for the turn: a `Call`, several of them (they run concurrently
 if the environment allows it), an `Answer`, or a `Turn`, which may also hold text next to the calls, and token usage.
@@ -18,6 +18,7 @@ from ludus.client.policies.base import Conversation, EpisodePolicy, Policy, Poli
 
 if TYPE_CHECKING:
     from ludus.client.policies.openai import OpenAIPolicy
+    from ludus.client.policies.providers import ProviderPolicy
     from ludus.client.policies.random_policy import RandomPolicy
 
 __all__ = [
@@ -26,12 +27,14 @@ __all__ = [
     "OpenAIPolicy",
     "Policy",
     "PolicyResult",
+    "ProviderPolicy",
     "RandomPolicy",
     "Turn",
 ]
 
 _LAZY = {
     "OpenAIPolicy": "ludus.client.policies.openai",
+    "ProviderPolicy": "ludus.client.policies.providers",
     "RandomPolicy": "ludus.client.policies.random_policy",
 }
 """Names that are imported at first use, because aiohttp takes longer to import than the rest of the client."""

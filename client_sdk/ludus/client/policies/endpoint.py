@@ -37,6 +37,9 @@ LONGEST_PAUSE: Final = 60.0
 CHECK_SECONDS: Final = 10.0
 """The time limit of `Endpoint.check`, in seconds."""
 
+MOST_TOKENS: Final = 10**9
+"""Higher counts of one request are not believed."""
+
 _CONTEXT_FULL: Final = re.compile(
     r"context[ _](length|window|size)|maximum context|too many tokens|prompt is too long|input token count",
     re.IGNORECASE,
@@ -218,9 +221,11 @@ def message_of(value: Any, answer: HttpAnswer) -> str:
 
 
 def usage_of(input_tokens: Any, output_tokens: Any) -> Usage | None:
-    """Return the usage of one request; None if the provider did not report both counts."""
+    """Return the usage of one request; None if the provider did not report both counts, or impossible ones."""
     counts = (input_tokens, output_tokens)
-    if not all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in counts):
+    if not all(
+        isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= MOST_TOKENS for count in counts
+    ):
         return None
     return Usage(requests=1, input_tokens=input_tokens, output_tokens=output_tokens)
 
