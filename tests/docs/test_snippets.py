@@ -29,7 +29,7 @@ PROGRAMS = {
     "blocking.py": r"There is gold[\s\S]*invalid_arguments[\s\S]*Only sand here",
     "calibration.py": r"(beaches .* metres long: \d+ of \d+ found within ten holes\s*){4}in the band: \d+%",
     "own_loop.py": r"\d+ messages (1\.0|0\.\d+)",
-    "evaluate.py": r"first: 0\.\d+ over 20 tasks, \(0\..*\)\s+last: 0\.\d+ over 20 .*\s+difference [+-]0\.\d+, p = 0\.\d+",
+    "evaluate.py": r"first: 0\.\d+ over 20 tasks, \(0\..*\)\s+last: 0\.\d+ over 20 .*\s+difference [+-]0\.\d+, p = 0\.",
     "rollouts.py": r"mean reward 0\.\d\d over 20 episodes",
     "joined_group.py": r"1 group \(0\.0, 0\.0, 0\.0, 0\.0\)",
     "workers.py": r"\[0\.0, 0\.0, 0\.0, 0\.0\]",
