@@ -175,12 +175,14 @@ def test_a_finished_evaluation_is_not_played_again(ludus: Ludus, url: str, tmp_p
     assert ludus(*options).returncode == 0
     folder = tmp_path / "out"
     played, before = lines_of(folder), timeless(folder)
+    kept = {path.name: path.read_bytes() for path in folder.glob("*.jsonl")}
     assert played == 10
     again = ludus(*options)
     assert again.returncode == ExitCode.REFUSED
     assert "say --resume or another --out" in again.stderr
     assert ludus(*options, "--resume").returncode == 0
-    assert (lines_of(folder), timeless(folder)) == (played, before)
+    assert {path.name: path.read_bytes() for path in folder.glob("*.jsonl")} == kept
+    assert timeless(folder) == before
     grown = ludus(*options, "--resume", "--samples", 2, "--json")
     assert grown.returncode == 0, grown.stderr
     assert json.loads(grown.stdout)["cells"][0]["episodes"] == 10
@@ -260,6 +262,7 @@ def server(port: int = 0) -> Iterator[tuple[str, int]]:
             process.terminate()
 
 
+@pytest.mark.timeout(150)  # a lost server is given up after several attempts to reach it again
 def test_a_server_lost_in_mid_run_leaves_its_episodes_unscored_and_the_other_cells_whole(
     ludus_process: Ludus, url: str, policies: Path, tmp_path: Path
 ) -> None:
@@ -316,6 +319,21 @@ def test_another_evaluation_is_not_mixed_into_a_folder(ludus: Ludus, url: str, t
         assert done.returncode == ExitCode.REFUSED, (changes, done.stderr)
         assert message in " ".join(done.stderr.split()), changes
     assert timeless(tmp_path / "out") == before
+    file = tmp_path / "out" / "results.json"
+    for place, name, message in (
+        (("cells", 0), "environment_version", "another version of 'sums'"),
+        (("models", 0), "options", "another options of 'random'"),
+        (("models", 0), "wire", "another wire of 'random'"),
+    ):
+        held = json.loads(file.read_bytes())
+        held[place[0]][place[1]][name] = {"other": 1} if name == "options" else "other"
+        file.write_text(json.dumps(held))
+        done = run()
+        assert done.returncode == ExitCode.REFUSED, done.stderr
+        assert message in " ".join(done.stderr.split())
+        held[place[0]][place[1]][name] = before[place[0]][place[1]][name]
+        file.write_text(json.dumps(held))
+    assert run().returncode == 0
 
 
 def test_a_folder_takes_one_run_at_a_time(ludus: Ludus, url: str, tmp_path: Path) -> None:

@@ -111,6 +111,19 @@ def test_the_p_value_is_the_tail_of_students_distribution(t: float, freedom: int
     assert student_p(t, freedom) == pytest.approx(tail(t, freedom), abs=1e-6)
 
 
+@settings(max_examples=40)
+@given(st.lists(rewards, min_size=2, max_size=40))
+def test_an_interval_leaves_out_five_percent_of_students_distribution(values: list[float]) -> None:
+    found = mean_estimate(values)
+    assert found is not None
+    if not found.error:
+        assert found.interval is None
+        return
+    assert found.interval is not None
+    for end in found.interval:
+        assert tail((end - found.value) / found.error, len(values) - 1) == pytest.approx(0.05, abs=2e-4)
+
+
 tables = st.dictionaries(st.sampled_from("abcdefghij"), rewards, min_size=1)
 
 
