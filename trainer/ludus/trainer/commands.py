@@ -1,4 +1,4 @@
-"""The `ludus train` command."""
+"""The commands of the trainer: `ludus train`, and `ludus doctor` from `ludus.trainer.doctor`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from ludus.protocol.text import printable
 from ludus.rendering.errors import RenderingError
 from ludus.trainer.errors import ConfigError, TrainerError
 
-COMMANDS: Final = {"train": "Train a policy with GRPO on environments that are served."}
+COMMANDS: Final = {
+    "train": "Train a policy with GRPO on environments that are served.",
+    "doctor": "Check that training works on this machine.",
+}
 """One line of help per command. The command line reads it without importing this module."""
 BRIEF_SPINS: Final = {"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "10000"}
 """Variables that make torch's idle threads spin for tens of microseconds and then sleep, unless the environment sets
@@ -22,8 +25,11 @@ Threads that sleep at once (PASSIVE) wake too slowly for small models: a step ta
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
+    """Add the commands to `app`."""
+    from ludus.trainer.doctor.commands import doctor
+
     app.command("train", context_settings={"ignore_unknown_options": True})(train)
+    app.add_typer(doctor, name="doctor")
 
 
 def train(

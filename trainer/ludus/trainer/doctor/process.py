@@ -1,0 +1,66 @@
+"""The program of one check: `python -m ludus.trainer.doctor.process check NAME FOLDER`, or a part of a check:
+`… part MODULE:FUNCTION FOLDER`. The outcome of a check is a file in the folder."""
+
+from __future__ import annotations
+
+import importlib
+import resource
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from ludus.trainer.doctor.context import RESULT, CheckFailed, CheckSkipped, Context, read_json, write_json
+
+UNIT = 1 if sys.platform == "darwin" else 1024
+"""Bytes in a unit of the operating system's resident size."""
+
+
+def main(kind: str, name: str, folder: Path) -> int:
+    """Run a check or a part; return the exit status."""
+    context = Context.load(folder)
+    if kind == "part":
+        module, _, function = name.partition(":")
+        getattr(importlib.import_module(module), function)(context)
+        write_json(folder / f"memory-{function}.json", memory())
+        return 0
+    write_json(folder / RESULT, outcome(name, context))
+    return 0
+
+
+def outcome(name: str, context: Context) -> dict[str, Any]:
+    """Run a check and return its status, its reason, its figures, and the highest use of memory."""
+    from ludus.trainer.doctor.checks import CHECKS
+
+    status, reason = "passed", None
+    try:
+        CHECKS[name].load()(context)
+    except CheckSkipped as error:
+        status, reason = "skipped", str(error)
+    except CheckFailed as error:
+        status, reason = "failed", str(error)
+    except Exception as error:
+        traceback.print_exc()
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        status, reason = "failed", f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+    finally:
+        context.stop()
+    found = [memory(), *map(read_json, context.folder.glob("memory-*.json"))]
+    highest = {
+        kind: max((one[kind] for one in found if one and one[kind] is not None), default=None)
+        for kind in ("gpu_bytes", "host_bytes")
+    }
+    return {"status": status, "reason": reason, "figures": context.figures, "memory": highest}
+
+
+def memory() -> dict[str, int | None]:
+    """Return the highest use of memory of this process."""
+    gpu = None
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        gpu = max(torch.cuda.max_memory_allocated(index) for index in range(torch.cuda.device_count()))
+    return {"gpu_bytes": gpu, "host_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2], Path(sys.argv[3])))

@@ -1,0 +1,206 @@
+"""Runs the checks one after the other, each in its own process with a limit, and writes the report."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ludus.protocol.distribution import installed_version
+from ludus.trainer.doctor.checks import CHECKS, Check
+from ludus.trainer.doctor.context import FIGURES, PROGRAM, RESULT, Setting, read_json
+from ludus.trainer.doctor.guard import KILL_SECONDS, TIMED_OUT
+from ludus.trainer.doctor.report import Machine, Memory, Model, Report, Result, Scrubber, write_report
+from ludus.trainer.errors import ConfigError, TrainerError
+
+GUARD: Final = Path(__file__).with_name("guard.py")
+PREPARE_SECONDS: Final = 90.0
+"""The time to make the model, and then to find out the facts about the machine."""
+LOG_LINES: Final = 12
+"""The number of lines from the end of a log that the report has of a check that was killed or crashed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one run."""
+
+    checks: tuple[str, ...]
+    out: Path
+    model: Path | None
+    """A folder in Hugging Face format; None makes one with random weights."""
+    device: str
+    small: bool
+    vllm: str
+    scale: float
+    """A factor for all limits."""
+
+
+class NoMachineFacts(TrainerError):
+    """The model or the facts about the machine are not available, so no check can run."""
+
+
+def run(options: Options, done: Callable[[Result], None]) -> Report:
+    """Run the checks and return the report, which is written to `options.out` after each check.
+
+    Args:
+        options: see there.
+        done: called with each result.
+
+    Raises:
+        ConfigError: there is no GPU, or the model's folder does not exist.
+        NoMachineFacts: torch does not work, or the model cannot be made or read.
+        OSError: the report cannot be written.
+    """
+    if options.model is not None and not (options.model / "config.json").is_file():
+        raise ConfigError(f"--model: {options.model} has no config.json; give a folder in Hugging Face format")
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="ludus-doctor-") as name:
+        scratch = Path(name)
+        model = options.model or scratch / "model"
+        setting = Setting(str(model.absolute()), options.device, options.small, options.vllm)  # type: ignore[arg-type]
+        scrubber = Scrubber({"scratch": scratch, "model": model.absolute(), "python": sys.prefix, "here": Path.cwd()})
+        machine, shape = _prepare(setting, options, scratch, scrubber)
+        if options.device == "cuda" and not machine.gpus:
+            raise ConfigError("torch finds no GPU here; try the checks' logic with --device cpu --small")
+        results: list[Result] = []
+
+        def report(complete: bool) -> Report:
+            passed = any(r.status == "passed" for r in results) and all(r.status != "failed" for r in results)
+            return Report(
+                ludus=installed_version(), device=setting.device, small=options.small, complete=complete, passed=passed,
+                seconds=round(time.monotonic() - began, 3), machine=machine, model=shape, checks=tuple(results),
+            )  # fmt: skip
+
+        write_report(report(False), options.out)
+        for number, check_name in enumerate(options.checks, 1):
+            check = CHECKS[check_name]
+            lacking = missing(check, setting, len(machine.gpus))
+            results.append(
+                _skipped(check, options, lacking) if lacking else _run(check, setting, options, scratch, scrubber)
+            )
+            write_report(report(number == len(options.checks)), options.out)
+            done(results[-1])
+        return report(True)
+
+
+def missing(check: Check, setting: Setting, gpus: int) -> str | None:
+    """Return what a check needs and does not have here; None if it can run."""
+    if setting.device == "cpu" and not check.cpu:
+        return "it needs a GPU"
+    if setting.device == "cuda" and gpus < check.gpus:
+        return f"it needs {check.gpus} GPUs and there {'is' if gpus == 1 else 'are'} {gpus}"
+    if check.vllm is not None and shutil.which(setting.vllm) is None and not _near(setting.vllm):
+        return f"there is no program {setting.vllm!r}; `pip install vllm`, or name it with --vllm"
+    if check.vllm == "here" and importlib.util.find_spec("vllm") is None:
+        return "vLLM is not in this environment, which has to send over NCCL; `pip install vllm`"
+    return None
+
+
+def _near(program: str) -> bool:
+    return shutil.which(program, path=str(Path(sys.executable).parent)) is not None
+
+
+def _skipped(check: Check, options: Options, reason: str) -> Result:
+    return Result(
+        name=check.name, about=check.about, status="skipped", reason=reason, seconds=0.0,
+        limit_seconds=check.seconds * options.scale, memory=None, figures={},
+    )  # fmt: skip
+
+
+def _prepare(setting: Setting, options: Options, scratch: Path, scrubber: Scrubber) -> tuple[Machine, Model]:
+    """Make the model if none was given, and find out the facts, each in its own process."""
+    folder = scratch / "prepare"
+    folder.mkdir()
+    setting.save(folder)
+    parts = ["ludus.trainer.doctor.machine:machine_part"]
+    if options.model is None:
+        parts.insert(0, "ludus.trainer.doctor.model:build_part")
+    for part in parts:
+        with _guarded(["part", part, str(folder)], PREPARE_SECONDS * options.scale, folder / "log") as status:
+            if status:
+                what = f"did not end within {PREPARE_SECONDS * options.scale:g} s" if status == TIMED_OUT else "failed"
+                raise NoMachineFacts(
+                    f"no check can run, because {part.partition(':')[2]} {what}:\n{_log_tail(folder / 'log', scrubber)}"
+                )
+    found = read_json(folder / "machine.json")
+    source = "local" if options.model is not None else "built-in"
+    return Machine.model_validate(found["machine"]), Model.model_validate({"source": source, **found["model"]})
+
+
+def _run(check: Check, setting: Setting, options: Options, scratch: Path, scrubber: Scrubber) -> Result:
+    folder = scratch / check.name
+    folder.mkdir()
+    setting.save(folder)
+    began, limit = time.monotonic(), check.seconds * options.scale
+    with _guarded(["check", check.name, str(folder)], limit, folder / "log") as status:
+        found = read_json(folder / RESULT)
+        if found is None:
+            reason = (
+                f"it did not end within {limit:g} s and was killed"
+                if status == TIMED_OUT
+                else f"its process ended with status {status} before it had a result"
+            )
+            reason += f"; the end of its log:\n{_log_tail(folder / 'log', scrubber)}"
+            found = {"status": "failed", "reason": reason, "figures": read_json(folder / FIGURES) or {}, "memory": None}
+    seconds = time.monotonic() - began
+    shutil.rmtree(folder, ignore_errors=True)
+    return Result(
+        name=check.name,
+        about=check.about,
+        status=found["status"],
+        reason=found["reason"] and scrubber.text(found["reason"]),
+        seconds=round(seconds, 3),
+        limit_seconds=limit,
+        memory=found["memory"] and Memory.model_validate(found["memory"]),
+        figures=scrubber.value(found["figures"]),
+    )
+
+
+@contextmanager
+def _guarded(arguments: Sequence[str], seconds: float, log: Path) -> Iterator[int]:
+    """Run the checks' program under the guard, and yield its exit status. The guard ends it if this process ends."""
+    command = [sys.executable, "-I", str(GUARD), str(seconds), sys.executable, "-m", PROGRAM, *arguments]
+    with log.open("ab") as output:
+        guard = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            yield guard.wait(seconds + 2 * KILL_SECONDS)
+        finally:
+            assert guard.stdin is not None
+            guard.stdin.close()  # after an interruption, the guard kills the check
+            try:
+                guard.wait(2 * KILL_SECONDS)
+            except subprocess.TimeoutExpired:
+                guard.kill()
+                guard.wait()
+
+
+def _log_tail(log: Path, scrubber: Scrubber) -> str:
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return scrubber.text("\n".join(f"  {line[:300]}" for line in lines[-LOG_LINES:]))
+
+
+def chosen(names: str | None) -> tuple[str, ...]:
+    """Return the names of checks in a list separated by commas, in the order in which they run; all of them for None.
+
+    Raises:
+        ConfigError: there is no check of that name.
+    """
+    if names is None:
+        return tuple(CHECKS)
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    unknown: list[Any] = [name for name in wanted if name not in CHECKS]
+    if unknown or not wanted:
+        raise ConfigError(
+            f"--checks: there is no check {', '.join(unknown) or names!r}; there are: {', '.join(CHECKS)}"
+        )
+    return tuple(name for name in CHECKS if name in wanted)
