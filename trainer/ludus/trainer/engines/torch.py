@@ -10,9 +10,9 @@ import asyncio
 import copy
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from ludus.trainer.engines.clock import PlayClock
 from ludus.trainer.errors import ConfigError, EngineError, ModelError
 
 _CLOSING_SECONDS: Final = 30.0
+T = TypeVar("T")
 Action = tuple[Callable[[], Any], "asyncio.Future[Any] | None"]
 """A function, and the future of its result."""
 
@@ -111,6 +112,11 @@ class TorchEngine:
         """See `Engine`. `update.tensors` is read in the engine's thread."""
         with self.clock.paused():
             await self._call(lambda: self._load(update))
+
+    async def read_weights(self, read: Callable[[Mapping[str, Tensor]], T]) -> T:
+        """Return `read(weights)`, which the engine's thread calls between two passes with its own weights by name."""
+        result: T = await self._call(lambda: read(self._weights))
+        return result
 
     async def forget(self, session: str) -> None:
         """See `Engine`."""
