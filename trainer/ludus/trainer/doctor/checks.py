@@ -40,7 +40,7 @@ _ALL: Final = (
     Check("attention-flex", "packed attention with flex gives eager logits", "attention:flex", 120),
     Check("attention-flash", "packed flash attention gives eager logits", "attention:flash", 60, cpu=False),
     Check("canary", "the torch engine gives the learner's probabilities; stale weights are found", "canary:run", 60),
-    Check("weights", "learner to an engine on another rank (NCCL; gloo on a CPU), bit by bit", "weights:run", 90, gpus=2),
+    Check("weights", "learner to an engine on another rank (NCCL, or gloo), bit by bit", "weights:run", 90, gpus=2),
     Check("update", "updates at 16k tokens: tokens per second, MFU, memory, and a loss that falls", "update:run", 150),
     Check("resume", "a run that was stopped and resumed equals one that was not", "resume:run", 120),
     Check("vllm-file", "weights to vLLM as files, equal bit by bit, and the canary", "vllm:file", 240, vllm="server"),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from ludus.trainer.doctor.context import CheckFailed
+
+if TYPE_CHECKING:  # vLLM's environment has no Ludus
+    from ludus.trainer.learning.learner import Learner
 
 
 def checksum(tensor: Tensor) -> str:
@@ -24,16 +28,32 @@ def checksums(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
     return {name: checksum(tensor) for name, tensor in tensors}
 
 
-def require_equal(sent: Mapping[str, str], found: Mapping[str, str], where: str) -> int:
+def sent_checksums(learner: Learner, *, as_checkpoint: bool = False) -> dict[str, str]:
+    """Return the checksums of the learner's weights as it sends them.
+
+    A tied output layer is sent once, under the name of the embedding. It is in the result under its own name too, so
+    that an engine which keeps a copy of it is found to have the same.
+    """
+    sent = checksums(learner.weights(learner.dtype, as_checkpoint=as_checkpoint))
+    model: Any = learner.model
+    names = {id(module): name for name, module in model.named_modules()}
+    inner, outer = model.get_input_embeddings(), model.get_output_embeddings()
+    if inner.weight is outer.weight:
+        sent[f"{names[id(outer)]}.weight"] = sent[f"{names[id(inner)]}.weight"]
+    return sent
+
+
+def require_equal(sent: Mapping[str, str], found: Mapping[str, str], where: str, *, all_of_them: bool = False) -> int:
     """Compare checksums by name, and return how many were compared.
 
     Args:
         sent: of all tensors of the learner.
         found: of those that the engine could report.
         where: what `found` describes, for messages.
+        all_of_them: whether `found` must have every tensor that was sent, a tied one under either of its names.
 
     Raises:
-        CheckFailed: a tensor differs, or none could be compared.
+        CheckFailed: a tensor differs or is missing, or none could be compared.
     """
     both = [name for name in sent if name in found]
     different = [name for name in both if sent[name] != found[name]]
@@ -41,6 +61,10 @@ def require_equal(sent: Mapping[str, str], found: Mapping[str, str], where: str)
         raise CheckFailed(
             f"{len(different)} of {len(both)} tensors are not equal bit by bit {where}: {', '.join(different[:4])}"
         )
+    lost = sorted({sent[name] for name in sent} - {sent[name] for name in both}) if all_of_them else []
+    if lost:
+        names = [name for name in sent if sent[name] in lost]
+        raise CheckFailed(f"{len(names)} tensors are missing {where}: {', '.join(names[:4])}")
     if not both:
         raise CheckFailed(f"no tensor could be compared {where}: the names are different")
     return len(both)

@@ -26,6 +26,13 @@ class Device(StrEnum):
     cpu = "cpu"
 
 
+class Dtype(StrEnum):
+    """The dtype of forward and backward pass and of the engines' weights."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
 @doctor.callback()
 def group() -> None:
     """Check that training works on this machine."""
@@ -51,6 +58,10 @@ def gpu(
         Device, typer.Option("--device", help="`cpu` tries the checks' logic without a GPU.")
     ] = Device.cuda,
     small: Annotated[bool, typer.Option("--small", help="A tiny model and few tokens.")] = False,
+    dtype: Annotated[
+        Dtype | None,
+        typer.Option("--dtype", help="bfloat16 on a GPU and float32 on a CPU when left out.", show_default=False),
+    ] = None,
     vllm: Annotated[str, typer.Option("--vllm", metavar="PROGRAM", help="The program that starts vLLM.")] = "vllm",
     limit_scale: Annotated[
         float, typer.Option("--limit-scale", min=0.01, max=100.0, help="A factor for the checks' time limits.")
@@ -70,8 +81,9 @@ def gpu(
             raise ModuleNotFoundError(f"No module named {package!r}", name=package)
     from ludus.trainer.doctor import runner
 
+    used = dtype or (Dtype.bfloat16 if device is Device.cuda else Dtype.float32)
     try:
-        options = runner.Options(runner.chosen(checks), out, model, device.value, small, vllm, limit_scale)
+        options = runner.Options(runner.chosen(checks), out, model, device.value, small, used.value, vllm, limit_scale)
         report = runner.run(options, _show)
     except TrainerError as error:
         if os.environ.get("LUDUS_DEBUG"):

@@ -35,13 +35,10 @@ class Setting:
     device: Literal["cuda", "cpu"] = "cuda"
     small: bool = False
     """Take few tokens, for a CPU and for tests of the checks themselves."""
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    """The dtype of forward and backward pass and of the engines' weights. With bfloat16 the learner uses FSDP."""
     vllm: str = "vllm"
     """The program that starts vLLM's server."""
-
-    @property
-    def dtype(self) -> Literal["float32", "bfloat16"]:
-        """The dtype of forward and backward pass and of the engines' weights."""
-        return "bfloat16" if self.device == "cuda" else "float32"
 
     def save(self, folder: Path) -> None:
         """Write the settings into `folder`."""

@@ -30,7 +30,7 @@ SMALL: Final[dict[str, Any]] = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
-    "head_dim": 16,
+    "head_dim": 32,  # vLLM's CPU backend supports no smaller one
     # vLLM's CPU backend keeps a stale copy of a tied head when weights are updated (vLLM 0.32).
     "tie_word_embeddings": False,
 }

@@ -100,6 +100,7 @@ class Report(Part):
     version: Literal[1] = VERSION
     ludus: str
     device: Literal["cuda", "cpu"]
+    dtype: Literal["float32", "bfloat16"]
     small: bool
     complete: bool
     """Whether all chosen checks have ended; False in the report of a run that was interrupted."""
@@ -112,7 +113,7 @@ class Report(Part):
 
 
 _PATH: Final = re.compile(
-    r"(?<![\w.:/~>-])(?:~|[A-Za-z]:)?(?:[/\\](?!/)[^\s/\\'\"():,;<>]+)+[/\\](?=[^\s/\\'\"():,;<>])"
+    r"(?<![\w.:/~-])(?:~|[A-Za-z]:)?(?:[/\\](?!/)[^\s/\\'\"():,;<>]+)+[/\\](?=[^\s/\\'\"():,;<>])"
 )
 _ADDRESS: Final = re.compile(r"\b(?!127\.0\.0\.1\b)\d{1,3}(?:\.\d{1,3}){3}\b")
 
@@ -125,16 +126,18 @@ class Scrubber:
     """
 
     def __init__(self, folders: Mapping[str, Path | str]) -> None:
+        folders = {**folders, "home": Path.home()}
         known = {str(folder): f"<{name}>" for name, folder in folders.items()}
         known |= {str(Path(folder).resolve()): f"<{name}>" for name, folder in folders.items()}
+        known.pop("/", None)
         self._folders = sorted(known.items(), key=lambda item: -len(item[0]))
         self._words: dict[str, str] = {}
         with suppress(OSError, KeyError, ImportError):
             self._words[getpass.getuser()] = "<user>"
         for host in {socket.gethostname(), socket.gethostname().partition(".")[0]}:
             self._words[host] = "<host>"
-        self._words |= {Path.home().name: "<user>"}
-        self._words.pop("", None)
+        for word in ("", "root", "localhost"):  # they say nothing about the machine
+            self._words.pop(word, None)
 
     def text(self, text: str) -> str:
         """Return `text` without them. Of a path only the last part stays."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ludus.protocol.distribution import installed_version
 from ludus.trainer.doctor.checks import CHECKS, Check
@@ -36,8 +36,9 @@ class Options:
     out: Path
     model: Path | None
     """A folder in Hugging Face format; None makes one with random weights."""
-    device: str
+    device: Literal["cuda", "cpu"]
     small: bool
+    dtype: Literal["float32", "bfloat16"]
     vllm: str
     scale: float
     """A factor for all limits."""
@@ -65,7 +66,7 @@ def run(options: Options, done: Callable[[Result], None]) -> Report:
     with tempfile.TemporaryDirectory(prefix="ludus-doctor-") as name:
         scratch = Path(name)
         model = options.model or scratch / "model"
-        setting = Setting(str(model.absolute()), options.device, options.small, options.vllm)  # type: ignore[arg-type]
+        setting = Setting(str(model.absolute()), options.device, options.small, options.dtype, _program(options.vllm))
         scrubber = Scrubber({"scratch": scratch, "model": model.absolute(), "python": sys.prefix, "here": Path.cwd()})
         machine, shape = _prepare(setting, options, scratch, scrubber)
         if options.device == "cuda" and not machine.gpus:
@@ -75,9 +76,17 @@ def run(options: Options, done: Callable[[Result], None]) -> Report:
         def report(complete: bool) -> Report:
             passed = any(r.status == "passed" for r in results) and all(r.status != "failed" for r in results)
             return Report(
-                ludus=installed_version(), device=setting.device, small=options.small, complete=complete, passed=passed,
-                seconds=round(time.monotonic() - began, 3), machine=machine, model=shape, checks=tuple(results),
-            )  # fmt: skip
+                ludus=installed_version(),
+                device=setting.device,
+                dtype=setting.dtype,
+                small=options.small,
+                complete=complete,
+                passed=passed,
+                seconds=round(time.monotonic() - began, 3),
+                machine=machine,
+                model=shape,
+                checks=tuple(results),
+            )
 
         write_report(report(False), options.out)
         for number, check_name in enumerate(options.checks, 1):
@@ -97,15 +106,16 @@ def missing(check: Check, setting: Setting, gpus: int) -> str | None:
         return "it needs a GPU"
     if setting.device == "cuda" and gpus < check.gpus:
         return f"it needs {check.gpus} GPUs and there {'is' if gpus == 1 else 'are'} {gpus}"
-    if check.vllm is not None and shutil.which(setting.vllm) is None and not _near(setting.vllm):
-        return f"there is no program {setting.vllm!r}; `pip install vllm`, or name it with --vllm"
+    if check.vllm is not None and shutil.which(setting.vllm) is None:
+        return "vLLM's program is not installed; `pip install vllm`, or name the program with --vllm"
     if check.vllm == "here" and importlib.util.find_spec("vllm") is None:
         return "vLLM is not in this environment, which has to send over NCCL; `pip install vllm`"
     return None
 
 
-def _near(program: str) -> bool:
-    return shutil.which(program, path=str(Path(sys.executable).parent)) is not None
+def _program(name: str) -> str:
+    """Return the path of a program, which may be next to the Python of this process; the name if there is none."""
+    return shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent)) or name
 
 
 def _skipped(check: Check, options: Options, reason: str) -> Result:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup, ProcessGroupGloo, TCPStore
 
 from ludus.trainer.config import TorchEngineConfig
-from ludus.trainer.doctor.checksums import checksums, require_equal
+from ludus.trainer.doctor.checksums import checksums, require_equal, sent_checksums
 from ludus.trainer.doctor.context import CheckFailed, Context
 from ludus.trainer.doctor.divergence import changed, statistics_of
 from ludus.trainer.doctor.learning import configuration, make_learner
@@ -65,9 +65,8 @@ def _send(
     found: dict[str, Any] = json.loads(store.get(f"found {version}"))
     if "error" in found:
         raise CheckFailed(f"the engine's process failed: {found['error']}")
-    compared = require_equal(
-        checksums(learner.weights(learner.dtype)), found["checksums"], f"in the engine after update {version}"
-    )
+    where = f"in the engine after update {version}"
+    compared = require_equal(sent_checksums(learner), found["checksums"], where, all_of_them=True)
     context.record(tensors=compared, bytes=size, seconds_per_update=seconds, bytes_per_second=size / seconds)
     figures = statistics_of(found["logprobs"], learner.sequence_logprobs(ids))
     limit = LIMITS[context.setting.dtype][0]
