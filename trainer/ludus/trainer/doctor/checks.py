@@ -37,14 +37,14 @@ class Check:
 
 _ALL: Final = (
     Check("attention-sdpa", "packed attention with torch's kernel gives eager logits", "attention:sdpa", 60),
-    Check("attention-flex", "packed attention with flex gives eager logits", "attention:flex", 120),
+    Check("attention-flex", "packed attention with flex gives eager logits", "attention:flex", 100),
     Check("attention-flash", "packed flash attention gives eager logits", "attention:flash", 60, cpu=False),
     Check("canary", "the torch engine gives the learner's probabilities; stale weights are found", "canary:run", 60),
     Check("weights", "learner to an engine on another rank (NCCL, or gloo), bit by bit", "weights:run", 90, gpus=2),
-    Check("update", "updates at 16k tokens: tokens per second, MFU, memory, and a loss that falls", "update:run", 150),
-    Check("resume", "a run that was stopped and resumed equals one that was not", "resume:run", 120),
-    Check("vllm-file", "weights to vLLM as files, equal bit by bit, and the canary", "vllm:file", 240, vllm="server"),
-    Check("vllm-nccl", "weights to vLLM over NCCL, equal bit by bit, and the canary", "vllm:nccl", 240,
+    Check("update", "updates at 16k tokens: tokens per second, MFU, memory, and a loss that falls", "update:run", 130),
+    Check("resume", "a run that was stopped and resumed equals one that was not", "resume:run", 110),
+    Check("vllm-file", "weights to vLLM as files, equal bit by bit, and the canary", "vllm:file", 230, vllm="server"),
+    Check("vllm-nccl", "weights to vLLM over NCCL, equal bit by bit, and the canary", "vllm:nccl", 230,
           gpus=2, cpu=False, vllm="here"),
 )  # fmt: skip
 CHECKS: Final = {check.name: check for check in _ALL}

@@ -22,7 +22,7 @@ from ludus.trainer.doctor.report import Machine, Memory, Model, Report, Result, 
 from ludus.trainer.errors import ConfigError, TrainerError
 
 GUARD: Final = Path(__file__).with_name("guard.py")
-PREPARE_SECONDS: Final = 90.0
+PREPARE_SECONDS: Final = 60.0
 """The time to make the model, and then to find out the facts about the machine."""
 LOG_LINES: Final = 12
 """The number of lines from the end of a log that the report has of a check that was killed or crashed."""

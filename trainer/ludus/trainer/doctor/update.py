@@ -87,7 +87,8 @@ def _measure(context: Context, learner: Learner, batch: TrainBatch) -> None:
         mfu = flops / step / peak
     context.record(
         seconds_per_step=step, slowest_step=max(seconds[1:]), first_step=seconds[0],
-        tokens_per_second=sum(lengths) / step, flops_per_step=flops, mfu=mfu, mfu_note=note, loss_before=losses[0], loss_after=losses[-1],
+        tokens_per_second=sum(lengths) / step,
+        flops_per_step=flops, mfu=mfu, mfu_note=note, loss_before=losses[0], loss_after=losses[-1],
     )  # fmt: skip
     if not losses[-1] < losses[0]:
         raise CheckFailed(f"{STEPS} updates on one batch did not lower its loss: {losses[0]:.4g} to {losses[-1]:.4g}")
