@@ -22,6 +22,10 @@ class CheckFailed(Exception):
     """A check found a fault. The message says which figure is outside of which limit."""
 
 
+class PartFailed(Exception):
+    """Another process of a check failed. The log has its error."""
+
+
 class CheckSkipped(Exception):
     """A check cannot run here. The message says what is missing."""
 
@@ -81,7 +85,7 @@ class Context:
         """Run a function of a module in another process, to its end.
 
         Raises:
-            CheckFailed: the process failed; the log has its error.
+            PartFailed: the process failed.
         """
         self.finish(self.start(part), part.__name__)
 
@@ -89,11 +93,11 @@ class Context:
         """Wait for a process of `start`. The limit of the check bounds the wait.
 
         Raises:
-            CheckFailed: the process failed; the log has its error.
+            PartFailed: the process failed.
         """
         code = process.wait()
         if code:
-            raise CheckFailed(f"the process {name!r} of this check ended with status {code}; see its log")
+            raise PartFailed(f"the process {name!r} of this check ended with status {code}")
 
     def stop(self) -> None:
         """Kill the processes that are still running."""

@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from ludus.trainer.doctor.context import RESULT, CheckFailed, CheckSkipped, Context, read_json, write_json
+from ludus.trainer.doctor.context import RESULT, CheckFailed, CheckSkipped, Context, PartFailed, read_json, write_json
 
 UNIT = 1 if sys.platform == "darwin" else 1024
 """Bytes in a unit of the operating system's resident size."""
@@ -29,20 +29,24 @@ def main(kind: str, name: str, folder: Path) -> int:
 
 
 def outcome(name: str, context: Context) -> dict[str, Any]:
-    """Run a check and return its status, its reason, its figures, and the highest use of memory."""
+    """Run a check and return its status, its reason, its figures, the highest use of memory, and whether its log says
+    more about the reason."""
     from ludus.trainer.doctor.checks import CHECKS
 
-    status, reason = "passed", None
+    status, reason, log = "passed", None, False
     try:
         CHECKS[name].load()(context)
     except CheckSkipped as error:
         status, reason = "skipped", str(error)
     except CheckFailed as error:
         status, reason = "failed", str(error)
+    except PartFailed as error:
+        status, reason, log = "failed", str(error), True
     except Exception as error:
         traceback.print_exc()
         where = traceback.extract_tb(error.__traceback__)[-1]
-        status, reason = "failed", f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+        name = f"{type(error).__name__} in {Path(where.filename).name}, line {where.lineno}"
+        status, reason, log = "failed", f"{name}: {error}", True
     finally:
         context.stop()
     found = [memory(), *map(read_json, context.folder.glob("memory-*.json"))]
@@ -50,7 +54,7 @@ def outcome(name: str, context: Context) -> dict[str, Any]:
         kind: max((one[kind] for one in found if one and one[kind] is not None), default=None)
         for kind in ("gpu_bytes", "host_bytes")
     }
-    return {"status": status, "reason": reason, "figures": context.figures, "memory": highest}
+    return {"status": status, "reason": reason, "figures": context.figures, "memory": highest, "log": log}
 
 
 def memory() -> dict[str, int | None]:

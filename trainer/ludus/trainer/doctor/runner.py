@@ -73,9 +73,9 @@ def run(options: Options, done: Callable[[Result], None]) -> Report:
             raise ConfigError("torch finds no GPU here; try the checks' logic with --device cpu --small")
         results: list[Result] = []
 
-        def report(complete: bool) -> Report:
+        def write(complete: bool) -> Report:
             passed = any(r.status == "passed" for r in results) and all(r.status != "failed" for r in results)
-            return Report(
+            report = Report(
                 ludus=installed_version(),
                 device=setting.device,
                 dtype=setting.dtype,
@@ -87,17 +87,18 @@ def run(options: Options, done: Callable[[Result], None]) -> Report:
                 model=shape,
                 checks=tuple(results),
             )
+            write_report(report, options.out)
+            return report
 
-        write_report(report(False), options.out)
+        report = write(False)
         for number, check_name in enumerate(options.checks, 1):
             check = CHECKS[check_name]
             lacking = missing(check, setting, len(machine.gpus))
-            results.append(
-                _skipped(check, options, lacking) if lacking else _run(check, setting, options, scratch, scrubber)
-            )
-            write_report(report(number == len(options.checks)), options.out)
-            done(results[-1])
-        return report(True)
+            result = _skipped(check, options, lacking) if lacking else _run(check, setting, options, scratch, scrubber)
+            results.append(result)
+            report = write(number == len(options.checks))
+            done(result)
+        return report
 
 
 def missing(check: Check, setting: Setting, gpus: int) -> str | None:
@@ -158,8 +159,10 @@ def _run(check: Check, setting: Setting, options: Options, scratch: Path, scrubb
                 if status == TIMED_OUT
                 else f"its process ended with status {status} before it had a result"
             )
-            reason += f"; the end of its log:\n{_log_tail(folder / 'log', scrubber)}"
-            found = {"status": "failed", "reason": reason, "figures": read_json(folder / FIGURES) or {}, "memory": None}
+            figures = read_json(folder / FIGURES) or {}
+            found = {"status": "failed", "reason": reason, "figures": figures, "memory": None, "log": True}
+        if found["log"]:
+            found["reason"] += f"; the end of its log:\n{_log_tail(folder / 'log', scrubber)}"
     seconds = time.monotonic() - began
     shutil.rmtree(folder, ignore_errors=True)
     return Result(
