@@ -36,10 +36,10 @@ def check(model: Path, tmp_path: Path) -> Iterator[Outcome]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
 
-    def run(name: str, dtype: Any = "float32") -> dict[str, Any]:
+    def run(name: str, dtype: Any = "float32", folder_of_model: Path = model) -> dict[str, Any]:
         folder = tmp_path / name
         folder.mkdir()
-        setting = Setting(str(model), "cpu", small=True, dtype=dtype)
+        setting = Setting(str(folder_of_model), "cpu", small=True, dtype=dtype)
         setting.save(folder)
         return outcome(name, InProcess(setting, folder))
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from ludus.trainer.config import LossConfig
 from ludus.trainer.doctor import weights
 from ludus.trainer.doctor.checks import CHECKS
+from ludus.trainer.doctor.model import build
 from ludus.trainer.engines import canary
 from ludus.trainer.engines.base import WeightUpdate
 from ludus.trainer.engines.torch import TorchEngine
-from ludus.trainer.learning import attention, learner, losses
+from ludus.trainer.learning import attention, learner, losses, packing
 from ludus.trainer.learning.learner import Learner
 
 pytestmark = [
@@ -28,13 +29,13 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def wrong_scale(monkeypatch: pytest.MonkeyPatch, kind: str, dtype: torch.dtype) -> None:
-    right: Any = attention._KINDS[kind]  # type: ignore[index]
+    right: Any = attention._KINDS[kind]
 
     def attend(query: Tensor, key: Tensor, value: Tensor, scale: float | None, *rest: Any) -> Any:
         factor = 2.0 if value.dtype == dtype else 1.0
         return right(query, key, value, (scale or query.shape[-1] ** -0.5) * factor, *rest)
 
-    monkeypatch.setitem(attention._KINDS, kind, attend)  # type: ignore[arg-type]
+    monkeypatch.setitem(attention._KINDS, kind, attend)
 
 
 def sees_other_samples(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +43,7 @@ def sees_other_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     right = attention.Layout.mask
 
     def mask(self: attention.Layout, window: int | None) -> Any:
-        return right(attention.Layout((self.total,), self.kind, self.device), window)
+        return right(attention.Layout((self.total,), "flex", self.device), window)
 
     monkeypatch.setattr(attention.Layout, "mask", mask)
 
@@ -74,7 +75,7 @@ def gradient_of_wrong_sign(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lost_microbatches(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = learner.pack
+    right = packing.pack
     monkeypatch.setattr(learner, "pack", lambda *arguments, **options: right(*arguments, **options)[:3])
 
 
@@ -127,6 +128,13 @@ def test_checks_pass_in_bfloat16_which_the_learner_computes_with_fsdp(check: Out
     assert (found["status"], found["reason"]) == ("passed", None)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_canary_passes_for_a_model_with_a_tied_output_layer(check: Outcome, tmp_path: Path, dtype: str) -> None:
+    tied = build(tmp_path / "tied", small=True, tie_word_embeddings=True)
+    found = check("canary", dtype, tied)
+    assert (found["status"], found["reason"]) == ("passed", None)
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_makes_its_own_check_fail(check: Outcome, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     name, plant = FAULTS[fault]
@@ -161,6 +169,14 @@ def test_weights_on_another_rank_are_equal_bit_by_bit(check: Outcome) -> None:
     found = check("weights")
     assert (found["status"], found["reason"]) == ("passed", None)
     assert found["figures"]["backend"] == "gloo"
+    assert found["figures"]["tensors"] == 25
+
+
+@pytest.mark.suite("doctor")
+def test_a_tied_output_layer_is_compared_under_both_names(check: Outcome, tmp_path: Path) -> None:
+    tied = build(tmp_path / "tied", small=True, tie_word_embeddings=True)
+    found = check("weights", "bfloat16", tied)
+    assert (found["status"], found["reason"]) == ("passed", None)
     assert found["figures"]["tensors"] == 25
 
 

@@ -111,8 +111,13 @@ def test_the_links_between_gpus_are_read_from_nvidia_smi() -> None:
 @pytest.mark.parametrize(("heads", "keys", "dim"), [(4, 2, 16), (4, 4, 8)])
 def test_the_operations_of_an_update_are_those_that_torch_counts(heads: int, keys: int, dim: int) -> None:
     config = Qwen3Config(
-        **{"vocab_size": 100, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2},
-        **{"num_attention_heads": heads, "num_key_value_heads": keys, "head_dim": dim},
+        vocab_size=100,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=heads,
+        num_key_value_heads=keys,
+        head_dim=dim,
     )
     model, length = Qwen3ForCausalLM(config), 40
     model.set_attn_implementation("eager")

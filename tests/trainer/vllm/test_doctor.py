@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from ludus.trainer.doctor.context import Context, Setting
 from ludus.trainer.doctor.model import build
@@ -40,13 +41,11 @@ def test_weights_arrive_in_vllm_bit_by_bit_and_stale_ones_are_found(tmp_path: Pa
 
 
 def test_a_weight_that_changes_on_the_way_to_vllm_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = vllm_weights.save_file
-
     def save(tensors: dict[str, torch.Tensor], path: Path) -> None:
         name = "model.layers.1.mlp.up_proj.weight"
         if name in tensors:
             tensors = {**tensors, name: tensors[name].nextafter(torch.tensor(torch.inf))}
-        right(tensors, path)
+        save_file(tensors, path)
 
     monkeypatch.setattr(vllm_weights, "save_file", save)
     found = check(tmp_path)

@@ -74,10 +74,11 @@ class Context:
         self.figures.update(figures)
         write_json(self.folder / FIGURES, self.figures)
 
-    def start(self, part: Callable[[Context], None]) -> subprocess.Popen[bytes]:
-        """Start a function of a module in another process, with the same settings and folder."""
+    def start(self, part: Callable[[Context], None], **variables: str) -> subprocess.Popen[bytes]:
+        """Start a function of a module in another process, with the same settings and folder, and with further
+        environment variables."""
         command = [sys.executable, "-m", PROGRAM, "part", f"{part.__module__}:{part.__qualname__}", str(self.folder)]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env={**os.environ, **variables})
         self._parts.append(process)
         return process
 
@@ -119,3 +120,15 @@ def read_json(path: Path) -> Any:
     with suppress(OSError, ValueError):
         return json.loads(path.read_text(encoding="utf-8"))
     return None
+
+
+def gpu_variables(number: int) -> dict[str, str]:
+    """Return the environment variables with which another process sees one of this process's GPUs, and no other.
+
+    Raises:
+        CheckSkipped: this process sees fewer GPUs.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(number + 1)))).split(",")
+    if number >= len(visible):
+        raise CheckSkipped(f"CUDA_VISIBLE_DEVICES names {len(visible)} GPUs, and this check needs {number + 1}")
+    return {"CUDA_VISIBLE_DEVICES": visible[number].strip()}

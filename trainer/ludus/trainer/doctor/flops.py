@@ -56,4 +56,5 @@ def training_flops(config: Any, lengths: Sequence[int], counted: int) -> float |
     matrices = 2 * width * heads * dim + 2 * width * keys + 3 * width * config.intermediate_size
     pairs = sum(length * (length + 1) / 2 for length in lengths)
     layer = 2.0 * matrices * sum(lengths) + 4.0 * heads * dim * pairs
-    return 3 * (config.num_hidden_layers * layer + 2.0 * width * config.vocab_size * counted)
+    forward: float = config.num_hidden_layers * layer + 2.0 * width * config.vocab_size * counted
+    return 3 * forward

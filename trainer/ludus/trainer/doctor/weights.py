@@ -13,11 +13,12 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import ProcessGroup, ProcessGroupGloo, TCPStore
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch.distributed import ProcessGroupGloo
 
 from ludus.trainer.config import TorchEngineConfig
 from ludus.trainer.doctor.checksums import checksums, require_equal, sent_checksums
-from ludus.trainer.doctor.context import CheckFailed, Context
+from ludus.trainer.doctor.context import CheckFailed, Context, gpu_variables
 from ludus.trainer.doctor.divergence import changed, statistics_of
 from ludus.trainer.doctor.learning import configuration, make_learner
 from ludus.trainer.engines.base import WeightUpdate
@@ -30,13 +31,16 @@ CONTEXT: Final = 256
 WAIT: Final = timedelta(seconds=60)
 """The maximum time for the other process to answer."""
 PORT: Final = "port"
+Group = Any
+"""torch's group over gloo or NCCL."""
 
 
 def run(context: Context) -> None:
     """Send the weights twice, the second time after they have changed, and compare them and the probabilities."""
     store = TCPStore("127.0.0.1", 0, 2, is_master=True, timeout=WAIT, wait_for_workers=False)
     (context.folder / PORT).write_text(str(store.port))
-    process = context.start(engine_part)
+    # The engine sees the second GPU only, as its first: some kernels run on a thread's first GPU.
+    process = context.start(engine_part, **(gpu_variables(1) if context.setting.device == "cuda" else {}))
     learner = make_learner(context, configuration(context))
     ids = load_tokenizer(learner.config.model).encode(TEXT)[:64]
     store.set("ids", json.dumps(ids))
@@ -49,9 +53,7 @@ def run(context: Context) -> None:
     context.finish(process, "engine_part")
 
 
-def _send(
-    context: Context, store: TCPStore, group: ProcessGroup, learner: Learner, version: int, ids: list[int]
-) -> None:
+def _send(context: Context, store: TCPStore, group: Group, learner: Learner, version: int, ids: list[int]) -> None:
     """Send the weights, then compare what the engine holds and computes."""
     names = [(name, list(t.shape), str(t.dtype).removeprefix("torch.")) for name, t in learner.weights(learner.dtype)]
     store.set(f"names {version}", json.dumps(names))
@@ -86,7 +88,7 @@ def engine_part(context: Context) -> None:
 
 
 async def _serve(context: Context, store: TCPStore) -> None:
-    device = torch.device("cuda", 1) if context.setting.device == "cuda" else torch.device("cpu")
+    device = torch.device(context.setting.device)
     config = configuration(context)
     dtype: torch.dtype = getattr(torch, context.setting.dtype)
     model = load_model(config.model, device)
@@ -113,7 +115,7 @@ async def _serve(context: Context, store: TCPStore) -> None:
         await engine.aclose()
 
 
-def received(group: ProcessGroup, names: list[Any], device: torch.device) -> Iterator[tuple[str, Tensor]]:
+def received(group: Group, names: list[Any], device: torch.device) -> Iterator[tuple[str, Tensor]]:
     """Receive the tensors in the order of `names`."""
     for name, shape, dtype in names:
         tensor = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
@@ -121,19 +123,20 @@ def received(group: ProcessGroup, names: list[Any], device: torch.device) -> Ite
         yield name, tensor
 
 
-def broadcast(group: ProcessGroup, tensor: Tensor) -> None:
+def broadcast(group: Group, tensor: Tensor) -> None:
     """Send a tensor from rank 0 into the other rank's tensor, and wait until it has arrived."""
     options = dist.BroadcastOptions()
     options.rootRank = 0
     group.broadcast([tensor], options).wait()
 
 
-def _group(context: Context, store: TCPStore, rank: int) -> ProcessGroup:
+def _group(context: Context, store: TCPStore, rank: int) -> Group:
     """Join a group of two processes. It is not torch's default group, because the learner has its own."""
-    prefixed = dist.PrefixStore("weights", store)
+    prefixed = PrefixStore("weights", store)
     if context.setting.device == "cpu":
         return ProcessGroupGloo(prefixed, rank, 2, WAIT)
-    torch.cuda.set_device(rank)
-    from torch.distributed import ProcessGroupNCCL
+    from torch.distributed import ProcessGroupNCCL  # a build of torch for CPUs has none
 
-    return ProcessGroupNCCL(prefixed, rank, 2)
+    options = ProcessGroupNCCL.Options()
+    options._timeout = WAIT
+    return ProcessGroupNCCL(prefixed, rank, 2, options)
