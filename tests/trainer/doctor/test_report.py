@@ -141,3 +141,10 @@ def test_operations_of_a_model_of_unknown_form_are_not_guessed() -> None:
 def test_only_whole_gpus_of_the_table_have_a_peak() -> None:
     assert flops.PEAKS["NVIDIA H100 80GB HBM3"] == 989e12
     assert "NVIDIA H100 80GB HBM3 MIG 1g.10gb" not in flops.PEAKS
+
+
+def test_the_page_names_each_check_and_what_it_shows() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "gpu.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ")[:2] for line in page.splitlines() if line.startswith("| `") and "`, `" not in line]
+    listed = {name.strip("| `"): about for name, about in rows}
+    assert {name: listed.get(name) for name in CHECKS} == {name: check.about for name, check in CHECKS.items()}
