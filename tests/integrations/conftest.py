@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -18,7 +19,7 @@ from typing import Any
 
 import pytest
 from peer_clients import ROOT, peer_variables, python_of
-from terminal import clean_variables, running_episodes, serving
+from terminal import LUDUS, clean_variables, running_episodes, serving
 
 WORLD = ROOT / "tests" / "support" / "adapter_world.py"
 PROGRAMS = Path(__file__).parent / "peers"
@@ -77,6 +78,19 @@ def server() -> Iterator[str]:
     with serving(f"{WORLD}:Sums", f"{WORLD}:EveryThirdBreaks") as url:
         yield url
         assert running_episodes(url) == 0, "episodes are still open"
+
+
+@pytest.fixture
+def doomed() -> Iterator[tuple[str, int]]:
+    """The address and the process id of a server that the test may kill."""
+    command = [str(LUDUS), "serve", f"{WORLD}:Sums", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=clean_variables()) as server:
+        assert server.stdout is not None
+        try:
+            found = next(found for line in server.stdout if (found := re.search(rb"http://[\d.]+:\d+", line)))
+            yield found[0].decode(), server.pid
+        finally:
+            server.kill()
 
 
 @pytest.fixture

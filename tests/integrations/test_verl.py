@@ -6,14 +6,14 @@ import asyncio
 import importlib
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import pytest
 from peer_clients import ROOT, peer_variables, python_of
-from terminal import LUDUS, clean_variables, run_ludus
+from terminal import run_ludus
 
 from ludus.client import EpisodeOutcome
 from ludus.client.driver import failure_of
@@ -23,22 +23,8 @@ from ludus.protocol.errors import InfrastructureFailed, PeerNotUsable
 SNIPPETS = ROOT / "docs" / "snippets"
 AGENT = (SNIPPETS / "verl_agent.yaml").read_text(encoding="utf-8")
 RUN = (SNIPPETS / "verl_run.sh").read_text(encoding="utf-8")
-WORLD = ROOT / "tests" / "support" / "adapter_world.py"
 
 pytestmark = pytest.mark.suite("integrations")
-
-
-@pytest.fixture
-def doomed() -> Iterator[tuple[str, int]]:
-    """The address and the process id of a server that the test may kill."""
-    command = [str(LUDUS), "serve", f"{WORLD}:Sums", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=clean_variables()) as server:
-        assert server.stdout is not None
-        try:
-            found = next(found for line in server.stdout if (found := re.search(rb"http://[\d.]+:\d+", line)))
-            yield found[0].decode(), server.pid
-        finally:
-            server.kill()
 
 
 def exported(url: str, environment: str, out: Path) -> str:

@@ -1,71 +1,183 @@
-"""Play groups with tinker-cookbook's own rollouts, some in spawned processes, and report what it would train on."""
+"""Play groups with tinker-cookbook's own rollouts, some in a spawned process, and report what it would train on."""
 
 import asyncio
 import functools
 import json
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import tempfile
-import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
-
-import tinker
-from tinker_cookbook.completers import TokenCompleter, TokensWithLogprobs
-from tinker_cookbook.exceptions import AllTrajectoriesFailedError
-from tinker_cookbook.rl.data_processing import assemble_training_data, compute_advantages, trajectory_to_data
-from tinker_cookbook.rl.rollout_strategy import MinViableGroup, RetryOnFailure
-from tinker_cookbook.rl.rollouts import do_group_rollout
-
-import ludus.client.addresses as addresses
-from ludus.integrations.tinker import LudusDatasetBuilder
-from ludus.integrations.unscored import UNSCORED
+from types import SimpleNamespace
 
 warnings.simplefilter("ignore")
+
+import ludus.client.addresses as addresses  # noqa: E402
+from ludus.integrations.tinker import LudusDatasetBuilder  # noqa: E402
+from ludus.integrations.unscored import UNSCORED  # noqa: E402
+
 addresses.connect = functools.partial(addresses.connect, reconnect_seconds=1.0)
 
 
-class Scripted(TokenCompleter):
-    """Samples what `SumPolicy` says, for the conversation whose tokens come before; the cookbook names no episode.
+class Engine:
+    """What the cookbook's sampler does with Tinker's sampling client, with a scripted policy.
 
     Args:
+        folder: the tokenizer.
         kill: the process to kill before the 14th sample.
-        fails: the numbers of the samples, from 1, that raise an error.
-        most: how many tokens a message may have.
+        fails: the number of the sample, from 1, that raises an error.
     """
 
-    def __init__(self, folder: str, kill: int | None = None, fails: tuple[int, ...] = (), most: int = 1000) -> None:
+    def __init__(self, folder: str, kill: int | None = None, fails: int | None = None) -> None:
+        self.folder, self.kill, self.fails, self.calls = folder, kill, fails, 0
+        self.waiting: list[tuple[str, list[int]]] = []
+        """Requests that go on, and the ids that theirs will begin with. Of those with the same ids, any one goes on."""
+
+    @functools.cached_property
+    def policy(self):
+        """The policy; made in the process that samples."""
         from byte_chat import SumPolicy
         from tinker_cookbook.tokenizer_utils import get_tokenizer
 
-        self.policy = SumPolicy(get_tokenizer(folder))
-        self.kill, self.fails, self.most, self.calls = kill, fails, most, 0
-        self.playing: dict[tuple[int, ...], list[str]] = {}
+        return SumPolicy(get_tokenizer(self.folder))
 
-    async def __call__(self, model_input, stop, *, max_tokens=None) -> TokensWithLogprobs:
+    async def sample(self, prompt, num_samples, sampling_params):
+        """Return one sequence."""
         from byte_chat import LOGPROB
 
-        assert stop == [self.policy.tokenizer.eos_token_id]
+        assert (num_samples, sampling_params.stop) == (1, [self.policy.tokenizer.eos_token_id])
         self.calls += 1
-        if self.calls in self.fails:
+        if self.calls == self.fails:
             raise ConnectionError("the sampler failed")
         if self.kill and self.calls == 14:
             os.kill(self.kill, signal.SIGKILL)
-        ids = model_input.to_ints()
-        waiting = self.playing.get(tuple(ids), [])
-        request = waiting.pop() if waiting else f"request-{len(self.policy.requests)}"
+        ids = prompt.to_ints()
+        known = next((one for one in self.waiting if ids[: len(one[1])] == one[1]), None)
+        if known is not None:
+            self.waiting.remove(known)
+        request = known[0] if known else f"request-{self.calls}"
         said = self.policy.sample(request, ids)
-        most = min(self.most, max_tokens or self.most)
-        cut = said[:most]
-        answered = tuple(ids + cut)
-        self.begun = getattr(self, "begun", [])
-        self.begun.append((request, answered))
-        return TokensWithLogprobs(
+        if known is None:
+            self.waiting.append((request, ids + said))
+        cut = said[: sampling_params.max_tokens]
+        sequence = SimpleNamespace(
             tokens=cut,
-            maybe_logprobs=[LOGPROB] * len(cut),
-            stop_reason="length" if len(cut) < len(said) else "stop",
-            sequence_id=f"{request}/{self.calls}",
+            logprobs=[LOGPROB] * len(cut),
+            stop_reason="stop" if cut == said else "length",
+            sequence_id=f"sequence-{self.calls}",
         )
+        return SimpleNamespace(sequences=[sequence], prompt_cache_hit_tokens=0)
+
+
+def rows_of(groups: list, policy) -> list[dict]:
+    """Return what the cookbook would learn from each episode."""
+    from byte_chat import is_exact
+    from tinker_cookbook.rl.data_processing import assemble_training_data, compute_advantages
+
+    advantages = compute_advantages(groups)
+    data, places = assemble_training_data(groups, advantages)
+    rows = []
+    for number, group in enumerate(groups):
+        for index, trajectory in enumerate(group.trajectories_G):
+            place = {"group_idx": number, "traj_idx": index}
+            (datum,) = [one for one, found in zip(data, places, strict=True) if found == place] or [None]
+            row = {
+                "group": number,
+                "value": group.get_total_rewards()[index],
+                "advantage": float(advantages[number][index]),
+                "unscored": group.metrics_G[index]["ludus_unscored"],
+                "metrics": group.metrics_G[index],
+                "stop": trajectory.stop_reason,
+                "turns": sum(bool(one.ac.tokens) for one in trajectory.transitions),
+                "why": trajectory.transitions[-1].logs.get("ludus_unscored"),
+                "errors": len(group.rollout_errors),
+            }
+            rows.append(row)
+            if datum is None:
+                continue
+            names = ("target_tokens", "mask", "logprobs", "advantages")
+            targets, mask, logprobs, _ = parts = [datum.loss_fn_inputs[name].to_torch().tolist() for name in names]
+            ids = [*datum.model_input.to_ints(), targets[-1]]
+            begin = trajectory.transitions[0].ob.length
+            sampled = [int(logprob != 0) for logprob in logprobs]
+            response, learned = ids[begin:], [0, *map(int, mask)][begin:]
+            row |= {
+                "lengths": sorted({len(part) for part in parts} | {len(ids) - 1}),
+                "sampled": sum(sampled),
+                "learned": int(sum(mask)),
+                "logprobs_exact": sampled == [int(one) for one in mask],
+                "exact": policy is not None and is_exact(policy, ids[:begin], response, learned),
+                "answers": response and policy.tokenizer.decode(response).count("<tool_response>") if policy else None,
+            }
+    return rows
+
+
+async def play(one: dict, folder: str) -> dict:
+    """Play the first batch of a dataset, as the cookbook's training loop does."""
+    from tinker_cookbook.rl.rollout_strategy import RetryOnFailure
+    from tinker_cookbook.rl.rollouts import do_group_rollout_and_filter_constant_reward, set_rollout_executor
+
+    dataset, _ = await LudusDatasetBuilder(model_name=folder, **one["dataset"])()
+    engine = Engine(folder, one.get("kill"), one.get("fails"))
+    before = UNSCORED["tinker"]
+
+    async def roll(builder):
+        return await do_group_rollout_and_filter_constant_reward(
+            engine, builder, one.get("max_tokens", 1000), 1.0, False, False,
+            strategy=RetryOnFailure() if one.get("retry") else None,
+        )  # fmt: skip
+
+    batch = dataset.get_batch(0)
+    if one.get("kill_first"):
+        os.kill(one["kill_first"], signal.SIGKILL)
+    pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) if one.get("spawned") else None
+    set_rollout_executor(pool)
+    try:
+        groups = await asyncio.gather(*map(roll, batch))
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    finally:
+        set_rollout_executor(None)
+        if pool is not None:
+            pool.shutdown()
+    rows = rows_of([group for group in groups if group is not None], None if pool else engine.policy)
+    return {"rows": rows, "dropped": groups.count(None), "counted": UNSCORED["tinker"] - before}
+
+
+async def described(given: dict, folder: str) -> dict:
+    """Describe a dataset, and the groups that the episodes of its builders are in."""
+    train, test = await LudusDatasetBuilder(model_name=folder, **given)()
+    batches = [train.get_batch(index) for index in range(len(train))]
+    builder = batches[0][0]
+    groups = []
+    for _ in ("as one group", "after a failure"):
+        envs = await builder.make_envs()
+        await asyncio.gather(*(env.initial_observation() for env in envs))
+        groups.append(len({env._driver.episode.group for env in envs}))
+    await builder.cleanup()
+    return {
+        "tasks": [[one.address.task for one in batch] for batch in batches],
+        "seeds": [[one.address.seed for one in batch] for batch in batches],
+        "again": [one.address.seed for one in train.get_batch(0)],
+        "test": [one.size for one in test.get_batch(0)],
+        "tags": builder.logging_tags(),
+        "groups": groups,
+    }
+
+
+def main() -> None:
+    """Play the batches that the test asks for."""
+    from byte_chat import byte_tokenizer
+
+    given = json.loads(sys.argv[1])
+    with tempfile.TemporaryDirectory() as folder:
+        byte_tokenizer().save_pretrained(folder)
+        reports = {name: asyncio.run(play(one, folder)) for name, one in given["batches"].items()}
+        reports["dataset"] = asyncio.run(described(given["dataset"], folder))
+    print(json.dumps(reports))
+
+
+if __name__ == "__main__":
+    main()
