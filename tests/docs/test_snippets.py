@@ -70,6 +70,7 @@ OTHERS = {
     "endpoint_slime.sh",
     "nemo_gym.yaml",
     "nemo_gym_app.py",
+    "tinker_train.py",
 }
 """Tested by tests of their own."""
 

@@ -37,9 +37,11 @@ def test_data_of_tinker_cookbook_hold_what_was_sampled_and_unscored_episodes_lea
         "killed": {"dataset": {**dead, "n": 3, "batch_size": 3}, "kill": doomed[1]},
     }
     dataset = {**sums, "n": 3, "epochs": 2, "test_split": "test", "test_n": 2}
-    report = run_peer("learners", "tinker_rollouts.py", {"batches": batches, "dataset": dataset}, timeout=150)
+    script = {**one, "split": "train", "n": 2, "test_split": "test"}
+    given = {"batches": batches, "dataset": dataset, "script": script}
+    report = run_peer("learners", "tinker_rollouts.py", given, timeout=150)
 
-    for name in ("sums", "spawned", "breaking", "retried"):
+    for name in ("sums", "spawned", "breaking", "retried", "script"):
         for row in report[name]["rows"]:
             assert len(row["lengths"]) == 1, row
             assert row["sampled"] > 0
@@ -48,7 +50,7 @@ def test_data_of_tinker_cookbook_hold_what_was_sampled_and_unscored_episodes_lea
                 if name != "spawned":
                     assert row["exact"], row
                     assert row["answers"] == 2  # of two calls in one message
-    for name in ("sums", "spawned"):
+    for name in ("sums", "spawned", "script"):
         rows = report[name]["rows"]
         assert len(rows) == 8
         assert {row["value"] for row in rows} == {0.0, 1.0}
@@ -69,19 +71,21 @@ def test_data_of_tinker_cookbook_hold_what_was_sampled_and_unscored_episodes_lea
     assert [(row["unscored"], row["errors"]) for row in report["retried"]["rows"]] == [(0.0, 1)] * 4
     assert report["failed"]["error"] == "ConnectionError: the sampler failed"
 
-    rows, dropped = report["killed"]["rows"], report["killed"]["dropped"]
-    unscored = [row for row in rows if row["unscored"]]
-    assert len(rows) + 4 * dropped == 12
-    assert report["killed"]["counted"] == len(unscored) + 4 * dropped > 0
-    assert all("infrastructure failure" in row["why"] for row in unscored)
+    rows = report["killed"]["rows"]
+    (unscored,) = [row for row in rows if row["unscored"]]
+    assert "infrastructure failure" in unscored["why"]
+    assert (len(rows), unscored["sampled"] > 0) == (4, True)
     check_groups(rows)
+    assert report["killed"]["dropped"] == 2, "no episode of the other groups could start"
+    assert report["killed"]["counted"] == 1 + 2 * 4
 
+    assert report["script"]["clamped"] is False
     check_dataset(report["dataset"])
     record(
         "tinker",
         "tinker-cookbook",
         version="0.6.1",
-        ran="52 episodes through its rollouts, some in a spawned process, to `assemble_training_data`; scripted tokens",
+        ran="60 episodes through its rollouts, some in a spawned process, to `assemble_training_data`; scripted tokens",
         unscored="masked, value of its scored siblings; a group without a scored episode is dropped",
         traps="its message wrapper replaces what was earned by -1.0 (parse error) and -0.1 (overflow); it counts a "
         "dropped group of a test set as 0",
@@ -108,6 +112,7 @@ def check_dataset(found: dict[str, Any]) -> None:
     assert len({seed for batch in found["seeds"] for seed in batch}) == 6
     assert found["again"] == found["seeds"][0]
     assert found["test"] == [1, 1]
+    assert found["copies"], "a builder pickles while its episodes are open"
     assert found["tags"] == ["sums"]
     assert found["groups"] == [1, 4], "one group at first; single episodes after a failure"
 

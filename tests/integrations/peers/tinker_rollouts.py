@@ -5,18 +5,25 @@ import functools
 import json
 import multiprocessing
 import os
+import pickle
+import runpy
 import signal
 import sys
 import tempfile
 import warnings
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 warnings.simplefilter("ignore")
 
+import chz  # noqa: E402
+
 import ludus.client.addresses as addresses  # noqa: E402
 from ludus.integrations.tinker import LudusDatasetBuilder  # noqa: E402
 from ludus.integrations.unscored import UNSCORED  # noqa: E402
+
+SCRIPT = Path(__file__).parents[3] / "docs" / "snippets" / "tinker_train.py"
 
 addresses.connect = functools.partial(addresses.connect, reconnect_seconds=1.0)
 
@@ -26,7 +33,7 @@ class Engine:
 
     Args:
         folder: the tokenizer.
-        kill: the process to kill before the 14th sample.
+        kill: the process to kill before the 8th sample, the last one of a group of 4, when the others have ended.
         fails: the number of the sample, from 1, that raises an error.
     """
 
@@ -51,7 +58,8 @@ class Engine:
         self.calls += 1
         if self.calls == self.fails:
             raise ConnectionError("the sampler failed")
-        if self.kill and self.calls == 14:
+        if self.kill and self.calls == 8:
+            await other_rollouts()
             os.kill(self.kill, signal.SIGKILL)
         ids = prompt.to_ints()
         known = next((one for one in self.waiting if ids[: len(one[1])] == one[1]), None)
@@ -69,6 +77,14 @@ class Engine:
             sequence_id=f"sequence-{self.calls}",
         )
         return SimpleNamespace(sequences=[sequence], prompt_cache_hit_tokens=0)
+
+
+async def other_rollouts() -> None:
+    """Wait until all other rollouts have ended."""
+    rollouts = {task for task in asyncio.all_tasks() if task.get_coro().__name__ == "do_single_rollout"}
+    if others := rollouts - {asyncio.current_task()}:
+        _, late = await asyncio.wait(others, timeout=30)
+        assert not late
 
 
 def rows_of(groups: list, policy) -> list[dict]:
@@ -119,7 +135,8 @@ async def play(one: dict, folder: str) -> dict:
     from tinker_cookbook.rl.rollout_strategy import RetryOnFailure
     from tinker_cookbook.rl.rollouts import do_group_rollout_and_filter_constant_reward, set_rollout_executor
 
-    dataset, _ = await LudusDatasetBuilder(model_name=folder, **one["dataset"])()
+    given = one["dataset"]
+    dataset, _ = await (LudusDatasetBuilder(model_name=folder, **given) if isinstance(given, dict) else given)()
     engine = Engine(folder, one.get("kill"), one.get("fails"))
     before = UNSCORED["tinker"]
 
@@ -130,12 +147,15 @@ async def play(one: dict, folder: str) -> dict:
         )  # fmt: skip
 
     batch = dataset.get_batch(0)
-    if one.get("kill_first"):
-        os.kill(one["kill_first"], signal.SIGKILL)
     pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) if one.get("spawned") else None
     set_rollout_executor(pool)
     try:
-        groups = await asyncio.gather(*map(roll, batch))
+        if engine.kill is None:
+            groups = await asyncio.gather(*map(roll, batch))
+        else:
+            groups = []
+            for builder in batch:
+                groups.append(await roll(builder))
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
     finally:
@@ -156,8 +176,10 @@ async def described(given: dict, folder: str) -> dict:
         envs = await builder.make_envs()
         await asyncio.gather(*(env.initial_observation() for env in envs))
         groups.append(len({env._driver.episode.group for env in envs}))
+    copy = pickle.loads(pickle.dumps(builder))
     await builder.cleanup()
     return {
+        "copies": copy == builder and not copy._envs,
         "tasks": [[one.address.task for one in batch] for batch in batches],
         "seeds": [[one.address.seed for one in batch] for batch in batches],
         "again": [one.address.seed for one in train.get_batch(0)],
@@ -175,6 +197,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         byte_tokenizer().save_pretrained(folder)
         reports = {name: asyncio.run(play(one, folder)) for name, one in given["batches"].items()}
+        script = runpy.run_path(str(SCRIPT))["config"]
+        builder = chz.replace(script.dataset_builder, model_name=folder, **given["script"])
+        reports["script"] = asyncio.run(play({"dataset": builder}, folder))
+        reports["script"]["clamped"] = script.effective_termination() is not None
         reports["dataset"] = asyncio.run(described(given["dataset"], folder))
     print(json.dumps(reports))
 
