@@ -34,6 +34,8 @@ def test_data_of_tinker_cookbook_hold_what_was_sampled_and_unscored_episodes_lea
         "long": {"dataset": {**one, "max_trajectory_tokens": 100}},
         "retried": {"dataset": one, "fails": 2, "retry": True},
         "failed": {"dataset": one, "fails": 2},
+        "empty": {"dataset": {**one, "batch_size": 0}},
+        "misnamed": {"dataset": {**one, "split": "trian"}},
         "killed": {"dataset": {**dead, "n": 3, "batch_size": 3}, "kill": doomed[1]},
     }
     dataset = {**sums, "n": 3, "epochs": 2, "test_split": "test", "test_n": 2}
@@ -69,6 +71,8 @@ def test_data_of_tinker_cookbook_hold_what_was_sampled_and_unscored_episodes_lea
         assert (row["turns"], row["value"], row["unscored"], row["stop"]) == (1, 0.0, 0.0, "max_turns")
     assert "ValueError: the prompt of task sum-" in report["long"]["error"]
     assert [(row["unscored"], row["errors"]) for row in report["retried"]["rows"]] == [(0.0, 1)] * 4
+    assert "InvalidParams: batch_size is 0" in report["empty"]["error"]
+    assert "SplitNotFound: environment 'sums' has no split 'trian'" in report["misnamed"]["error"]
     assert report["failed"]["error"] == "ConnectionError: the sampler failed"
 
     rows = report["killed"]["rows"]

@@ -21,6 +21,7 @@ from ludus.client.environment import find_split
 from ludus.client.formats import FormatName
 from ludus.integrations.tinker_env import LudusEnv
 from ludus.integrations.tinker_group import LudusGroupBuilder
+from ludus.protocol.errors import InvalidParams
 
 import chz  # isort: skip  # pyright: ignore[reportMissingImports]
 from tinker_cookbook.rl.types import RLDataset, RLDatasetBuilder  # isort: skip  # pyright: ignore[reportMissingImports]
@@ -36,9 +37,14 @@ class LudusDataset(RLDataset):  # type: ignore[misc]
         batch_size: how many groups a batch has; the last one of an epoch may have fewer.
         run: the name of which seeds and order are functions; the groups keep their seeds when None.
         epochs: how many times each task is played.
+
+    Raises:
+        InvalidParams: `batch_size` or `epochs` is less than 1.
     """
 
     def __init__(self, groups: Sequence[LudusGroupBuilder], batch_size: int, run: str | None, epochs: int = 1) -> None:
+        if batch_size < 1 or epochs < 1:
+            raise InvalidParams(f"batch_size is {batch_size} and epochs is {epochs}: the least is 1")
         self._groups, self._size, self._run, self._epochs = groups, batch_size, run, epochs
 
     def __len__(self) -> int:
@@ -66,7 +72,7 @@ class LudusDatasetBuilder(RLDatasetBuilder):  # type: ignore[misc]
 
     Raises, when it is called:
         SplitNotFound: there is no such split.
-        InvalidParams: the split is endless, and `n` or `test_n` is None.
+        InvalidParams: the split is endless, and `n` or `test_n` is None; or `batch_size` or `epochs` is less than 1.
     """
 
     url: str

@@ -49,7 +49,8 @@ class LudusEnv(Env):  # type: ignore[misc]
         join: GroupMember | None = None,
     ) -> None:
         self.rollout_limits: Final = limits  # the name that the cookbook looks for
-        self._address, self._chat, self._form, self._join = address, chat, form, join
+        self._address, self._chat, self._join = address, chat, join
+        self._form: Final[FormatName] = form
         self._stop: Final = [chat.tokenizer.eos_token_id]
         self._ids: list[int] = []
         self._driver: Driver | None = None

@@ -67,9 +67,11 @@ class LudusGroupBuilder(EnvGroupBuilder):  # type: ignore[misc]
             raise TypeError(f"the tokenizer of {self.model_name} has no chat template; choose another model")
         chat = ChatTokens(tokenizer, self.template)
         limits = RolloutLimits(max_turns=self.max_turns, max_trajectory_tokens=self.max_trajectory_tokens)
-        key = None if self._envs or self.size == 1 else uuid4().hex
-        joins = [key and GroupMember(f"tinker/{key}", self.size, place) for place in range(self.size)]
-        envs = [LudusEnv(self.address, chat, self.form, limits, join or None) for join in joins]
+        joins: list[GroupMember | None] = [None] * self.size
+        if self.size > 1 and not self._envs:
+            key = f"tinker/{uuid4().hex}"
+            joins = [GroupMember(key, self.size, place) for place in range(self.size)]
+        envs = [LudusEnv(self.address, chat, self.form, limits, join) for join in joins]
         self._envs += envs
         return envs
 
@@ -81,7 +83,7 @@ class LudusGroupBuilder(EnvGroupBuilder):  # type: ignore[misc]
         Raises:
             AllTrajectoriesFailedError: no episode has a value.
         """
-        stops = [_STOPS.get(str(trajectory.stop_reason), "turn_limit") for trajectory in trajectory_group]
+        stops: list[Stop] = [_STOPS.get(str(trajectory.stop_reason), "turn_limit") for trajectory in trajectory_group]
         outcomes = await asyncio.gather(*(env.finish(stop) for env, stop in zip(env_group, stops, strict=True)))
         values = [outcome.value for outcome in outcomes if outcome.value is not None]
         if not values:

@@ -22,6 +22,7 @@ import chz  # noqa: E402
 import ludus.client.addresses as addresses  # noqa: E402
 from ludus.integrations.tinker import LudusDatasetBuilder  # noqa: E402
 from ludus.integrations.unscored import UNSCORED  # noqa: E402
+from ludus.protocol.errors import LudusError  # noqa: E402
 
 SCRIPT = Path(__file__).parents[3] / "docs" / "snippets" / "tinker_train.py"
 
@@ -136,7 +137,10 @@ async def play(one: dict, folder: str) -> dict:
     from tinker_cookbook.rl.rollouts import do_group_rollout_and_filter_constant_reward, set_rollout_executor
 
     given = one["dataset"]
-    dataset, _ = await (LudusDatasetBuilder(model_name=folder, **given) if isinstance(given, dict) else given)()
+    try:
+        dataset, _ = await (LudusDatasetBuilder(model_name=folder, **given) if isinstance(given, dict) else given)()
+    except LudusError as error:
+        return {"error": f"{type(error).__name__}: {error}"}
     engine = Engine(folder, one.get("kill"), one.get("fails"))
     before = UNSCORED["tinker"]
 
