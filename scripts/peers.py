@@ -50,6 +50,8 @@ class Peer(NamedTuple):
     """The version of Python that it asks for, such as `3.12`; the one that runs this script when None."""
     optional: bool = False
     """Install it only if it is named, or with `--all`: it is large, or only a benchmark needs it."""
+    newer_python: bool = False
+    """One of its packages asks for a newer Python than this one, but what its tests import runs on this one."""
 
 
 PYTHON_PEERS = {
@@ -100,6 +102,14 @@ PYTHON_PEERS = {
         "NeMo Gym's servers and its simple agent, without its command",
         exact=True,
         python="3.12",
+        optional=True,
+    ),
+    # It asks for Python 3.12, for which the index has builds of torch with gigabytes of CUDA only.
+    "skyrl": Peer(
+        ("skyrl==0.4.0", "skyrl-gym==0.4.0", "torch==2.13.0"),
+        "SkyRL's trainer, without its GPU engines",
+        exact=True,
+        newer_python=True,
         optional=True,
     ),
     "trackers": Peer(("wandb==0.31.0", "mlflow==3.17.2", "trackio==0.43.0", "pytest"), "trackers of training runs"),
@@ -227,6 +237,9 @@ def _install_python(name: str, environment: Path) -> None:
     peer = PYTHON_PEERS[name]
     installer.create(environment, installer.find_python(peer.python) if peer.python else sys.executable)
     uv = installer.uv_of(installer.ROOT / ".venv")
+    if peer.newer_python:  # uv has no option for it
+        installer.install(environment, ["--no-deps", "--ignore-requires-python", "-r", str(_pins(name))], uv=None)
+        return
     if peer.exact or peer.stub:
         installer.install(environment, ["--no-deps", "-r", str(_pins(name))], uv=uv)
         if peer.stub:

@@ -16,7 +16,7 @@ from ludus.protocol.content import Message
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import Item
 
-TaskForm = Literal["chat", "nemo-gym", "verl"]
+TaskForm = Literal["chat", "nemo-gym", "skyrl", "verl"]
 """The forms of rows of tasks."""
 
 TrajectoryForm = Literal["pairs", "groups"]
@@ -28,7 +28,8 @@ def task_row(form: TaskForm, preview: Preview, address: TaskAddress) -> dict[str
 
     Args:
         form: `chat` has `prompt` and `tools` as OpenAI's Chat Completions API takes them, `nemo-gym` has
-            `responses_create_params` as its Responses API takes them, and `verl` has the columns that verl reads.
+            `responses_create_params` as its Responses API takes them; `skyrl` and `verl` have the columns that these
+            trainers read.
         preview: the prompt and the tools.
         address: where to play the task.
     """
@@ -49,6 +50,10 @@ def _nemo_gym(preview: Preview, address: TaskAddress) -> dict[str, Any]:
     return {"responses_create_params": params | {"tools": openai_responses.tools(preview.tools)}}
 
 
+def _skyrl(preview: Preview, address: TaskAddress) -> dict[str, Any]:
+    return {"data_source": f"ludus/{address.environment}", "prompt": _prompt(preview), "env_class": "ludus"}
+
+
 def _verl(preview: Preview, address: TaskAddress) -> dict[str, Any]:
     return {
         "data_source": f"ludus/{address.environment}",
@@ -63,6 +68,7 @@ def _verl(preview: Preview, address: TaskAddress) -> dict[str, Any]:
 _TASK_ROWS: Final[Mapping[TaskForm, Callable[[Preview, TaskAddress], dict[str, Any]]]] = {
     "chat": _chat,
     "nemo-gym": _nemo_gym,
+    "skyrl": _skyrl,
     "verl": _verl,
 }
 

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 from ludus.client import Driver, EpisodeOutcome, TaskAddress
 from ludus.client.formats import FormatName
 from ludus.integrations.unscored import not_started, play_again
-from ludus.protocol.errors import LudusError
-from ludus.protocol.tool_calls import MARKS
+from ludus.protocol.errors import LudusError, Unsupported
+from ludus.protocol.tool_calls import MARKS, detect_format
 
 _SAID: Final = "ludus-said-this"
 """The text of an assistant's message, in order to find what a chat template puts after it."""
@@ -115,6 +115,17 @@ class ChatTokens:
         """Return whether the last id ends the model's turn, as special tokens do that are no mark of a tool call."""
         return ids[-1] in self.tokenizer.all_special_ids and self.tokenizer.decode([ids[-1]]) not in MARKS
 
+    def form(self) -> FormatName:
+        """Return the form in which the model writes tool calls, which its chat template shows.
+
+        Raises:
+            Unsupported: the template shows none that is known.
+        """
+        found = detect_format(str(self.tokenizer.chat_template))
+        if found is None:
+            raise Unsupported("the chat template does not show how the model writes tool calls: give the form")
+        return found
+
     def filler(self) -> int:
         """Return the id of a token for an episode without any."""
         found = self.tokenizer.pad_token_id
@@ -137,6 +148,8 @@ async def play_tokens(
     *,
     prompt_room: int,
     room: int,
+    total: int | None = None,
+    turn_room: int | None = None,
     turns: int | None = None,
     form: FormatName = "hermes",
 ) -> tuple[Tape, EpisodeOutcome]:
@@ -149,6 +162,8 @@ async def play_tokens(
         adapter: the name under which unscored episodes are counted.
         prompt_room: how many tokens the prompt may have.
         room: how many tokens the response may have, observations included.
+        total: how many tokens the prompt and the response may have together; no further limit when None.
+        turn_room: how many tokens one message of the model may have; no further limit when None.
         turns: how many turns the model may have; as many as fit when None.
         form: the form of tool calls in sampled text.
 
@@ -172,7 +187,8 @@ async def play_tokens(
                         f"the prompt of task {address.task} has {len(tape.prompt)} tokens with its tools, and the "
                         f"trainer's limit is {prompt_room}: raise the limit"
                     )
-                return await _play(driver, chat, sample, tape, room, turns)
+                most = room if total is None else min(room, total - len(tape.prompt))
+                return await _play(driver, chat, sample, tape, most, turn_room or most, turns)
         except LudusError as error:
             return not_started(error)
 
@@ -181,10 +197,10 @@ async def play_tokens(
 
 
 async def _play(
-    driver: Driver, chat: ChatTokens, sample: Sample, tape: Tape, room: int, turns: int | None
+    driver: Driver, chat: ChatTokens, sample: Sample, tape: Tape, room: int, turn_room: int, turns: int | None
 ) -> EpisodeOutcome:
     while turns is None or len(tape.turns) < turns:
-        left = room - len(tape.ids)
+        left = min(room - len(tape.ids), turn_room)
         said = await sample(tape.prompt + tape.ids, left)
         tape.sampled(said.ids, said.logprobs)
         if len(said.ids) >= left and not chat.ends(said.ids):

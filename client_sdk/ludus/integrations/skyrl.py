@@ -1,0 +1,168 @@
+"""SkyRL: a generator that plays the episodes of a Ludus server, and the program that trains with it.
+
+    python -m skyrl.train.entrypoints.main_base trainer.override_entrypoint=ludus.integrations.skyrl …
+
+Make the data with `ludus export --form skyrl`: its column `ludus` has the address of the task.
+
+* Tokens are those that SkyRL's engine sampled. The mask is 1 for them and 0 for observations.
+* SkyRL needs a number from every episode, and an exception ends the whole step. So an unscored episode has a mask of
+  zeros and the mean of its scored siblings, see `ludus.integrations.siblings`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+from uuid import uuid4
+
+from ludus.client import TaskAddress
+from ludus.client.formats import FormatName
+from ludus.integrations.peers import require
+from ludus.integrations.siblings import SIBLINGS
+from ludus.integrations.token_loop import ChatTokens, Sampled, play_tokens
+from ludus.protocol.errors import InvalidParams, Unsupported
+
+require("skyrl", "0.4.0")
+
+from skyrl.backends.skyrl_train.inference_servers.base import (  # noqa: E402  # pyright: ignore[reportMissingImports]
+    InferenceEngineInput,
+)
+from skyrl.backends.skyrl_train.inference_servers.engine_utils import (  # noqa: E402  # pyright: ignore[reportMissingImports]
+    get_sampling_params_for_backend,
+)
+from skyrl.train.generators.skyrl_gym_generator import (  # noqa: E402  # pyright: ignore[reportMissingImports]
+    SkyRLGymGenerator,
+    TrajectoryOutput,
+)
+
+from ludus.integrations.skyrl_gym import ENV_ID  # noqa: E402
+
+ADAPTER: Final = "skyrl"
+"""The name under which unscored episodes are counted."""
+
+
+class LudusGenerator(SkyRLGymGenerator):  # type: ignore[misc]
+    """SkyRL's generator with another agent loop: rewards are one number per episode, and unscored ones are masked.
+
+    Args:
+        arguments: what `SkyRLGymGenerator` takes.
+        form: the form in which the model writes tool calls; by its chat template when None.
+        others: what `SkyRLGymGenerator` takes by name.
+
+    Raises:
+        Unsupported: the configuration asks for what this generator cannot do, or the form is unknown.
+    """
+
+    def __init__(self, *arguments: Any, form: FormatName | None = None, **others: Any) -> None:
+        super().__init__(*arguments, **others)
+        _refuse_unsupported(self.generator_cfg)
+        self.chat: Final = ChatTokens(self.tokenizer, dict(self.generator_cfg.chat_template_kwargs))
+        self.form: Final[FormatName] = form or self.chat.form()
+
+    async def agent_loop(
+        self,
+        prompt: list[dict[str, str]],
+        env_class: str,
+        env_extras: dict[str, Any],
+        max_tokens: int,
+        max_input_length: int,
+        sampling_params: dict[str, Any] | None = None,
+        trajectory_id: Any = None,
+        cache_salt: str | None = None,
+        training_phase: str = "train",
+    ) -> TrajectoryOutput:
+        """Play the episode of a row whose column `ludus` is the address of its task.
+
+        Raises:
+            InvalidParams: the row is not for this generator.
+            RequestError: every episode would fail like this, such as with a refused token.
+            LudusError: the episode is unscored, and this process has not had one that is scored.
+            ValueError: the prompt is too long, or the engine gives no logprobs although the configuration wants them.
+        """
+        if env_class != ENV_ID:
+            raise InvalidParams(f"the column env_class is {env_class!r}, and this generator plays {ENV_ID!r} only")
+        began, seconds = time.monotonic(), {"llm": 0.0, "env": 0.0}
+        engine, wanted = self.inference_engine_client, self._params(sampling_params)
+        session = uuid4().hex if trajectory_id is None else trajectory_id.to_string()
+
+        async def sample(ids: list[int], room: int) -> Sampled:
+            started = time.monotonic()
+            request = InferenceEngineInput(
+                prompt_token_ids=[ids],
+                session_ids=[session],
+                sampling_params={**wanted, "max_tokens": room},
+                cache_salt=cache_salt,
+            )
+            said = await engine.generate(request, model=self.policy_model_name)
+            seconds["llm"] += time.monotonic() - started
+            logprobs = said.get("response_logprobs") or [None]
+            if wanted.get("logprobs") is not None and logprobs[0] is None:
+                raise ValueError("generator.sampling_params.logprobs is set, but the engine gave no logprobs")
+            return Sampled(said["response_ids"][0], logprobs[0])
+
+        group = json.dumps(env_extras.get("ludus"), sort_keys=True) if trajectory_id is None else trajectory_id.instance_id
+        try:
+            with SIBLINGS.join((training_phase, group)) as sibling:
+                tape, outcome = await play_tokens(
+                    TaskAddress.from_json(env_extras.get("ludus") or {}),
+                    self.chat,
+                    sample,
+                    ADAPTER,
+                    prompt_room=max_input_length,
+                    room=max_input_length + max_tokens,
+                    total=max_input_length + max_tokens,
+                    turn_room=max_tokens,
+                    turns=self.max_turns,
+                    form=self.form,
+                )
+                value = await sibling.value(outcome)
+        finally:
+            await engine.finish_session(session)
+        if outcome.value is None:
+            if not tape.prompt:  # it never started
+                tape.prompt = self.chat.prompt(prompt, [])[-max_input_length:]
+            tape.hide(self.chat.filler())
+        seconds["env"] = time.monotonic() - began - seconds["llm"]
+        return TrajectoryOutput(
+            response_ids=tape.ids,
+            reward=value,
+            # SkyRL may take the reward of what was cut off, which must not happen to the value of an unscored episode.
+            stop_reason="length" if outcome.stopped == "context_limit" and outcome.value is not None else "stop",
+            loss_mask=tape.mask,
+            prompt_ids=tape.prompt,
+            rollout_logprobs=tape.logprobs if wanted.get("logprobs") is not None else None,
+            env_metrics={"unscored": float(outcome.value is None)},
+            e2e_time=time.monotonic() - began,
+            time_splits=seconds,
+        )
+
+    def _params(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
+        config = self.generator_cfg
+        if given is None:
+            given = get_sampling_params_for_backend(config.inference_engine.backend, config.sampling_params)
+        return dict(given)
+
+
+def _refuse_unsupported(config: Any) -> None:
+    """Raise `Unsupported` if a setting would be ignored."""
+    engine = config.inference_engine
+    settings = {
+        "generator.batched=true": config.batched,
+        "generator.step_wise_trajectories=true": config.step_wise_trajectories,
+        "generator.use_conversation_multi_turn=false": not config.use_conversation_multi_turn,
+        "generator.chat_template": config.chat_template.name_or_path,
+        "generator.inference_engine.enable_return_routed_experts=true": engine.enable_return_routed_experts,
+        "generator.inference_engine.enable_return_sample_support_set=true": engine.enable_return_sample_support_set,
+    }
+    if wrong := [name for name, found in settings.items() if found]:
+        raise Unsupported(f"the Ludus generator cannot do {', '.join(wrong)}: leave it out")
+
+
+def main() -> None:
+    """Train: SkyRL's `main_base` calls this with its own command line."""
+    from ludus.integrations.skyrl_experiment import train
+
+    train([argument for argument in sys.argv[1:] if not argument.startswith("trainer.override_entrypoint=")])

@@ -1,0 +1,147 @@
+"""SkyRL's own experiment and trainer prepare steps with `LudusGenerator`, on data that `ludus export` wrote."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+from peer_clients import ROOT, peer_variables, python_of
+from terminal import run_ludus
+
+from ludus.protocol.errors import PeerNotUsable
+
+RUN = (ROOT / "docs" / "snippets" / "skyrl_run.sh").read_text(encoding="utf-8")
+
+pytestmark = pytest.mark.suite("integrations")
+
+
+def exported(url: str, environment: str, out: Path) -> str:
+    """Write a file of JSON lines, and return its path."""
+    done = run_ludus("export", url, environment, "--form", "skyrl", "--out", out, "-n", 8, cwd=out.parent)
+    assert done.returncode == 0, done.stderr
+    return str(out)
+
+
+def exported_parquet(url: str, environment: str, out: Path, package: Path) -> str:
+    """Write a Parquet file with the peer's pyarrow, and return its path."""
+    done = subprocess.run(
+        [python_of("skyrl"), "-m", "ludus.cli", "export", url, environment, "--form", "skyrl", "--out", str(out)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**peer_variables(), "PYTHONPATH": str(package)},
+    )
+    assert done.returncode == 0, done.stderr
+    return str(out)
+
+
+@pytest.mark.timeout(180)
+def test_steps_of_skyrl_hold_what_was_sampled_and_unscored_episodes_leave_every_mean(
+    server: str,
+    doomed: tuple[str, int],
+    tmp_path: Path,
+    package: Path,
+    run_peer: Callable[..., dict[str, Any]],
+    record: Callable[..., None],
+) -> None:
+    sums = exported(server, "sums", tmp_path / "sums.jsonl")
+    breaking = exported_parquet(server, "every_third_breaks", tmp_path / "breaking.parquet", package)
+    killed = exported(doomed[0], "sums", tmp_path / "killed.jsonl")
+    settings = [one.replace('"', "") for one in re.findall(r"^ +([\w.]+=\S+)", RUN, re.MULTILINE)]
+    assert settings.pop(0) == "trainer.override_entrypoint=ludus.integrations.skyrl"
+    assert len(settings) > 20
+    steps = {
+        "sums": {"data": sums, "groups": 2, "samples": 4},
+        "breaking": {"data": breaking, "groups": 3, "samples": 4},
+        "short": {
+            "data": sums,
+            "groups": 1,
+            "samples": 2,
+            "more": ["generator.sampling_params.max_generate_length=40"],
+        },
+        "long": {"data": sums, "groups": 1, "samples": 1, "more": ["generator.max_input_length=100"]},
+        "theirs": {"data": sums, "groups": 2, "samples": 2, "theirs": True},
+        "theirs_breaking": {"data": breaking, "groups": 2, "samples": 4, "theirs": True},
+        "killed": {"data": killed, "groups": 3, "samples": 4, "kill": doomed[1]},
+    }
+    report = run_peer("skyrl", "skyrl_steps.py", {"command": settings, "steps": steps})
+    assert report["command"] == {"turns": 8, "model": "Qwen/Qwen3-1.7B"}
+
+    for name in ("sums", "breaking"):
+        assert report[name]["sessions"]
+        for row in report[name]["rows"]:
+            assert row["same_length"], row
+            assert row["sampled"] > 0
+            if not row["unscored"]:
+                assert row["exact"], row
+                assert row["answers"] == 2  # of two calls in one message
+                assert row["logprobs_exact"], row
+                assert row["reason"] == "stop"
+
+    rows = report["sums"]["rows"]
+    assert len(rows) == 8
+    assert {row["value"] for row in rows} == {0.0, 1.0}
+    assert report["sums"]["counted"] == 0
+
+    for row in report["short"]["rows"]:  # cut off in its first call: truncated, and worth what it has earned
+        assert (row["learned"], row["sampled"], row["value"], row["unscored"]) == (40, 40, 0.0, 0.0)
+        assert row["reason"] == "length"
+    assert "ValueError: the prompt of task sum-0 has" in report["long"]["error"]
+
+    rows = report["breaking"]["rows"]
+    assert report["breaking"]["counted"] == sum(row["unscored"] for row in rows) == 4
+    assert report["breaking"]["logged"] == pytest.approx(4 / 12)
+    check_groups(rows)
+    healthy = [row["value"] for row in rows if row["learned"]]
+    assert fmean(healthy) == fmean(row["value"] for row in rows if not row["unscored"])
+
+    rows = report["theirs"]["rows"]  # SkyRL's own generator, with the environment of skyrl-gym
+    assert len(rows) == 4
+    assert {row["value"] for row in rows} == {0.0, 1.0}
+    for row in rows:
+        assert row["same_length"], row
+        assert row["answers"] == 2
+    # An environment of skyrl-gym cannot mask: the failure ends the step, and is not counted as a reward.
+    assert "EnvironmentFailed" in report["theirs_breaking"]["error"]
+    assert report["theirs_breaking"]["counted"] > 0
+
+    rows = report["killed"]["rows"]
+    unscored = [row for row in rows if row["unscored"]]
+    assert report["killed"]["counted"] == len(unscored) > 0
+    assert report["killed"]["seconds"] < 30
+    check_groups([row for row in rows if any(not other["unscored"] for other in rows if other["uid"] == row["uid"])])
+
+    record(
+        "skyrl",
+        "SkyRL",
+        version="0.4.0",
+        ran="44 episodes through its trainer's `generate`, batches and GRPO advantages, scripted tokens",
+        unscored="loss mask 0, value of its scored siblings; the environment for its own generators raises",
+        traps="an exception of one environment ends the step, and no other is closed; tools are not in the chat template",
+    )
+
+
+def check_groups(rows: list[dict[str, Any]]) -> None:
+    """Check that unscored episodes have no tokens to learn from and do not change the advantages of their group."""
+    for uid in {row["uid"] for row in rows}:
+        group = [row for row in rows if row["uid"] == uid]
+        mean = fmean(row["value"] for row in group if not row["unscored"])
+        for row in group:
+            if row["unscored"]:
+                assert row["learned"] == 0
+                assert row["value"] == pytest.approx(mean)
+                assert row["advantage"] == pytest.approx(0, abs=1e-5)
+            else:
+                assert row["advantage"] == pytest.approx(row["value"] - mean, abs=1e-5)
+
+
+@pytest.mark.parametrize(("module", "distribution"), [("skyrl", "skyrl"), ("skyrl_gym", "skyrl-gym")])
+def test_a_missing_skyrl_is_named_with_the_command_that_installs_it(module: str, distribution: str) -> None:
+    with pytest.raises(PeerNotUsable, match=rf"pip install '{distribution}==0\.4\.\*'"):
+        importlib.import_module(f"ludus.integrations.{module}")
