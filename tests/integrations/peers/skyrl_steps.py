@@ -150,7 +150,7 @@ def rows_of(batch, output, uids, policy) -> list[dict]:
     for index, uid in enumerate(uids):
         prompt, response = output["prompt_token_ids"][index], output["response_ids"][index]
         mask, logprobs = output["loss_masks"][index], output["rollout_logprobs"][index]
-        advantages = batch["advantages"][index]
+        advantages = batch["advantages"][index][batch["response_mask"][index].bool()]
         rows.append(
             {
                 "uid": uid,
@@ -161,7 +161,7 @@ def rows_of(batch, output, uids, policy) -> list[dict]:
                 "logprobs_exact": [one != 0 for one in logprobs] == [one == 1 for one in mask],
                 "exact": bool(sum(mask)) and is_exact(policy, prompt, response, mask),
                 "answers": policy.tokenizer.decode(response).count("<tool_response>"),
-                "advantage": advantages.max().item() + advantages.min().item(),
+                "advantage": advantages.mean().item(),
             }
         )
     return rows
