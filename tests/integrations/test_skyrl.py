@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import importlib
 import re
 import subprocess
@@ -12,8 +14,11 @@ from typing import Any
 
 import pytest
 from peer_clients import ROOT, peer_variables, python_of
-from terminal import run_ludus
+from terminal import run_ludus, running_episodes
 
+from ludus.client import ServerAddress
+from ludus.client.sync import run_sync
+from ludus.integrations.held import HeldEpisode
 from ludus.protocol.errors import PeerNotUsable
 
 RUN = (ROOT / "docs" / "snippets" / "skyrl_run.sh").read_text(encoding="utf-8")
@@ -74,6 +79,7 @@ def test_steps_of_skyrl_hold_what_was_sampled_and_unscored_episodes_leave_every_
         "theirs": {"data": sums, "groups": 2, "samples": 2, "theirs": True},
         "theirs_breaking": {"data": breaking, "groups": 2, "samples": 4, "theirs": True},
         "killed": {"data": killed, "groups": 3, "samples": 4, "kill": doomed[1]},
+        "theirs_gone": {"data": killed, "groups": 1, "samples": 4, "theirs": True},
     }
     report = run_peer("skyrl", "skyrl_steps.py", {"command": settings, "steps": steps})
     assert report["command"] == {"turns": 8, "model": "Qwen/Qwen3-1.7B"}
@@ -103,8 +109,8 @@ def test_steps_of_skyrl_hold_what_was_sampled_and_unscored_episodes_leave_every_
     assert report["breaking"]["counted"] == sum(row["unscored"] for row in rows) == 4
     assert report["breaking"]["logged"] == pytest.approx(4 / 12)
     check_groups(rows)
-    healthy = [row["value"] for row in rows if row["learned"]]
-    assert fmean(healthy) == fmean(row["value"] for row in rows if not row["unscored"])
+    groups = {row["uid"]: [one["value"] for one in rows if one["uid"] == row["uid"] and one["learned"]] for row in rows}
+    assert report["breaking"]["mean"] == pytest.approx(fmean(map(fmean, groups.values())))
 
     rows = report["theirs"]["rows"]  # SkyRL's own generator, with the environment of skyrl-gym
     assert len(rows) == 4
@@ -121,6 +127,9 @@ def test_steps_of_skyrl_hold_what_was_sampled_and_unscored_episodes_leave_every_
     assert report["killed"]["counted"] == len(unscored) > 0
     assert report["killed"]["seconds"] < 30
     check_groups([row for row in rows if any(not other["unscored"] for other in rows if other["uid"] == row["uid"])])
+    assert "ConnectionFailed" in report["theirs_gone"]["error"]
+    assert report["theirs_gone"]["counted"] > 0
+    assert report["theirs_gone"]["seconds"] < 30
 
     record(
         "skyrl",
@@ -144,6 +153,29 @@ def check_groups(rows: list[dict[str, Any]]) -> None:
                 assert row["advantage"] == pytest.approx(0, abs=1e-5)
             else:
                 assert row["advantage"] == pytest.approx(row["value"] - mean, abs=1e-5)
+
+
+def test_the_example_of_skyrl_gym_on_the_page_runs(server: str, package: Path) -> None:
+    program = (ROOT / "docs" / "snippets" / "skyrl_gym_episode.py").read_text(encoding="utf-8")
+    done = subprocess.run(
+        [python_of("skyrl"), "-c", program.replace("http://127.0.0.1:8000", server)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**peer_variables(), "PYTHONPATH": str(package)},
+    )
+    assert done.stdout == "1.0 True\n", done.stderr
+
+
+def test_an_episode_that_was_forgotten_is_closed(server: str) -> None:
+    held = HeldEpisode(ServerAddress(server).task("sums", "train", "sum-0"), "hermes")
+    task = held._block._task
+    assert task is not None
+    assert running_episodes(server) == 1
+    del held
+    gc.collect()
+    run_sync(asyncio.wait_for(task, 10))
+    assert running_episodes(server) == 0
 
 
 @pytest.mark.parametrize(("module", "distribution"), [("skyrl", "skyrl"), ("skyrl_gym", "skyrl-gym")])
