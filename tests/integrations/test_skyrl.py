@@ -13,8 +13,9 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+from adapter_rows import check_groups, exported, exported_parquet, with_scored_siblings
 from peer_clients import ROOT, peer_variables, python_of
-from terminal import run_ludus, running_episodes
+from terminal import running_episodes
 
 from ludus.client import ServerAddress
 from ludus.client.sync import run_sync
@@ -26,26 +27,6 @@ RUN = (ROOT / "docs" / "snippets" / "skyrl_run.sh").read_text(encoding="utf-8")
 pytestmark = pytest.mark.suite("integrations")
 
 
-def exported(url: str, environment: str, out: Path) -> str:
-    """Write a file of JSON lines, and return its path."""
-    done = run_ludus("export", url, environment, "--form", "skyrl", "--out", out, "-n", 8, cwd=out.parent)
-    assert done.returncode == 0, done.stderr
-    return str(out)
-
-
-def exported_parquet(url: str, environment: str, out: Path, package: Path) -> str:
-    """Write a Parquet file with the peer's pyarrow, and return its path."""
-    done = subprocess.run(
-        [python_of("skyrl"), "-m", "ludus.cli", "export", url, environment, "--form", "skyrl", "--out", str(out)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**peer_variables(), "PYTHONPATH": str(package)},
-    )
-    assert done.returncode == 0, done.stderr
-    return str(out)
-
-
 @pytest.mark.timeout(180)
 def test_steps_of_skyrl_hold_what_was_sampled_and_unscored_episodes_leave_every_mean(
     server: str,
@@ -55,9 +36,11 @@ def test_steps_of_skyrl_hold_what_was_sampled_and_unscored_episodes_leave_every_
     run_peer: Callable[..., dict[str, Any]],
     record: Callable[..., None],
 ) -> None:
-    sums = exported(server, "sums", tmp_path / "sums.jsonl")
-    breaking = exported_parquet(server, "every_third_breaks", tmp_path / "breaking.parquet", package)
-    killed = exported(doomed[0], "sums", tmp_path / "killed.jsonl")
+    sums = exported("skyrl", server, "sums", tmp_path / "sums.jsonl")
+    breaking = exported_parquet(
+        "skyrl", "skyrl", server, "every_third_breaks", tmp_path / "breaking.parquet", package
+    )
+    killed = exported("skyrl", doomed[0], "sums", tmp_path / "killed.jsonl")
     settings = [one.replace('"', "") for one in re.findall(r"^ +([\w.]+=\S+)", RUN, re.MULTILINE)]
     assert settings.pop(0) == "trainer.override_entrypoint=ludus.integrations.skyrl"
     assert len(settings) > 20
@@ -126,7 +109,7 @@ def test_steps_of_skyrl_hold_what_was_sampled_and_unscored_episodes_leave_every_
     unscored = [row for row in rows if row["unscored"]]
     assert report["killed"]["counted"] == len(unscored) > 0
     assert report["killed"]["seconds"] < 30
-    check_groups([row for row in rows if any(not other["unscored"] for other in rows if other["uid"] == row["uid"])])
+    check_groups(with_scored_siblings(rows))
     assert "ConnectionFailed" in report["theirs_gone"]["error"]
     assert report["theirs_gone"]["counted"] > 0
     assert report["theirs_gone"]["seconds"] < 30
@@ -139,20 +122,6 @@ def test_steps_of_skyrl_hold_what_was_sampled_and_unscored_episodes_leave_every_
         unscored="loss mask 0, value of its scored siblings; the environment for its own generators raises",
         traps="an exception of one environment ends the step, and no other is closed; tools are not in the chat template",
     )
-
-
-def check_groups(rows: list[dict[str, Any]]) -> None:
-    """Check that unscored episodes have no tokens to learn from and do not change the advantages of their group."""
-    for uid in {row["uid"] for row in rows}:
-        group = [row for row in rows if row["uid"] == uid]
-        mean = fmean(row["value"] for row in group if not row["unscored"])
-        for row in group:
-            if row["unscored"]:
-                assert row["learned"] == 0
-                assert row["value"] == pytest.approx(mean)
-                assert row["advantage"] == pytest.approx(0, abs=1e-5)
-            else:
-                assert row["advantage"] == pytest.approx(row["value"] - mean, abs=1e-5)
 
 
 def test_the_example_of_skyrl_gym_on_the_page_runs(server: str, package: Path) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import importlib
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import pytest
-from peer_clients import ROOT, peer_variables, python_of
-from terminal import run_ludus
+from adapter_rows import check_groups, exported, exported_parquet, with_scored_siblings
+from peer_clients import ROOT
 
 from ludus.client import EpisodeOutcome
 from ludus.client.driver import failure_of
@@ -27,26 +26,6 @@ RUN = (SNIPPETS / "verl_run.sh").read_text(encoding="utf-8")
 pytestmark = pytest.mark.suite("integrations")
 
 
-def exported(url: str, environment: str, out: Path) -> str:
-    """Write a file of JSON lines, and return its path."""
-    done = run_ludus("export", url, environment, "--form", "verl", "--out", out, "-n", 8, cwd=out.parent)
-    assert done.returncode == 0, done.stderr
-    return str(out)
-
-
-def exported_parquet(url: str, environment: str, out: Path, package: Path) -> str:
-    """Write a Parquet file with the peer's pyarrow, and return its path."""
-    done = subprocess.run(
-        [python_of("learners"), "-m", "ludus.cli", "export", url, environment, "--form", "verl", "--out", str(out)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**peer_variables(), "PYTHONPATH": str(package)},
-    )
-    assert done.returncode == 0, done.stderr
-    return str(out)
-
-
 @pytest.mark.timeout(180)
 def test_batches_of_verl_hold_what_was_sampled_and_unscored_episodes_leave_every_mean(
     server: str,
@@ -56,9 +35,11 @@ def test_batches_of_verl_hold_what_was_sampled_and_unscored_episodes_leave_every
     run_peer: Callable[..., dict[str, Any]],
     record: Callable[..., None],
 ) -> None:
-    sums = exported(server, "sums", tmp_path / "sums.jsonl")
-    breaking = exported_parquet(server, "every_third_breaks", tmp_path / "breaking.parquet", package)
-    killed = exported(doomed[0], "sums", tmp_path / "killed.jsonl")
+    sums = exported("verl", server, "sums", tmp_path / "sums.jsonl")
+    breaking = exported_parquet(
+        "learners", "verl", server, "every_third_breaks", tmp_path / "breaking.parquet", package
+    )
+    killed = exported("verl", doomed[0], "sums", tmp_path / "killed.jsonl")
     settings = re.findall(r"^ +(\S+?=\S+)", RUN, re.MULTILINE)
     assert len(settings) > 20
     batches = {
@@ -100,7 +81,7 @@ def test_batches_of_verl_hold_what_was_sampled_and_unscored_episodes_leave_every
     assert report["killed"]["counted"] == len(unscored) > 0
     assert all("infrastructure failure" in row["why"] for row in unscored)
     assert report["killed"]["seconds"] < 30
-    check_groups([row for row in rows if any(not other["unscored"] for other in rows if other["uid"] == row["uid"])])
+    check_groups(with_scored_siblings(rows))
 
     record(
         "verl",
@@ -110,20 +91,6 @@ def test_batches_of_verl_hold_what_was_sampled_and_unscored_episodes_leave_every
         unscored="loss mask 0, value of its scored siblings",
         traps="one missing reward drops the rewards of the whole batch; the length filter does not see the tools",
     )
-
-
-def check_groups(rows: list[dict[str, Any]]) -> None:
-    """Check that unscored episodes have no tokens to learn from and do not change the advantages of their group."""
-    for uid in {row["uid"] for row in rows}:
-        group = [row for row in rows if row["uid"] == uid]
-        mean = fmean(row["value"] for row in group if not row["unscored"])
-        for row in group:
-            if row["unscored"]:
-                assert row["learned"] == 0
-                assert row["value"] == pytest.approx(mean)
-                assert row["advantage"] == 0
-            else:
-                assert row["advantage"] == pytest.approx(row["value"] - mean, abs=1e-5)
 
 
 def test_an_unscored_episode_gets_the_mean_of_its_scored_siblings_and_never_a_made_up_number() -> None:

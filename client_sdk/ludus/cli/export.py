@@ -19,7 +19,7 @@ from ludus.protocol.trajectory import latest
 
 COMMANDS: Final = {"export": "Write tasks, or what was played, as a dataset."}
 
-FormName = Literal["chat", "nemo-gym", "skyrl", "verl", "pairs", "groups"]
+FormName = Literal["chat", "nemo-gym", "openrlhf", "skyrl", "verl", "pairs", "groups"]
 FileKind = Literal["jsonl", "parquet"]
 
 
@@ -50,7 +50,7 @@ def export(
         FormName,
         typer.Option(
             "--form",
-            help="`chat`: messages and tools; `nemo-gym`, `skyrl`, `verl`: rows of that trainer; "
+            help="`chat`: messages and tools; `nemo-gym`, `openrlhf`, `skyrl`, `verl`: rows of that trainer; "
             "`pairs`, `groups`: scored episodes of a file, for preference learning or GRPO.",
         ),
     ] = "chat",

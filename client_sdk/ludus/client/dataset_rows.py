@@ -16,7 +16,7 @@ from ludus.protocol.content import Message
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import Item
 
-TaskForm = Literal["chat", "nemo-gym", "skyrl", "verl"]
+TaskForm = Literal["chat", "nemo-gym", "openrlhf", "skyrl", "verl"]
 """The forms of rows of tasks."""
 
 TrajectoryForm = Literal["pairs", "groups"]
@@ -28,8 +28,8 @@ def task_row(form: TaskForm, preview: Preview, address: TaskAddress) -> dict[str
 
     Args:
         form: `chat` has `prompt` and `tools` as OpenAI's Chat Completions API takes them, `nemo-gym` has
-            `responses_create_params` as its Responses API takes them; `skyrl` and `verl` have the columns that these
-            trainers read.
+            `responses_create_params` as its Responses API takes them; `openrlhf`, `skyrl` and `verl` have the
+            columns that these trainers read.
         preview: the prompt and the tools.
         address: where to play the task.
     """
@@ -50,6 +50,11 @@ def _nemo_gym(preview: Preview, address: TaskAddress) -> dict[str, Any]:
     return {"responses_create_params": params | {"tools": openai_responses.tools(preview.tools)}}
 
 
+def _openrlhf(preview: Preview, address: TaskAddress) -> dict[str, Any]:
+    label = json.dumps(address.to_json())
+    return {"datasource": f"ludus/{address.environment}", "input": _prompt(preview), "label": label}
+
+
 def _skyrl(preview: Preview, address: TaskAddress) -> dict[str, Any]:
     return {"data_source": f"ludus/{address.environment}", "prompt": _prompt(preview), "env_class": "ludus"}
 
@@ -68,6 +73,7 @@ def _verl(preview: Preview, address: TaskAddress) -> dict[str, Any]:
 _TASK_ROWS: Final[Mapping[TaskForm, Callable[[Preview, TaskAddress], dict[str, Any]]]] = {
     "chat": _chat,
     "nemo-gym": _nemo_gym,
+    "openrlhf": _openrlhf,
     "skyrl": _skyrl,
     "verl": _verl,
 }
