@@ -63,6 +63,8 @@ def test_samples_of_openrlhf_hold_what_was_sampled_and_unscored_episodes_leave_e
     assert {row["value"] for row in rows} == {0.0, 1.0}
     assert report["sums"]["counted"] == 0
 
+    assert not report["sums"]["finite_without_tokens"]  # why an unscored episode keeps one token
+
     for row in report["short"]["rows"]:  # cut off in its first call: truncated, and worth what it has earned
         assert (row["learned"], row["value"], row["unscored"], row["truncated"]) == (40, 0.0, 0.0, True)
     assert re.match(r"ValueError: the prompt of task sum-\d has \d+ tokens with its tools", report["long"]["error"])

@@ -6,6 +6,7 @@ model would compute are those of the rollout.
 
 import asyncio
 import functools
+import importlib
 import json
 import math
 import multiprocessing
@@ -158,11 +159,9 @@ def rows_of(responses, experiences, policy) -> list[dict]:
 def work(given: dict, pipe) -> None:
     """Play the batches that the test asks for."""
     warnings.simplefilter("ignore")
-    import transformers
+    importlib.import_module("transformers.modeling_utils")  # it looks for some of the packages below
     from stand_in_modules import stand_in
-    from transformers import AutoModelForCausalLM  # noqa: F401: it looks for the packages below
 
-    assert transformers.__version__
     stand_in("vllm", "deepspeed", "peft", "flash_attn", "torchdata")
     from byte_chat import byte_tokenizer
 
@@ -188,6 +187,8 @@ def work(given: dict, pipe) -> None:
         counted = UNSCORED["openrlhf"] - before
         rows = rows_of(responses, experiences, policy)
         reports[name] = {"rows": rows, "counted": counted, "seconds": seconds, "finite": finite}
+        masked = [{**responses[0], "action_ranges": []}, *responses[1:]]
+        reports[name]["finite_without_tokens"] = experience_of(args, tokenizer, masked, length)[1]
     pipe.send(reports)
 
 
