@@ -90,9 +90,9 @@ def test_samples_of_openrlhf_hold_what_was_sampled_and_unscored_episodes_leave_e
         "openrlhf",
         "OpenRLHF",
         version="0.11.2",
-        ran="34 episodes through its rollout actor's `generate_responses`, experience, advantages and loss, scripted tokens",
+        ran="34 episodes through its rollout actor, experience maker (RLOO) and loss, scripted tokens",
         unscored="one token with advantage 0, value of its scored siblings",
-        traps="an episode without learned tokens makes its KL metric NaN; a closed actor leaves its episodes to the server",
+        traps="an episode without learned tokens makes its KL metric NaN; no hook for the end of a run",
     )
 
 

@@ -37,9 +37,7 @@ def test_steps_of_skyrl_hold_what_was_sampled_and_unscored_episodes_leave_every_
     record: Callable[..., None],
 ) -> None:
     sums = exported("skyrl", server, "sums", tmp_path / "sums.jsonl")
-    breaking = exported_parquet(
-        "skyrl", "skyrl", server, "every_third_breaks", tmp_path / "breaking.parquet", package
-    )
+    breaking = exported_parquet("skyrl", "skyrl", server, "every_third_breaks", tmp_path / "breaking.parquet", package)
     killed = exported("skyrl", doomed[0], "sums", tmp_path / "killed.jsonl")
     settings = [one.replace('"', "") for one in re.findall(r"^ +([\w.]+=\S+)", RUN, re.MULTILINE)]
     assert settings.pop(0) == "trainer.override_entrypoint=ludus.integrations.skyrl"
@@ -118,9 +116,9 @@ def test_steps_of_skyrl_hold_what_was_sampled_and_unscored_episodes_leave_every_
         "skyrl",
         "SkyRL",
         version="0.4.0",
-        ran="44 episodes through its trainer's `generate`, batches and GRPO advantages, scripted tokens",
+        ran="38 episodes through its trainer's `generate`, batches and GRPO advantages, scripted tokens",
         unscored="loss mask 0, value of its scored siblings; the environment for its own generators raises",
-        traps="an exception of one environment ends the step, and no other is closed; tools are not in the chat template",
+        traps="an exception of one environment ends the step and closes no other; its chat templates get no tools",
     )
 
 

@@ -103,9 +103,10 @@ class LudusGenerator(SkyRLGymGenerator):  # type: ignore[misc]
                 raise ValueError("generator.sampling_params.logprobs is set, but the engine gave no logprobs")
             return Sampled(said["response_ids"][0], logprobs[0])
 
-        group = json.dumps(env_extras.get("ludus"), sort_keys=True) if trajectory_id is None else trajectory_id.instance_id
+        task = json.dumps(env_extras.get("ludus"), sort_keys=True)
+        group = (training_phase, task if trajectory_id is None else trajectory_id.instance_id)
         try:
-            with SIBLINGS.join((training_phase, group)) as sibling:
+            with SIBLINGS.join(group) as sibling:
                 tape, outcome = await play_tokens(
                     TaskAddress.from_json(env_extras.get("ludus") or {}),
                     self.chat,

@@ -37,6 +37,6 @@ def train(arguments: list[str]) -> None:
     ray.get(_run.remote(config))
 
 
-@ray.remote(num_cpus=1)
+@ray.remote(num_cpus=1)  # type: ignore[untyped-decorator]
 def _run(config: Any) -> None:
     LudusExperiment(config).run()

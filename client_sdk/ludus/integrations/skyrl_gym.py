@@ -1,7 +1,7 @@
 """skyrl-gym: an environment by the id `ludus`, for SkyRL's own generators and other programs that use skyrl-gym.
 
-    import ludus.integrations.skyrl_gym
-    env = skyrl_gym.make("ludus", extras={"ludus": address.to_json(), "max_turns": 8})
+    from ludus.integrations.skyrl_gym import ENV_ID
+    env = skyrl_gym.make(ENV_ID, extras={"ludus": address.to_json(), "max_turns": 8})
 
 To train, use `ludus.integrations.skyrl`: an environment of skyrl-gym cannot mask an episode. It must give a number or
 raise, and an exception ends SkyRL's whole step.
@@ -19,14 +19,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ludus.client import Driver, EpisodeOutcome, LudusError, TaskAddress
-from ludus.client.formats import FormatName
 from ludus.client.sync import run_sync
 from ludus.integrations.held import HeldEpisode
 from ludus.integrations.peers import require
 from ludus.integrations.unscored import count, not_started
 from ludus.protocol.actions import Call
 from ludus.protocol.errors import EpisodeFailed, InvalidParams
-from ludus.protocol.tool_calls import TEXT_FORMATS
+from ludus.protocol.tool_calls import TEXT_FORMATS, TextFormatName
 
 require("skyrl-gym", "0.4.0")
 
@@ -56,13 +55,13 @@ class LudusTextEnv(BaseTextEnv):  # type: ignore[misc]
     """
 
     def __init__(
-        self, env_config: Any = None, extras: Mapping[str, Any] | None = None, form: FormatName = "hermes"
+        self, env_config: Any = None, extras: Mapping[str, Any] | None = None, form: TextFormatName = "hermes"
     ) -> None:
         super().__init__()
         given = extras or {}
         self.address: Final = TaskAddress.from_json(given.get("ludus") or {})
         self.max_turns = given.get("max_turns")
-        self.form: Final[FormatName] = form
+        self.form: Final[TextFormatName] = form
         self._held: HeldEpisode | None = None
         self._outcome: EpisodeOutcome | None = None
 
@@ -124,10 +123,10 @@ class LudusTextEnv(BaseTextEnv):  # type: ignore[misc]
         return {**components, "turns": self.turns}
 
 
-def _prompt(driver: Driver, form: FormatName) -> list[dict[str, str]]:
+def _prompt(driver: Driver, form: TextFormatName) -> list[dict[str, str]]:
     """Return the messages of an episode with its tools as text, because SkyRL gives none to the chat template."""
     messages = list(driver.messages)
-    if driver.tools and form in TEXT_FORMATS:
+    if driver.tools:
         example = TEXT_FORMATS[form].write([Call("NAME", {"ARGUMENT": "VALUE"})])
         lines = [json.dumps(tool["function"], ensure_ascii=False) for tool in driver.tools]
         text = "\n".join(["You have these tools:", *lines, f"Write a call of a tool like this:\n{example}"])

@@ -58,7 +58,9 @@ class Engine:
             os.kill(self.kill, signal.SIGKILL)
         episode = asyncio.current_task().get_name()
         said = self.policy.sample(episode, prompt["prompt_token_ids"])[: params.max_tokens]
-        logprobs = [{token: SimpleNamespace(logprob=LOGPROB)} for token in said] if params.logprobs is not None else None
+        logprobs = (
+            [{token: SimpleNamespace(logprob=LOGPROB)} for token in said] if params.logprobs is not None else None
+        )
         yield SimpleNamespace(outputs=[SimpleNamespace(token_ids=said, logprobs=logprobs)])
 
 
@@ -78,8 +80,9 @@ def play(args, agent: str, tokenizer, one: dict):
     policy = SumPolicy(tokenizer)
     actor_class = RolloutRayActor.__ray_metadata__.modified_class
     actor = object.__new__(actor_class)  # its constructor starts vLLM
-    actor.executor, actor.llm, actor._mm_pad_token_ids = _load_agent_executor(agent), Engine(policy, one.get("kill")), None
-    params = SimpleNamespace(max_tokens=one.get("max_new_tokens", 400), logprobs=one.get("logprobs", 1))
+    actor.executor = _load_agent_executor(agent)
+    actor.llm, actor._mm_pad_token_ids = Engine(policy, one.get("kill")), None
+    params = SimpleNamespace(max_tokens=one.get("max_new_tokens", 400), logprobs=1)
     length = one.get("max_len", 2048)
 
     async def go():
