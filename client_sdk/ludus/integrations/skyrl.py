@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
 from typing import Any, Final
 from uuid import uuid4
 
@@ -85,7 +84,11 @@ class LudusGenerator(SkyRLGymGenerator):  # type: ignore[misc]
         if env_class != ENV_ID:
             raise InvalidParams(f"the column env_class is {env_class!r}, and this generator plays {ENV_ID!r} only")
         began, seconds = time.monotonic(), {"llm": 0.0, "env": 0.0}
-        engine, wanted = self.inference_engine_client, self._params(sampling_params)
+        engine, wanted = self.inference_engine_client, sampling_params
+        if wanted is None:
+            config = self.generator_cfg
+            wanted = get_sampling_params_for_backend(config.inference_engine.backend, config.sampling_params)
+        params: dict[str, Any] = {**wanted}
         session = uuid4().hex if trajectory_id is None else trajectory_id.to_string()
 
         async def sample(ids: list[int], room: int) -> Sampled:
@@ -93,13 +96,13 @@ class LudusGenerator(SkyRLGymGenerator):  # type: ignore[misc]
             request = InferenceEngineInput(
                 prompt_token_ids=[ids],
                 session_ids=[session],
-                sampling_params={**wanted, "max_tokens": room},
+                sampling_params={**params, "max_tokens": room},
                 cache_salt=cache_salt,
             )
             said = await engine.generate(request, model=self.policy_model_name)
             seconds["llm"] += time.monotonic() - started
             logprobs = said.get("response_logprobs") or [None]
-            if wanted.get("logprobs") is not None and logprobs[0] is None:
+            if params.get("logprobs") is not None and logprobs[0] is None:
                 raise ValueError("generator.sampling_params.logprobs is set, but the engine gave no logprobs")
             return Sampled(said["response_ids"][0], logprobs[0])
 
@@ -134,17 +137,11 @@ class LudusGenerator(SkyRLGymGenerator):  # type: ignore[misc]
             stop_reason="length" if outcome.stopped == "context_limit" and outcome.value is not None else "stop",
             loss_mask=tape.mask,
             prompt_ids=tape.prompt,
-            rollout_logprobs=tape.logprobs if wanted.get("logprobs") is not None else None,
+            rollout_logprobs=tape.logprobs if params.get("logprobs") is not None else None,
             env_metrics={"unscored": float(outcome.value is None)},
             e2e_time=time.monotonic() - began,
             time_splits=seconds,
         )
-
-    def _params(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
-        config = self.generator_cfg
-        if given is None:
-            given = get_sampling_params_for_backend(config.inference_engine.backend, config.sampling_params)
-        return dict(given)
 
 
 def _refuse_unsupported(config: Any) -> None:

@@ -34,9 +34,9 @@ def train(arguments: list[str]) -> None:
     config = SkyRLTrainConfig.from_cli_overrides(arguments)
     validate_cfg(config)
     initialize_ray(config)
-    ray.get(_run.remote(config))
+    task: Any = ray.remote(num_cpus=1)(_run)
+    ray.get(task.remote(config))
 
 
-@ray.remote(num_cpus=1)  # type: ignore[untyped-decorator]
 def _run(config: Any) -> None:
     LudusExperiment(config).run()
