@@ -58,6 +58,13 @@ def test_steps_of_skyrl_hold_what_was_sampled_and_unscored_episodes_leave_every_
             "more": ["trainer.max_prompt_length=100", "generator.max_input_length=100"],
         },
         "theirs": {"data": sums, "groups": 2, "samples": 2, "theirs": True},
+        "theirs_cut": {
+            "data": sums,
+            "groups": 1,
+            "samples": 2,
+            "theirs": True,
+            "more": ["trainer.max_prompt_length=100", "generator.max_input_length=800"],
+        },
         "theirs_breaking": {"data": breaking, "groups": 2, "samples": 4, "theirs": True},
         "killed": {"data": killed, "groups": 3, "samples": 4, "kill": doomed[1]},
         "theirs_gone": {"data": killed, "groups": 1, "samples": 4, "theirs": True},
@@ -99,6 +106,8 @@ def test_steps_of_skyrl_hold_what_was_sampled_and_unscored_episodes_leave_every_
     for row in rows:
         assert row["same_length"], row
         assert row["answers"] == 2
+    for row in report["theirs_cut"]["rows"]:  # SkyRL stops after the first turn and does not ask the environment
+        assert (row["reason"], row["value"]) == ("length", 0.0)
     # An environment of skyrl-gym cannot mask: the failure ends the step, and is not counted as a reward.
     assert "EnvironmentFailed" in report["theirs_breaking"]["error"]
     assert report["theirs_breaking"]["counted"] > 0
@@ -116,7 +125,7 @@ def test_steps_of_skyrl_hold_what_was_sampled_and_unscored_episodes_leave_every_
         "skyrl",
         "SkyRL",
         version="0.4.0",
-        ran="38 episodes through its trainer's `generate`, batches and GRPO advantages, scripted tokens",
+        ran="40 episodes through its trainer's `generate`, batches and GRPO advantages, scripted tokens",
         unscored="loss mask 0, value of its scored siblings; the environment for its own generators raises",
         traps="an exception of one environment ends the step and closes no other; its chat templates get no tools",
     )
