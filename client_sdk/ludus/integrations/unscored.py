@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -18,6 +19,8 @@ _TRIED: Final = ("ConnectionFailed", "DeadlineExceeded")
 
 UNSCORED: Final[Counter[str]] = Counter()
 """How many episodes of this process stayed unscored, by adapter."""
+
+_COUNTING: Final = threading.Lock()  # some trainers play each episode in a thread
 
 
 async def play_again(play: Callable[[], Awaitable[EpisodeOutcome]], adapter: str) -> EpisodeOutcome:
@@ -41,7 +44,8 @@ async def play_again(play: Callable[[], Awaitable[EpisodeOutcome]], adapter: str
 def count(outcome: EpisodeOutcome, adapter: str) -> EpisodeOutcome:
     """Count an outcome in `UNSCORED` if it has no value, and return it."""
     if outcome.value is None:
-        UNSCORED[adapter] += 1
+        with _COUNTING:
+            UNSCORED[adapter] += 1
     return outcome
 
 
