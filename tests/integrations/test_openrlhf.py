@@ -42,7 +42,9 @@ def test_samples_of_openrlhf_hold_what_was_sampled_and_unscored_episodes_leave_e
         "breaking": {"data": breaking, "groups": 3, "samples": 4},
         "short": {"data": sums, "groups": 1, "samples": 2, "max_new_tokens": 40},
         "long": {"data": sums, "groups": 1, "samples": 2, "max_len": 100},
+        "unlabeled": {"data": sums, "groups": 1, "samples": 2, "label_key": None},
         "killed": {"data": killed, "groups": 3, "samples": 4, "kill": doomed[1]},
+        "gone": {"data": killed, "groups": 1, "samples": 4},
     }
     agent = str(SNIPPETS / "openrlhf_agent.py")
     report = run_peer("learners", "openrlhf_samples.py", {"agent": agent, "command": command, "batches": batches})
@@ -69,6 +71,8 @@ def test_samples_of_openrlhf_hold_what_was_sampled_and_unscored_episodes_leave_e
         assert (row["learned"], row["value"], row["unscored"], row["truncated"]) == (40, 0.0, 0.0, True)
     assert re.match(r"ValueError: the prompt of task sum-\d has \d+ tokens with its tools", report["long"]["error"])
 
+    assert report["unlabeled"]["error"].startswith("InvalidParams: the label is no address of a task")
+
     rows = report["breaking"]["rows"]
     assert report["breaking"]["counted"] == sum(row["unscored"] for row in rows) == 4
     check_groups_of_rloo(rows)
@@ -86,11 +90,16 @@ def test_samples_of_openrlhf_hold_what_was_sampled_and_unscored_episodes_leave_e
     assert report["killed"]["seconds"] < 30
     check_groups_of_rloo(with_scored_siblings(rows))
 
+    for row in report["gone"]["rows"]:  # it never started: a token after the row's own prompt
+        assert (row["unscored"], row["learned"], row["same_length"], row["logprobs_exact"]) == (1.0, 1, True, True)
+        assert 0 < row["value"] < 1
+        assert row["advantage"] == 0
+
     record(
         "openrlhf",
         "OpenRLHF",
         version="0.11.2",
-        ran="34 episodes through its rollout actor, experience maker (RLOO) and loss, scripted tokens",
+        ran="38 episodes through its rollout actor, experience maker (RLOO) and loss, scripted tokens",
         unscored="one token with advantage 0, value of its scored siblings",
         traps="an episode without learned tokens makes its KL metric NaN; no hook for the end of a run",
     )

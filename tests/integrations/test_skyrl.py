@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,8 @@ from terminal import running_episodes
 from ludus.client import ServerAddress
 from ludus.client.sync import run_sync
 from ludus.integrations.held import HeldEpisode
-from ludus.protocol.errors import PeerNotUsable
+from ludus.integrations.token_loop import ChatTokens
+from ludus.protocol.errors import PeerNotUsable, Unsupported
 
 RUN = (ROOT / "docs" / "snippets" / "skyrl_run.sh").read_text(encoding="utf-8")
 
@@ -58,6 +60,13 @@ def test_steps_of_skyrl_hold_what_was_sampled_and_unscored_episodes_leave_every_
             "more": ["trainer.max_prompt_length=100", "generator.max_input_length=100"],
         },
         "theirs": {"data": sums, "groups": 2, "samples": 2, "theirs": True},
+        "refused": {
+            "data": sums,
+            "groups": 1,
+            "samples": 2,
+            "more": ["generator.step_wise_trajectories=true"],
+        },
+        "theirs_turns": {"data": sums, "groups": 1, "samples": 2, "theirs": True, "more": ["generator.max_turns=1"]},
         "theirs_cut": {
             "data": sums,
             "groups": 1,
@@ -67,6 +76,7 @@ def test_steps_of_skyrl_hold_what_was_sampled_and_unscored_episodes_leave_every_
         },
         "theirs_breaking": {"data": breaking, "groups": 2, "samples": 4, "theirs": True},
         "killed": {"data": killed, "groups": 3, "samples": 4, "kill": doomed[1]},
+        "gone": {"data": killed, "groups": 1, "samples": 4},
         "theirs_gone": {"data": killed, "groups": 1, "samples": 4, "theirs": True},
     }
     report = run_peer("skyrl", "skyrl_steps.py", {"command": settings, "steps": steps})
@@ -93,6 +103,8 @@ def test_steps_of_skyrl_hold_what_was_sampled_and_unscored_episodes_leave_every_
         assert row["reason"] == "length"
     assert re.match(r"ValueError: the prompt of task sum-\d has \d+ tokens with its tools", report["long"]["error"])
 
+    assert "Unsupported: the Ludus generator cannot do generator.step_wise" in report["refused"]["error"]
+
     rows = report["breaking"]["rows"]
     assert report["breaking"]["counted"] == sum(row["unscored"] for row in rows) == 4
     assert report["breaking"]["logged"] == pytest.approx(4 / 12)
@@ -106,6 +118,8 @@ def test_steps_of_skyrl_hold_what_was_sampled_and_unscored_episodes_leave_every_
     for row in rows:
         assert row["same_length"], row
         assert row["answers"] == 2
+    for row in report["theirs_turns"]["rows"]:  # one turn, with two calls of a tool
+        assert (row["reason"], row["value"], row["answers"]) == ("stop", 0.0, 0)
     for row in report["theirs_cut"]["rows"]:  # SkyRL stops after the first turn and does not ask the environment
         assert (row["reason"], row["value"]) == ("length", 0.0)
     # An environment of skyrl-gym cannot mask: the failure ends the step, and is not counted as a reward.
@@ -117,6 +131,9 @@ def test_steps_of_skyrl_hold_what_was_sampled_and_unscored_episodes_leave_every_
     assert report["killed"]["counted"] == len(unscored) > 0
     assert report["killed"]["seconds"] < 30
     check_groups(with_scored_siblings(rows))
+    for row in report["gone"]["rows"]:  # it never started
+        assert (row["unscored"], row["learned"], row["same_length"]) == (1.0, 0, True)
+        assert 0 < row["value"] < 1
     assert "ConnectionFailed" in report["theirs_gone"]["error"]
     assert report["theirs_gone"]["counted"] > 0
     assert report["theirs_gone"]["seconds"] < 30
@@ -125,7 +142,7 @@ def test_steps_of_skyrl_hold_what_was_sampled_and_unscored_episodes_leave_every_
         "skyrl",
         "SkyRL",
         version="0.4.0",
-        ran="40 episodes through its trainer's `generate`, batches and GRPO advantages, scripted tokens",
+        ran="46 episodes through its trainer's `generate`, batches and GRPO advantages, scripted tokens",
         unscored="loss mask 0, value of its scored siblings; the environment for its own generators raises",
         traps="an exception of one environment ends the step and closes no other; its chat templates get no tools",
     )
@@ -152,6 +169,12 @@ def test_an_episode_that_was_forgotten_is_closed(server: str) -> None:
     gc.collect()
     run_sync(asyncio.wait_for(task, 10))
     assert running_episodes(server) == 0
+
+
+def test_a_chat_template_without_a_known_form_of_tool_calls_is_refused() -> None:
+    assert ChatTokens(SimpleNamespace(chat_template="… <tool_call> …")).form() == "hermes"
+    with pytest.raises(Unsupported, match="give the form"):
+        ChatTokens(SimpleNamespace(chat_template="{{ messages }}")).form()
 
 
 @pytest.mark.parametrize(("module", "distribution"), [("skyrl", "skyrl"), ("skyrl_gym", "skyrl-gym")])

@@ -73,6 +73,7 @@ def play(args, agent: str, tokenizer, one: dict):
     from openrlhf.trainer.ray.vllm_engine import RolloutRayActor, _load_agent_executor
     from torch.utils.data import DataLoader
 
+    args.data.label_key = one.get("label_key", "label")
     strategy = SimpleNamespace(args=args, print=lambda *_: None, is_rank_0=lambda: False)
     data = PromptDataset(blending_datasets(one["data"], strategy=strategy), tokenizer, strategy)
     loader = DataLoader(data, 1, collate_fn=data.collate_fn)

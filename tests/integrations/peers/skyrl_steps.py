@@ -82,6 +82,7 @@ def step(config, one: dict, folder: Path) -> dict:
     """Do what SkyRL's trainer does in a step before its workers train, and return what they would be given."""
     from byte_chat import SumPolicy
     from skyrl.train.dataset import PromptDataset
+    from skyrl.train.entrypoints.main_base import BasePPOExp
     from skyrl.train.generators.utils import prepare_generator_input
     from skyrl.train.utils.utils import validate_cfg
 
@@ -98,11 +99,11 @@ def step(config, one: dict, folder: Path) -> dict:
     tokenizer = experiment.tokenizer
     policy = SumPolicy(tokenizer)
     engine = engine_of(policy, one.get("kill"), tokenizer)
-    generator = experiment.get_generator(config, tokenizer, engine)
-    if one.get("theirs"):
-        from skyrl.train.entrypoints.main_base import BasePPOExp
-
-        generator = BasePPOExp.get_generator(experiment, config, tokenizer, engine)
+    made_by = BasePPOExp if one.get("theirs") else LudusExperiment
+    try:
+        generator = made_by.get_generator(experiment, config, tokenizer, engine)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
     trainer = experiment.get_trainer(config, None, tokenizer, experiment.train_dataset, None, engine, generator, None)
     trainer.dispatch = SimpleNamespace(get_lcm_dp_size=lambda: 1)
     prompts = next(iter(trainer.train_dataloader))
