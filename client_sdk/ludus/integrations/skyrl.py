@@ -21,7 +21,7 @@ from ludus.client import TaskAddress
 from ludus.client.formats import FormatName
 from ludus.integrations.peers import require
 from ludus.integrations.siblings import SIBLINGS
-from ludus.integrations.token_loop import ChatTokens, Sampled, play_tokens
+from ludus.integrations.token_loop import ChatTokens, Sample, Sampled, play_tokens
 from ludus.protocol.errors import InvalidParams, Unsupported
 
 require("skyrl", "0.4.0")
@@ -84,28 +84,9 @@ class LudusGenerator(SkyRLGymGenerator):  # type: ignore[misc]
         if env_class != ENV_ID:
             raise InvalidParams(f"the column env_class is {env_class!r}, and this generator plays {ENV_ID!r} only")
         began, seconds = time.monotonic(), {"llm": 0.0, "env": 0.0}
-        engine, wanted = self.inference_engine_client, sampling_params
-        if wanted is None:
-            config = self.generator_cfg
-            wanted = get_sampling_params_for_backend(config.inference_engine.backend, config.sampling_params)
-        params: dict[str, Any] = {**wanted}
+        params = self._params(sampling_params)
         session = uuid4().hex if trajectory_id is None else trajectory_id.to_string()
-
-        async def sample(ids: list[int], room: int) -> Sampled:
-            started = time.monotonic()
-            request = InferenceEngineInput(
-                prompt_token_ids=[ids],
-                session_ids=[session],
-                sampling_params={**params, "max_tokens": room},
-                cache_salt=cache_salt,
-            )
-            said = await engine.generate(request, model=self.policy_model_name)
-            seconds["llm"] += time.monotonic() - started
-            logprobs = said.get("response_logprobs") or [None]
-            if params.get("logprobs") is not None and logprobs[0] is None:
-                raise ValueError("generator.sampling_params.logprobs is set, but the engine gave no logprobs")
-            return Sampled(said["response_ids"][0], logprobs[0])
-
+        sample = self._sampler(session, params, cache_salt, seconds)
         task = json.dumps(env_extras.get("ludus"), sort_keys=True)
         group = (training_phase, task if trajectory_id is None else trajectory_id.instance_id)
         try:
@@ -124,7 +105,7 @@ class LudusGenerator(SkyRLGymGenerator):  # type: ignore[misc]
                 )
                 value = await sibling.value(outcome)
         finally:
-            await engine.finish_session(session)
+            await self.inference_engine_client.finish_session(session)
         if outcome.value is None:
             if not tape.prompt:  # it never started
                 tape.prompt = self.chat.prompt(prompt, [])[-max_input_length:]
@@ -142,6 +123,35 @@ class LudusGenerator(SkyRLGymGenerator):  # type: ignore[misc]
             e2e_time=time.monotonic() - began,
             time_splits=seconds,
         )
+
+    def _params(self, given: dict[str, Any] | None) -> dict[str, Any]:
+        config = self.generator_cfg
+        if given is not None:
+            return given
+        found: dict[str, Any] = get_sampling_params_for_backend(config.inference_engine.backend, config.sampling_params)
+        return found
+
+    def _sampler(
+        self, session: str, params: dict[str, Any], cache_salt: str | None, seconds: dict[str, float]
+    ) -> Sample:
+        """Return a function that samples with SkyRL's engine, and adds the seconds that it takes."""
+
+        async def sample(ids: list[int], room: int) -> Sampled:
+            began = time.monotonic()
+            request = InferenceEngineInput(
+                prompt_token_ids=[ids],
+                session_ids=[session],
+                sampling_params={**params, "max_tokens": room},
+                cache_salt=cache_salt,
+            )
+            said = await self.inference_engine_client.generate(request, model=self.policy_model_name)
+            seconds["llm"] += time.monotonic() - began
+            logprobs = said.get("response_logprobs") or [None]
+            if params.get("logprobs") is not None and logprobs[0] is None:
+                raise ValueError("generator.sampling_params.logprobs is set, but the engine gave no logprobs")
+            return Sampled(said["response_ids"][0], logprobs[0])
+
+        return sample
 
 
 def _refuse_unsupported(config: Any) -> None:
