@@ -3,7 +3,7 @@ ludus export http://10.0.0.5:8000 wordle --split train --form skyrl --out train.
 ludus export http://10.0.0.5:8000 wordle --split validation --form skyrl --out validation.parquet -n 128
 
 python3 -m skyrl.train.entrypoints.main_base \
-    trainer.override_entrypoint=ludus.integrations.skyrl \
+    trainer.override_entrypoint=ludus.integrations.skyrl_experiment \
     data.train_data="['train.parquet']" \
     data.val_data="['validation.parquet']" \
     trainer.policy.model.path=Qwen/Qwen3-1.7B \

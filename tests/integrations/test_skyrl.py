@@ -42,7 +42,7 @@ def test_steps_of_skyrl_hold_what_was_sampled_and_unscored_episodes_leave_every_
     breaking = exported_parquet("skyrl", "skyrl", server, "every_third_breaks", tmp_path / "breaking.parquet", package)
     killed = exported("skyrl", doomed[0], "sums", tmp_path / "killed.jsonl")
     settings = [one.replace('"', "") for one in re.findall(r"^ +([\w.]+=\S+)", RUN, re.MULTILINE)]
-    assert settings.pop(0) == "trainer.override_entrypoint=ludus.integrations.skyrl"
+    assert settings.pop(0) == "trainer.override_entrypoint=ludus.integrations.skyrl_experiment"
     assert len(settings) > 20
     steps = {
         "sums": {"data": sums, "groups": 2, "samples": 4},

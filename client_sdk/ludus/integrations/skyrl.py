@@ -1,6 +1,6 @@
 """SkyRL: a generator that plays the episodes of a Ludus server, and the program that trains with it.
 
-    python -m skyrl.train.entrypoints.main_base trainer.override_entrypoint=ludus.integrations.skyrl …
+    python -m skyrl.train.entrypoints.main_base trainer.override_entrypoint=ludus.integrations.skyrl_experiment
 
 Make the data with `ludus export --form skyrl`: its column `ludus` has the address of the task.
 
@@ -12,7 +12,6 @@ Make the data with `ludus export --form skyrl`: its column `ludus` has the addre
 from __future__ import annotations
 
 import json
-import sys
 import time
 from typing import Any, Final
 from uuid import uuid4
@@ -167,10 +166,3 @@ def _refuse_unsupported(config: Any) -> None:
     }
     if wrong := [name for name, found in settings.items() if found]:
         raise Unsupported(f"the Ludus generator cannot do {', '.join(wrong)}: leave it out")
-
-
-def main() -> None:
-    """Train: SkyRL's `main_base` calls this with its own command line."""
-    from ludus.integrations.skyrl_experiment import train
-
-    train([argument for argument in sys.argv[1:] if not argument.startswith("trainer.override_entrypoint=")])

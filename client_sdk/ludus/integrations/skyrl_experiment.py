@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import ray  # pyright: ignore[reportMissingImports]
@@ -40,3 +41,8 @@ def train(arguments: list[str]) -> None:
 
 def _run(config: Any) -> None:
     LudusExperiment(config).run()
+
+
+def main() -> None:
+    """Train: SkyRL's `main_base` calls this with its own command line."""
+    train([argument for argument in sys.argv[1:] if not argument.startswith("trainer.override_entrypoint=")])
