@@ -56,9 +56,10 @@ def test_eval_scores_epochs_and_leaves_unscored_episodes_out_of_the_mean(
         {"environment": "sums", "n": 8, "options": {"epochs": 2}},
         {"environment": "every_third_breaks", "n": 9, "model": "mixed"},
         {"environment": "sums", "n": 2, "model": "broken", "options": {"max_retries": 0}},
+        {"environment": "sums", "n": 2, "text_input": True},
     ]
     given = {"url": server, "base_url": endpoint, "runs": runs, "spawn": True}
-    solved, breaking, broken = run_peer("agents", "inspect_eval.py", given, timeout=120)
+    solved, breaking, broken, text = run_peer("agents", "inspect_eval.py", given, timeout=120)
     assert [sample["value"] for sample in solved["samples"]] == [1.0] * 16
     assert {sample["epoch"] for sample in solved["samples"]} == {1, 2}
     for sample in solved["samples"]:
@@ -77,6 +78,7 @@ def test_eval_scores_epochs_and_leaves_unscored_episodes_out_of_the_mean(
     assert [sample["scored"] for sample in broken["samples"]] == [False, False]
     assert all(sample["error"] for sample in broken["samples"])
     assert broken["metrics"] == {}
+    assert [sample["value"] for sample in text["samples"]] == [1.0] * 2, "the input of a sample may be a text"
     record(
         "inspect",
         "Inspect AI",

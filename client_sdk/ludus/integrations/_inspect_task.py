@@ -109,7 +109,8 @@ def episode(max_turns: int = 200) -> Solver:
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         address = TaskAddress.from_json(state.metadata["ludus"])
-        own = {message.text for message in state.input if message.role == "system"}
+        given = [] if isinstance(state.input, str) else state.input
+        own = {message.text for message in given if message.role == "system"}
         system = [message for message in state.messages if message.role == "system" and message.text not in own]
         outcome = await play_again(lambda: _play(address, state, generate, system, max_turns), "inspect")
         _saved(state, outcome)

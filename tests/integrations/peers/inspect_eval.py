@@ -63,6 +63,8 @@ def report_sample(sample) -> dict:
 def run(one: dict, given: dict) -> dict:
     url, name, episodes = one.get("url", given["url"]), one.get("model", "solver"), one.get("n", 9)
     task = environment(url, one["environment"], split="train", n=episodes)
+    for sample in task.dataset if one.get("text_input") else ():
+        sample.input = sample.input[-1].text
     model = get_model(f"openai-api/fixture/{name}", base_url=given["base_url"], api_key="none")
     with tempfile.TemporaryDirectory() as folder:
         options = {"model": model, "log_dir": folder, "display": "none", "max_samples": episodes}
