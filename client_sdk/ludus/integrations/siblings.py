@@ -7,6 +7,8 @@ How this works:
   are scored. A baseline over the group is then the same as without it.
 * If none of them is scored, it gets the mean of all scored episodes of this process so far.
 * If there is none either, the episode's failure is raised: there is no number that would not be made up.
+* After `LIMIT` unscored episodes in a row, the failure is raised too: the server is probably gone, and the trainer
+  would learn nothing from the rest of its run.
 
 The caller masks the tokens of an unscored episode, so the number itself is never learned from.
 """
@@ -24,6 +26,10 @@ from ludus.client import EpisodeOutcome
 from ludus.protocol.errors import EpisodeFailed
 
 
+LIMIT: Final = 256
+"""How many episodes of a process may be unscored in a row before the run is stopped."""
+
+
 @dataclass(slots=True)
 class _Group:
     values: list[asyncio.Future[float | None]] = field(default_factory=list)
@@ -38,6 +44,8 @@ class Siblings:
     """The sum of the values of all scored episodes so far."""
     scored: int = 0
     """How many episodes were scored so far."""
+    unscored_in_a_row: int = 0
+    """How many episodes were unscored since the last scored one."""
     _groups: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, _Group]] = field(
         default_factory=weakref.WeakKeyDictionary
     )
@@ -77,13 +85,21 @@ class Sibling:
                 trainer that waits for every episode of the group anyway.
 
         Raises:
-            LudusError: it is unscored, and no episode of this process was scored yet.
+            LudusError: it is unscored, and no episode of this process was scored yet, or `LIMIT` episodes in a row
+                were unscored.
         """
         self._own.set_result(outcome.value)
         if outcome.value is not None:
             self._all.total += outcome.value
             self._all.scored += 1
+            self._all.unscored_in_a_row = 0
             return outcome.value
+        self._all.unscored_in_a_row += 1
+        if self._all.unscored_in_a_row >= LIMIT:
+            raise EpisodeFailed(
+                f"{self._all.unscored_in_a_row} episodes in a row were unscored: check the server, and resume from the "
+                f"last checkpoint. The last one: {outcome.reason}"
+            )
         ended, _ = await asyncio.wait(self._group.values, timeout=patience)
         others = [value for one in ended if (value := one.result()) is not None]
         if others:
