@@ -6,7 +6,7 @@ from slime.utils.types import Sample  # pyright: ignore[reportMissingImports]
 
 from ludus.client import TaskAddress
 from ludus.integrations.siblings import SIBLINGS
-from ludus.integrations.token_loop import ChatTokens, Sampled, play_tokens
+from ludus.integrations.token_loop import Sampled, play_tokens, renderer_of
 
 TURNS = 8
 
@@ -16,7 +16,8 @@ class Aborted(Exception):
 
 
 async def generate(args: Any, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
-    chat = ChatTokens(GenerateState(args).tokenizer, args.apply_chat_template_kwargs or {})
+    tokenizer = GenerateState(args).tokenizer
+    renderer = renderer_of(tokenizer, options=args.apply_chat_template_kwargs)
     url = f"http://{args.sglang_router_ip}:{args.sglang_router_port}/generate"
 
     async def draw(ids: list[int], room: int) -> Sampled:
@@ -31,7 +32,7 @@ async def generate(args: Any, sample: Sample, sampling_params: dict[str, Any]) -
         try:
             tape, outcome = await play_tokens(
                 TaskAddress.from_json(sample.metadata),
-                chat,
+                renderer,
                 draw,
                 "slime",
                 prompt_room=args.rollout_max_prompt_len,
@@ -43,10 +44,10 @@ async def generate(args: Any, sample: Sample, sampling_params: dict[str, Any]) -
             return sample
         sample.reward = await sibling.value(outcome)  # an unscored episode gets the mean of its scored siblings
     if outcome.value is None:
-        tape.hide(chat.filler())
+        tape.hide(renderer.stop[0])
         sample.remove_sample = True  # masks its tokens; the reward still counts in the group's mean
     sample.tokens = tape.prompt + tape.ids
-    sample.response, sample.response_length = chat.said(tape.ids), len(tape.ids)
+    sample.response, sample.response_length = tokenizer.decode(tape.ids), len(tape.ids)
     sample.loss_mask, sample.rollout_log_probs = tape.mask, tape.logprobs
     sample.status = Sample.Status.COMPLETED if outcome.stopped is None else Sample.Status.TRUNCATED
     return sample

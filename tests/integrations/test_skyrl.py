@@ -10,7 +10,6 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,8 +20,7 @@ from terminal import running_episodes
 from ludus.client import ServerAddress
 from ludus.client.sync import run_sync
 from ludus.integrations.held import HeldEpisode
-from ludus.integrations.token_loop import ChatTokens
-from ludus.protocol.errors import PeerNotUsable, Unsupported
+from ludus.protocol.errors import PeerNotUsable
 
 RUN = (ROOT / "docs" / "snippets" / "skyrl_run.sh").read_text(encoding="utf-8")
 
@@ -169,12 +167,6 @@ def test_an_episode_that_was_forgotten_is_closed(server: str) -> None:
     gc.collect()
     run_sync(asyncio.wait_for(task, 10))
     assert running_episodes(server) == 0
-
-
-def test_a_chat_template_without_a_known_form_of_tool_calls_is_refused() -> None:
-    assert ChatTokens(SimpleNamespace(chat_template="… <tool_call> …")).form() == "hermes"
-    with pytest.raises(Unsupported, match="give the form"):
-        ChatTokens(SimpleNamespace(chat_template="{{ messages }}")).form()
 
 
 @pytest.mark.parametrize(("module", "distribution"), [("skyrl", "skyrl"), ("skyrl_gym", "skyrl-gym")])

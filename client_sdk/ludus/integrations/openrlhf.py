@@ -20,14 +20,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 from ludus.client import TaskAddress
-from ludus.client.formats import FormatName
 from ludus.integrations.peers import require
 from ludus.integrations.siblings import SIBLINGS
-from ludus.integrations.token_loop import ChatTokens, Sample, Sampled, Tape, play_tokens
+from ludus.integrations.token_loop import Sample, Sampled, Tape, play_tokens, renderer_of
 from ludus.protocol.errors import InvalidParams, Unsupported
+from ludus.protocol.tool_calls import TextFormatName
 
 require("openrlhf", "0.11.2")
 
@@ -42,8 +42,8 @@ class LudusAgentExecutor(AgentExecutorBase):  # type: ignore[misc]
 
     turns: ClassVar[int | None] = None
     """How many turns the model may have; as many as fit when None."""
-    form: ClassVar[FormatName | None] = None
-    """The form in which the model writes tool calls; by its chat template when None."""
+    tool_calls: ClassVar[Literal["auto"] | TextFormatName] = "auto"
+    """The form in which the model writes tool calls; `auto` detects it from the chat template."""
     template_options: ClassVar[Mapping[str, Any]] = {}
     """Further arguments of the chat template, such as `enable_thinking`."""
 
@@ -61,14 +61,15 @@ class LudusAgentExecutor(AgentExecutorBase):  # type: ignore[misc]
 
         Raises:
             InvalidParams: the label is no address of a task.
+            RenderingError: the chat template cannot be used.
             RequestError: every episode would fail like this, such as with a refused token.
             LudusError: the episode is unscored, and this process has not had one that is scored.
-            Unsupported: the row has images, or the form of tool calls is unknown.
+            Unsupported: the row has images.
             ValueError: the prompt is too long, or the engine gives no logprobs although OpenRLHF wants them.
         """
         if images:
             raise Unsupported("this adapter trains on text; the row has images")
-        address, chat = _address(label), ChatTokens(hf_tokenizer, self.template_options)
+        address, renderer = _address(label), renderer_of(hf_tokenizer, self.tool_calls, self.template_options)
         wanted = sampling_params.logprobs is not None
 
         async def sample(ids: list[int], room: int) -> Sampled:
@@ -84,7 +85,7 @@ class LudusAgentExecutor(AgentExecutorBase):  # type: ignore[misc]
         with SIBLINGS.join(json.dumps(address.to_json(), sort_keys=True)) as sibling:
             tape, outcome = await play_tokens(
                 address,
-                chat,
+                renderer,
                 sample,
                 ADAPTER,
                 prompt_room=max_length - 1,
@@ -92,7 +93,6 @@ class LudusAgentExecutor(AgentExecutorBase):  # type: ignore[misc]
                 total=max_length,
                 turn_room=sampling_params.max_tokens,
                 turns=self.turns,
-                form=self.form or chat.form(),
             )
             value = await sibling.value(outcome)
         if outcome.value is None:

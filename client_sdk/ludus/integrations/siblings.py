@@ -25,7 +25,6 @@ from typing import Final
 from ludus.client import EpisodeOutcome
 from ludus.protocol.errors import EpisodeFailed
 
-
 LIMIT: Final = 256
 """How many episodes of a process may be unscored in a row before the run is stopped."""
 

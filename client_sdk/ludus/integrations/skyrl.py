@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, Final
+from typing import Any, Final, Literal
 from uuid import uuid4
 
 from ludus.client import TaskAddress
-from ludus.client.formats import FormatName
 from ludus.integrations.peers import require
 from ludus.integrations.siblings import SIBLINGS
-from ludus.integrations.token_loop import ChatTokens, Sample, Sampled, play_tokens
+from ludus.integrations.token_loop import Sample, Sampled, play_tokens, renderer_of
 from ludus.protocol.errors import InvalidParams, Unsupported
+from ludus.protocol.tool_calls import TextFormatName
 
 require("skyrl", "0.4.0")
 
@@ -47,18 +47,18 @@ class LudusGenerator(SkyRLGymGenerator):  # type: ignore[misc]
 
     Args:
         arguments: what `SkyRLGymGenerator` takes.
-        form: the form in which the model writes tool calls; by its chat template when None.
+        tool_calls: the form in which the model writes tool calls; `auto` detects it from the chat template.
         others: what `SkyRLGymGenerator` takes by name.
 
     Raises:
-        Unsupported: the configuration asks for what this generator cannot do, or the form is unknown.
+        Unsupported: the configuration asks for what this generator cannot do.
+        RenderingError: the chat template cannot be used.
     """
 
-    def __init__(self, *arguments: Any, form: FormatName | None = None, **others: Any) -> None:
+    def __init__(self, *arguments: Any, tool_calls: Literal["auto"] | TextFormatName = "auto", **others: Any) -> None:
         super().__init__(*arguments, **others)
         _refuse_unsupported(self.generator_cfg)
-        self.chat: Final = ChatTokens(self.tokenizer, dict(self.generator_cfg.chat_template_kwargs))
-        self.form: Final[FormatName] = form or self.chat.form()
+        self.renderer: Final = renderer_of(self.tokenizer, tool_calls, dict(self.generator_cfg.chat_template_kwargs))
 
     async def agent_loop(
         self,
@@ -92,7 +92,7 @@ class LudusGenerator(SkyRLGymGenerator):  # type: ignore[misc]
             with SIBLINGS.join(group) as sibling:
                 tape, outcome = await play_tokens(
                     TaskAddress.from_json(env_extras.get("ludus") or {}),
-                    self.chat,
+                    self.renderer,
                     sample,
                     ADAPTER,
                     prompt_room=max_input_length,
@@ -100,15 +100,14 @@ class LudusGenerator(SkyRLGymGenerator):  # type: ignore[misc]
                     total=max_input_length + max_tokens,
                     turn_room=max_tokens,
                     turns=self.max_turns,
-                    form=self.form,
                 )
                 value = await sibling.value(outcome)
         finally:
             await self.inference_engine_client.finish_session(session)
         if outcome.value is None:
             if not tape.prompt:  # it never started
-                tape.prompt = self.chat.prompt(prompt, [])[-max_input_length:]
-            tape.hide(self.chat.filler())
+                tape.prompt = self.renderer.encode(self.renderer.text(prompt, ()))[-max_input_length:]
+            tape.hide(self.renderer.stop[0])
         seconds["env"] = time.monotonic() - began - seconds["llm"]
         return TrajectoryOutput(
             response_ids=tape.ids,

@@ -14,14 +14,14 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from ludus.client import ServerAddress, group_seed
 from ludus.client.environment import find_split
-from ludus.client.formats import FormatName
 from ludus.integrations.tinker_env import LudusEnv
 from ludus.integrations.tinker_group import LudusGroupBuilder
 from ludus.protocol.errors import InvalidParams
+from ludus.protocol.tool_calls import TextFormatName
 
 import chz  # isort: skip  # pyright: ignore[reportMissingImports]
 from tinker_cookbook.rl.types import RLDataset, RLDatasetBuilder  # isort: skip  # pyright: ignore[reportMissingImports]
@@ -92,10 +92,10 @@ class LudusDatasetBuilder(RLDatasetBuilder):  # type: ignore[misc]
     """How many times each task is played, with other seeds each time."""
     run: str = "tinker"
     """The run's name; seeds and the order of tasks are functions of it."""
-    form: FormatName = "hermes"
+    tool_calls: Literal["auto"] | TextFormatName = "auto"
     max_turns: int | None = None
     max_trajectory_tokens: int | None = None
-    template: Mapping[str, Any] = chz.field(default_factory=dict)
+    template_options: Mapping[str, Any] = chz.field(default_factory=dict)
     token_variable: str = "LUDUS_TOKEN"
     """The environment variable with the server's token, in each process that plays."""
 
@@ -118,10 +118,10 @@ class LudusDatasetBuilder(RLDatasetBuilder):  # type: ignore[misc]
                     break
                 names.append(row.id)
         common: dict[str, Any] = {
-            "form": self.form,
+            "tool_calls": self.tool_calls,
             "max_turns": self.max_turns,
             "max_trajectory_tokens": self.max_trajectory_tokens,
-            "template": dict(self.template),
+            "template_options": dict(self.template_options),
         }
         groups = [
             LudusGroupBuilder(server.task(self.environment, split, name), self.model_name, size, **common)

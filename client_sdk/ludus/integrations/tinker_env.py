@@ -8,12 +8,12 @@ from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from ludus.client import Driver, EpisodeOutcome, GroupMember, TaskAddress
-from ludus.client.formats import FormatName
 from ludus.integrations.peers import require
-from ludus.integrations.token_loop import ChatTokens
+from ludus.integrations.token_loop import TokenEpisode
 from ludus.integrations.unscored import count, not_started
 from ludus.protocol.errors import EpisodeFailed, InfrastructureFailed, LudusError, Unsupported
 from ludus.protocol.trajectory import Stop
+from ludus.rendering import Renderer
 
 require("tinker-cookbook", "0.6.1")
 
@@ -34,8 +34,7 @@ class LudusEnv(Env):  # type: ignore[misc]
 
     Args:
         address: the task.
-        chat: makes tokens of messages.
-        form: the form in which the model writes tool calls.
+        renderer: makes tokens of messages.
         limits: what the cookbook's rollout limits, unless it has limits of its own.
         join: the place in a group; a group of one when None.
     """
@@ -43,15 +42,14 @@ class LudusEnv(Env):  # type: ignore[misc]
     def __init__(
         self,
         address: TaskAddress,
-        chat: ChatTokens,
-        form: FormatName,
+        renderer: Renderer,
         limits: RolloutLimits,
         join: GroupMember | None = None,
     ) -> None:
         self.rollout_limits: Final = limits  # the name that the cookbook looks for
-        self._address, self._chat, self._join = address, chat, join
-        self._form: Final[FormatName] = form
-        self._stop: Final = [chat.tokenizer.eos_token_id]
+        self._address, self._renderer, self._join = address, renderer, join
+        self._stop: Final = list(renderer.stop)
+        self._episode: TokenEpisode | None = None
         self._ids: list[int] = []
         self._driver: Driver | None = None
         self._outcome: EpisodeOutcome | None = None
@@ -71,7 +69,8 @@ class LudusEnv(Env):  # type: ignore[misc]
         except LudusError as error:
             self._outcome = count(not_started(error), ADAPTER)
             return InitialObservationOverflow(reward=0.0, logs={"ludus_unscored": self._outcome.reason})
-        self._ids = self._chat.prompt(driver.messages, driver.tools)
+        self._episode = TokenEpisode(self._renderer, driver)
+        self._ids = list(self._episode.prompt)
         room = self.rollout_limits.max_trajectory_tokens
         if room is not None and len(self._ids) + 1 >= room:
             raise ValueError(
@@ -86,14 +85,14 @@ class LudusEnv(Env):  # type: ignore[misc]
         Raises:
             RequestError: every episode would fail like this, such as with a refused token.
         """
-        assert self._driver is not None, "initial_observation() comes first"
+        assert self._episode is not None, "initial_observation() comes first"
         self._ids += action
-        if (extra or {}).get("stop_reason") == "length" and not (action and self._chat.ends(action)):
+        if (extra or {}).get("stop_reason") == "length" and not (action and action[-1] in self._stop):
             return self._last(await self.finish("context_limit"), {"stop/max_tokens": 1.0})
-        observations, done = await self._driver.act(self._chat.said(action))
-        if done:
+        new = await self._episode.take(action)
+        if new is None:
             return self._last(await self.finish(), {})
-        self._ids += self._chat.observation(observations, action)
+        self._ids += new
         return StepResult(0.0, False, ModelInput.from_ints(self._ids), self._stop)
 
     async def finish(self, stopped: Stop = "turn_limit") -> EpisodeOutcome:
@@ -126,7 +125,7 @@ class LudusEnv(Env):  # type: ignore[misc]
             return await self._enter(None)
 
     async def _enter(self, join: GroupMember | None) -> Driver:
-        return await self._open.enter_async_context(self._address.drive(form=self._form, join=join))
+        return await self._open.enter_async_context(self._address.drive(join=join))
 
     def _last(self, outcome: EpisodeOutcome, metrics: dict[str, float]) -> StepResult:
         logs = {} if outcome.value is not None else {"ludus_unscored": outcome.reason}

@@ -7,13 +7,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any, Final
+from typing import Any, Final, Literal
 from uuid import uuid4
 
 from ludus.client import GroupMember, TaskAddress
-from ludus.client.formats import FormatName
 from ludus.integrations.tinker_env import LudusEnv
-from ludus.integrations.token_loop import ChatTokens
+from ludus.integrations.token_loop import renderer_of
+from ludus.protocol.tool_calls import TextFormatName
 from ludus.protocol.trajectory import Stop
 
 from tinker_cookbook.exceptions import AllTrajectoriesFailedError  # isort: skip  # pyright: ignore[reportMissingImports]
@@ -37,20 +37,21 @@ class LudusGroupBuilder(EnvGroupBuilder):  # type: ignore[misc]
     """The episodes of one task and one seed. It pickles, because it holds an address and names.
 
     Raises:
+        RenderingError: the chat template cannot be used.
         TypeError: the model's tokenizer has no chat template that `transformers` can apply.
     """
 
     address: TaskAddress
     model_name: str
-    """The model whose tokenizer and chat template to use; its `eos_token` must end a turn."""
+    """The model whose tokenizer and chat template to use."""
     size: int = 8
-    form: FormatName = "hermes"
-    """The form in which the model writes tool calls."""
+    tool_calls: Literal["auto"] | TextFormatName = "auto"
+    """The form in which the model writes tool calls; `auto` detects it from the chat template."""
     max_turns: int | None = None
     """How many messages an episode may have; any number when None."""
     max_trajectory_tokens: int | None = None
     """How many tokens an episode may have, with its prompt; any number when None."""
-    template: Mapping[str, Any] = field(default_factory=dict)
+    template_options: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of the chat template, such as `enable_thinking`."""
     _envs: list[LudusEnv] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -65,13 +66,13 @@ class LudusGroupBuilder(EnvGroupBuilder):  # type: ignore[misc]
         tokenizer = get_tokenizer(self.model_name)
         if not hasattr(tokenizer, "apply_chat_template"):
             raise TypeError(f"the tokenizer of {self.model_name} has no chat template; choose another model")
-        chat = ChatTokens(tokenizer, self.template)
+        renderer = renderer_of(tokenizer, self.tool_calls, self.template_options)
         limits = RolloutLimits(max_turns=self.max_turns, max_trajectory_tokens=self.max_trajectory_tokens)
         joins: list[GroupMember | None] = [None] * self.size
         if self.size > 1 and not self._envs:
             key = f"tinker/{uuid4().hex}"
             joins = [GroupMember(key, self.size, place) for place in range(self.size)]
-        envs = [LudusEnv(self.address, chat, self.form, limits, join) for join in joins]
+        envs = [LudusEnv(self.address, renderer, limits, join) for join in joins]
         self._envs += envs
         return envs
 

@@ -2,7 +2,7 @@
 
 How this works:
 
-* `ChatTokens` makes tokens of messages with the model's chat template. `Sample` is the trainer's own way to sample.
+* `ludus.rendering` makes tokens of messages with the model's chat template. `Sample` is the trainer's way to sample.
 * A `Tape` holds the ids of the prompt and of the response. What was sampled is kept as it was sampled; text is decoded
   from it to find the tool calls, and is never encoded again.
 * The mask is 1 for sampled tokens and 0 for observations, whose logprobs are 0.0. All three lists have one length.
@@ -12,17 +12,14 @@ How this works:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, NamedTuple
 
-from ludus.client import Driver, EpisodeOutcome, TaskAddress
-from ludus.client.formats import FormatName
+from ludus.client import Driver, EpisodeOutcome, TaskAddress, Turn
 from ludus.integrations.unscored import not_started, play_again
-from ludus.protocol.errors import LudusError, Unsupported
-from ludus.protocol.tool_calls import MARKS, detect_format
-
-_SAID: Final = "ludus-said-this"
-"""The text of an assistant's message, in order to find what a chat template puts after it."""
+from ludus.protocol.errors import LudusError
+from ludus.protocol.trajectory import Stop
+from ludus.rendering import Renderer, TextFormatName
 
 
 class Sampled(NamedTuple):
@@ -80,69 +77,70 @@ Sample = Callable[[list[int], int], Awaitable[Sampled]]
 fills this room without a token that ends the turn was cut off: it is no complete message, and ends the episode."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChatTokens:
-    """A model's tokenizer with its chat template."""
+_RENDERERS: Final[dict[tuple[int, str, str], Renderer]] = {}
 
-    tokenizer: Any
-    """A tokenizer of transformers."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Further arguments of its `apply_chat_template`, such as `enable_thinking`."""
 
-    def prompt(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Return the ids of a prompt, up to where the model continues."""
-        return self._encode(self._render(messages, tools=list(tools) or None))
+def renderer_of(
+    tokenizer: Any, tool_calls: Literal["auto"] | TextFormatName = "auto", options: Mapping[str, Any] | None = None
+) -> Renderer:
+    """Return the renderer of a tokenizer of transformers; the same one for the same arguments, because it caches.
 
-    def observation(self, messages: Sequence[Mapping[str, Any]], said: Sequence[int]) -> list[int]:
-        """Return the ids of tool messages after sampled ids, up to where the model continues.
+    Args:
+        tokenizer: the model's tokenizer, with its chat template.
+        tool_calls: the form in which the model writes tool calls; `auto` detects it from the template.
+        options: further arguments of the template, such as `enable_thinking`.
 
-        If the model has sampled the token that closes its turn, it is not repeated.
-        """
-        before = [{"role": "user", "content": "."}, {"role": "assistant", "content": _SAID}]
-        after = self._render([*before, *messages]).rpartition(_SAID)[2]
-        closing = self.tokenizer.decode(list(said[-1:]), skip_special_tokens=False)
-        return self._encode(after.removeprefix(closing))
+    Raises:
+        RenderingError: see `Renderer`.
+    """
+    key = (id(tokenizer), tool_calls, repr(options))  # the renderer holds the tokenizer, so the id stays its own
+    if key not in _RENDERERS:
+        _RENDERERS[key] = Renderer(tokenizer, tool_calls=tool_calls, options=options)
+    return _RENDERERS[key]
 
-    def said(self, ids: Sequence[int]) -> str:
-        """Return the text of sampled ids with the marks of tool calls, and without the special tokens at its end."""
-        kept = list(ids)
-        while kept and self.ends(kept):
-            kept.pop()
-        text: str = self.tokenizer.decode(kept, skip_special_tokens=False)
-        return text
 
-    def ends(self, ids: Sequence[int]) -> bool:
-        """Return whether the last id ends the model's turn, as special tokens do that are no mark of a tool call."""
-        return ids[-1] in self.tokenizer.all_special_ids and self.tokenizer.decode([ids[-1]]) not in MARKS
+class TokenEpisode:
+    """An episode in tokens: its prompt, and what follows each sampled turn. It samples nothing itself.
 
-    def form(self) -> FormatName:
-        """Return the form in which the model writes tool calls, which its chat template shows.
+    Args:
+        renderer: makes tokens of messages.
+        driver: the episode.
+
+    Raises:
+        RenderingError: the chat template cannot render the conversation.
+    """
+
+    def __init__(self, renderer: Renderer, driver: Driver) -> None:
+        self._renderer, self._driver = renderer, driver
+        self.prompt: Final = renderer.prompt(driver.items, driver.episode.tools)
+        """The ids of the prompt, up to where the model continues."""
+
+    async def take(self, ids: Sequence[int]) -> list[int] | None:
+        """Take a sampled turn.
+
+        A call that was cut off is not made, and ends the episode, which keeps what it has earned. A message that was
+        cut off is the final message all the same.
+
+        Returns:
+            The ids from the end of this turn up to where the model continues; None if the episode has ended.
 
         Raises:
-            Unsupported: the template shows none that is known.
+            RenderingError: the chat template cannot render the observations.
+            RequestError: every episode would fail like this.
         """
-        found = detect_format(str(self.tokenizer.chat_template))
-        if found is None:
-            raise Unsupported("the chat template does not show how the model writes tool calls: give the form")
-        return found
-
-    def filler(self) -> int:
-        """Return the id of a token for an episode without any."""
-        found = self.tokenizer.pad_token_id
-        return int(self.tokenizer.eos_token_id if found is None else found)
-
-    def _render(self, messages: Sequence[Mapping[str, Any]], **more: Any) -> str:
-        options = {**self.options, **more, "add_generation_prompt": True, "tokenize": False}
-        text: str = self.tokenizer.apply_chat_template(list(messages), **options)
-        return text
-
-    def _encode(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False))
+        turn = self._renderer.parse(ids)
+        before = len(self._driver.items)
+        await self._driver.take(Turn(turn.items, stopped="context_limit" if turn.cut and turn.error else None))
+        if self._driver.done:
+            return None
+        own = before + len(turn.items)
+        said = replace(turn, items=tuple(self._driver.items[before:own]))  # the driver makes the calls' ids unique
+        return self._renderer.between(said, self._driver.items[own:], ids)
 
 
 async def play_tokens(
     address: TaskAddress,
-    chat: ChatTokens,
+    renderer: Renderer,
     sample: Sample,
     adapter: str,
     *,
@@ -151,13 +149,12 @@ async def play_tokens(
     total: int | None = None,
     turn_room: int | None = None,
     turns: int | None = None,
-    form: FormatName = "hermes",
 ) -> tuple[Tape, EpisodeOutcome]:
     """Play an episode, and play it again if the infrastructure failed; see `play_again`.
 
     Args:
         address: the task.
-        chat: makes tokens of messages.
+        renderer: makes tokens of messages; see `renderer_of`.
         sample: samples them.
         adapter: the name under which unscored episodes are counted.
         prompt_room: how many tokens the prompt may have.
@@ -165,12 +162,12 @@ async def play_tokens(
         total: how many tokens the prompt and the response may have together; no further limit when None.
         turn_room: how many tokens one message of the model may have; no further limit when None.
         turns: how many turns the model may have; as many as fit when None.
-        form: the form of tool calls in sampled text.
 
     Returns:
         The tokens of the last attempt, and its outcome.
 
     Raises:
+        RenderingError: the chat template cannot be used.
         RequestError: every episode would fail like this, such as with a refused token or an unknown task.
         ValueError: the prompt is too long. It is never cut, because the beginning has the tools and the rules.
     """
@@ -180,15 +177,18 @@ async def play_tokens(
         nonlocal tape
         tape = Tape()
         try:
-            async with address.drive(form=form) as driver:
-                tape.prompt = chat.prompt(driver.messages, driver.tools)
+            async with address.drive() as driver:
+                episode = TokenEpisode(renderer, driver)
+                tape.prompt = episode.prompt
                 if len(tape.prompt) > prompt_room:
                     raise ValueError(
                         f"the prompt of task {address.task} has {len(tape.prompt)} tokens with its tools, and the "
                         f"trainer's limit is {prompt_room}: raise the limit"
                     )
                 most = room if total is None else min(room, total - len(tape.prompt))
-                return await _play(driver, chat, sample, tape, most, turn_room or most, turns)
+                turn_most = most if turn_room is None else turn_room
+                stopped = await _play(episode, renderer.stop, sample, tape, most, turn_most, turns)
+                return await driver.finish(stopped)
         except LudusError as error:
             return not_started(error)
 
@@ -197,19 +197,25 @@ async def play_tokens(
 
 
 async def _play(
-    driver: Driver, chat: ChatTokens, sample: Sample, tape: Tape, room: int, turn_room: int, turns: int | None
-) -> EpisodeOutcome:
+    episode: TokenEpisode,
+    stop: Sequence[int],
+    sample: Sample,
+    tape: Tape,
+    room: int,
+    turn_room: int,
+    turns: int | None,
+) -> Stop:
+    """Sample until the episode has ended, or return why it must stop."""
     while turns is None or len(tape.turns) < turns:
         left = min(room - len(tape.ids), turn_room)
         said = await sample(tape.prompt + tape.ids, left)
         tape.sampled(said.ids, said.logprobs)
-        if len(said.ids) >= left and not chat.ends(said.ids):
-            return await driver.finish("context_limit")
-        observations, done = await driver.act(chat.said(said.ids))
-        if done:
+        if len(said.ids) >= left and said.ids[-1] not in stop:
+            return "context_limit"
+        new = await episode.take(said.ids)
+        if new is None:
             break
-        new = chat.observation(observations, said.ids)
         if len(tape.ids) + len(new) >= room:
-            return await driver.finish("context_limit")
+            return "context_limit"
         tape.observed(new)
-    return await driver.finish("turn_limit")
+    return "turn_limit"

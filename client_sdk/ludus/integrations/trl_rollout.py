@@ -5,8 +5,7 @@ How it works:
 * The first message of each prompt holds the address of its task (`ludus.integrations.trl.rows`). Equal addresses are
   one group: one request, one task, one seed.
 * A completion is one growing list of ids. Sampled ids are kept as they are; the ids between two turns come from the
-  chat template and are masked. TRL's template for training is used where it has one, since the model's own may write
-  earlier turns differently, which one list of ids cannot hold.
+  chat template and are masked. TRL's template for training is used where it has one, as in the rest of TRL.
 * Nothing is sampled after the end of an episode. An unscored episode is masked whole, and has no reward.
 """
 
@@ -14,20 +13,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from ludus.client import Driver, EpisodeOutcome, LudusError, TaskAddress, Turn
+from ludus.client import Driver, EpisodeOutcome, LudusError, TaskAddress
 from ludus.client.sync import run_sync
 from ludus.integrations.groups import start_drivers
 from ludus.integrations.peers import require
+from ludus.integrations.token_loop import Tape, TokenEpisode
 from ludus.integrations.trl import TESTED
 from ludus.integrations.unscored import RETRIES, count, not_started
 from ludus.protocol.tool_calls import TextFormatName
-from ludus.rendering import ChatMessage, Renderer, RenderingError
-
-NO_LOGPROB: Final = 0.0
-"""The log-probability of an id that was not sampled; TRL masks it."""
+from ludus.rendering import Renderer
 
 
 @dataclass
@@ -38,7 +35,7 @@ class LudusRollout:
 
     Raises:
         PeerNotUsable: TRL is missing, or of an untested version.
-        RenderingError: the chat template cannot be used, or writes earlier turns differently.
+        RenderingError: the chat template cannot be used.
         RequestError: the request is set up wrongly, so every episode would fail.
     """
 
@@ -61,17 +58,17 @@ class LudusRollout:
         run_sync(_start(rollouts))
         known = True
         while playing := [one for one in rollouts if one.outcome is None]:
-            ids = [one.prompt + one.ids for one in playing]
+            ids = [one.tape.prompt + one.tape.ids for one in playing]
             sampled, logprobs = trainer._generate_single_turn(ids, None, {}, num_generations=1)
             known = known and logprobs is not None
-            run_sync(_take(playing, sampled, logprobs or [[NO_LOGPROB] * len(turn) for turn in sampled]))
+            run_sync(_take(playing, sampled, logprobs or [None] * len(sampled)))
         for one in rollouts:
             one.close(renderer.stop[0])
         return {
-            "prompt_ids": [one.prompt for one in rollouts],
-            "completion_ids": [one.ids for one in rollouts],
-            "logprobs": [one.logprobs for one in rollouts] if known else None,
-            "env_mask": [one.mask for one in rollouts],
+            "prompt_ids": [one.tape.prompt for one in rollouts],
+            "completion_ids": [one.tape.ids for one in rollouts],
+            "logprobs": [one.tape.logprobs for one in rollouts] if known else None,
+            "env_mask": [one.tape.mask for one in rollouts],
             "ludus_reward": [one.outcome.value if one.outcome else None for one in rollouts],
         }
 
@@ -92,71 +89,41 @@ class _Rollout:
     address: TaskAddress
     renderer: Renderer
     limits: _Limits
-    prompt: list[int] = field(default_factory=list[int])
-    ids: list[int] = field(default_factory=list[int])
-    """The completion: sampled turns, and what the template puts between them."""
-    mask: list[int] = field(default_factory=list[int])
-    """1 for ids that were sampled."""
-    logprobs: list[float] = field(default_factory=list[float])
+    tape: Tape = field(default_factory=Tape)
     outcome: EpisodeOutcome | None = None
     """How the episode ended; None while it is played."""
     _driver: Driver | None = None
-    _messages: list[ChatMessage] = field(default_factory=list[ChatMessage])
-    _text: str = ""
-    _turns: int = 0
+    _episode: TokenEpisode | None = None
     _retries: int = 0
 
     @property
     def room(self) -> int:
         """How many ids more the episode may have."""
-        return min(self.limits.completion, self.limits.context - len(self.prompt)) - len(self.ids)
+        return min(self.limits.completion, self.limits.context - len(self.tape.prompt)) - len(self.tape.ids)
 
     async def begin(self, started: Driver | LudusError) -> None:
         """Take a started episode."""
         if isinstance(started, LudusError):
             await self._settle(not_started(started))
             return
-        self._driver, self._turns = started, 0
-        self.ids, self.mask, self.logprobs = [], [], []
-        self._messages = self.renderer.messages(started.items)
-        self._text = self.renderer.text(self._messages, started.episode.tools)
-        self.prompt = self.renderer.encode(self._text)
+        self._driver, self._episode = started, TokenEpisode(self.renderer, started)
+        self.tape = Tape(list(self._episode.prompt))
         if self.room < 1:
             await self._settle(await started.finish("context_limit"))
 
-    async def take(self, sampled: Sequence[int], logprobs: Sequence[float]) -> None:
+    async def take(self, sampled: Sequence[int], logprobs: Sequence[float] | None) -> None:
         """Take a sampled turn, and end the episode if it has ended or has no room for another turn."""
-        driver, room, full = self._driver, self.room, False
-        assert driver is not None
-        self._add(sampled[:room], 1, logprobs[:room])
-        turn = self.renderer.parse(sampled[:room])
-        before, self._turns = len(driver.items), self._turns + 1
-        # A call that was cut off is not made. A message that was cut off is the final message all the same.
-        await driver.take(Turn(turn.items, stopped="context_limit" if turn.cut and turn.error else None))
-        if not driver.done and self._turns < self.limits.turns:
-            own = before + len(turn.items)
-            said = replace(turn, items=tuple(driver.items[before:own]))
-            new = self._between(self.renderer.messages([said, *driver.items[own:]]), driver)
-            if len(new) < self.room:
-                self._add(new, 0, [NO_LOGPROB] * len(new))
-                return
-            full = True
-        await self._settle(await driver.finish("context_limit" if full else "turn_limit"))
-
-    def _between(self, messages: list[ChatMessage], driver: Driver) -> list[int]:
-        """Return the ids between the last turn and the next one."""
-        self._messages += messages
-        earlier, self._text = self._text, self.renderer.text(self._messages, driver.episode.tools)
-        known = self.prompt + self.ids
-        ids = self.renderer.extend(earlier, messages[0], self._text, known)
-        if ids is None:
-            raise RenderingError("the chat template writes earlier turns differently; give the tokenizer another one")
-        return ids[len(known) :]
-
-    def _add(self, ids: Sequence[int], mask: int, logprobs: Sequence[float]) -> None:
-        self.ids += ids
-        self.mask += [mask] * len(ids)
-        self.logprobs += logprobs
+        assert self._driver is not None
+        assert self._episode is not None
+        own = sampled[: self.room]
+        self.tape.sampled(own, None if logprobs is None else logprobs[: self.room])
+        new = await self._episode.take(own)
+        if new is None or len(self.tape.turns) >= self.limits.turns:
+            await self._settle(await self._driver.finish("turn_limit"))
+        elif len(new) >= self.room:
+            await self._settle(await self._driver.finish("context_limit"))
+        else:
+            self.tape.observed(new)
 
     async def _settle(self, outcome: EpisodeOutcome) -> None:
         """Keep the outcome, or play again if the infrastructure failed."""
@@ -169,11 +136,9 @@ class _Rollout:
 
     def close(self, end: int) -> None:
         """Mask the ids of an unscored episode. TRL needs at least one id of each."""
-        self.prompt = self.prompt or [end]
-        if not self.ids:
-            self._add([end], 0, [NO_LOGPROB])
-        if self.outcome is None or self.outcome.value is None:
-            self.mask = [0] * len(self.ids)
+        self.tape.prompt = self.tape.prompt or [end]
+        if self.outcome is None or self.outcome.value is None or not self.tape.ids:
+            self.tape.hide(end)
 
 
 async def _start(rollouts: Sequence[_Rollout]) -> None:
@@ -181,7 +146,9 @@ async def _start(rollouts: Sequence[_Rollout]) -> None:
     await asyncio.gather(*(one.begin(driver) for one, driver in zip(rollouts, started, strict=True)))
 
 
-async def _take(playing: Sequence[_Rollout], sampled: Sequence[list[int]], logprobs: Sequence[list[float]]) -> None:
+async def _take(
+    playing: Sequence[_Rollout], sampled: Sequence[list[int]], logprobs: Sequence[list[float] | None]
+) -> None:
     await asyncio.gather(*map(_Rollout.take, playing, sampled, logprobs))
 
 
@@ -202,5 +169,4 @@ def _renderer(trainer: Any, tool_calls: Literal["auto"] | TextFormatName) -> Ren
         template = get_training_chat_template(tokenizer) or tokenizer.chat_template
     except ValueError:  # TRL does not know this template
         template = tokenizer.chat_template
-    given = "".join(f"{{%- set {name} = {value!r} -%}}" for name, value in trainer.chat_template_kwargs.items())
-    return Renderer(tokenizer, chat_template=given + template, tool_calls=tool_calls)
+    return Renderer(tokenizer, chat_template=template, tool_calls=tool_calls, options=trainer.chat_template_kwargs)

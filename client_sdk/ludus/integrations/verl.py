@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, Final
+from typing import Any, Final, Literal
 from uuid import uuid4
 
 from ludus.client import EpisodeOutcome, TaskAddress
-from ludus.client.formats import FormatName
 from ludus.integrations.peers import require
 from ludus.integrations.siblings import SIBLINGS
-from ludus.integrations.token_loop import ChatTokens, Sampled, play_tokens
+from ludus.integrations.token_loop import Sampled, play_tokens, renderer_of
+from ludus.protocol.tool_calls import TextFormatName
 
 require("verl", "0.9.0")
 
@@ -42,16 +42,21 @@ class LudusAgentLoop(AgentLoopBase):  # type: ignore[misc]
 
     Args:
         arguments: what verl gives to every agent loop.
-        form: the form in which the model writes tool calls.
+        tool_calls: the form in which the model writes tool calls; `auto` detects it from the chat template.
         turns: how many turns the model may have; `rollout.multi_turn.max_assistant_turns` when None.
         others: what verl gives by name to every agent loop.
     """
 
-    def __init__(self, *arguments: Any, form: FormatName = "hermes", turns: int | None = None, **others: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        tool_calls: Literal["auto"] | TextFormatName = "auto",
+        turns: int | None = None,
+        **others: Any,
+    ) -> None:
         super().__init__(*arguments, **others)
-        self.form: Final[FormatName] = form
         self.turns: Final = turns or self.rollout_config.multi_turn.max_assistant_turns
-        self.chat: Final = ChatTokens(self.tokenizer, dict(self.apply_chat_template_kwargs))
+        self.renderer: Final = renderer_of(self.tokenizer, tool_calls, dict(self.apply_chat_template_kwargs))
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
         """Play the episode of a row whose column `ludus` is the address of its task.
@@ -86,20 +91,20 @@ class LudusAgentLoop(AgentLoopBase):  # type: ignore[misc]
             began = time.perf_counter()
             tape, outcome = await play_tokens(
                 address,
-                self.chat,
+                self.renderer,
                 sample,
                 ADAPTER,
                 prompt_room=self.rollout_config.prompt_length,
                 room=self.rollout_config.response_length,
                 turns=self.turns,
-                form=self.form,
             )
             metrics.tool_calls = time.perf_counter() - began - metrics.generate_sequences
             value = await sibling.value(outcome)
         if outcome.value is None:
             if not tape.prompt:  # it never started
-                tape.prompt = self.chat.prompt(row["raw_prompt"], [])[-self.rollout_config.prompt_length :]
-            tape.hide(self.chat.filler())
+                prompt = self.renderer.encode(self.renderer.text(row["raw_prompt"], ()))
+                tape.prompt = prompt[-self.rollout_config.prompt_length :]
+            tape.hide(self.renderer.stop[0])
         return AgentLoopOutput(
             prompt_ids=tape.prompt,
             response_ids=tape.ids,

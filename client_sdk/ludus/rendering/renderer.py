@@ -88,6 +88,7 @@ class Renderer:
         tokenizer: the model's tokenizer.
         chat_template: Jinja text to use instead of the tokenizer's own template.
         tool_calls: the format in which the model writes calls; `auto` detects it from the template.
+        options: further arguments of the template, such as `enable_thinking`.
 
     Raises:
         RenderingError: there is no template, or it does not end an assistant's turn with a token.
@@ -99,6 +100,7 @@ class Renderer:
         *,
         chat_template: str | None = None,
         tool_calls: Literal["auto"] | TextFormatName = "auto",
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         template = chat_template or tokenizer.chat_template
         self.tokenizer: Any = tokenizer
@@ -106,6 +108,7 @@ class Renderer:
         if not isinstance(template, str):
             raise RenderingError(f"{self._name} has no chat template, or several: give one as chat_template")
         self._template = template
+        self._options = dict(options or {})
         name = detect_format(template) if tool_calls == "auto" else tool_calls
         self._format = TEXT_FORMATS[name] if name else None
         added = tokenizer.added_tokens_decoder.values()
@@ -293,6 +296,28 @@ class Renderer:
         new = self.encode(text[end:])
         return [*ids, *(new[1:] if ids[-1] in self.stop else new)]
 
+    def between(self, turn: ParsedTurn, observations: Sequence[Item], ids: Sequence[int]) -> list[int]:
+        """Return the ids between a sampled turn and the assistant's next one, whatever came before.
+
+        For trainers that keep a rollout as one list of ids: earlier turns stay as they were sampled, even if the
+        template would write them differently later on.
+
+        Args:
+            turn: the turn, with its calls under the ids that the observations name.
+            observations: what followed it.
+            ids: the ids of the turn; if its end token is missing, it is the first of the result.
+
+        Raises:
+            RenderingError: see `text`; or the template rewrites the prompt after a turn.
+        """
+        messages = [_PROBE, *self.messages([turn, *observations])]
+        text, before = self._render(messages, []), self._render([_PROBE], [], prompt=False)
+        end = text.find(self._end, len(before))
+        if end < 0 or not text.startswith(before):
+            raise RenderingError(f"the chat template of {self._name} rewrites the prompt after a turn: give another")
+        new = self.encode(text[end:])
+        return new[1:] if ids and ids[-1] in self.stop else new
+
     def _turn(self, group: Sequence[Item | ParsedTurn]) -> ParsedTurn:
         """Return one turn of the assistant. A recorded turn gets the text that the template writes for it."""
         if isinstance(group[0], ParsedTurn):
@@ -337,6 +362,7 @@ class Renderer:
             return str(
                 self.tokenizer.apply_chat_template(
                     list(messages),
+                    **self._options,
                     tools=list(definitions) or None,
                     chat_template=self._template,
                     add_generation_prompt=prompt,
