@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import random
+import itertools
+from collections.abc import Iterator
 from typing import ClassVar
 
 from ludus.server import Environment, Result, Split, Task, tool
@@ -55,15 +56,16 @@ class Saying(Environment[Number]):
 
 
 class Troubled(Saying):
-    """Fails a share of the calls, at random, for every caller."""
+    """Fails a share of the calls, spread evenly over all callers."""
 
     share: ClassVar[float] = 0.0
-    dice: ClassVar[random.Random] = random.Random(7)
+    calls: ClassVar[Iterator[int]] = itertools.count()
 
     @tool(ends=True)
     def say(self, number: int) -> Result:
         """Say it."""
-        if self.dice.random() < self.share:
+        call = next(self.calls)
+        if int((call + 1) * self.share) > int(call * self.share):
             raise Crash("injected")
         return Result("said", reward=float(number == self.task.target))
 

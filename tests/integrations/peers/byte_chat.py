@@ -14,7 +14,8 @@ TEMPLATE = """\
 {%- if message.role == 'tool' %}\
 {{- '<|im_start|>user\\n<tool_response>\\n' + message.content + '\\n</tool_response><|im_end|>\\n' }}\
 {%- else %}{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}{%- endif %}\
-{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
+{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}\
+{#- calls are written in <tool_call>, as Qwen's template says to the model -#}"""
 
 LOGPROB = -0.25
 

@@ -174,7 +174,6 @@ def work(given: dict, pipe) -> None:
 
     addresses.connect = functools.partial(addresses.connect, reconnect_seconds=1.0)
     tokenizer = byte_tokenizer()
-    tokenizer.chat_template += "{# calls are written in <tool_call> #}"
     args = arguments_of(given["command"])
     reports = {"command": {"model": args.actor.model_name_or_path, "agent": args.train.agent_func_path}}
     args.data.max_samples = 8

@@ -182,7 +182,6 @@ def work(given: dict, pipe) -> None:
     reports = {"command": command_of(given["command"])}
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = byte_tokenizer()
-        tokenizer.chat_template += "{# calls are written in <tool_call> #}"
         tokenizer.save_pretrained(folder)
         Qwen2Config(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, vocab_size=300).save_pretrained(folder)
         for name, one in given["steps"].items():

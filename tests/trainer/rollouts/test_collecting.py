@@ -489,13 +489,13 @@ async def test_noise_is_no_failure_and_its_share_is_reported(
 
 
 async def test_injected_failures_leave_what_is_learned_from_healthy_episodes_as_it_was(
-    serve: Any, renderer: Renderer
+    serve: Any, renderer: Renderer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With 5 % of tool calls failing, healthy groups are the same to the last bit, and in the others the batch is the
     one that would be made of the healthy episodes alone."""
 
     async def play(share: float) -> tuple[TrainConfig, dict[int, RolloutGroup]]:
-        Troubled.share = share
+        monkeypatch.setattr(Troubled, "share", share)
         server = await serve(Troubled)
         engine = ScriptedEngine(renderer.tokenizer)
         config = make_config(server.url, groups=24, group_size=8, drop_zero_variance=False)

@@ -52,9 +52,9 @@ async def test_all_tasks_are_played_when_the_split_has_fewer_than_asked_for(
 
 
 async def test_failed_episodes_are_left_out_of_an_evaluation_and_counted(
-    serve: Any, engine: ScriptedEngine, renderer: Renderer
+    serve: Any, engine: ScriptedEngine, renderer: Renderer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Troubled.share = 0.3
+    monkeypatch.setattr(Troubled, "share", 0.3)
     server = await serve(Troubled)
     engine.script = lambda prompt, rng: call("say", number=int(prompt.split("number is ")[1][0]))
     config = make_config(server.url, evaluation={"samples": 4})

@@ -385,7 +385,7 @@ def _optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> t
         for matrices in (True, False)
         for alike in by_mesh(p for p in parameters if (p.ndim >= 2) == matrices)
     ]
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=True)
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, eps=config.epsilon, fused=True)
 
 
 def _merge(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
