@@ -27,6 +27,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 from processes import running
+from pydantic_core import from_json, to_json
 
 from ludus.gateway import EpisodeSession, Gateway, GatewayLimits
 from ludus.rendering import Renderer
@@ -111,9 +112,9 @@ class HttpEngine:
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, *, seed: int, session: str) -> Generation:
         parameters = {"max_tokens": sampling.max_tokens, "temperature": 1.0, "seed": seed, "logprobs": 0}
-        data = json.dumps({"token_ids": list(ids), "sampling_params": parameters}).encode()
+        data = to_json({"token_ids": list(ids), "sampling_params": parameters})
         async with self._http.post(self._url, data=data, headers={"Content-Type": "application/json"}) as response:
-            (choice,) = json.loads(await response.read())["choices"]
+            (choice,) = from_json(await response.read())["choices"]
         sampled = tuple(choice["token_ids"])
         logprobs = tuple(entry["logprob"] for entry in choice["logprobs"]["content"])
         return Generation(sampled, logprobs, (0,) * len(sampled), "stop")

@@ -1,13 +1,16 @@
-"""Does a real pretrained model learn? SmolLM2-135M-Instruct on word problems: after a short warm-up, and after GRPO.
+"""Does a real pretrained model learn? SmolLM2-135M-Instruct on word problems, from a short warm-up on.
 
-    python benchmarks/pretrained.py [--seeds 0,1,2] [--engine torch] [--folder runs/smollm2] [--json FILE]
+    python benchmarks/pretrained.py [--through torch] [--seeds 0,1,2] [--folder runs/smollm2] [--json FILE]
 
-Each run, one per seed, is `ludus train trainer/configs/smollm2.toml` with its warm-up. It prints the share of test
-problems that are solved, with 95 % intervals over the test problems: before and after GRPO. The numbers of a test
-problem appear in no training problem. With `--engine vllm` a real vLLM server (on a CPU: the `vllm` peer) samples.
+The warm-up is `ludus train trainer/configs/smollm2.toml --steps=0`, once per folder. Each run, one per seed, begins
+with its model: `--through torch` and `--through vllm` (a real vLLM server, on a CPU the `vllm` peer) are `ludus train`,
+`--through gateway` is `ludus train` with openai-agents as the harness (the `agents` peer), and `--through trl` is TRL's
+`GRPOTrainer` with our adapter (the `trl` peer). It prints the share of test problems that are solved before and after,
+with 95 % intervals over the test problems. The numbers of a test problem are together in no training problem.
 
-A run that was interrupted goes on where it stopped; one that has ended is only read again. Delete its folder to repeat
-it. The model comes from the peer `smollm2` (`python scripts/peers.py smollm2`).
+A run that was interrupted goes on where it stopped, except with TRL; one that has ended is only read again. Delete its
+folder to repeat it. The model comes from the peer `smollm2` (`python scripts/peers.py smollm2`). Other options are
+passed to `ludus train`.
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +38,15 @@ GGUF: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
 MEAN: Final = "evaluation/word_problems/mean"
 GAIN: Final = 0.15
 """What GRPO must add to the warm-up policy's share."""
+HARNESS: Final = ROOT / "docs" / "snippets" / "peers" / "worker_harness.py"
+TRL: Final = ROOT / "benchmarks" / "peers" / "trl_words.py"
+AGENTS: Final = ROOT / ".peers" / "agents" / "bin" / "python"
+MORE: Final = {
+    "torch": [],
+    "vllm": VLLM,
+    "gateway": [f"--rollouts.harness=worker {shlex.join([str(AGENTS), str(HARNESS)])}"],
+}
+"""What each way adds to the options of `ludus train`."""
 
 
 def make_model(folder: Path) -> None:
@@ -53,60 +67,102 @@ def make_model(folder: Path) -> None:
     AutoTokenizer.from_pretrained(source, gguf_file=GGUF).save_pretrained(folder)
 
 
-def learn(folder: Path, seed: int, name: str, overrides: list[str]) -> dict[str, Any]:
-    """Train once, or go on with a run that was interrupted, and return its figures."""
-    model, solved, run = folder / "model", folder / "solved.jsonl", folder / name
-    make_model(model)
+def train(url: str, model: Path, run: Path, seed: int, overrides: list[str]) -> None:
+    """Run `ludus train`, or let a run that was interrupted go on."""
+    command = [
+        str(LUDUS), "train", str(CONFIG), f"--output={run}", f"--seed={seed}", f"--environments.0.url={url}",
+        f"--model.path={model}", "--logging.console=false", *overrides,
+    ]  # fmt: skip
+    subprocess.run(command, stdin=subprocess.DEVNULL, check=True)
+
+
+def warm_up(folder: Path, url: str, overrides: list[str]) -> Path:
+    """Return the folder of the model after the warm-up, which takes place once."""
+    run, solved = folder / "warm-up", folder / "solved.jsonl"
+    make_model(folder / "model")
     if not solved.exists():
         part = solved.with_suffix(".part")
         subprocess.run([LUDUS, "demos", EXAMPLE, "-n", "500", "--out", str(part)], check=True)
         part.replace(solved)
+    if not (run / "model" / "config.json").exists():
+        demonstrations = f"--sft.demonstrations={json.dumps([str(solved)])}"
+        train(url, folder / "model", run, 0, [*overrides, demonstrations, "--steps=0"])
+    return run / "model"
+
+
+def learn(folder: Path, through: str, seed: int, overrides: list[str]) -> dict[str, Any]:
+    """Train once, or go on with a run that was interrupted, and return its figures."""
+    run = folder / f"{through}-{seed}"
     with serving(EXAMPLE) as url:
-        command = [
-            str(LUDUS), "train", str(CONFIG), f"--output={run}", f"--seed={seed}", f"--environments.0.url={url}",
-            f"--model.path={model}", f"--sft.demonstrations={json.dumps([str(solved)])}", *overrides,
-        ]  # fmt: skip
-        subprocess.run(command, stdin=subprocess.DEVNULL, env={**os.environ}, check=True)
-    return figures(run, seed)
+        model = warm_up(folder, url, overrides)
+        if through != "trl":
+            train(url, model, run, seed, [*overrides, "--sft.demonstrations=[]", *MORE[through]])
+            lines = metrics_of(run)
+            evaluated = [line for line in lines if MEAN in line]
+            minutes = (lines[-1]["time"] - lines[0]["time"]) / 60
+            return row_of(seed, evaluated[0], evaluated[-1], evaluated[-1]["step"], minutes)
+        trained, report = run / "model", run / "report.json"
+        if not report.exists():
+            learn_with_trl(url, model, trained, seed)
+        if not (run / "evaluation" / "model").exists():
+            train(url, trained, run / "evaluation", seed, [*overrides, "--sft.demonstrations=[]", "--steps=0"])
+        said = json.loads(report.read_text(encoding="utf-8"))
+        before, after = (metrics_of(one)[-1] for one in (folder / "warm-up", run / "evaluation"))
+        return row_of(seed, before, after, said["steps"], said["seconds"] / 60)
 
 
-def figures(run: Path, seed: int) -> dict[str, Any]:
-    """Read the first and the last evaluation of a run."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    evaluated = [line for line in lines if MEAN in line]
-    before, after = evaluated[0], evaluated[-1]
-    return {
-        "seed": seed,
-        "before": [before[MEAN], before[f"{MEAN}_low"], before[f"{MEAN}_high"]],
-        "after": [after[MEAN], after[f"{MEAN}_low"], after[f"{MEAN}_high"]],
-        "gain": after[MEAN] - before[MEAN],
-        "steps": after["step"],
-        "minutes": (lines[-1]["time"] - lines[0]["time"]) / 60,
+def learn_with_trl(url: str, model: Path, trained: Path, seed: int) -> None:
+    """Train with TRL, in its own environment."""
+    python = ROOT / ".peers" / "trl" / "bin" / "python"
+    if not python.exists():
+        raise SystemExit("TRL is not installed; run: python scripts/peers.py trl")
+    paths = os.pathsep.join(str(ROOT / folder) for folder in ("client_sdk", "protocol"))
+    began = time.time()
+    subprocess.run(
+        [str(python), str(TRL), url, str(model), str(trained), str(seed)],
+        check=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"},
+    )
+    report = json.loads((trained / "trl.json").read_text(encoding="utf-8"))
+    (trained.parent / "report.json").write_text(json.dumps({**report, "seconds": time.time() - began}))
+
+
+def metrics_of(run: Path) -> list[dict[str, Any]]:
+    """Return the lines of a run's metrics."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def row_of(seed: int, before: dict[str, Any], after: dict[str, Any], steps: int, minutes: float) -> dict[str, Any]:
+    """Return the figures of a run from its first and its last evaluation."""
+    shares = {
+        name: [line[MEAN], line[f"{MEAN}_low"], line[f"{MEAN}_high"]]
+        for name, line in (("before", before), ("after", after))
     }
+    return {"seed": seed, **shares, "gain": after[MEAN] - before[MEAN], "steps": steps, "minutes": minutes}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--through", choices=(*MORE, "trl"), default="torch")
     parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--engine", choices=("torch", "vllm"), default="torch")
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "smollm2")
     parser.add_argument("--json", type=Path)
     options, overrides = parser.parse_known_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     found = []
     for seed in map(int, options.seeds.split(",")):
-        chosen = [*overrides, "--logging.console=false", *(VLLM if options.engine == "vllm" else [])]
-        row = learn(options.folder.resolve(), seed, f"{options.engine}-{seed}", chosen)
+        row = learn(options.folder.resolve(), options.through, seed, overrides)
         found.append(row)
         (before, b_low, b_high), (after, a_low, a_high) = row["before"], row["after"]
         print(
-            f"{options.engine}, seed {seed}: test problems solved: {before:.1%} ({b_low:.0%} to {b_high:.0%}) before, "
+            f"{options.through}, seed {seed}: test problems solved: {before:.1%} ({b_low:.0%} to {b_high:.0%}) before, "
             f"{after:.1%} ({a_low:.0%} to {a_high:.0%}) after {row['steps']} steps and {row['minutes']:.0f} minutes: "
             f"{row['gain']:+.1%}",
             flush=True,
         )
     if options.json:
-        options.json.write_text(json.dumps({options.engine: found}), encoding="utf-8")
+        options.json.write_text(json.dumps({options.through: found}), encoding="utf-8")
 
 
 if __name__ == "__main__":

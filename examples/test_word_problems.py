@@ -18,7 +18,7 @@ def test_the_oracle_earns_the_best_reward(split: str) -> None:
 
 def test_only_a_message_that_is_the_number_earns_anything() -> None:
     class Ten(WordProblems):
-        splits = {"train": [Problem(id="ten", question="Ben has 7 cards and gets 3.", level=2, solution="10")]}
+        splits = {"train": [Problem(id="ten", question="How many cards does Ben have?", level=2, solution="10")]}
 
     with play(Ten) as environment:
         rewards = {"10": 1.0, " 10.\n": 1.0, "11": 0.0, "10 cards": 0.0, "7 or 10": 0.0, "7 + 3": 0.0, "": 0.0}
@@ -28,14 +28,14 @@ def test_only_a_message_that_is_the_number_earns_anything() -> None:
             assert episode.components == {"correct": reward}, answer
 
 
-def test_the_solution_follows_from_the_question() -> None:
+def test_the_solution_is_what_the_text_says() -> None:
     for problem in (make_problem("train", index) for index in range(400)):
-        value = int(re.findall(r"has (\d+)", problem.question)[0])
-        for verb, number in re.findall(r"and (gets|loses) (\d+)", problem.question):
-            value += int(number) if verb == "gets" else -int(number)
-        assert str(value) == problem.solution
-        assert value >= 0
-        assert len(re.findall(r"\d+", problem.question)) == problem.level
+        asked = re.search(r"How many (\w+) does (\w+) have", problem.question)
+        assert asked is not None
+        what, who = asked.groups()
+        assert re.findall(rf"{who} has [^.]*?\b(\d+) {what}", problem.question) == [problem.solution]
+        numbers = re.findall(r"\d+", problem.question)
+        assert len(set(numbers)) == len(numbers) == 2 * problem.level
 
 
 def test_the_same_numbers_are_never_in_two_splits() -> None:

@@ -1,8 +1,9 @@
-"""Word problems with small numbers: a task for a pretrained model that is small enough to train on a laptop.
+"""Word problems without arithmetic: who has how many of what, among people and things that the question is not about.
 
-There are no tools, and the answer is one number. `level` is how many numbers a problem has.
-The numbers of a problem, in any order, belong to one split, so that a test problem differs from every problem of the
-training split by more than its names.
+There are no tools, and the answer is one number. A model that is small enough to train on a laptop can learn it: each
+number of the answer is in the text, and reading the wrong line is the common mistake. `level` is how many people a
+problem has. The numbers of a problem, in any order, belong to one split, so that a test problem differs from every
+problem of the training split by more than its names.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from ludus.server import (
 )
 
 COUNTS: Final = {"train": 1_000, "validation": 100, "test": 200}
-LARGEST: Final = 12
+LARGEST: Final = 20
 NAMES: Final = ("Anna", "Ben", "Clara", "David", "Emma", "Frank", "Grace", "Henry")
 THINGS: Final = ("apples", "books", "cards", "coins", "eggs", "pens", "shells", "stamps")
 
 
 class Problem(Task):
-    """A sum or a difference in words."""
+    """A question about one of several people."""
 
     question: str
     level: int
-    """How many numbers the question has: 2 or 3."""
+    """How many people the text is about: 2 or 3. Each of them has the same two kinds of things."""
     solution: Private[str]
 
 
@@ -52,21 +53,18 @@ def make_problem(split: str, index: int) -> Problem:
     """Return the task at an index. The levels take turns."""
     rng = Random(f"{split}/{index}")
     level = 2 + index % 2
-    while True:
-        numbers = [rng.randint(2, LARGEST) for _ in range(level)]
-        if split_of(numbers) == split:
-            break
-    name, things = rng.choice(NAMES), rng.choice(THINGS)
-    value, story = numbers[0], f"{name} has {numbers[0]} {things}"
-    for number in numbers[1:]:
-        gets = number > value or rng.random() < 0.5
-        value += number if gets else -number
-        story += f" and {'gets' if gets else 'loses'} {number}"
+    numbers = rng.sample(range(2, LARGEST + 1), 2 * level)
+    while split_of(numbers) != split:
+        numbers = rng.sample(range(2, LARGEST + 1), 2 * level)
+    names, (this, that) = rng.sample(NAMES, level), rng.sample(THINGS, 2)
+    facts = {name: {this: numbers[2 * i], that: numbers[2 * i + 1]} for i, name in enumerate(names)}
+    story = " ".join(f"{name} has {has[this]} {this} and {has[that]} {that}." for name, has in facts.items())
+    who, what = rng.choice(names), rng.choice((this, that))
     return Problem(
         id=f"{split}-{index}",
-        question=f"{story}. How many {things} does {name} have?",
+        question=f"{story} How many {what} does {who} have?",
         level=level,
-        solution=str(value),
+        solution=str(facts[who][what]),
     )
 
 
@@ -77,7 +75,7 @@ def number_of(attempt: Attempt) -> str:
 
 
 class WordProblems(Environment[Problem]):
-    """Solve a problem about a few things and answer with the number."""
+    """Read who has what, and answer with the number."""
 
     version = "1.0.0"
     splits = {split: Split.lazy(partial(make_problem, split), count) for split, count in COUNTS.items()}

@@ -13,7 +13,6 @@ A key that cannot be guessed names the episode, so the harness is not trusted to
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import ModuleType, TracebackType
@@ -24,6 +23,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
+from pydantic_core import from_json, to_json
 
 from ludus.gateway.engine import PolicyEngine
 from ludus.gateway.requests import ModelReply, ModelRequest, Refusal
@@ -34,7 +34,6 @@ from ludus.rendering import Renderer
 MODEL: Final = "policy"
 """The name under which the gateway lists its model. A harness may give any name."""
 LOOPBACK: Final = "127.0.0.1"
-_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class Gateway:
@@ -215,10 +214,10 @@ _WIRES: Final[Mapping[str, ModuleType]] = {"chat/completions": chat, "responses"
 
 async def _body(http: web.BaseRequest, limits: GatewayLimits) -> Mapping[str, Any]:
     try:
-        value = json.loads(await http.read())
+        value = from_json(await http.read())
     except web.HTTPRequestEntityTooLarge:
         raise Refusal("too_large", f"a request may have at most {limits.body_bytes} bytes") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise Refusal("invalid", f"the request is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise Refusal("invalid", f"a request must be a JSON object, not {type(value).__name__}")
@@ -231,8 +230,7 @@ def _headers(reply: ModelReply, request: ModelRequest) -> dict[str, str]:
 
 
 def _json(value: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> web.Response:
-    body = _encode(value).encode()
-    return web.Response(body=body, status=status, headers=headers, content_type="application/json")
+    return web.Response(body=to_json(value), status=status, headers=headers, content_type="application/json")
 
 
 def _refused(wire: ModuleType, refusal: Refusal) -> web.Response:

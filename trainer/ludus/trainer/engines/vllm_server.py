@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import aiohttp
+from pydantic_core import from_json, to_json
 
 from ludus.trainer.engines.vllm_process import VllmProcess
 from ludus.trainer.errors import EngineError
@@ -79,7 +79,7 @@ class VllmServer:
             cause = f". {await self.process.exit_report()}" if status >= 500 and self.process is not None else ""
             raise EngineError(f"vLLM at {self.url} refused {path} with HTTP {status}: {text[:2000]}{cause}")
         try:
-            return json.loads(text) if text[:1] in ("{", "[") else text
+            return from_json(text) if text[:1] in ("{", "[") else text
         except ValueError as error:
             raise EngineError(f"vLLM at {self.url} answered {path} with broken JSON: {error}") from error
 
@@ -94,12 +94,14 @@ class VllmServer:
         attempts: int = 1,
         limit: Limit = asyncio.timeout,
     ) -> tuple[int, str]:
+        data = None if body is None else to_json(body)  # prompts are long lists of ids
+        headers = {**(headers or {}), **({"Content-Type": "application/json"} if data is not None else {})}
         try:
             async with limit(seconds):
                 while True:
                     attempts -= 1
                     try:
-                        async with self._http.request(method, self.url + path, json=body, headers=headers) as response:
+                        async with self._http.request(method, self.url + path, data=data, headers=headers) as response:
                             return response.status, await response.text()
                     except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
                         if attempts < 1:  # otherwise try again: the server may just have closed an idle connection
