@@ -1,12 +1,12 @@
 """Does a real pretrained model learn? SmolLM2-135M-Instruct on word problems, from a short warm-up on.
 
-    python benchmarks/pretrained.py [--through torch] [--seeds 0,1,2] [--folder runs/smollm2] [--json FILE]
+    python benchmarks/pretrained.py [--through torch,vllm,gateway,trl] [--seeds 0,1,2] [--quick] [--json FILE]
 
-The warm-up is `ludus train trainer/configs/smollm2.toml --steps=0`, once per folder. Each run, one per seed, begins
-with its model: `--through torch` and `--through vllm` (a real vLLM server, on a CPU the `vllm` peer) are `ludus train`,
-`--through gateway` is `ludus train` with openai-agents as the harness (the `agents` peer), and `--through trl` is TRL's
-`GRPOTrainer` with our adapter (the `trl` peer). It prints the share of test problems that are solved before and after,
-with 95 % intervals over the test problems. The numbers of a test problem are together in no training problem.
+The warm-up is `ludus train trainer/configs/smollm2.toml --steps=0`, once per folder. Each run begins with its model.
+`torch`, which runs with each seed, and `vllm` (a real vLLM server, on a CPU the `vllm` peer) are `ludus train`;
+`gateway` is `ludus train` with openai-agents as the harness (the `agents` peer); `trl` is TRL's `GRPOTrainer` with our
+adapter (the `trl` peer). It prints the share of test problems that are solved before and after, with 95 % intervals
+over the test problems. The numbers of a test problem are together in no training problem.
 
 A run that was interrupted goes on where it stopped, except with TRL; one that has ended is only read again. Delete its
 folder to repeat it. The model comes from the peer `smollm2` (`python scripts/peers.py smollm2`). Other options are
@@ -144,25 +144,31 @@ def row_of(seed: int, before: dict[str, Any], after: dict[str, Any], steps: int,
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--through", choices=(*MORE, "trl"), default="torch")
-    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--through", default=",".join((*MORE, "trl")))
+    parser.add_argument("--seeds", default="0,1,2", help="the first is that of all ways but torch")
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "smollm2")
+    parser.add_argument("--quick", action="store_true", help="two steps with torch, to see whether it runs")
     parser.add_argument("--json", type=Path)
     options, overrides = parser.parse_known_args()
+    if options.quick:
+        options.through, options.seeds, options.folder = "torch", "0", ROOT / "runs" / "smollm2-quick"
+        overrides += ["--steps=2", "--sft.steps=2", "--evaluation.tasks=8"]
     options.folder.mkdir(parents=True, exist_ok=True)
-    found = []
-    for seed in map(int, options.seeds.split(",")):
-        row = learn(options.folder.resolve(), options.through, seed, overrides)
-        found.append(row)
-        (before, b_low, b_high), (after, a_low, a_high) = row["before"], row["after"]
-        print(
-            f"{options.through}, seed {seed}: test problems solved: {before:.1%} ({b_low:.0%} to {b_high:.0%}) before, "
-            f"{after:.1%} ({a_low:.0%} to {a_high:.0%}) after {row['steps']} steps and {row['minutes']:.0f} minutes: "
-            f"{row['gain']:+.1%}",
-            flush=True,
-        )
+    seeds = [int(seed) for seed in options.seeds.split(",")]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for through in options.through.split(","):
+        for seed in seeds if through == "torch" else seeds[:1]:
+            row = learn(options.folder.resolve(), through, seed, overrides)
+            found.setdefault(through, []).append(row)
+            (before, b_low, b_high), (after, a_low, a_high) = row["before"], row["after"]
+            print(
+                f"{through}, seed {seed}: test problems solved: {before:.1%} ({b_low:.0%} to {b_high:.0%}) before, "
+                f"{after:.1%} ({a_low:.0%} to {a_high:.0%}) after {row['steps']} steps and {row['minutes']:.0f} "
+                f"minutes: {row['gain']:+.1%}",
+                flush=True,
+            )
     if options.json:
-        options.json.write_text(json.dumps({options.through: found}), encoding="utf-8")
+        options.json.write_text(json.dumps(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

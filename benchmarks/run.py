@@ -39,6 +39,7 @@ QUICK = {
     "trainer_loop": ["--rounds", "1", "--steps", "5"],
     "trainer_learning": ["--seeds", "0", "--steps=5"],
     "trainer_async": ["--rounds", "1", "--steps", "6"],
+    "pretrained": ["--quick"],
     "trl_adapter": ["--steps", "2", "--starts", "5"],
 }
 
@@ -219,6 +220,19 @@ def of_trainer_async(found: dict[str, Any]) -> Iterator[Figure]:
     yield Figure(what, "≥ 1.5× sync", told, found["ratio"] >= 1.5)
 
 
+def of_pretrained(found: dict[str, Any]) -> Iterator[Figure]:
+    """Held-out success of each run of the pretrained model."""
+    for through, rows in found.items():
+        shares = ", ".join(
+            f"{row['before'][0]:.0%} → {row['after'][0]:.0%} ({row['after'][1]:.0%} to {row['after'][2]:.0%})"
+            for row in rows
+        )
+        longest = max(row["minutes"] for row in rows)
+        met = all(row["gain"] >= 0.15 for row in rows) and longest <= 30
+        what = f"SmolLM2-135M on word problems, test problems solved before → after GRPO, through `{through}`"
+        yield Figure(what, "≥ +15 points in ≤ 30 min", f"{shares}; longest {longest:.0f} min", met)
+
+
 def of_trl_adapter(found: dict[str, float]) -> Iterator[Figure]:
     """The server's share of a step of TRL, and the start of a group."""
     share = f"{found['share']:.2%} of {found['step']:.1f} s"
@@ -276,6 +290,7 @@ READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "trainer_loop": of_trainer_loop,
     "trainer_learning": of_trainer_learning,
     "trainer_async": of_trainer_async,
+    "pretrained": of_pretrained,
     "trl_adapter": of_trl_adapter,
 }
 
