@@ -168,6 +168,34 @@ while True:
     check_exact(played.session, engine)
 
 
+async def test_a_harness_that_repeats_its_request_until_a_limit_is_unscored(play: Play) -> None:
+    again = COMMON + "while True:\n    model([{'role': 'user', 'content': task['prompt']}], [SAY])\n"
+    trajectory = (await play(again, limits={"max_calls": 4})).trajectory()
+    assert trajectory.value is None
+    assert trajectory.failure is not None
+    assert (trajectory.failure.kind, trajectory.failure.error) == ("policy", "HarnessFailed")
+    assert "the same conversation 4 times" in trajectory.failure.message
+    assert "turn limit" in trajectory.failure.message
+
+
+async def test_a_harness_that_asks_again_and_goes_on_is_truncated(play: Play, engine: RecordingEngine) -> None:
+    engine.script = lambda prompt, rng: call("warm")
+    asking = (
+        COMMON
+        + """
+messages = [{"role": "user", "content": task["prompt"]}]
+model(messages, [SAY])
+while True:
+    message = model(messages, [SAY])
+    messages.append(message)
+    for made in message["tool_calls"]:
+        messages.append({"role": "tool", "tool_call_id": made["id"], "content": tool("warm", {})})
+"""
+    )
+    trajectory = (await play(asking, limits={"max_calls": 4})).trajectory()
+    assert (trajectory.stopped, trajectory.failure, trajectory.value) == ("turn_limit", None, 0.75)
+
+
 def was_left(folder: str) -> bool:
     """Whether a folder still exists."""
     return Path(folder).exists()

@@ -3,8 +3,10 @@
 The end of an episode is one of these, in this order:
 
     the environment ended it            its reward counts, however the harness ended afterwards
+    the harness loops                   it used up its calls or its time, mostly by sending one conversation again and
+                                        again: a failure of the kind `policy`, unscored, never a reward of 0
     a limit was reached                 truncated: `turn_limit` (model calls), `time_limit` or `context_limit`
-    the harness broke                   a failure of the kind `policy`: unscored, never a reward of 0
+    the harness broke                   a failure of the kind `policy`
     the agent stopped                   its last message is graded, where the environment grades one
 """
 
@@ -34,6 +36,8 @@ from ludus.protocol.trajectory import Failure, Stop, Trajectory, Usage, tool_rec
 POLICY: Final = "ludus.gateway"
 GRACE_SECONDS: Final = 10.0
 """How long a harness may go on after its last model call was refused."""
+LOOP: Final = 3
+"""A harness that repeats a request fewer times is not taken to loop: some ask again after a reply they cannot use."""
 SUBMIT: Final = "submit_answer"
 """The tool of the agent endpoint that submits an answer, which is no step."""
 
@@ -175,6 +179,12 @@ class HarnessEpisode:
         if not self.session.calls and self.session.stopped is None and self.session.error is None:
             problem = HarnessFailed("the harness made no model call through the gateway; does it use its variables?")
             self._failure = self._failure or failure_of(problem, self.episode.id, "policy")
+        elif info.end_reason is None and stopped in ("turn_limit", "time_limit") and self._loops():
+            problem = HarnessFailed(
+                f"the harness sent the same conversation {self.session.repeated} times, without a reply in it, until "
+                f"the {stopped.replace('_', ' ')}"
+            )
+            self._failure = failure_of(problem, self.episode.id, "policy")
         elif info.end_reason is not None or stopped is not None:
             self._failure = None
             self._stopped = stopped if info.end_reason is None else None
@@ -188,6 +198,10 @@ class HarnessEpisode:
         reason = info.end_reason
         if reason is not None and self._failure is None:
             self._failure = self._failure_of(reason, closed.incident)
+
+    def _loops(self) -> bool:
+        """Return whether most of the calls asked for the same conversation, and no reply was used."""
+        return self.session.repeated >= LOOP and 2 * self.session.repeated > len(self.session.calls)
 
     async def _submit(self, info: EpisodeInfo) -> EpisodeInfo:
         """Submit the agent's last message, as our own harness does; without one, the agent has given up."""

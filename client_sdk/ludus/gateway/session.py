@@ -22,6 +22,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Final
 
 from ludus.gateway.engine import PolicyEngine
@@ -188,6 +189,16 @@ class EpisodeSession:
     def cut(self) -> bool:
         """Whether the last turn was cut off at its maximum length."""
         return bool(self.calls) and self.calls[-1].turn.cut
+
+    @property
+    def repeated(self) -> int:
+        """How many of the last calls asked for one and the same conversation, so that no reply was used."""
+        calls = reversed(self.calls)
+        last = next(calls, None)
+        if last is None:
+            return 0
+        asked = (last.start, last.entries)
+        return 1 + sum(1 for _ in takewhile(lambda call: (call.start, call.entries) == asked, calls))
 
     @property
     def context(self) -> int:
