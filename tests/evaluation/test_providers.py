@@ -18,7 +18,7 @@ from peer_clients import peer_variables, python_of
 
 from ludus.client import Policy, RemoteEnvironment, connect, rollout_all
 from ludus.client.policies.providers import ProviderPolicy, ProviderWire
-from ludus.evaluation.config import ModelSpec, Wire
+from ludus.evaluation.config import KEY_VARIABLES, ModelSpec, Wire
 from ludus.evaluation.models import open_model
 from ludus.protocol.errors import ConnectionFailed, InvalidParams, Unauthenticated
 from ludus.protocol.trajectory import Trajectory
@@ -45,6 +45,34 @@ def spec(wire: str, provider: str, model: str = "solver", **more: Any) -> ModelS
 async def play(sums: RemoteEnvironment, given: ModelSpec, **options: Any) -> list[Trajectory]:
     async with open_model(given, KEYS) as policy:
         return await rollout_all(sums, policy, **{"n": 2, "retries": 0, **options})
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_ludus_run_plays_with_a_model_in_each_form(
+    wire: Wire, provider: str, url: str, ludus_process: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    base = f"{provider}/{'v1beta' if wire == 'google' else 'v1'}"
+    options = ("--policy", wire, "--model", "solver", "--base-url", base, "--temperature", "0.5", "--max-tokens", "64")
+    elsewhere = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+    done = ludus_process(
+        "run", url, "sums", "-n", 2, *options, "--json", variables={KEY_VARIABLES[wire]: "secret-key", **elsewhere}
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["mean"] == 1.0
+    with urllib.request.urlopen(f"{provider}/requests") as reply:
+        sent = json.loads(reply.read())[wire][-1]["request"]
+    fields = sent["generationConfig"] if wire == "google" else sent
+    assert fields["temperature"] == 0.5
+    assert 64 in (fields.get(name) for name in ("max_tokens", "max_output_tokens", "maxOutputTokens"))
+
+
+def test_ludus_run_names_the_variable_of_a_provider_whose_key_is_missing(
+    url: str, ludus: Callable[..., subprocess.CompletedProcess[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    done = ludus("run", url, "sums", "--policy", "anthropic", "--model", "m")
+    assert done.returncode == 2, done.stderr
+    assert "ANTHROPIC_API_KEY" in done.stderr
 
 
 @pytest.mark.parametrize("wire", WIRES)

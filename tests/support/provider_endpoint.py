@@ -67,7 +67,7 @@ def play(model: str, prompt: str, outputs: list[str], tools: list[str]) -> Reply
 
 def chat(model: str, body: dict[str, Any], headers: Mapping[str, str]) -> dict[str, Any]:
     need(headers.get("Authorization") == f"Bearer {KEY}", "the key is missing")
-    only(body, "model messages", "tools temperature max_completion_tokens")
+    only(body, "model messages", "tools temperature max_tokens max_completion_tokens")
     open_calls: list[str] = []
     for message in body["messages"]:
         role = message["role"]

@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
-import json
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final
 
 import typer
 
 from ludus.cli._app import ExitCode
-from ludus.cli._common import errors, is_local, parse_pairs, shown
-from ludus.client import Harness, Policy, RandomPolicy, Summary, TrajectoryWriter
-from ludus.client.loading import load_object
+from ludus.cli._common import errors, is_local, shown
+from ludus.client import Harness, Policy, Summary, TrajectoryWriter
 from ludus.protocol import errors as e
 from ludus.protocol.episodes import EnvironmentInfo
 from ludus.validation.oracle import OraclePolicy
 
-PolicyName = Annotated[
-    str, typer.Option("--policy", "-p", help="random, oracle, openai, module:callable or file.py:callable.")
-]
-Model = Annotated[str | None, typer.Option("--model", "-m", help="Model, for openai.")]
-BaseUrl = Annotated[
-    str, typer.Option("--base-url", envvar="OPENAI_BASE_URL", help="Endpoint up to and with /v1, for openai.")
-]
-ApiKey = Annotated[
-    str | None, typer.Option("--api-key", envvar="OPENAI_API_KEY", show_default=False, help="Key, for openai.")
-]
-Temperature = Annotated[float | None, typer.Option("--temperature", help="For openai.")]
-MaxTokens = Annotated[int | None, typer.Option("--max-tokens", help="Per turn, for openai.", min=1)]
-RequestOption = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="NAME=JSON", help="Further field of each request, for openai; repeatable."),
-]
 Source = Annotated[
     str | None,
     typer.Option("--source", help="The environment's class (module:Class or file.py:Class), for oracle."),
@@ -58,88 +38,12 @@ SAME_ATTEMPTS: Final = 8
 
 SHOWN_CAUSES: Final = 2
 
-DEFAULT_BASE_URL = "https://api.openai.com/v1"
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyChoice:
-    """The policy that a command's options select."""
-
-    name: str
-    endpoint: dict[str, Any]
-    """The arguments of `OpenAIPolicy`."""
-    source: str | None
-    seed: int
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Self:
-        """Make the choice from a command's parameters by name.
-
-        Raises:
-            BadParameter: an option is missing or malformed.
-        """
-        if options["policy"] == "openai" and not options["model"]:
-            raise typer.BadParameter("--policy openai needs --model")
-        if options["policy"] == "openai":
-            _check_endpoint(options["base_url"], options["api_key"])
-        fields = {name: options[name] for name in ("temperature", "max_tokens") if options[name] is not None}
-        given = parse_pairs("--option", options["option"] or (), "NAME=JSON")
-        fields |= {name: value for name, text in given.items() if (value := json_or_text(text)) is not None}
-        endpoint = {name: options[name] for name in ("model", "base_url", "api_key")} | {"options": fields}
-        return cls(options["policy"], endpoint, options["source"], options["seed"] or 0)
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[Policy]:
-        """Open the policy; its connections are closed when the block is left.
-
-        Raises:
-            BadParameter: there is no policy of that name.
-            ConnectionFailed: no server listens at the model's endpoint.
-        """
-        if self.name == "random":
-            yield RandomPolicy(self.seed)
-        elif self.name == "oracle":
-            yield OraclePolicy(self.source)
-        elif self.name == "openai":
-            from ludus.client.policies.openai import OpenAIPolicy  # aiohttp takes longer to import than all the rest
-
-            async with OpenAIPolicy(**self.endpoint) as model:
-                await model.check()
-                yield model
-        elif ":" in self.name:
-            loaded: Any = load_object(self.name)
-            chosen: Any = loaded() if inspect.isclass(loaded) else loaded
-            yield chosen
-        else:
-            raise typer.BadParameter(
-                f"there is no policy {self.name!r}; choose random, oracle, openai, module:callable or file.py:callable"
-            )
-
 
 def source_of_target(target: str) -> str | None:
     """Return the class of a command's target, for its oracle; None for the address of a server."""
     from ludus.validation.local_environments import source_of
 
     return source_of(target) if is_local(target) else None
-
-
-def _check_endpoint(base_url: str, api_key: str | None) -> None:
-    """Check the endpoint's address and key.
-
-    Raises:
-        BadParameter: no request could succeed with them.
-    """
-    from ludus.client.policies.openai import OpenAIPolicy
-
-    try:
-        OpenAIPolicy("", base_url, api_key)
-    except ValueError as error:
-        raise typer.BadParameter(f"--base-url {error}") from None
-    if base_url.strip().startswith(DEFAULT_BASE_URL) and not api_key:
-        raise typer.BadParameter(
-            f"{DEFAULT_BASE_URL} needs a key: give --api-key or set OPENAI_API_KEY, or name another endpoint with "
-            "--base-url"
-        )
 
 
 def check_policy(policy: Policy, environment: str) -> None:
@@ -254,11 +158,3 @@ def interval_text(interval: tuple[float, float] | None, *, percent: bool = False
         return ""
     low, high = (f"{bound:.1%}" if percent else f"{bound:.4f}" for bound in interval)
     return f"  (95 %: {low} to {high})"
-
-
-def json_or_text(value: str) -> Any:
-    """Parse JSON; a value that is not JSON is text."""
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from ludus.cli import _playing
+from ludus.cli import _playing, _policies
 from ludus.cli._app import ExitCode
 from ludus.cli._common import (
     TARGET_HELP,
@@ -68,8 +68,8 @@ PolicyName = Annotated[
     typer.Option(
         "--policy",
         "-p",
-        help="random (the default), oracle, openai, module:callable or file.py:callable; with --from, the name of "
-        "whose trajectories to take.",
+        help="random (the default), oracle, a model (openai, openai-responses, anthropic, google), module:callable or "
+        "file.py:callable; with --from, the name of whose trajectories to take.",
     ),
 ]
 SuccessAt = Annotated[
@@ -101,12 +101,12 @@ def calibrate_command(
     max_samples: Annotated[int, typer.Option("--max-samples", help="Most episodes per task then.", min=1)] = 64,
     stored: Stored = None,
     policy: PolicyName = None,
-    model: _playing.Model = None,
-    base_url: _playing.BaseUrl = _playing.DEFAULT_BASE_URL,
-    api_key: _playing.ApiKey = None,
-    temperature: _playing.Temperature = None,
-    max_tokens: _playing.MaxTokens = None,
-    option: _playing.RequestOption = None,
+    model: _policies.Model = None,
+    base_url: _policies.BaseUrl = None,
+    api_key: _policies.ApiKey = None,
+    temperature: _policies.Temperature = None,
+    max_tokens: _policies.MaxTokens = None,
+    option: _policies.RequestOption = None,
     source: _playing.Source = None,
     out: _playing.Out = None,
     resume: _playing.Resume = False,
@@ -230,7 +230,7 @@ async def _play(
     out, resume, samples = options["out"], options["resume"], options["samples"]
     split = options["split"] or info.splits[0].name
     open_tasks = choose_tasks(info, split, options["n"], options["seed"])
-    choice, harness = _playing.PolicyChoice.of(options), _playing.harness_of(options)
+    choice, harness = _policies.PolicyChoice.of(options), _playing.harness_of(options)
     policy = await stack.enter_async_context(choice.open())
     writer = stack.enter_context(_playing.writer_of(out, options["overwrite"], resume=resume)) if out else None
     known = [without_conversation(one) for one in latest(read_trajectories(out))] if out and resume else []

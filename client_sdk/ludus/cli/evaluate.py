@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from ludus.cli import _playing
+from ludus.cli import _playing, _policies
 from ludus.cli._app import ExitCode
 from ludus.cli._common import Json, client_of, errors, find_environment, parse_pairs, print_json, run, shown
 from ludus.cli.evaluation_tables import show_comparison, show_results
@@ -190,7 +190,7 @@ def _config(path: Path | None, options: Mapping[str, Any]) -> EvaluationConfig:
             table["probes"] = options["probe"]
         _apply(table, "environments", splits=options["split"], success_at=options["success_at"])
         given = parse_pairs("--option", options["option"] or (), "NAME=JSON")
-        fields = {name: _playing.json_or_text(text) for name, text in given.items()}
+        fields = {name: _policies.json_or_text(text) for name, text in given.items()}
         _apply(table, "models", api_key_env=options["api_key_env"], options=fields or None)
         for name, option in (("models", "--model"), ("environments", "--env")):
             if not table.get(name):
@@ -241,7 +241,7 @@ async def _open_policy(spec: ModelSpec, config: EvaluationConfig) -> AsyncIterat
         return
     sources: Sequence[str | None] = [_playing.source_of_target(one.target) for one in config.environments]
     source = sources[0] if len(sources) == 1 else None
-    async with _playing.PolicyChoice(spec.model, {}, source, config.seed).open() as policy:
+    async with _policies.PolicyChoice(spec.model, {}, source, config.seed).open() as policy:
         yield policy
 
 

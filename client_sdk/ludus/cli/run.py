@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from ludus.cli import _playing
+from ludus.cli import _playing, _policies
 from ludus.cli._common import (
     EnvironmentName,
     TargetName,
@@ -38,13 +38,13 @@ def run_command(
     split: Annotated[str | None, typer.Option("--split", "-s", help="Split; the first one by default.")] = None,
     n: Annotated[int | None, typer.Option("-n", help="How many tasks; all by default.", min=1)] = None,
     samples: Annotated[int, typer.Option("--samples", help="Episodes per task.", min=1)] = 1,
-    policy: _playing.PolicyName = "random",
-    model: _playing.Model = None,
-    base_url: _playing.BaseUrl = _playing.DEFAULT_BASE_URL,
-    api_key: _playing.ApiKey = None,
-    temperature: _playing.Temperature = None,
-    max_tokens: _playing.MaxTokens = None,
-    option: _playing.RequestOption = None,
+    policy: _policies.PolicyName = "random",
+    model: _policies.Model = None,
+    base_url: _policies.BaseUrl = None,
+    api_key: _policies.ApiKey = None,
+    temperature: _policies.Temperature = None,
+    max_tokens: _policies.MaxTokens = None,
+    option: _policies.RequestOption = None,
     source: _playing.Source = None,
     out: _playing.Out = None,
     resume: _playing.Resume = False,
@@ -69,7 +69,7 @@ def run_command(
     """
     options = dict(locals()) | {"source": source or _playing.source_of_target(target)}
     _playing.check_out(out, resume, overwrite)
-    choice, harness = _playing.PolicyChoice.of(options), _playing.harness_of(options)
+    choice, harness = _policies.PolicyChoice.of(options), _playing.harness_of(options)
 
     async def go() -> tuple[Results, EveryAttemptFailed | None]:
         async with AsyncExitStack() as stack:
