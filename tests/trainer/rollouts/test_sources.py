@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,14 @@ class Bare(Environment[Number]):
 
     def task_tools(self) -> list[Any]:
         return []
+
+
+class Compared(Saying):
+    """Scores its groups."""
+
+    @classmethod
+    def score_group(cls, task: Number, candidates: Sequence[Any]) -> list[float]:
+        return [0.0 for _ in candidates]
 
 
 async def refusal(config: TrainConfig) -> str:
@@ -119,6 +127,15 @@ async def test_one_setup_that_fails_at_the_beginning_does_not_stop_the_run(serve
     server = await serve(Broken)
     async with open_source(make_config(server.url)) as source:
         assert [environment.label for environment in source.environments] == ["broken"]
+
+
+async def test_the_run_says_that_it_does_not_ask_for_the_scores_of_groups(serve: Any) -> None:
+    server = await serve(Saying, Compared)
+    entries = [{"url": server.url, "name": name} for name in ("saying", "compared")]
+    async with open_source(make_config(environments=entries)) as source:
+        (remark,) = source.remarks
+    assert "compared" in remark
+    assert "groups/score" in remark
 
 
 async def test_entries_of_one_server_share_its_connection(serve: Any) -> None:

@@ -44,6 +44,8 @@ async def train(config: TrainConfig, parallel: Parallel) -> None:
             on the error says what was saved.
     """
     async with open_run(config, parallel) as run:
+        for remark in run.source.remarks:
+            run.log.note(remark)
         try:
             await run.warm_up.run(run)
             await run.sync()  # before any rollout, so that rollouts always use the learner's weights

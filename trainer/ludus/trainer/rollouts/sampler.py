@@ -159,6 +159,16 @@ class TaskSampler:
                 self._outcomes[key] = dict(counts)
                 self._unreported[key] = {task: _outcomes_of(*both) for task, both in counts.items()}
 
+    @property
+    def remarks(self) -> list[str]:
+        """What the user should know about the environments before the run begins."""
+        return [
+            f"{one.where} compares the episodes of a group (groups/score), which this trainer does not ask for: it "
+            "learns from each episode's own reward"
+            for one in self.environments
+            if one.info.group_scoring
+        ]
+
     def find(self, label: str) -> ConnectedEnvironment:
         """Return the environment with that label.
 
