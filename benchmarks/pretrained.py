@@ -96,7 +96,7 @@ def learn(folder: Path, through: str, seed: int, overrides: list[str]) -> dict[s
     with serving(EXAMPLE) as url:
         model = warm_up(folder, url, overrides)
         if through != "trl":
-            train(url, model, run, seed, [*overrides, "--sft.demonstrations=[]", *MORE[through]])
+            train(url, model, run, seed, [*overrides, "--sft=none", *MORE[through]])
             lines = metrics_of(run)
             evaluated = [line for line in lines if MEAN in line]
             minutes = (lines[-1]["time"] - lines[0]["time"]) / 60
@@ -105,7 +105,7 @@ def learn(folder: Path, through: str, seed: int, overrides: list[str]) -> dict[s
         if not report.exists():
             learn_with_trl(url, model, trained, seed)
         if not (run / "evaluation" / "model").exists():
-            train(url, trained, run / "evaluation", seed, [*overrides, "--sft.demonstrations=[]", "--steps=0"])
+            train(url, trained, run / "evaluation", seed, [*overrides, "--sft=none", "--steps=0"])
         said = json.loads(report.read_text(encoding="utf-8"))
         before, after = (metrics_of(one)[-1] for one in (folder / "warm-up", run / "evaluation"))
         return row_of(seed, before, after, said["steps"], said["seconds"] / 60)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import pytest
@@ -13,6 +16,8 @@ from ludus.protocol import EndReason, Task
 from ludus.server import Environment, Result, tool
 
 STEPS = 5
+PATIENCE = 40.0
+"""Either test takes a few seconds; a request that waits for an answer that was lost would wait much longer."""
 
 
 class Ledger(Environment[Task]):
@@ -41,6 +46,33 @@ class Ledger(Environment[Task]):
         return 2.0
 
 
+@asynccontextmanager
+async def showing_what_waits(seconds: float) -> AsyncIterator[None]:
+    """Fail after these seconds, and name the place where each task waits."""
+    waiting: list[str] = []
+
+    def look() -> None:
+        waiting.extend(f"{task.get_name()}: {' > '.join(places_of(task))}" for task in asyncio.all_tasks())
+
+    timer = asyncio.get_running_loop().call_later(seconds - 1, look)
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise AssertionError("\n".join(["these tasks wait:", *sorted(waiting)])) from None
+    finally:
+        timer.cancel()
+
+
+def places_of(task: asyncio.Task[Any]) -> Iterator[str]:
+    """Yield the functions that a task is in, the outermost first."""
+    coroutine: Any = task.get_coro()
+    while coroutine is not None:
+        if (frame := getattr(coroutine, "cr_frame", None)) is not None:
+            yield f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} {frame.f_code.co_name}"
+        coroutine = getattr(coroutine, "cr_await", None)
+
+
 async def play_through(serve: Any, wire: Literal["channel", "mcp"], episodes: int, at_once: int, mean: float) -> Any:
     """Play episodes through a cutting proxy. Returns it."""
     Ledger.ledgers.clear()
@@ -63,7 +95,8 @@ async def play_through(serve: Any, wire: Literal["channel", "mcp"], episodes: in
                 assert graded.info.reward is not None
                 assert graded.info.reward.value == STEPS + 2.0
 
-        await asyncio.gather(*(play(number) for number in range(episodes)))
+        async with showing_what_waits(PATIENCE):
+            await asyncio.gather(*(play(number) for number in range(episodes)))
         assert server.app.context.host.stats().running == 0
         return proxy
 
