@@ -29,7 +29,7 @@ def main() -> None:
     arguments = GRPOConfig(
         output_dir=str(OUT), max_steps=STEPS, seed=SEED, num_generations=8, per_device_train_batch_size=16,
         gradient_accumulation_steps=4, max_completion_length=8, temperature=1.0, beta=0.0, scale_rewards="batch",
-        learning_rate=3e-5, lr_scheduler_type="constant_with_warmup", warmup_steps=2, adam_beta2=0.95,
+        learning_rate=5e-5, lr_scheduler_type="constant_with_warmup", warmup_steps=2, adam_beta2=0.95,
         use_cpu=True, bf16=False, gradient_checkpointing=False, report_to=[], save_strategy="no", logging_steps=1,
     )  # fmt: skip
     trainer = GRPOTrainer(
