@@ -21,15 +21,15 @@ from ludus.integrations.trl import outcome_reward, rows
 from ludus.integrations.trl_rollout import LudusRollout
 
 URL, MODEL, OUT, SEED = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
-STEPS = 30
+STEPS = 15
 
 
 def main() -> None:
     warnings.simplefilter("ignore")
     arguments = GRPOConfig(
-        output_dir=str(OUT), max_steps=STEPS, seed=SEED, num_generations=8, per_device_train_batch_size=16,
+        output_dir=str(OUT), max_steps=STEPS, seed=SEED, num_generations=16, per_device_train_batch_size=16,
         gradient_accumulation_steps=4, max_completion_length=8, temperature=1.0, beta=0.0, scale_rewards="batch",
-        learning_rate=5e-5, lr_scheduler_type="constant_with_warmup", warmup_steps=2, adam_beta2=0.95,
+        learning_rate=1.5e-5, lr_scheduler_type="constant_with_warmup", warmup_steps=2, adam_beta2=0.95,
         use_cpu=True, bf16=False, gradient_checkpointing=False, report_to=[], save_strategy="no", logging_steps=1,
     )  # fmt: skip
     trainer = GRPOTrainer(

@@ -13,6 +13,7 @@ A key that cannot be guessed names the episode, so the harness is not trusted to
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import ModuleType, TracebackType
@@ -214,10 +215,14 @@ _WIRES: Final[Mapping[str, ModuleType]] = {"chat/completions": chat, "responses"
 
 async def _body(http: web.BaseRequest, limits: GatewayLimits) -> Mapping[str, Any]:
     try:
-        value = from_json(await http.read())
+        data = await http.read()
+        try:
+            value = from_json(data)
+        except ValueError:  # it refuses lone surrogates, which JSON may have and the renderer replaces
+            value = json.loads(data)
     except web.HTTPRequestEntityTooLarge:
         raise Refusal("too_large", f"a request may have at most {limits.body_bytes} bytes") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refusal("invalid", f"the request is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise Refusal("invalid", f"a request must be a JSON object, not {type(value).__name__}")
