@@ -36,8 +36,6 @@ CONFIG: Final = ROOT / "trainer" / "configs" / "smollm2.toml"
 EXAMPLE: Final = f"{ROOT / 'examples' / 'word_problems.py'}:WordProblems"
 GGUF: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
 MEAN: Final = "evaluation/word_problems/mean"
-GAIN: Final = 0.15
-"""What GRPO must add to the warm-up policy's share."""
 HARNESS: Final = ROOT / "docs" / "snippets" / "peers" / "worker_harness.py"
 TRL: Final = ROOT / "benchmarks" / "peers" / "trl_words.py"
 AGENTS: Final = ROOT / ".peers" / "agents" / "bin" / "python"

@@ -1,9 +1,8 @@
 """Word problems without arithmetic: who has how many of what, among people and things that the question is not about.
 
-There are no tools, and the answer is one number. A model that is small enough to train on a laptop can learn it: each
-number of the answer is in the text, and reading the wrong line is the common mistake. `level` is how many people a
-problem has. The numbers of a problem, in any order, belong to one split, so that a test problem differs from every
-problem of the training split by more than its names.
+There are no tools, and the answer is one number. A model that is small enough to train on a laptop can learn it,
+because the number is in the text. `level` is how many people a problem has. The numbers of a problem, in any order,
+belong to one split, so that a test problem differs from every problem of the training split by more than its names.
 """
 
 from __future__ import annotations

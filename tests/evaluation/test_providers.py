@@ -67,6 +67,15 @@ def test_ludus_run_plays_with_a_model_in_each_form(
     assert 64 in (fields.get(name) for name in ("max_tokens", "max_output_tokens", "maxOutputTokens"))
 
 
+@pytest.mark.parametrize("wire", WIRES)
+def test_ludus_eval_says_how_to_name_the_model_of_a_wire(
+    wire: Wire, url: str, ludus: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    done = ludus("eval", "--model", wire, "--env", f"sums@{url}", "-n", 1, "--out", "out")
+    assert done.returncode == 2, done.stderr
+    assert f"{wire}:NAME" in " ".join(done.stderr.replace("│", " ").split())
+
+
 def test_ludus_run_names_the_variable_of_a_provider_whose_key_is_missing(
     url: str, ludus: Callable[..., subprocess.CompletedProcess[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

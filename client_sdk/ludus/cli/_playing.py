@@ -1,4 +1,4 @@
-"""Helpers that the commands that play tasks share: options, policies, limits of the agent loop, trajectory files."""
+"""Helpers that the commands that play tasks share: options, limits of the agent loop, trajectory files."""
 
 from __future__ import annotations
 

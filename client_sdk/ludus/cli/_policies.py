@@ -61,7 +61,7 @@ class PolicyChoice:
 
     name: str
     endpoint: dict[str, Any]
-    """The arguments of `OpenAIPolicy` or `ProviderPolicy`, for a model."""
+    """The arguments of `OpenAIPolicy` or `ProviderPolicy`; empty if it is no model."""
     source: str | None
     seed: int
 
@@ -98,7 +98,7 @@ class PolicyChoice:
             yield RandomPolicy(self.seed)
         elif self.name == "oracle":
             yield OraclePolicy(self.source)
-        elif self.name in _WIRES:
+        elif self.name in _WIRES and self.endpoint:
             # Imported here, because aiohttp takes longer to import than all the rest.
             from ludus.client.policies.openai import OpenAIPolicy
             from ludus.client.policies.providers import ProviderPolicy
@@ -115,6 +115,8 @@ class PolicyChoice:
             loaded: Any = load_object(self.name)
             chosen: Any = loaded() if inspect.isclass(loaded) else loaded
             yield chosen
+        elif self.name in _WIRES:
+            raise typer.BadParameter(f"{self.name} names no model; write {self.name}:NAME or {self.name}:NAME@URL")
         else:
             raise typer.BadParameter(
                 f"there is no policy {self.name!r}; choose random, oracle, {', '.join(_WIRES)}, module:callable or "

@@ -48,20 +48,20 @@ class LudusTextEnv(BaseTextEnv):  # type: ignore[misc]
     Args:
         env_config: what SkyRL's configuration has for this environment; not used.
         extras: a row of the data: its field `ludus` is the address of the task. `max_turns` limits the turns.
-        form: the form in which the model writes tool calls.
+        tool_calls: the form in which the model writes tool calls.
 
     Raises:
         InvalidParams: `extras` has no address of a task.
     """
 
     def __init__(
-        self, env_config: Any = None, extras: Mapping[str, Any] | None = None, form: TextFormatName = "hermes"
+        self, env_config: Any = None, extras: Mapping[str, Any] | None = None, tool_calls: TextFormatName = "hermes"
     ) -> None:
         super().__init__()
         given = extras or {}
         self.address: Final = TaskAddress.from_json(given.get("ludus") or {})
         self.max_turns = given.get("max_turns")
-        self.form: Final[TextFormatName] = form
+        self.tool_calls: Final[TextFormatName] = tool_calls
         self._held: HeldEpisode | None = None
         self._outcome: EpisodeOutcome | None = None
 
@@ -74,11 +74,11 @@ class LudusTextEnv(BaseTextEnv):  # type: ignore[misc]
         self.close()
         self.turns, self._outcome = 0, None
         try:
-            self._held = HeldEpisode(self.address, self.form)
+            self._held = HeldEpisode(self.address, self.tool_calls)
         except LudusError as error:
             count(not_started(error), ADAPTER)
             raise
-        return _prompt(self._held.driver, self.form), {}
+        return _prompt(self._held.driver, self.tool_calls), {}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Take the model's message, and end the episode after the last turn.
