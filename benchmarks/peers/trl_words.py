@@ -3,7 +3,8 @@
     python trl_words.py URL MODEL OUT SEED
 
 Saves the trained model in OUT, with its steps in OUT/trl.json. The settings are those of trainer/configs/smollm2.toml,
-with half as many episodes per step: TRL computes the prompt of a group once for each of its episodes.
+with twice as many steps of half as many episodes and one update each: TRL computes the prompt of a group once for each
+of its episodes.
 """
 
 import json
@@ -21,7 +22,7 @@ from ludus.integrations.trl import outcome_reward, rows
 from ludus.integrations.trl_rollout import LudusRollout
 
 URL, MODEL, OUT, SEED = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
-STEPS = 15
+STEPS = 30
 
 
 def main() -> None:

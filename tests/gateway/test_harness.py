@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import sys
-import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 from gateway_play import RecordingEngine, check_exact
+from harness_workers import worker
 from saying import Saying
 from scripted import call
 from terminal import running_episodes
@@ -305,26 +305,6 @@ def test_a_harness_that_cannot_run_is_refused_at_once(text: str, why: str) -> No
 
 
 # ── workers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def worker(agent: str) -> str:
-    """A worker that plays one episode after the other with the agent's code, and prints things of its own."""
-    body = textwrap.indent(agent.replace("task = json.loads(sys.stdin.readline())", ""), "    ")
-    return f"""import json, sys
-def play(task):
-{body}
-for line in sys.stdin:
-    task = json.loads(line)
-    if "cancel" in task:
-        continue
-    print("a line that is no answer", flush=True)
-    try:
-        play(task)
-        error = None
-    except Exception as failure:
-        error = repr(failure)
-    print(json.dumps({{"id": task["id"], "error": error}}), flush=True)
-"""
 
 
 async def test_an_error_of_a_worker_is_a_failure_of_its_episode(play: Play) -> None:

@@ -222,6 +222,21 @@ def test_the_service_s_limits_hold_over_all_jobs(
 
 
 @pytest.mark.suite("rollout-service")
+def test_the_jobs_begin_episodes_in_turn(start_service: RunningService.Start, server: str, endpoint: Endpoint) -> None:
+    world = World(start_service("--concurrency", 4), server, endpoint)
+    with (
+        world.service.stream("POST", "/rollouts", world.request("held", n=40)) as large,
+        world.service.stream("POST", "/rollouts", world.request("held", n=3)) as small,
+    ):
+        endpoint.wait_held(4)
+        endpoint.release()
+        assert list(small)[-1]["counts"]["scored"] == 3
+        counts = {job["job"]: job["counts"] for job in world.service.ask("GET", "/rollouts")["jobs"]}
+        assert counts[large.job]["scored"] <= 20, "the small job waited for the large one"
+        assert list(large)[-1]["counts"]["scored"] == 40
+
+
+@pytest.mark.suite("rollout-service")
 def test_a_job_without_a_reader_is_canceled_and_then_forgotten(
     start_service: RunningService.Start, server: str, endpoint: Endpoint
 ) -> None:

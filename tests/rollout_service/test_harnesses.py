@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from harness_workers import worker
 from rollout_clients import Answer, Endpoint, RunningService, World, check_exact, wait_ended
 
 pytestmark = pytest.mark.suite("rollout-service")
@@ -50,11 +51,11 @@ time.sleep(600)
 """
 
 
-def harness_of(folder: Path, text: str, *arguments: object) -> str:
+def harness_of(folder: Path, text: str, *arguments: object, kind: str = "command") -> str:
     """The option for a harness of that program."""
     program = folder / "agent.py"
     program.write_text(text)
-    command = shlex.join(["command", sys.executable, str(program), *map(str, arguments)])
+    command = shlex.join([kind, sys.executable, str(program), *map(str, arguments)])
     return f"agent={command}"
 
 
@@ -66,10 +67,12 @@ def notes(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize("kind", ["command", "worker"])
 def test_a_program_plays_the_episodes_and_their_tokens_are_exact(
-    start_service: RunningService.Start, server: str, endpoint: Endpoint, tmp_path: Path
+    kind: str, start_service: RunningService.Start, server: str, endpoint: Endpoint, tmp_path: Path
 ) -> None:
-    world = World(start_service("--harness", harness_of(tmp_path, AGENT)), server, endpoint)
+    program = AGENT if kind == "command" else worker(AGENT)
+    world = World(start_service("--harness", harness_of(tmp_path, program, kind=kind)), server, endpoint)
     *lines, end = world.service.play(world.request("mixed", n=6, harness="agent"))
     assert end["counts"]["scored"] == 6, lines
     assert {line["reward"] for line in lines} == {0.0, 1.0}
@@ -122,10 +125,11 @@ def test_canceling_ends_the_programs(
     assert not home.exists()
 
 
+@pytest.mark.parametrize("kind", ["command", "worker"])
 def test_a_killed_worker_leaves_no_program_and_no_file(
-    start_service: RunningService.Start, server: str, endpoint: Endpoint, tmp_path: Path, notes: Path
+    kind: str, start_service: RunningService.Start, server: str, endpoint: Endpoint, tmp_path: Path, notes: Path
 ) -> None:
-    world = World(start_service("--harness", harness_of(tmp_path, HANG, notes)), server, endpoint)
+    world = World(start_service("--harness", harness_of(tmp_path, HANG, notes, kind=kind)), server, endpoint)
     status = world.service.ask("POST", "/rollouts", world.request(n=1, harness="agent", retries=0, stream=False))
     pid, child, home = started(notes)
     world.service.kill_worker()

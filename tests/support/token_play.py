@@ -11,8 +11,9 @@ from ludus.gateway.token_policy import TokenPolicy
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import TaskRow, ToolSpec
 from ludus.protocol.items import Item, OutputItem, text_message
-from ludus.trainer.engines.base import Finish, Generation, Sampling, WeightUpdate
+from ludus.trainer.engines.base import Engine, Finish, Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.clock import PlayClock
+from ludus.trainer.samples import Sample
 
 ADD = ToolSpec(
     name="add",
@@ -66,6 +67,49 @@ class ScriptedEngine:
 
     async def aclose(self) -> None:
         return
+
+
+class Recorder:
+    """An engine that notes what another is asked and answers."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.requests: list[Request] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling, *, seed: int, session: str) -> Generation:
+        generation = await self._engine.generate(ids, sampling, seed=seed, session=session)
+        self.requests.append(Request(list(ids), sampling, seed, session, generation))
+        return generation
+
+
+def assert_samples_are_what_was_seen(samples: Sequence[Sample], requests: Sequence[Request], context: int) -> None:
+    """Check that ids, masks, log-probabilities and versions of an episode's samples equal those of its requests."""
+    remaining = list(samples)
+    position = 0
+    for request in requests:
+        seen = [*request.prompt, *request.generation.ids]
+        assert len(seen) <= context
+        while not _continues(remaining[0], seen, position):
+            assert position > 0, "a sample that begins with no request's prompt"
+            del remaining[0]
+            position = 0
+        own = slice(len(request.prompt), len(seen))
+        sample = remaining[0]
+        assert sample.ids[: len(seen)] == tuple(seen)
+        assert sample.mask[position : own.start] == (False,) * (own.start - position)
+        assert all(sample.mask[own])
+        assert sample.logprobs[own] == request.generation.logprobs
+        assert sample.versions[own] == request.generation.versions
+        position = len(seen)
+    assert len(remaining) == 1
+    assert position == len(remaining[0].ids)
+
+
+def _continues(sample: Sample, seen: Sequence[int], position: int) -> bool:
+    return len(sample.ids) >= len(seen) > position and sample.ids[: len(seen)] == tuple(seen)
 
 
 def conversation(items: Sequence[Item], turn: int, tools: tuple[ToolSpec, ...] = (ADD,)) -> Conversation:

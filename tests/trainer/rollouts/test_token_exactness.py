@@ -8,7 +8,7 @@ from typing import Any
 from chat_models import HERMES, QWEN3, chatml, llama2, llama3
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from token_play import ADD, ScriptedEngine, played, said
+from token_play import ADD, ScriptedEngine, assert_samples_are_what_was_seen, played, said
 
 from ludus.client.policies.base import Turn
 from ludus.gateway.token_policy import TokenPolicy
@@ -16,7 +16,6 @@ from ludus.protocol.content import text_of
 from ludus.protocol.items import CallItem, Item, OutputItem, text_message
 from ludus.rendering import Renderer
 from ludus.trainer.config import RolloutConfig
-from ludus.trainer.samples import Sample
 
 MODELS: dict[str, Callable[[], Any]] = {
     "qwen3": lambda: chatml(QWEN3),
@@ -95,25 +94,7 @@ common = settings(
 @given(episodes())
 def test_ids_masks_and_logprobs_of_samples_equal_what_the_engine_saw(episode: dict[str, Any]) -> None:
     policy, engine, _, _ = play(episode)
-    remaining = list(policy.samples)
-    position = 0
-    for request in engine.requests:
-        seen = [*request.prompt, *request.generation.ids]
-        assert len(seen) <= episode["config"].context
-        while not _continues(remaining[0], seen, position):
-            assert position > 0, "a sample that begins with no request's prompt"
-            del remaining[0]
-            position = 0
-        own = slice(len(request.prompt), len(seen))
-        sample = remaining[0]
-        assert sample.ids[: len(seen)] == tuple(seen)
-        assert sample.mask[position : own.start] == (False,) * (own.start - position)
-        assert all(sample.mask[own])
-        assert sample.logprobs[own] == request.generation.logprobs
-        assert sample.versions[own] == request.generation.versions
-        position = len(seen)
-    assert len(remaining) == 1
-    assert position == len(remaining[0].ids)
+    assert_samples_are_what_was_seen(policy.samples, engine.requests, episode["config"].context)
     told = [p for s in policy.samples for p, own in zip(s.logprobs, s.mask, strict=True) if own]
     assert told == [-float(n) for n in range(1, engine.sampled + 1)], "every sampled token is in exactly one sample"
     for sample in policy.samples:
@@ -123,10 +104,6 @@ def test_ids_masks_and_logprobs_of_samples_equal_what_the_engine_saw(episode: di
             assert is_own or (logprob, version, turn) == (0.0, -1, -1)
             assert not is_own or turn >= 0
     assert len({request.seed for request in engine.requests}) == len(engine.requests)
-
-
-def _continues(sample: Sample, seen: Sequence[int], position: int) -> bool:
-    return len(sample.ids) >= len(seen) > position and sample.ids[: len(seen)] == tuple(seen)
 
 
 @common

@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
+from vllm_servers import MARKS, vllm_config
 
 from ludus.gateway.completions import CompletionsEngine
 from ludus.trainer.config import CanaryConfig, LoraConfig, VllmEngineConfig
@@ -22,17 +23,9 @@ from ludus.trainer.engines.vllm import VllmEngine
 from ludus.trainer.errors import CanaryError, EngineError
 from ludus.trainer.tiny import make_tiny_model
 
-VLLM = Path(__file__).parents[3] / ".peers" / "vllm" / "bin" / "vllm"
 LORA = LoraConfig(rank=4, alpha=8.0)
 CONTEXT = 2048
-pytestmark = [
-    pytest.mark.skipif(
-        not VLLM.exists(), reason="the peer 'vllm' is not installed; `python scripts/peers.py vllm` installs it"
-    ),
-    pytest.mark.timeout(900),
-    pytest.mark.suite("vllm"),
-    pytest.mark.asyncio(loop_scope="module"),
-]
+pytestmark = [*MARKS, pytest.mark.asyncio(loop_scope="module")]
 
 
 class Learner:
@@ -77,19 +70,9 @@ def learner(folder: Path) -> Learner:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(folder: Path, learner: Learner) -> AsyncIterator[VllmEngine]:
-    config = VllmEngineConfig(
-        launch=True,
-        command=str(VLLM),
-        sync="file",
-        start_seconds=800,
-        arguments=(
-            *("--enable-lora", "--max-lora-rank=8", "--max-loras=2", "--distributed-executor-backend=uni"),
-            *("--lora-target-modules", *LORA.targets),
-        ),
-        variables={
-            **{"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"},
-            **{"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "HF_HUB_OFFLINE": "1"},
-        },
+    config = vllm_config(
+        *("--enable-lora", "--max-lora-rank=8", "--max-loras=2", "--lora-target-modules", *LORA.targets),
+        VLLM_ALLOW_RUNTIME_LORA_UPDATING="1",
     )
     engine = await VllmEngine.open(
         config, model=str(folder), dtype="float32", context=CONTEXT, folder=folder.parent, lora=LORA

@@ -31,8 +31,7 @@ SMALL: Final[dict[str, Any]] = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 32,  # vLLM's CPU backend supports no smaller one
-    # vLLM's CPU backend keeps a stale copy of a tied head when weights are updated (vLLM 0.32).
-    "tie_word_embeddings": False,
+    "tie_word_embeddings": True,
 }
 SPREAD: Final = 0.04
 """The standard deviation of the weights: twice the usual one, so that some tokens are much likelier than others."""

@@ -22,6 +22,7 @@ from vllm.distributed.weight_transfer.base import (  # pyright: ignore[reportMis
 from vllm.distributed.weight_transfer.factory import (  # pyright: ignore[reportMissingImports]
     WeightTransferEngineFactory,
 )
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead  # pyright: ignore[reportMissingImports]
 from vllm.model_executor.model_loader.reload import (  # pyright: ignore[reportMissingImports]
     finalize_layerwise_reload,
     initialize_layerwise_reload,
@@ -66,6 +67,8 @@ class FileWeightTransfer(WeightTransferEngine):  # type: ignore[misc]
     def finish_weight_update(self) -> None:
         """Convert the loaded weights to the form that the kernels need."""
         finalize_layerwise_reload(self.model, self.model_config)
+        if current_platform.is_cpu():
+            _pack_heads_again(self.model)
 
     def shutdown(self) -> None:
         """Do nothing: there is no connection to close."""
@@ -85,6 +88,17 @@ def _pack_experts_again(model: torch.nn.Module) -> None:
         method = getattr(layer, "quant_method", None)
         if method is not None and getattr(method, "moe_kernel", None) is not None:
             method.moe_kernel = None
+
+
+def _pack_heads_again(model: torch.nn.Module) -> None:
+    """Make the output layer pack its weights again, which may be those of the embedding.
+
+    On the CPU the kernel reads a packed copy, and vLLM 0.32 makes one only for layers that have weights in the
+    checkpoint: after an update a tied output layer would still read the copy of the old weights.
+    """
+    for layer in model.modules():
+        if isinstance(layer, ParallelLMHead):
+            layer.quant_method.process_weights_after_loading(layer)
 
 
 def _tensors(path: str) -> Iterator[tuple[str, torch.Tensor]]:
