@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import itertools
 import json
 import os
@@ -30,6 +29,7 @@ from processes import running
 from pydantic_core import from_json, to_json
 
 from ludus.gateway import EpisodeSession, Gateway, GatewayLimits
+from ludus.protocol.heap import settle_heap
 from ludus.rendering import Renderer
 from ludus.rendering.samples import Generation, Sampling
 
@@ -184,7 +184,7 @@ async def control(port: int, opened: Any) -> None:
     async def cpu(request: web.Request) -> web.Response:
         return web.json_response(time.process_time())
 
-    gc.freeze()  # as `ludus train` does: otherwise each collection scans all objects of the libraries
+    settle_heap()  # as `ludus train` and the rollout service do
     app = web.Application()
     app.router.add_get("/open", opened)
     app.router.add_get("/cpu", cpu)

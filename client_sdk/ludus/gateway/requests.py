@@ -32,6 +32,9 @@ STATUS: Final[Mapping[RefusalKind, int]] = {
 """The HTTP status of each kind."""
 
 
+_write: Final = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` would make an encoder each time
+
+
 class Refusal(Exception):
     """A model call that the gateway does not answer with a reply. It never reaches the harness as a traceback.
 
@@ -161,7 +164,7 @@ def call_text(call_id: str, call: AnyCall) -> CallText:
     """Return a sampled call in the form of replies."""
     if isinstance(call, MalformedCall):
         return CallText(call_id, call.tool, call.text)
-    return CallText(call_id, call.tool, json.dumps(call.arguments, ensure_ascii=False))
+    return CallText(call_id, call.tool, _write(call.arguments))
 
 
 class ToolReader:

@@ -42,6 +42,7 @@ from ludus.protocol.tool_calls import (
     without_thought,
 )
 from ludus.rendering.errors import RenderingError
+from ludus.rendering.fast import text_encoder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -123,6 +124,7 @@ class Renderer:
         self._local: dict[Any, bool] = {}
         """By shape, whether the end of a conversation can be rendered alone; see `continued`."""
         self._last: tuple[Sequence[ToolSpec], list[ChatMessage]] = ((), [])
+        self._ids_of = text_encoder(tokenizer)
         self._encoded = functools.lru_cache(_CACHED)(self._encode)
         self._opening, self._end = self._frame(t.content for t in added)
         ends = [self._end, tokenizer.eos_token, *(t.content for t in added if t.content == "<|eom_id|>")]
@@ -409,9 +411,9 @@ class Renderer:
 
     def _encode(self, text: str) -> tuple[int, ...]:
         first, *others = text.split(_BREAK)
-        ids: list[int] = self.tokenizer.encode(first, add_special_tokens=False)
+        ids = self._ids_of(first)
         for part in others:
-            ids += self.tokenizer.encode(self._end + part, add_special_tokens=False)[1:]  # see `conversation`
+            ids += self._ids_of(self._end + part)[1:]  # see `conversation`
         return tuple(ids)
 
     def _escaped(self, text: str, *, own: bool = False) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import shutil
 import sys
 import time
@@ -14,6 +13,7 @@ from dataclasses import asdict, dataclass
 import torch
 from transformers.utils.logging import disable_progress_bar
 
+from ludus.protocol.heap import settle_heap
 from ludus.rendering import Renderer
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.engines.base import Engine, WeightUpdate
@@ -67,7 +67,7 @@ def run(config: TrainConfig) -> None:
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     parallel = Parallel(config.parallel, config.device)
-    gc.freeze()  # Otherwise every collection scans all objects of the libraries, which takes 0.2 s in mid-step.
+    settle_heap((50_000, 10, 10))  # a cycle may hold a tensor, so the oldest objects are not left for long
     try:
         if parallel.first:
             asyncio.run(train(config, parallel))

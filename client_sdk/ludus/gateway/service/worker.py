@@ -24,6 +24,7 @@ from ludus.gateway.service.playing import JobPlayer, Outcome
 from ludus.gateway.service.processes import become_subreaper, end_orphans
 from ludus.gateway.service.schema import RolloutRequest
 from ludus.protocol import errors as e
+from ludus.protocol.heap import settle_heap
 from ludus.rendering import Renderer
 
 _encode: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode
@@ -216,6 +217,7 @@ async def main(descriptor: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # Ctrl-C reaches it, too; the service decides
         loop.add_signal_handler(number, lambda: None)
     become_subreaper()
+    settle_heap()
     link = await Link.open(socket.socket(fileno=descriptor))
     first = await link.receive()
     if first is not None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import gc
 import logging
 import os
 import signal
@@ -25,6 +24,7 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from ludus.protocol.errors import AuthoringError
+from ludus.protocol.heap import settle_heap
 from ludus.server.auth import CapabilitySigner, TokenStore
 from ludus.server.authoring.environment import Environment
 from ludus.server.runtime.host import EpisodeHost
@@ -46,7 +46,6 @@ _FIRST_PARTS: Final = frozenset({"mcp", "play", "channel"})
 
 _CLOSING_SECONDS: Final = 3
 _TICK_SECONDS: Final = 0.1
-_GC_THRESHOLDS: Final = (50_000, 20, 100)
 _log = logging.getLogger("ludus.server")
 
 
@@ -300,17 +299,6 @@ async def serving(
             await task
 
 
-def _settle_heap() -> None:
-    """Exclude the objects that exist after startup from garbage collection, and collect less often.
-
-    Episodes keep their outcomes, so many objects outlive a request, and each collection would also visit all imported
-    modules. This took a quarter of the server CPU of an MCP call when measured.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
-
-
 def run(
     environments: Sequence[type[Environment[Any]]], settings: ServerSettings, listener: socket.socket | None = None
 ) -> int:
@@ -333,7 +321,7 @@ def run(
     unwritten: list[OSError] = []
 
     def announce(url: str) -> None:
-        _settle_heap()
+        settle_heap()
         names = ", ".join(app.context.host.catalog)
         mode = "tokens required" if app.context.tokens is not None else "open: no tokens, this machine only"
         public = f"; public address {settings.public_url}" if settings.public_url else ""

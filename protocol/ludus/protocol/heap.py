@@ -1,0 +1,22 @@
+"""Less garbage collection in processes that hold many objects for long."""
+
+from __future__ import annotations
+
+import gc
+
+RARELY = (50_000, 20, 100)
+"""The thresholds of a process whose old objects hold little memory."""
+
+
+def settle_heap(thresholds: tuple[int, int, int] = RARELY) -> None:
+    """Exclude the objects that exist after startup from garbage collection, and collect less often.
+
+    Episodes keep their outcomes, so many objects outlive a request, and each collection would also visit all imported
+    modules. This took a quarter of the server CPU of an MCP call when measured, and a twentieth of the gateway's.
+
+    Args:
+        thresholds: the arguments of `gc.set_threshold`.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*thresholds)
