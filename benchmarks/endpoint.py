@@ -27,6 +27,7 @@ from aiohttp import web
 from processes import running
 
 from ludus.client import OpenAIPolicy, connect, rollout
+from ludus.protocol.heap import settle_heap
 
 HERE = Path(__file__).resolve().parent
 VERIFIERS = HERE.parent / ".peers" / "verifiers" / "bin" / "python"
@@ -80,6 +81,7 @@ async def measure(server: str, model: str, rounds: int, count: int) -> dict[str,
             assert done == samples
 
         await play(count // 10)
+        settle_heap()  # as `ludus eval` and `ludus run` do
         for _ in range(rounds):
             began, cpu = time.perf_counter(), time.process_time()
             await play(count)

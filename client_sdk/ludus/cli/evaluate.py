@@ -23,6 +23,7 @@ from ludus.evaluation.models import open_model
 from ludus.evaluation.progress import ProgressBar
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.evaluation import EvaluationResults
+from ludus.protocol.heap import settle_heap
 from ludus.viewing.evaluation import write_evaluation_page
 
 COMMANDS: Final = {"eval": "Evaluate models on environments, and compare evaluations."}
@@ -218,6 +219,7 @@ def _apply(table: dict[str, Any], name: str, **fields: Any) -> None:
 
 
 async def _evaluate(config: EvaluationConfig, out: Path, resume: bool, keep_going: bool) -> EvaluationResults:
+    settle_heap()
     with ProgressBar() as bar:
         return await evaluate(
             config, out, open_environment=_open_environment, open_policy=lambda spec: _open_policy(spec, config),

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from pydantic_core import from_json, to_json
 
 from ludus.client.policies.base import Turn
 from ludus.protocol.backoff import RETRIED_STATUSES, Backoff, retry_after
@@ -52,7 +53,12 @@ class HttpAnswer:
 
     status: int
     headers: Mapping[str, str]
-    text: str
+    data: bytes
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return self.data.decode("utf-8", "replace")
 
     def json(self) -> Any:
         """Return the body as a JSON value.
@@ -60,7 +66,10 @@ class HttpAnswer:
         Raises:
             ValueError: it is not JSON.
         """
-        return json.loads(self.text)
+        try:
+            return from_json(self.data)
+        except ValueError:  # it refuses lone surrogates and bytes that are not UTF-8
+            return json.loads(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +138,13 @@ class Endpoint:
     async def post(self, path: str, body: Mapping[str, Any], parse: Parse) -> Turn | Refusal:
         """Make one request, and return what `parse` makes of its answer."""
         url = self.base + path
-        data = json.dumps(body, ensure_ascii=False).encode()
+        data = to_json(body)
         try:
             async with asyncio.timeout(self.timeout):
                 async with self._connections().post(
                     url, data=data, headers={"Content-Type": "application/json"}, allow_redirects=False
                 ) as response:
-                    answer = HttpAnswer(response.status, response.headers, await response.text(errors="replace"))
+                    answer = HttpAnswer(response.status, response.headers, await response.read())
         except TimeoutError:
             return Refusal(DeadlineExceeded(f"no answer from {url} within {self.timeout:g} s", endpoint=url))
         except aiohttp.ClientError as error:

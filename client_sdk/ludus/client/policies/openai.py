@@ -74,6 +74,8 @@ class OpenAIPolicy:
         self._endpoint = Endpoint(base_url, given, timeout=timeout, attempts=attempts, first_pause=first_pause)
         self._url = self._endpoint.base + PATH
         self._send = send
+        self._tools: tuple[Sequence[ToolSpec], list[dict[str, Any]]] = ((), [])
+        """The tools of the last request, and their form in it. Most episodes have those of the one before."""
 
     async def __call__(self, conversation: Conversation) -> Turn:
         """Request one completion and return it as a turn.
@@ -85,7 +87,9 @@ class OpenAIPolicy:
         """
         request = openai_chat.messages(conversation.items)
         if conversation.tools:
-            request["tools"] = openai_chat.tools(conversation.tools)
+            if self._tools[0] != conversation.tools:
+                self._tools = (conversation.tools, openai_chat.tools(conversation.tools))
+            request["tools"] = self._tools[1]
         return await self.complete(request, conversation.tools)
 
     async def complete(self, request: Mapping[str, Any], tools: Sequence[ToolSpec] = ()) -> Turn:
@@ -139,10 +143,12 @@ class OpenAIPolicy:
             # Clients have exceptions of their own; those for a status hold the response.
             response: Any = getattr(error, "response", None)
             if isinstance(getattr(response, "status_code", None), int):
-                return error_of(HttpAnswer(response.status_code, response.headers, response.text), where)
+                return error_of(
+                    HttpAnswer(response.status_code, response.headers, response.text.encode("utf-8", "replace")), where
+                )
             return Refusal(InfrastructureFailed(f"{where} failed: {type(error).__name__}: {error}"))
         value = raw if isinstance(raw, Mapping) else getattr(raw, "model_dump", lambda: raw)()
-        turn = _parse_completion(value, HttpAnswer(200, {}, repr(value)), tools, where)
+        turn = _parse_completion(value, HttpAnswer(200, {}, repr(value).encode("utf-8", "replace")), tools, where)
         return replace(turn, raw=raw) if isinstance(turn, Turn) else turn
 
 
