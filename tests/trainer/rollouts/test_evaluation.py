@@ -12,6 +12,7 @@ from scripted import ScriptedEngine, call, make_config, playing
 from ludus.client.summary import pass_at_k, pass_hat_k
 from ludus.rendering import Renderer
 from ludus.server import Environment, Result, tool
+from ludus.trainer.errors import RolloutError
 from ludus.trainer.evaluation import evaluate, evaluation_metrics
 from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus
 
@@ -63,6 +64,18 @@ async def test_failed_episodes_are_left_out_of_an_evaluation_and_counted(
     assert metrics["evaluation/troubled/failed"] > 0
     assert metrics["evaluation/troubled/mean"] == 1.0
     assert metrics["evaluation/troubled/pass^1"] == 1.0
+
+
+async def test_an_evaluation_without_a_scored_episode_is_an_error_that_names_the_reason(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Troubled, "share", 1.0)
+    server = await serve(Troubled)
+    engine.script = lambda prompt, rng: call("say", number=0)
+    config = make_config(server.url)
+    async with playing(config, engine, renderer) as run:
+        with pytest.raises(RolloutError, match=r"(?s)no episode.*troubled: \d+ × .*such as incident"):
+            await evaluate(engine, renderer, run.source, config)
 
 
 async def test_the_policy_can_be_evaluated_while_groups_are_played(

@@ -13,8 +13,10 @@ import torch
 from ludus.client.summary import SUCCESS_TOLERANCE, pass_at_k, pass_hat_k, wilson
 from ludus.protocol.episodes import TaskRow
 from ludus.trainer.config import TrainConfig
+from ludus.trainer.errors import RolloutError
 from ludus.trainer.rollouts.episodes import Player, unwrap_exception_group
 from ludus.trainer.rollouts.sampler import ConnectedEnvironment, GroupSpec, TaskSampler, derive_seed
+from ludus.trainer.rollouts.summary import no_value_message
 from ludus.trainer.samples import RolloutGroup, scored_rewards
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ async def evaluate(
         harness: the program that plays the episodes; None for the trainer's own loop.
 
     Raises:
+        RolloutError: no episode of any environment was scored.
         TrainerError: a server is unreachable or refuses, or the engine fails.
     """
     chosen = config.evaluation
@@ -83,6 +86,8 @@ async def evaluate(
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(play(draw)) for draw in draws]
     groups = tuple(task.result() for task in running)
+    if groups and not any(group.scored for group in groups):
+        raise RolloutError(no_value_message(groups))
     metrics: dict[str, float] = {}
     for environment in environments:
         own = [group for group in groups if group.environment == environment.label]

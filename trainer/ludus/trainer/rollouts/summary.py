@@ -94,8 +94,7 @@ def no_signal_message(dropped: Sequence[RolloutGroup], minimum: int) -> str:
         broken = [r for group in failed if group.environment == label for r in group.rollouts if r.reward is None]
         if broken:
             count = sum(group.environment == label for group in failed)
-            reasons = "; ".join(f"{n} × {reason}" for reason, n in Counter(map(_failure, broken)).most_common(3))
-            lines.append(f"{label}: {count} groups with fewer than {minimum} scored episodes ({reasons}).")
+            lines.append(f"{label}: {count} groups with fewer than {minimum} scored episodes ({_reasons(broken)}).")
     if constant:
         scored = [rollout for group in constant for rollout in group.scored]
         ends = ", ".join(f"{count} × {end}" for end, count in Counter(map(_end, scored)).most_common(5))
@@ -105,11 +104,28 @@ def no_signal_message(dropped: Sequence[RolloutGroup], minimum: int) -> str:
             "harder (`split`, `stages`, `curriculum`), teach the policy first (`sft`), raise `rollouts.group_size`, or "
             "learn from such groups as well (`rollouts.drop_zero_variance = false`)."
         )
-    if failed:
-        failures = [r.trajectory.failure for g in failed for r in g.rollouts if r.trajectory.failure is not None]
-        if incidents := [failure.incident for failure in failures if failure.incident]:
-            lines.append(f"The server's log has the environment's failure, such as incident {incidents[-1]}.")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_incident(failed)])
+
+
+def no_value_message(groups: Sequence[RolloutGroup]) -> str:
+    """Return the message of a `RolloutError`: why no episode of an evaluation was scored."""
+    lines = ["no episode of the evaluation was scored, so it has no result."]
+    for label in sorted({group.environment for group in groups}):
+        broken = [rollout for group in groups if group.environment == label for rollout in group.rollouts]
+        lines.append(f"{label}: {_reasons(broken)}.")
+    return "\n".join([*lines, *_incident(groups)])
+
+
+def _incident(groups: Sequence[RolloutGroup]) -> list[str]:
+    """Return the line that names an incident in the server's log, if there is one."""
+    failures = [r.trajectory.failure for g in groups for r in g.rollouts if r.trajectory.failure is not None]
+    incidents = [failure.incident for failure in failures if failure.incident]
+    return [f"The server's log has the environment's failure, such as incident {incidents[-1]}."] if incidents else []
+
+
+def _reasons(broken: Sequence[Rollout]) -> str:
+    """Return the most frequent reasons why these episodes have no reward."""
+    return "; ".join(f"{n} × {reason}" for reason, n in Counter(map(_failure, broken)).most_common(3))
 
 
 def earned_by(group: RolloutGroup) -> str:
