@@ -79,7 +79,7 @@ def learn(folder: Path, through: str, seed: int, overrides: list[str]) -> dict[s
             train(url, model, run, seed, [*overrides, "--sft=none", *MORE[through]])
             lines = metrics_of(run)
             evaluated = evaluations_of(lines)
-            minutes = (lines[-1]["time"] - lines[0]["time"]) / 60
+            minutes = (evaluated[-1]["time"] - lines[0]["time"]) / 60
             return row_of(seed, evaluated[0], evaluated[-1], evaluated[-1]["step"], minutes)
         trained, report = run / "model", run / "report.json"
         if not report.exists():
