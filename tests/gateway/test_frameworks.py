@@ -10,6 +10,7 @@ import json
 import random
 import re
 import shlex
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -177,9 +178,12 @@ def train(folder: Path, url: str, model: Path, *overrides: str) -> list[dict[str
 
 
 GRPO = (
-    "--steps=4", "--rollouts.groups=16", "--advantages.credit=episode", "--optimizer.warmup=1",
-    "--evaluation.every=0", "--sft=none",
+    "--steps=6", "--rollouts.groups=16", "--advantages.credit=episode", "--optimizer.warmup=1",
+    "--evaluation.every=2", "--sft=none",
 )  # fmt: skip
+GAIN = 0.04
+"""How much more of the held-out games is won on the average after two, four and six steps. The policy gains 10 points by
+giving up less, give or take 2: it was repeated with five seeds."""
 
 
 def won(metrics: list[dict[str, float]]) -> list[float]:
@@ -203,7 +207,7 @@ def beginner(server: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def own_loop(server: str, beginner: Path, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    """The games won before and after the same training with the trainer's own loop."""
+    """The games won before and during the same training with the trainer's own loop."""
     return won(train(tmp_path_factory.mktemp("own"), server, beginner, *GRPO))
 
 
@@ -215,9 +219,9 @@ def test_a_framework_trains_the_policy_as_our_own_loop_does(
 ) -> None:
     metrics = train(tmp_path / "run", server, beginner, *GRPO, f"--rollouts.harness={harness_of(framework)}")
     steps = [line for line in metrics if "reward/mean" in line]
-    assert len(steps) == 4
+    assert len(steps) == 6
     assert all(line["rollout/failed"] == 0 for line in steps)
-    before, after = won(metrics)
+    before, *after = won(metrics)
     assert before == own_loop[0]  # the same prompts and seeds, so the same games
-    assert own_loop[1] >= own_loop[0] + 0.1
-    assert after >= before + 0.1
+    assert statistics.mean(own_loop[1:]) >= own_loop[0] + GAIN
+    assert statistics.mean(after) >= before + GAIN
