@@ -74,15 +74,16 @@ class Recorder:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.context = engine.context
         self.requests: list[Request] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, *, seed: int, session: str) -> Generation:
         generation = await self._engine.generate(ids, sampling, seed=seed, session=session)
         self.requests.append(Request(list(ids), sampling, seed, session, generation))
         return generation
+
+    async def forget(self, session: str) -> None:
+        await self._engine.forget(session)
 
 
 def assert_samples_are_what_was_seen(samples: Sequence[Sample], requests: Sequence[Request], context: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -98,7 +99,8 @@ def _pack_heads_again(model: torch.nn.Module) -> None:
     """
     for layer in model.modules():
         if isinstance(layer, ParallelLMHead):
-            layer.quant_method.process_weights_after_loading(layer)
+            method: Any = layer.quant_method
+            method.process_weights_after_loading(layer)
 
 
 def _tensors(path: str) -> Iterator[tuple[str, torch.Tensor]]:
