@@ -1,7 +1,6 @@
 import asyncio
-import copy
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from ludus.protocol.actions import Call
 from ludus.protocol.content import Message, text_of
 from ludus.protocol.items import CallItem, Item, MalformedCall, text_message
 from ludus.rendering import Renderer
+from ludus.rendering.fast import text_encoder
 from ludus.trainer.config import RolloutConfig
 from ludus.trainer.engines.base import Generation, Sampling
 from ludus.trainer.errors import EngineError
@@ -233,16 +233,20 @@ async def test_a_request_that_fails_leaves_nothing_in_the_samples() -> None:
 
 
 async def test_a_long_episode_encodes_each_token_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = copy.copy(chatml())
-    renderer = Renderer(tokenizer)
+    tokenizer = chatml()
     encoded: list[int] = []
-    original = tokenizer.encode
 
-    def encode(text: str, **options: Any) -> Any:
-        encoded.append(len(text))
-        return original(text, **options)
+    def counting(tokenizer: Any) -> Callable[[str], list[int]]:
+        encode = text_encoder(tokenizer)
 
-    monkeypatch.setattr(tokenizer, "encode", encode)
+        def counted(text: str) -> list[int]:
+            encoded.append(len(text))
+            return encode(text)
+
+        return counted
+
+    monkeypatch.setattr("ludus.rendering.renderer.text_encoder", counting)
+    renderer = Renderer(tokenizer)
     engine = ScriptedEngine([turn(CALL)] * 40)
     policy = TokenPolicy(engine, renderer, RolloutConfig(context=100_000), session="s", seed=0)
     await played(policy, TASK, 40)
