@@ -7,6 +7,7 @@ import logging
 import time
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -119,3 +120,22 @@ def test_a_json_line_stays_json_whatever_was_hidden_in_it() -> None:
     assert TOKEN not in json.dumps(line)
     assert line["message"] == '{"Authorization": "Bearer ***"}'
     assert (line["number"], line["nothing"], line["headers"]["nested"][1]) == (1, None, "ludus_***")
+
+
+def test_a_line_costs_no_work_for_secrets_that_are_longer_than_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 1,024 secrets of 64 KB, each line took 0.3 s, in which nothing else of the server ran."""
+
+    class Line(str):
+        searched = 0
+
+        def replace(self, *arguments: Any) -> Line:
+            Line.searched += 1
+            return Line(super().replace(*arguments))
+
+    registry = logs.SecretRegistry()
+    registry.add([*(f"{number}" + "x" * 10_000 for number in range(100)), 'pass"word', "password, and more"])
+    monkeypatch.setattr(
+        "ludus.server.web.logs.json.dumps", lambda value: pytest.fail("secrets are spelled once, when they are added")
+    )
+    assert registry.redact(Line('pass"word or pass\\"word or password, and more')) == "*** or *** or ***"
+    assert Line.searched == 3

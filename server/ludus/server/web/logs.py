@@ -15,6 +15,7 @@ import re
 import sys
 import threading
 import traceback
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import IO, Any, Final, Literal
@@ -49,7 +50,10 @@ class SecretRegistry:
 
     def __init__(self, size: int = 1024) -> None:
         self._size = size
-        self._values: dict[str, None] = {}
+        self._spellings: dict[str, frozenset[str]] = {}
+        """By value, how plain text, JSON and `repr` write it."""
+        self._shortest_first: list[str] | None = None
+        """All spellings; None after a change."""
         self._lock = threading.Lock()
 
     def add(self, values: Iterable[str]) -> None:
@@ -57,20 +61,23 @@ class SecretRegistry:
         with self._lock:
             for value in values:
                 if len(value) >= _LEAST_SECRET:
-                    self._values.pop(value, None)
-                    self._values[value] = None
-            while len(self._values) > self._size:
-                del self._values[next(iter(self._values))]
+                    known = self._spellings.pop(value, None)
+                    self._spellings[value] = known or frozenset({value, json.dumps(value)[1:-1], repr(value)[1:-1]})
+                    self._shortest_first = None
+            while len(self._spellings) > self._size:
+                del self._spellings[next(iter(self._spellings))]
 
     def redact(self, text: str) -> str:
         """Return `text` with every value masked, in its plain form and as JSON or `repr` write it."""
-        if not self._values:
+        if not self._spellings:
             return text
         with self._lock:
-            values = sorted(self._values, key=len, reverse=True)
-        for value in values:
-            for spelling in {value, json.dumps(value)[1:-1], repr(value)[1:-1]}:
-                text = text.replace(spelling, _HIDDEN)
+            if self._shortest_first is None:
+                self._shortest_first = sorted({one for found in self._spellings.values() for one in found}, key=len)
+            spellings = self._shortest_first
+        # Long ones first, because one may contain another; those that are longer than the text are skipped.
+        for place in range(bisect_right(spellings, len(text), key=len) - 1, -1, -1):
+            text = text.replace(spellings[place], _HIDDEN)
         return text
 
 
