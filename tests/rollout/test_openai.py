@@ -279,6 +279,19 @@ async def test_the_whole_reply_is_kept_with_the_turn_as_the_given_client_returne
     assert [turn.raw for turn in turns] == [given]
 
 
+async def test_a_given_client_may_change_the_request_it_gets(remote: Remote) -> None:
+    seen: list[str] = []
+
+    async def send(body: dict[str, Any]) -> object:
+        seen.extend(tool["function"].pop("name") for tool in body["tools"])
+        return {"choices": [{"message": {"role": "assistant", "content": "yes"}}]}
+
+    policy = OpenAIPolicy("m", send=send)
+    played = await rollout_all(await remote(Guessing), policy, tasks=[0], samples=3)
+    assert [one.failure for one in played] == [None] * 3
+    assert len(seen) == 3 * len(set(seen))
+
+
 async def test_a_given_clients_error_with_a_status_means_what_the_status_means(remote: Remote, endpoint: Any) -> None:
     endpoint.say(web.json_response({"error": {"message": "who are you?"}}, status=401))
     async with httpx.AsyncClient() as client:

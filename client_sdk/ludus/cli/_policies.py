@@ -16,7 +16,6 @@ from ludus.cli._common import parse_pairs
 from ludus.client import Policy, RandomPolicy
 from ludus.client.loading import load_object
 from ludus.evaluation.config import DEFAULT_URLS, KEY_VARIABLES, Wire
-from ludus.protocol.heap import settle_heap
 from ludus.validation.oracle import OraclePolicy
 
 PolicyName = Annotated[
@@ -95,7 +94,6 @@ class PolicyChoice:
             BadParameter: there is no policy of that name.
             ConnectionFailed: no server listens at the model's endpoint.
         """
-        settle_heap()
         if self.name == "random":
             yield RandomPolicy(self.seed)
         elif self.name == "oracle":

@@ -40,6 +40,7 @@ from ludus.evaluation.progress import ProgressBar
 from ludus.protocol.difficulty import check_band
 from ludus.protocol.episodes import EnvironmentInfo, Outcome
 from ludus.protocol.errors import InvalidParams, NotFound
+from ludus.protocol.heap import settle_heap
 from ludus.protocol.trajectory import Trajectory, latest
 
 COMMANDS: Final = {"calibrate": "Measure how hard tasks are for a policy."}
@@ -232,6 +233,7 @@ async def _play(
     open_tasks = choose_tasks(info, split, options["n"], options["seed"])
     choice, harness = _policies.PolicyChoice.of(options), _playing.harness_of(options)
     policy = await stack.enter_async_context(choice.open())
+    settle_heap()
     writer = stack.enter_context(_playing.writer_of(out, options["overwrite"], resume=resume)) if out else None
     known = [without_conversation(one) for one in latest(read_trajectories(out))] if out and resume else []
     if known:

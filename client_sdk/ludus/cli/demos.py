@@ -24,6 +24,7 @@ from ludus.client import rollout
 from ludus.evaluation import ProgressBar
 from ludus.evaluation.playing import collect
 from ludus.protocol.errors import EveryAttemptFailed
+from ludus.protocol.heap import settle_heap
 from ludus.protocol.trajectory import Trajectory
 
 COMMANDS: Final = {"demos": "Record demonstrations for `ludus train`, by the oracle or another policy."}
@@ -78,6 +79,7 @@ def demos(
     async def go() -> tuple[list[Trajectory], EveryAttemptFailed | None]:
         async with AsyncExitStack() as stack:
             chosen = await stack.enter_async_context(choice.open())
+            settle_heap()
             writer = stack.enter_context(_playing.writer_of(out, overwrite))
             client = await stack.enter_async_context(client_of(target, token, "channel"))
             info = find_environment(await client.environments(), environment, target)

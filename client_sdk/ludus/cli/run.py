@@ -23,6 +23,7 @@ from ludus.client import read_trajectories
 from ludus.evaluation.playing import play_cell, without_conversation
 from ludus.evaluation.progress import ProgressBar
 from ludus.protocol.errors import EveryAttemptFailed
+from ludus.protocol.heap import settle_heap
 
 COMMANDS: Final = {"run": "Play tasks with a policy and report rewards."}
 
@@ -74,6 +75,7 @@ def run_command(
     async def go() -> tuple[Results, EveryAttemptFailed | None]:
         async with AsyncExitStack() as stack:
             chosen = await stack.enter_async_context(choice.open())
+            settle_heap()
             writer = stack.enter_context(_playing.writer_of(out, overwrite, resume=resume)) if out else None
             client = await stack.enter_async_context(client_of(target, token, wire))
             info = find_environment(await client.environments(), environment, target)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from ludus.protocol.episodes import ToolSpec
-from ludus.protocol.items import MalformedCall
+from ludus.protocol.items import arguments_text
 from ludus.protocol.text import replace_surrogates
 from ludus.rendering import AnyCall
 
@@ -30,9 +30,6 @@ STATUS: Final[Mapping[RefusalKind, int]] = {
     "too_large": 413, "time": 504, "engine": 503,
 }  # fmt: skip
 """The HTTP status of each kind."""
-
-
-_write: Final = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` would make an encoder each time
 
 
 class Refusal(Exception):
@@ -162,9 +159,7 @@ def canonical(arguments: str) -> str:
 
 def call_text(call_id: str, call: AnyCall) -> CallText:
     """Return a sampled call in the form of replies."""
-    if isinstance(call, MalformedCall):
-        return CallText(call_id, call.tool, call.text)
-    return CallText(call_id, call.tool, _write(call.arguments))
+    return CallText(call_id, call.tool, arguments_text(call))
 
 
 class ToolReader:

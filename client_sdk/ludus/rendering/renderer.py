@@ -41,8 +41,8 @@ from ludus.protocol.tool_calls import (
     detect_format,
     without_thought,
 )
+from ludus.rendering.encoding import text_encoder
 from ludus.rendering.errors import RenderingError
-from ludus.rendering.fast import text_encoder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -3,14 +3,16 @@
 import asyncio
 import json
 import sys
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from agents_harness import play
 
+Play = Callable[[dict[str, Any]], Awaitable[None]]
 running: dict[str, asyncio.Task[None]] = {}
 
 
-async def one(task: dict[str, Any]) -> None:
+async def one(play: Play, task: dict[str, Any]) -> None:
     error = None
     try:
         await play(task)
@@ -20,7 +22,7 @@ async def one(task: dict[str, Any]) -> None:
     print(json.dumps({"id": task["id"], "error": error}), flush=True)
 
 
-async def main() -> None:
+async def serve(play: Play) -> None:
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         task = json.loads(line)
@@ -28,7 +30,8 @@ async def main() -> None:
             if (found := running.pop(task["cancel"], None)) is not None:
                 found.cancel()
         else:
-            running[task["id"]] = loop.create_task(one(task))
+            running[task["id"]] = loop.create_task(one(play, task))
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(serve(play))

@@ -14,7 +14,7 @@ from ludus.protocol.actions import Call
 from ludus.protocol.content import Message, text_of
 from ludus.protocol.items import CallItem, Item, MalformedCall, text_message
 from ludus.rendering import Renderer
-from ludus.rendering.fast import text_encoder
+from ludus.rendering.encoding import text_encoder
 from ludus.trainer.config import RolloutConfig
 from ludus.trainer.engines.base import Generation, Sampling
 from ludus.trainer.errors import EngineError

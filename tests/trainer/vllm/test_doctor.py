@@ -8,20 +8,14 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
+from vllm_servers import MARKS, VLLM
 
 from ludus.trainer.doctor.context import Context, Setting
 from ludus.trainer.doctor.model import build
 from ludus.trainer.doctor.process import outcome
 from ludus.trainer.engines import vllm_weights
 
-VLLM = Path(__file__).parents[3] / ".peers" / "vllm" / "bin" / "vllm"
-pytestmark = [
-    pytest.mark.skipif(
-        not VLLM.exists(), reason="the peer 'vllm' is not installed; `python scripts/peers.py vllm` installs it"
-    ),
-    pytest.mark.timeout(900),
-    pytest.mark.suite("vllm"),
-]
+pytestmark = MARKS
 
 
 def check(folder: Path) -> dict[str, Any]:

@@ -87,9 +87,7 @@ class OpenAIPolicy:
         """
         request = openai_chat.messages(conversation.items)
         if conversation.tools:
-            if self._tools[0] != conversation.tools:
-                self._tools = (conversation.tools, openai_chat.tools(conversation.tools))
-            request["tools"] = self._tools[1]
+            request["tools"] = self._form_of(conversation.tools)
         return await self.complete(request, conversation.tools)
 
     async def complete(self, request: Mapping[str, Any], tools: Sequence[ToolSpec] = ()) -> Turn:
@@ -131,6 +129,12 @@ class OpenAIPolicy:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+    def _form_of(self, tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+        """Return the tools as requests have them. A client of the caller's own gets new ones, which it may change."""
+        if self._send is not None or self._tools[0] != tools:
+            self._tools = (tools, openai_chat.tools(tools))
+        return self._tools[1]
 
     async def _request_by(self, send: Send, body: dict[str, Any], tools: Sequence[ToolSpec]) -> Turn | Refusal:
         where = "the given client of the model endpoint"

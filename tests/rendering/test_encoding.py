@@ -9,7 +9,7 @@ from chat_models import chatml, llama2, llama3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ludus.rendering.fast import text_encoder
+from ludus.rendering.encoding import text_encoder
 
 MODELS: dict[str, Callable[[], Any]] = {"chatml": chatml, "llama3": llama3, "llama2": llama2}
 TOKENIZERS: dict[str, Any] = {name: make() for name, make in MODELS.items()}
