@@ -73,6 +73,13 @@ async def any_backend(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str
         yield backend
 
 
+@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits", "unsafe-local"])
+async def spawning(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
+    """A backend that has background processes; nothing is left when the test ends."""
+    async with _backend(request) as backend:
+        yield backend
+
+
 @pytest.fixture
 def outside(tmp_path: Path) -> Iterator[dict[str, str]]:
     """Things on this machine that a box must not reach, named in environment variables for the attacker."""

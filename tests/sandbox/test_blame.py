@@ -14,6 +14,7 @@ from sandboxing import TIGHT, leftovers, opened, settings_of
 
 from ludus.sandbox import Limits, RunResult, Sandbox, SandboxFailed, SandboxProvider
 from ludus.sandbox import box as boxes
+from ludus.sandbox.box_process import BoxProcess
 
 Backend = tuple[str, SandboxProvider]
 
@@ -93,7 +94,7 @@ async def test_a_command_whose_box_does_not_answer_is_ended_from_outside_by_its_
 async def test_a_box_that_does_not_begin_a_command_is_the_machines_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     provider = await opened("bubblewrap-rlimits")
     box = await made(("bubblewrap-rlimits", provider))
-    monkeypatch.setattr(boxes, "_START_SECONDS", 0.3)
+    monkeypatch.setattr(boxes, "START_SECONDS", 0.3)
     os.kill(box._process._pid, signal.SIGSTOP)
     with pytest.raises(SandboxFailed, match="does not answer"):
         await box.run(["true"])
@@ -253,11 +254,11 @@ async def test_a_box_that_is_closed_while_it_is_rebuilt_leaves_nothing(
     box = await lost(kind, provider)
     reached, never = asyncio.Event(), asyncio.Event()
 
-    async def held(process: boxes.BoxProcess, pid: int) -> None:
+    async def held(process: BoxProcess, pid: int) -> None:
         reached.set()
         await never.wait()
 
-    monkeypatch.setattr(boxes.BoxProcess, "_enter_group", held)
+    monkeypatch.setattr(BoxProcess, "_enter_group", held)
     using = asyncio.create_task(box.run(["true"]))
     async with asyncio.timeout(60):
         await reached.wait()
@@ -284,7 +285,7 @@ async def test_a_box_that_cannot_be_rebuilt_is_the_machines_failure(kind: str, m
     provider = await opened(kind)
     box = await lost(kind, provider)
 
-    async def fails() -> boxes.BoxProcess:
+    async def fails() -> BoxProcess:
         raise SandboxFailed("there is no room")
 
     monkeypatch.setattr(box, "_restart", fails)

@@ -12,7 +12,7 @@ import pytest
 
 from ludus.sandbox import cgroups
 from ludus.sandbox.cgroups import Group, Groups, Usage
-from ludus.sandbox.inside.command import Tree
+from ludus.sandbox.inside.processes import Account
 from ludus.sandbox.stale import owner_of
 
 
@@ -96,9 +96,9 @@ def test_the_time_of_a_command_is_what_its_group_counted_meanwhile(
     group = Group({"memory": tmp_path, "pids": tmp_path, "cpuacct": tmp_path}, version)
     (tmp_path / name).write_text(text.format(1_000_000), encoding="ascii")
     meter = group.open_meter()
-    tree = Tree(alone=True, meter=meter)
+    account = Account(meter, counts_sockets=False)
     (tmp_path / name).write_text(text.format(9_000_000), encoding="ascii")
-    used = tree.cpu()
+    used = account.cpu()
     os.close(meter)
     assert 7.0 < used <= 8.0  # less what this process used in between
 

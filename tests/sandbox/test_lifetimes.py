@@ -14,7 +14,7 @@ import pytest
 from sandboxing import leftovers, opened, settings_of
 
 from ludus.sandbox import SandboxFailed
-from ludus.sandbox import box as boxes
+from ludus.sandbox.box_process import BoxProcess
 from ludus.sandbox.pool import PooledProvider
 
 Backend = tuple[str, PooledProvider]
@@ -45,8 +45,8 @@ async def settled() -> None:
 
 POINTS = {
     "it connects": (asyncio, "open_unix_connection"),
-    "it waits for the first process": (boxes.BoxProcess, "_enter_group"),
-    "it waits for the program inside": (boxes.BoxProcess, "exchange"),
+    "it waits for the first process": (BoxProcess, "_enter_group"),
+    "it waits for the program inside": (BoxProcess, "exchange"),
 }
 
 

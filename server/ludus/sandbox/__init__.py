@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from ludus.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnavailable, SandboxUnsupported
+from ludus.sandbox.errors import (
+    SandboxFailed,
+    SandboxFileError,
+    SandboxInputClosed,
+    SandboxLimitReached,
+    SandboxPortClosed,
+    SandboxUnavailable,
+    SandboxUnsupported,
+)
 from ludus.sandbox.leases import EpisodeSandboxes, Sandboxes, VerifierPlace
 from ludus.sandbox.model import (
     LIMIT_NAMES,
@@ -16,6 +24,8 @@ from ludus.sandbox.model import (
     SandboxSettings,
     Snapshot,
 )
+from ludus.sandbox.ports import Port, PortResponse
+from ludus.sandbox.processes import OutputStream, Process, ProcessEnd
 from ludus.sandbox.registry import find_provider
 
 __all__ = [
@@ -25,10 +35,18 @@ __all__ = [
     "LimitName",
     "Limits",
     "NetworkUse",
+    "OutputStream",
+    "Port",
+    "PortResponse",
+    "Process",
+    "ProcessEnd",
     "RunResult",
     "Sandbox",
     "SandboxFailed",
     "SandboxFileError",
+    "SandboxInputClosed",
+    "SandboxLimitReached",
+    "SandboxPortClosed",
     "SandboxProvider",
     "SandboxSettings",
     "SandboxUnavailable",

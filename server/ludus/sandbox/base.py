@@ -10,13 +10,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ludus.sandbox.errors import SandboxFailed
+from ludus.sandbox.errors import SandboxFailed, SandboxLimitReached, SandboxUnsupported
 from ludus.sandbox.model import Limits, NetworkUse, RunResult, Sandbox, SandboxSettings
 from ludus.sandbox.network.allowlist import Allowlist, proxy_variables
 from ludus.sandbox.network.netns_listener import ADDRESS
+from ludus.sandbox.ports import Port, wait_for_port
+from ludus.sandbox.processes import Process
 
 if TYPE_CHECKING:
     from ludus.sandbox.network.proxy import EgressProxy
+    from ludus.sandbox.terminal import Terminal
 
 log = logging.getLogger("ludus.sandbox")
 
@@ -25,13 +28,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """The arguments of `Sandbox.run`, combined with the sandbox's own environment and limits."""
+    """The arguments of `run`, `spawn` or `open_terminal`, combined with the sandbox's own environment and limits."""
 
     argv: list[str]
     stdin: bytes
     env: dict[str, str]
     cwd: str
     limits: Limits
+    terminal: tuple[int, int] | None = None
+    """The rows and columns of its terminal, if it runs on one."""
 
 
 class SandboxBase(Sandbox, ABC):
@@ -53,6 +58,10 @@ class SandboxBase(Sandbox, ABC):
         """Whether the last command ended everything in the sandbox, so that it must be rebuilt."""
         self._rebuilding: asyncio.Task[None] | None = None
         self._egress: EgressProxy | None = None
+        self._background: set[object] = set()
+        """A mark for each background process, those included that are being started."""
+        self._in_command = False
+        """Whether a `run` is in progress."""
 
     @property
     @abstractmethod
@@ -62,6 +71,26 @@ class SandboxBase(Sandbox, ABC):
     @abstractmethod
     async def _run(self, command: Command) -> RunResult:
         """Run one command; called in turn."""
+
+    async def _spawn(self, command: Command, on_end: Callable[[], None]) -> Process | Terminal:
+        """Start a background process, on a terminal if the command has one; not called in turn.
+
+        Args:
+            command: what to start.
+            on_end: called once when the process has ended, also by the end of the sandbox.
+
+        Raises:
+            SandboxLimitReached: a limit leaves no room for it.
+        """
+        raise SandboxUnsupported(f"{self.settings.provider} sandboxes cannot run background processes")
+
+    async def _connect(self, port: int) -> socket.socket:
+        """Connect to a port on the sandbox's loopback; not called in turn.
+
+        Raises:
+            SandboxPortClosed: nothing accepts the connection.
+        """
+        raise SandboxUnsupported(f"{self.settings.provider} sandboxes cannot connect to ports")
 
     @abstractmethod
     async def _rebuild(self) -> None:
@@ -88,12 +117,83 @@ class SandboxBase(Sandbox, ABC):
         limits: Limits | None = None,
     ) -> RunResult:  # fmt: skip
         """See `Sandbox.run`."""
+        command = self._command(argv, env, cwd, limits, stdin)
+        return await self._in_turn(lambda: self._run_watched(command))
+
+    async def spawn(
+        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str = ".",
+        limits: Limits | None = None,
+    ) -> Process:  # fmt: skip
+        """See `Sandbox.spawn`."""
+        found = await self._start_background(self._command(argv, env, cwd, limits))
+        assert isinstance(found, Process)
+        return found
+
+    async def open_terminal(
+        self, argv: Sequence[str] = ("/bin/sh",), *, rows: int = 24, columns: int = 80,
+        env: Mapping[str, str] | None = None, cwd: str = ".", limits: Limits | None = None,
+    ) -> Terminal:  # fmt: skip
+        """See `Sandbox.open_terminal`."""
+        from ludus.sandbox.terminal import Terminal, check_size  # imported here because few environments need it
+
+        check_size(rows, columns)
+        command = self._command(argv, {"TERM": "linux", **(env or {})}, cwd, limits)
+        found = await self._start_background(replace(command, terminal=(rows, columns)))
+        assert isinstance(found, Terminal)
+        return found
+
+    async def connect(self, port: int) -> socket.socket:
+        """See `Sandbox.connect`."""
+        if not 1 <= port <= 65535:
+            raise ValueError(f"{port} is not a TCP port: these are 1 to 65,535")
+        if not (self.settings.loopback or self.settings.network):
+            raise SandboxUnsupported(
+                "commands of this sandbox may not open sockets, so it has no ports: set `loopback=True` in the settings"
+            )
+        await self._wait_until_usable()
+        return await self._connect(port)
+
+    async def expose(self, port: int, *, seconds: float = 30.0) -> Port:
+        """See `Sandbox.expose`."""
+        return await wait_for_port(self.connect, port, seconds)
+
+    def _command(
+        self, argv: Sequence[str], env: Mapping[str, str] | None, cwd: str, limits: Limits | None, stdin: bytes = b""
+    ) -> Command:
         if isinstance(argv, str) or not argv:
             raise ValueError("argv must be a non-empty list: the program and its arguments")
         allowed = self.limits if limits is None else limits.within(self.limits)
         variables = {str(name): str(value) for name, value in {**self._env, **(env or {})}.items()}
-        command = Command(list(map(str, argv)), stdin, variables, str(cwd), allowed)
-        return await self._in_turn(lambda: self._run_watched(command))
+        return Command(list(map(str, argv)), stdin, variables, str(cwd), allowed)
+
+    async def _start_background(self, command: Command) -> Process | Terminal:
+        await self._wait_until_usable()
+        running = len(self._background)
+        if running >= self.limits.spawned:
+            raise SandboxLimitReached(
+                f"{running} background processes run in the sandbox, as many as its limit on `spawned` allows: end one "
+                "first, or raise the limit"
+            )
+        mark = object()
+        self._background.add(mark)
+        if self._egress is not None and running == 0 and not self._in_command:
+            self._egress.begin()
+        try:
+            return await self._spawn(command, lambda: self._end_background(mark))
+        except BaseException:
+            self._end_background(mark)
+            raise
+
+    def _end_background(self, mark: object) -> None:
+        """Note that a background process has ended, or was not started."""
+        self._background.discard(mark)
+        if self._egress is not None and not self._background and not self._in_command:
+            self._egress.stop()
+
+    async def _wait_until_usable(self) -> None:
+        """Rebuild the sandbox if it must be, without waiting for a command that runs in it."""
+        if self._lost:
+            await self._in_turn(self._make_usable)
 
     async def _make_usable(self) -> None:
         """Rebuild the sandbox if its last command ended it; called in turn.
@@ -129,11 +229,13 @@ class SandboxBase(Sandbox, ABC):
             return await self._run(command)
         had_room = not egress.spent
         egress.begin()
+        self._in_command = True
         used: tuple[NetworkUse, ...] = ()
         try:
             result = await self._run(command)
         finally:
-            used = await egress.finish()
+            self._in_command = False
+            used = egress.uses() if self._background else await egress.finish()
         for use in used:
             if use.refused is not None:
                 log.info("%s", use)

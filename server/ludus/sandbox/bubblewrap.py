@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ludus.sandbox import filters
-from ludus.sandbox.box import PYTHON, BoxProcess, Launch, RunnerBox, inside_argv
+from ludus.sandbox.box import RunnerBox
+from ludus.sandbox.box_process import PYTHON, BoxProcess, Launch, inside_argv
 from ludus.sandbox.cgroups import Groups
 from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
 from ludus.sandbox.model import Limits, SandboxSettings
@@ -40,7 +41,7 @@ _CONFIGURATION: Final = (
     "/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime",
     "/etc/mime.types", "/etc/ssl/certs",
 )  # fmt: skip
-_DEVICES: Final = ("null", "zero", "full", "random", "urandom")
+_DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 _ENVIRONMENT: Final = {
     "PATH": ":".join(dict.fromkeys((os.path.dirname(PYTHON), "/usr/local/bin", "/usr/bin", "/bin"))),
     "HOME": HOME, "TMPDIR": "/tmp", "LANG": "C.UTF-8", "USER": "box",
@@ -49,6 +50,8 @@ _OPEN_FILES: Final = 1024
 _UNCOUNTED_FILES: Final = 256
 _LEAST_FILES: Final = 64
 _WATCHES_SHARE: Final = 16
+_TERMINALS: Final = 4
+"""Terminals that commands may open themselves."""
 _THREAD_RESERVE: Final = 144 * 1024 * 1024
 
 
@@ -132,8 +135,9 @@ class Bubblewrap(PooledProvider):
         try:
             with ExitStack() as opened:
                 control, theirs = _pair(opened)
-                handoff, inner = _pair(opened) if settings.network else (None, None)
-                launch = self._launch(settings, theirs.fileno(), handoff, inner, opened)
+                passing, inner = _pair(opened)
+                passing.setblocking(False)
+                launch = self._launch(settings, theirs.fileno(), passing, inner, opened)
                 opened.pop_all()
         except OSError as error:
             raise SandboxFailed(f"starting a sandbox failed: {error}") from None
@@ -142,9 +146,8 @@ class Bubblewrap(PooledProvider):
         return process
 
     def _launch(
-        self, settings: SandboxSettings, control: int, handoff: socket.socket | None, inner: socket.socket | None,
-        opened: ExitStack,
-    ) -> Launch:  # fmt: skip
+        self, settings: SandboxSettings, control: int, passing: socket.socket, inner: socket.socket, opened: ExitStack
+    ) -> Launch:
         user = unused_user() if self._root else 1000
         info_read, info_write = os.pipe()
         opened.callback(os.close, info_read)
@@ -163,33 +166,37 @@ class Bubblewrap(PooledProvider):
         ]  # fmt: skip
         config = _config(settings, user, counted=self._groups is not None)
         config |= {
-            "handoff": -1 if inner is None else inner.fileno(),
-            "address": (netns_listener.HOST, netns_listener.PORT),
+            "passing": inner.fileno(),
+            "address": (netns_listener.HOST, netns_listener.PORT) if settings.network else None,
         }
-        handed = (info_write, users, groups, hosts, *(() if inner is None else (inner.detach(),)))
+        handed = (info_write, users, groups, hosts, inner.detach())
         group = self._groups.new() if self._groups is not None else None
-        return Launch(argv, config, handed, info_read, group, handoff)
+        return Launch(argv, config, handed, passing, bool(settings.network), info_read, group)
 
 
 def _config(settings: SandboxSettings, user: int, *, counted: bool) -> dict[str, Any]:
-    limits, network = settings.limits, bool(settings.network)
+    limits, sockets = settings.limits, bool(settings.network) or settings.loopback
     return {
         "alone": True,
         "home": HOME,
         "user": user,
         "disk": {"bytes": limits.disk, "inodes": limits.inodes},
         "memory": limits.memory,
-        # One more than allowed, so that exceeding the limit can be detected, and one for the program inside.
-        "tasks": limits.processes + 2,
+        "processes": limits.processes,
+        # Only root can mount a file system of terminals.
+        "terminals": limits.spawned + _TERMINALS if os.geteuid() == 0 else 0,
+        # One more than allowed, so that exceeding the limit can be detected, one for the program inside, and one keeper
+        # for each background process.
+        "tasks": limits.processes + 2 + limits.spawned,
         "files": _open_files(limits, counted=counted),
-        "filter": filters.assemble(counted=counted, own_user=os.geteuid() == 0, network=network).hex(),
+        "filter": filters.assemble(counted=counted, own_user=os.geteuid() == 0, network=sockets).hex(),
         "counted": counted,
         "meter": -1,
         # Only a second line of defense, since resident memory is watched. It must be generous: each thread's stack
         # and heap reserve much and use little.
         "address_space": 0 if counted else 4 * limits.memory + limits.processes * _THREAD_RESERVE,
         # With a control group, this limit is above the group's, because only the group reports that it was reached.
-        "count_tasks": limits.processes + (4 if counted else 2) if _counts_tasks_per_box() else 0,
+        "count_tasks": limits.processes + limits.spawned + (4 if counted else 2) if _counts_tasks_per_box() else 0,
     }
 
 
@@ -235,7 +242,7 @@ def _system(settings: SandboxSettings) -> list[str]:
     for name, target in (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"),
                          ("stderr", "/proc/self/fd/2"), ("shm", "/tmp")):  # fmt: skip
         argv += ["--symlink", target, f"/dev/{name}"]
-    argv += ["--remount-ro", "/dev"]
+    argv += ["--dir", "/dev/pts", "--symlink", "pts/ptmx", "/dev/ptmx", "--remount-ro", "/dev"]
     for place in _SYSTEM:
         path = Path(place)
         if path.is_symlink():

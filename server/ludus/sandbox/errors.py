@@ -7,7 +7,10 @@ Unsupported
 InfrastructureFailed
 └── SandboxFailed             a sandbox died or does not answer: the episode is unscored
 LudusError
-└── SandboxFileError          a path is missing, leads outside the work directory, or is too large
+├── SandboxFileError          a path is missing, leads outside the work directory, or is too large
+├── SandboxLimitReached       a limit leaves no room for another process
+├── SandboxPortClosed         nothing listens on a port of the sandbox
+└── SandboxInputClosed        a background process has closed its standard input, or has ended
 """
 
 from __future__ import annotations
@@ -29,3 +32,15 @@ class SandboxFailed(InfrastructureFailed):
 
 class SandboxFileError(LudusError):
     """A path in the sandbox is missing, is not a plain file, leads outside the work directory, or is too large."""
+
+
+class SandboxLimitReached(LudusError):
+    """A limit of the sandbox leaves no room for another process: end one first, or raise the limit."""
+
+
+class SandboxPortClosed(LudusError):
+    """Nothing in the sandbox listens on the port."""
+
+
+class SandboxInputClosed(LudusError):
+    """The background process has closed its standard input, or has ended."""

@@ -81,7 +81,9 @@ _MAP_SHARED, _MAP_ANONYMOUS = 0x01, 0x20
 
 _NAMESPACES: Final = 0x7E020000
 """CLONE_NEW{USER,NS,PID,NET,IPC,UTS,CGROUP}."""
-_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_TERMINAL_CALLS: Final = (0x5412, 0x541C, 0x5423)
+"""TIOCSTI types into a terminal, TIOCLINUX reads a console, and TIOCSETD selects a line discipline: drivers of modems
+and radios, which the kernel loads on demand."""
 _FAMILIES: Final = (1, 2, 10)
 """AF_UNIX, AF_INET, AF_INET6. A network namespace does not isolate all other families, for example AF_VSOCK."""
 
@@ -116,7 +118,7 @@ def assemble(*, counted: bool, own_user: bool, network: bool) -> bytes:
                 program += [(_JEQ, 0, 1, numbers[column]), (_RET, 0, 0, _ERRNO | code)]
     refuse = (_RET, 0, 0, _ERRNO | errno.EPERM)
     program += _on(_CLONE[column], 0, [(_JSET, 0, 1, _NAMESPACES), refuse])
-    program += _on(_IOCTL[column], 1, [(_JEQ, 1, 0, _TIOCSTI), (_JEQ, 0, 1, _TIOCLINUX), refuse])
+    program += _on(_IOCTL[column], 1, [*_among(_TERMINAL_CALLS), refuse])
     program += _on(_PRLIMIT[column], 0, [(_JEQ, 1, 0, 0), refuse])
     program += _on(_FCNTL[column], 1, [(_JEQ, 0, 1, _F_SETSIG), refuse])
     for numbers in _TARGET_FIRST.values():
@@ -137,6 +139,12 @@ def assemble(*, counted: bool, own_user: bool, network: bool) -> bytes:
                                         *internet, others, *stream])  # fmt: skip
     program.append((_RET, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+
+
+def _among(values: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
+    """Return tests that continue with the next instruction if the loaded value is one of these, and skip it if not."""
+    last = len(values) - 1
+    return [(_JEQ, last - at, int(at == last), value) for at, value in enumerate(values)]
 
 
 def _on_memory(column: int, *, counted: bool) -> list[tuple[int, int, int, int]]:
@@ -181,7 +189,7 @@ def profile(*, network: bool) -> dict[str, Any]:
             refuse(list(_CALLS), errno.EPERM),
             refuse(list(_ABSENT), errno.ENOSYS),
             *(refuse(["clone"], errno.EPERM, argument(0, "MASKED_EQ", flag, flag)) for flag in flags),
-            *(refuse(["ioctl"], errno.EPERM, low(1, code)) for code in (_TIOCSTI, _TIOCLINUX)),
+            *(refuse(["ioctl"], errno.EPERM, low(1, code)) for code in _TERMINAL_CALLS),
             refuse(["prlimit64"], errno.EPERM, argument(0, "NE", 0)),
             refuse(["fcntl"], errno.EPERM, low(1, _F_SETSIG)),
             refuse(list(_TARGET_FIRST), errno.EPERM, low(0, _FIRST_PROCESS)),

@@ -135,6 +135,8 @@ class _Leased:
         self.settings, self.limits = box.settings, box.limits
         self.run, self.read, self.write, self.list = box.run, box.read, box.write, box.list
         self.snapshot, self.restore = box.snapshot, box.restore
+        self.spawn, self.open_terminal = box.spawn, box.open_terminal
+        self.connect, self.expose = box.connect, box.expose
 
     async def fork(self) -> Sandbox:
         """See `Sandbox.fork`; the new sandbox is closed at the latest with the episode."""

@@ -16,7 +16,8 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from ludus.sandbox.box import BoxProcess, Launch, RunnerBox, inside_argv
+from ludus.sandbox.box import RunnerBox
+from ludus.sandbox.box_process import BoxProcess, Launch, inside_argv
 from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
 from ludus.sandbox.inside.files import clear
 from ludus.sandbox.model import Limits, SandboxSettings
@@ -71,15 +72,22 @@ class LocalBox(RunnerBox):
 
 async def _start_process(limits: Limits, home: str) -> BoxProcess:
     try:
-        control, theirs = socket.socketpair()
+        with ExitStack() as undo:
+            control, theirs = socket.socketpair()
+            undo.callback(control.close)
+            undo.callback(theirs.close)
+            passing, inner = socket.socketpair()
+            undo.pop_all()
     except OSError as error:
         raise SandboxFailed(f"starting a sandbox failed: {error}") from None
+    passing.setblocking(False)
     config = {
         "alone": False, "home": home, "user": os.geteuid(), "memory": limits.memory, "files": 1024,
         "disk": {"bytes": limits.disk, "inodes": limits.inodes}, "tasks": limits.processes, "counted": False,
-        "meter": -1, "address_space": 0, "count_tasks": 0, "filter": "",
+        "meter": -1, "address_space": 0, "count_tasks": 0, "filter": "", "processes": limits.processes,
+        "passing": inner.fileno(), "address": None, "terminals": 0,
     }  # fmt: skip
-    process = BoxProcess(Launch(inside_argv(theirs.fileno()), config, ()))
+    process = BoxProcess(Launch(inside_argv(theirs.fileno()), config, (inner.detach(),), passing))
     await process.start(control, theirs)
     return process
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import signal as signals
+import socket
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Literal, Protocol, Self, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, get_args, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from ludus.sandbox.network.allowlist import Allowlist
 
+if TYPE_CHECKING:
+    from ludus.sandbox.ports import Port
+    from ludus.sandbox.processes import Process
+    from ludus.sandbox.terminal import Terminal
+
 LimitName = Literal["seconds", "cpu_seconds", "memory", "processes", "file_size", "disk", "output", "traffic"]
-"""The names of the limits, as `RunResult.limit` reports them."""
+"""The names of the limits, as results report them."""
 
 LIMIT_NAMES: Final[tuple[LimitName, ...]] = get_args(LimitName)
 """The same names, as a tuple."""
@@ -43,6 +49,14 @@ class Limits(BaseModel):
     """Standard output and standard error together."""
     traffic: int = Field(default=256 * _MIB, ge=0)
     """Bytes sent to and received from the hosts of the allowlist, if there is one, in the lifetime of a sandbox."""
+    spawned: int = Field(default=16, ge=0, le=64)
+    """Background processes at one time, terminals included."""
+    spawned_seconds: float = Field(default=3600.0, gt=0)
+    """Wall-clock seconds of one background process. A result reports it as `seconds`."""
+    spawned_cpu_seconds: float = Field(default=600.0, gt=0)
+    """CPU seconds of one background process and all that it started. A result reports it as `cpu_seconds`."""
+    spawned_output: int = Field(default=64 * _MIB, ge=0)
+    """Standard output and standard error of one background process together. A result reports it as `output`."""
 
     def but(self, **changes: Any) -> Limits:
         """Return a copy of these limits with the given changes."""
@@ -50,7 +64,7 @@ class Limits(BaseModel):
 
     def within(self, outer: Limits) -> Limits:
         """Return limits with the smaller of the two values for each."""
-        return Limits(**{name: min(getattr(self, name), getattr(outer, name)) for name in LIMIT_NAMES})
+        return Limits(**{name: min(getattr(self, name), getattr(outer, name)) for name in Limits.model_fields})
 
     @property
     def inodes(self) -> int:
@@ -75,6 +89,9 @@ class SandboxSettings(BaseModel):
     network: tuple[str, ...] = ()
     """Hosts that commands may reach, through a proxy named in the environment variables: `pypi.org`, `*.example.org`,
     `192.0.2.7:8080`, `10.1.0.0/16`. An entry without a port allows 80 and 443. Without entries there is no network."""
+    loopback: bool = False
+    """Whether commands may open sockets within the sandbox, so that they can serve its ports: see `Sandbox.expose`.
+    An allowlist includes it."""
     warm: int = Field(default=1, ge=0)
     """Number of sandboxes kept ready."""
 
@@ -101,8 +118,34 @@ class NetworkUse:
         return f"network: refused {self.target}: {self.refused}"
 
 
+class Ending:
+    """How a command ended, derived from its fields `exit_code`, `signal` and `limit`."""
+
+    __slots__ = ()
+    exit_code: int | None
+    signal: int | None
+    limit: LimitName | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the command ended by itself with exit code 0."""
+        return self.exit_code == 0 and self.limit is None
+
+    @property
+    def ending(self) -> str:
+        """How the command ended, as text for messages."""
+        if self.limit is not None:
+            return f"ended by its limit on {self.limit}"
+        if self.signal is not None:
+            try:
+                return f"ended by {signals.Signals(self.signal).name}"
+            except ValueError:  # most real-time signals have no name
+                return f"ended by signal {self.signal}"
+        return f"exit code {self.exit_code}"
+
+
 @dataclass(frozen=True, slots=True)
-class RunResult:
+class RunResult(Ending):
     """The outcome of one command."""
 
     stdout: bytes
@@ -127,11 +170,6 @@ class RunResult:
     directory as far as they can be copied, and with an empty /tmp."""
 
     @property
-    def ok(self) -> bool:
-        """Whether the command ended by itself with exit code 0."""
-        return self.exit_code == 0 and self.limit is None
-
-    @property
     def text(self) -> str:
         """Standard output as text; bytes that are not UTF-8 become U+FFFD."""
         return self.stdout.decode("utf-8", "replace")
@@ -140,18 +178,6 @@ class RunResult:
     def refused(self) -> tuple[NetworkUse, ...]:
         """The network requests that were refused."""
         return tuple(use for use in self.network if use.refused is not None)
-
-    @property
-    def ending(self) -> str:
-        """How the command ended, as text for messages."""
-        if self.limit is not None:
-            return f"ended by its limit on {self.limit}"
-        if self.signal is not None:
-            try:
-                return f"ended by {signals.Signals(self.signal).name}"
-            except ValueError:  # most real-time signals have no name
-                return f"ended by signal {self.signal}"
-        return f"exit code {self.exit_code}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +202,9 @@ class Snapshot:
 class Sandbox(Protocol):
     """A place where untrusted commands run, with one writable work directory in which they start.
 
-    Commands and file operations run one at a time. When a command ends, all processes that it started are ended too;
-    its files stay until the sandbox is closed. Paths are relative to the work directory, and links are not followed.
+    Commands and file operations run one at a time; background processes run at the same time. When a command ends, all
+    processes that it started are ended too; its files stay until the sandbox is closed. Paths are relative to the work
+    directory, and links are not followed.
     """
 
     limits: Limits
@@ -204,6 +231,74 @@ class Sandbox(Protocol):
         Raises:
             SandboxFileError: there is no directory `cwd`, or it is outside the work directory.
             SandboxFailed: the sandbox is gone for a reason other than the command: closed, or lost by the machine.
+        """
+        ...
+
+    @abstractmethod
+    async def spawn(
+        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str = ".",
+        limits: Limits | None = None,
+    ) -> Process:  # fmt: skip
+        """Start a background process, and return while it runs.
+
+        It ends by itself, by `Process.kill`, by a limit (`spawned_seconds` and those that count per sandbox), or with
+        the sandbox; then all processes that it started are ended too.
+
+        Args:
+            argv, env, cwd: as in `run`.
+            limits: tighter limits for this process.
+
+        Raises:
+            SandboxFileError: there is no directory `cwd`, or it is outside the work directory.
+            SandboxLimitReached: `Limits.spawned` processes run already, or `Limits.processes` leaves no room.
+            SandboxUnsupported: this backend has no background processes.
+            SandboxFailed: as in `run`.
+        """
+        ...
+
+    @abstractmethod
+    async def open_terminal(
+        self, argv: Sequence[str] = ("/bin/sh",), *, rows: int = 24, columns: int = 80,
+        env: Mapping[str, str] | None = None, cwd: str = ".", limits: Limits | None = None,
+    ) -> Terminal:  # fmt: skip
+        """Start a background process on a terminal: what it writes can be read as text on a screen.
+
+        Args:
+            argv: the program on the terminal, by default a shell.
+            rows, columns: the size of the screen, each 1 to 1,000.
+            env, cwd, limits: as in `spawn`. The variable TERM is `linux` unless `env` sets it.
+
+        Raises:
+            SandboxFileError, SandboxLimitReached, SandboxUnsupported, SandboxFailed: as in `spawn`.
+        """
+        ...
+
+    @abstractmethod
+    async def connect(self, port: int) -> socket.socket:
+        """Return a connected, non-blocking socket to a TCP port on the sandbox's own loopback.
+
+        The caller closes it. What arrives is untrusted.
+
+        Raises:
+            SandboxPortClosed: nothing listens on the port, or it does not accept the connection within 10 s.
+            SandboxUnsupported: the settings have neither `loopback` nor an allowlist.
+            SandboxFailed: as in `run`.
+        """
+        ...
+
+    @abstractmethod
+    async def expose(self, port: int, *, seconds: float = 30.0) -> Port:
+        """Wait until a TCP port of the sandbox accepts connections, and return a client for HTTP and WebSockets on it.
+
+        Only this server reaches the port: no address of the machine is opened for it.
+
+        Args:
+            port: the port on the sandbox's loopback.
+            seconds: for how long to wait.
+
+        Raises:
+            SandboxPortClosed: nothing listens on the port after `seconds`.
+            SandboxUnsupported, SandboxFailed: as in `connect`.
         """
         ...
 

@@ -1,342 +1,89 @@
-"""One command inside a sandbox: start it, write its input, watch its limits, and end all processes that it started.
+"""The commands of a sandbox: `Run` collects its output until it ends, `Background` streams while others work.
 
 How this works:
 
-- `Command.run` creates three pipes and forks. The child (`_become`) starts a session, takes the pipes as its standard
-  streams, sets its resource limits, and executes the program. The parent then reports to the server that the command
-  has started, so that the server starts its own clock.
-- `_attend` polls the pipes, a pidfd of the child, and the control socket. It returns when the child has ended, a limit
-  is exceeded, or the control socket is readable: the server canceled the command, or is gone.
-- Every `TICK`, or less often if there are many processes, `Tree.look` sums up what all processes of the command use,
-  from `/proc` and, if there is one, from the control group.
-- Some limits make system calls fail, or end the process by a signal, before `Tree.look` notices. After a failed
+- A command is started by `start`. From then on the program's loop calls it: `take` when one of its streams is readable,
+  `feed` when its input is writable, `look` every so often with what its processes use. Each of these may end it.
+- A `Run` keeps its output, up to the limit, and answers the request that started it when it has ended. There is one at
+  a time. Some limits make system calls fail, or end the process by a signal, before `look` notices. After a failed
   command, `_name_quiet_limits` finds out whether it reached one of those.
-- `Tree.kill` then ends all processes. In a namespace of its own (`alone`) that is one system call, since every other
-  process belongs to the command. Otherwise all descendants are stopped and killed until none is left.
-- Output that is still in the pipes is read at the end, and `_result` describes the outcome for the server.
-- CPU time comes from the control group. Without one it is computed from processes that were waited for, that are
-  alive, and that disappeared between two looks.
+- A `Background` sends its output as it comes, in events. The server grants each stream a number of bytes (`window`) and
+  grants more as they are read, so a command that writes faster than anyone reads waits, as at a full pipe. Input works
+  the same way: an event reports how many bytes the command has taken.
+- When the first process of a command has ended, all others that it started are ended, and what is left in its streams
+  is read.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-import resource
 import select
 import sys
 import time
 
 from ludus.sandbox.inside import confine
-from ludus.sandbox.inside.messages import Refused, send
+from ludus.sandbox.inside.messages import NoRoom, send
+from ludus.sandbox.inside.processes import PAGE, RUN, Account, Seen
+from ludus.sandbox.inside.start import Streams, start, start_with_keeper
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import Any
 
-TICK = 0.02
-"""Seconds between two checks of what the processes of a command use."""
+    from ludus.sandbox.inside.loop import Loop
+
 _CHUNK = 65536
-_SOCKET_BYTES = 2 * 212992
-"""Bytes that a local socket may hold: twice `net.core.wmem_default`, since the last message may exceed that."""
-_PAGE = resource.getpagesize()
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-
-
-class Tree:
-    """All processes of the current command: their resource usage, and how to end them."""
-
-    def __init__(self, alone: bool, meter: int = -1) -> None:
-        self.alone = alone
-        """Whether the sandbox has its own process namespace."""
-        self.status: int | None = None
-        self.peak = 0
-        self._meter = meter
-        """A descriptor that yields the CPU time of the sandbox's control group; -1 without one."""
-        self._before = self._metered() if meter >= 0 else 0.0
-        self._counts_sockets = alone and meter < 0
-        self._sockets = sockets() if self._counts_sockets else 0
-        """The number of sockets before the command started: the egress proxy's listening socket, if any."""
-        self._waited = 0.0
-        """CPU time of processes that this process has waited for."""
-        self._seen: dict[tuple[int, int], _Usage] = {}
-        self._gone = self._passed_on = 0.0
-        """CPU time of disappeared processes when last seen, and the part that living parents took over by waiting."""
-
-    def _metered(self) -> float:
-        """Return the control group's CPU time without that of this process."""
-        words = os.pread(self._meter, 256, 0).split()
-        used = int(words[1]) / 1e6 if words[0] == b"usage_usec" else int(words[0]) / 1e9
-        return used - time.process_time()
-
-    def cpu(self) -> float:
-        """Return the CPU seconds used so far.
-
-        Without a control group, the kernel drops the CPU time of a process whose parent ignores SIGCHLD, because no
-        process waits for it. So the CPU time of each disappeared process, when last seen, is kept. The part of it that
-        neither a living parent nor this process took over by waiting is added.
-        """
-        if self._meter >= 0:
-            return max(0.0, self._metered() - self._before)
-        living = sum(one.own + one.children for one in self._seen.values())
-        return self._waited + living + max(0.0, self._gone - self._passed_on - self._waited)
-
-    def _note(self, seen: dict[tuple[int, int], _Usage]) -> None:
-        """Record the living processes, and the CPU time of those that disappeared since the last call."""
-        for key, before in self._seen.items():
-            # Without a namespace, a process that is just getting a new parent can be missing from `seen`.
-            if self.alone and key not in seen:
-                self._gone += before.own + before.children
-        for key, now in seen.items():
-            known = self._seen.get(key)
-            self._passed_on += now.children - (known.children if known else 0.0)
-        self._seen = seen
-
-    def pids(self) -> list[int]:
-        """Return the ids of all processes of the command, which are all except this one."""
-        me = os.getpid()
-        if self.alone:
-            return [pid for name in os.listdir("/proc") if name.isdigit() and (pid := int(name)) != me]
-        found, wanted = [], [me]
-        parents = {pid: int(fields[1]) for pid in _numbers("/proc") if (fields := _fields(str(pid))) is not None}
-        while wanted:
-            above = set(wanted)
-            wanted = [pid for pid, parent in parents.items() if parent in above]
-            found += wanted
-        return found
-
-    def look(self, limits: dict[str, Any]) -> str | None:
-        """Return the limit that the processes together exceed, or None."""
-        seen = {(pid, usage.began): usage for pid in self.pids() if (usage := _usage(pid)) is not None}
-        self._note(seen)
-        memory = sum(one.memory for one in seen.values())
-        if memory > limits["memory"]:
-            # The sum counts shared pages once per process, so compute it again with proportional shares.
-            memory = sum(_proportional(pid, one) for (pid, _), one in seen.items())
-        if self._counts_sockets:  # the kernel may hold as much for each socket, and no process's memory counts it
-            memory += max(0, sockets() - self._sockets) * _SOCKET_BYTES
-        self.peak = max(self.peak, memory)
-        if memory > limits["memory"]:
-            return "memory"
-        if sum(one.tasks for one in seen.values()) > limits["processes"]:
-            return "processes"
-        return "cpu_seconds" if self.cpu() > limits["cpu_seconds"] else None
-
-    def reap(self, first: int, *, wait: bool = False) -> bool:
-        """Reap ended processes, record how `first` ended, and return whether there are other processes."""
-        while True:
-            try:
-                pid, status, usage = os.wait4(-1, 0 if wait else os.WNOHANG)
-            except ChildProcessError:
-                return False
-            if pid == 0:
-                return True
-            self._waited += usage.ru_utime + usage.ru_stime
-            self.peak = max(self.peak, usage.ru_maxrss * 1024)
-            if pid == first:
-                self.status = status
-
-    def kill(self, first: int) -> None:
-        """End all processes, and return when none is left."""
-        if self.alone:
-            # One system call under the kernel's lock, so that no process can escape by forking.
-            try:
-                os.kill(-1, confine.SIGKILL)
-            except ProcessLookupError:
-                pass
-            self.reap(first, wait=True)
-        else:
-            self._kill_each(first)
-        self._note({})
-
-    def _kill_each(self, first: int) -> None:
-        while True:
-            for number in (confine.SIGSTOP, confine.SIGKILL):
-                for pid in self.pids():
-                    try:
-                        os.kill(pid, number)
-                    except (ProcessLookupError, PermissionError):
-                        pass
-            if not self.reap(first) and not self.pids():
-                return
-            time.sleep(0.001)
-
-
-def sockets() -> int:
-    """Return how many sockets there are in the sandbox's own network, Unix sockets included."""
-    with open("/proc/self/net/sockstat", "rb") as file:
-        return int(file.readline().split()[2])
-
-
-def _numbers(path: str) -> list[int]:
-    return [int(name) for name in os.listdir(path) if name.isdigit()]
-
-
-def _fields(place: str) -> list[bytes] | None:
-    try:
-        with open(f"/proc/{place}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-
-
-class _Usage:
-    """The resource usage of one process, from the fields of its `/proc/…/stat` after the name."""
-
-    def __init__(self, fields: list[bytes]) -> None:
-        self.own = (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
-        """Its CPU seconds."""
-        self.children = (int(fields[13]) + int(fields[14])) / _TICKS_PER_SECOND
-        """The CPU seconds of descendants that were waited for."""
-        self.tasks = int(fields[17])
-        self.began = int(fields[19])
-        self.memory = int(fields[21]) * _PAGE
-        """Its resident bytes."""
-
-
-def _usage(pid: int) -> _Usage | None:
-    fields = _fields(str(pid))
-    if fields is None:
-        return None
-    usage = _Usage(fields)
-    if fields[0] == b"Z" and usage.tasks > 1:
-        usage.memory = max((one.memory for one in _threads(pid)), default=0)
-    return usage
-
-
-def _threads(pid: int) -> list[_Usage]:
-    """Return the usage that each thread of a process reports: its first thread reports no memory once it has ended."""
-    try:
-        threads = _numbers(f"/proc/{pid}/task")
-    except OSError:
-        return []
-    return [_Usage(fields) for thread in threads if (fields := _fields(f"{pid}/task/{thread}")) is not None]
-
-
-def _proportional(pid: int, usage: _Usage) -> int:
-    """Return the resident bytes of a process, with its proportional share of pages that it shares with others."""
-    try:
-        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            for line in file:
-                if line.startswith(b"Pss:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return usage.memory
+_TIOCSWINSZ, _TIOCSPTLCK, _TIOCGPTPEER = 0x5414, 0x40045431, 0x5441
+NO_ROOM = {errno.EAGAIN: "processes", errno.ENOMEM: "memory"}
+"""Errors of starting a process that other commands of the sandbox can cause, and the limit that they mean."""
 
 
 class Command:
-    """One command, from its start until all processes that it started have ended."""
+    """What both kinds have in common: the limits, the account, and the end of the first process."""
 
-    def __init__(self, asked: dict[str, Any], stdin: bytes, config: dict[str, Any], control: int) -> None:
+    keeper = RUN
+
+    def __init__(self, asked: dict[str, Any], loop: Loop) -> None:
         self.asked = asked
         self.limits = asked["limits"]
-        self.config = config
-        self.control = control
-        self.tree = Tree(config["alone"], config["meter"])
-        self.full = self._disk_is_full()
-        self.stdin = memoryview(stdin)
-        self.taken: dict[int, bytearray] = {}
-        self.cut: set[int] = set()
-        self.room = self.limits["output"]
-        self.limit: str | None = None
-        self.gone = False
-
-    def run(self) -> tuple[dict[str, Any], bytes]:
-        """Run the command until it ends; return the header and the bytes of the reply."""
-        ends = [os.pipe(), os.pipe(), os.pipe()]
+        self.loop = loop
+        self.config = loop.config
+        config = self.config
+        shared = bool(loop.background)
+        metered = self.keeper == RUN and config["meter"] >= 0
+        self.account = Account(config["meter"] if metered else -1, config["alone"] and config["meter"] < 0)
+        self.full = self._disk_is_full() if not shared else False
         self.began = time.monotonic()
-        self.pid = os.fork()
-        if self.pid == 0:
-            _become(self.asked, self.config, ends[0][0], ends[1][1], ends[2][1])
-        self.input, self.outputs = ends[0][1], (ends[1][0], ends[2][0])
-        for end in (ends[0][0], ends[1][1], ends[2][1]):
-            os.close(end)
-        for end in (self.input, *self.outputs):
-            os.set_blocking(end, False)
-        self.taken = {end: bytearray() for end in self.outputs}
-        pidfd = os.pidfd_open(self.pid)
-        try:
-            # The server starts its own clock here, and ends the sandbox if this loop does not end the command in time.
-            send(self.control, {"more": True, "began": True})
-            self._attend(pidfd)
-            took = time.monotonic() - self.began
-            self._name_quiet_limits()
-        finally:
-            self.tree.kill(self.pid)
-            try:
-                for end in self.outputs:
-                    self._take(end)
-            finally:
-                for end in (pidfd, *([self.input] if self.input >= 0 else []), *self.outputs):
-                    os.close(end)
-        return self._result(took)
+        self.pid = 0
+        self.status: int | None = None
+        self.limit: str | None = None
+        self.streams: Streams
 
-    def _attend(self, pidfd: int) -> None:
-        poller = select.poll()
-        for end in (*self.outputs, pidfd, self.control):
-            poller.register(end, select.POLLIN)
-        if self.stdin:
-            poller.register(self.input, select.POLLOUT)
-        else:
-            self._close_input(None)
-        deadline = self.began + self.limits["seconds"]
-        look = self.began + TICK
-        while self.limit is None and not self.gone:
-            now = time.monotonic()
-            for end, _ in poller.poll(max(0.0, min(look, deadline) - now) * 1000):
-                if end == pidfd:
-                    return
-                if end == self.control:
-                    self.gone = True
-                elif end == self.input:
-                    self._feed(poller)
-                elif not self._take(end):
-                    poller.unregister(end)
-            now = time.monotonic()
-            if now >= deadline:
-                self.limit = "seconds"
-            elif now >= look and self.limit is None:
-                self.limit = self.tree.look(self.limits)
-                # Checking many processes takes long; spend at most a fifth of the time on it.
-                look = time.monotonic() + max(TICK, 4 * (time.monotonic() - now))
+    def seconds_left(self, now: float) -> float:
+        """Return how long the command may still run."""
+        return float(self.began + self.limits["seconds"] - now)
 
-    def _feed(self, poller: select.poll) -> None:
-        try:
-            self.stdin = self.stdin[os.write(self.input, self.stdin[:_CHUNK]) :]
-        except BlockingIOError:
-            return
-        except BrokenPipeError:
-            self.stdin = self.stdin[:0]
-        if not self.stdin:
-            self._close_input(poller)
+    def look(self, seen: Seen, now: float) -> str | None:
+        """Record what the processes use, and return the limit that they exceed, or None."""
+        if self.seconds_left(now) <= 0:
+            return "seconds"
+        self.account.note(seen, self.config["alone"])
+        return self.account.exceeded(self.limits, self.keeper)
 
-    def _close_input(self, poller: select.poll | None) -> None:
-        if poller is not None:
-            poller.unregister(self.input)
-        os.close(self.input)
-        self.input = -1
+    def finish(self) -> None:
+        """End all processes of the command, and report how it ended."""
+        raise NotImplementedError
 
-    def _take(self, end: int) -> bool:
-        """Read the available output of one stream; return whether there may be more."""
-        while True:
-            try:
-                part = os.read(end, _CHUNK)
-            except BlockingIOError:
-                return True
-            if not part:
-                return False
-            self.taken[end] += part[: self.room]
-            if len(part) > self.room:
-                self.cut.add(end)
-                self.limit = self.limit or "output"
-                self.room = 0
-                return True
-            self.room -= len(part)
+    def _disk_is_full(self) -> bool:
+        if not self.config["alone"]:
+            return False
+        room = os.statvfs(self.config["home"])
+        return room.f_bavail * room.f_frsize < PAGE or room.f_ffree == 0
 
     def _name_quiet_limits(self) -> None:
         """Set `limit` if the command failed because of a limit that the kernel enforces by a signal or an error."""
-        self.tree.reap(self.pid)
-        status = self.tree.status
+        status = self.status
         if self.limit is not None or status is None or status == 0:
             return
         if os.WIFSIGNALED(status):
@@ -344,94 +91,330 @@ class Command:
             self.limit = named.get(os.WTERMSIG(status))
             return
         left = {**self.limits, "memory": sys.maxsize, "processes": self.limits["processes"] - 1}
-        if self.tree.look(left) == "processes":
+        self.account.note(self.loop.census.take().get(self.keeper, {}), self.config["alone"])
+        if self.account.exceeded(left, self.keeper) == "processes":
             self.limit = "processes"
         elif self._disk_is_full() and not self.full:
             self.limit = "disk"
 
-    def _disk_is_full(self) -> bool:
-        if not self.config["alone"]:
-            return False
-        room = os.statvfs(self.config["home"])
-        return room.f_bavail * room.f_frsize < _PAGE or room.f_ffree == 0
-
-    def _result(self, took: float) -> tuple[dict[str, Any], bytes]:
-        status = self.tree.status
+    def _ending(self, took: float) -> dict[str, Any]:
+        status = self.status
         code = os.waitstatus_to_exitcode(status) if status is not None else -confine.SIGKILL
-        out, err = (bytes(self.taken[end]) for end in self.outputs)
-        described = {
-            "ok": True, "out": len(out), "cut": [end in self.cut for end in self.outputs], "limit": self.limit,
-            "exit_code": code if code >= 0 else None, "signal": -code if code < 0 else None, "seconds": took,
-            "cpu_seconds": self.tree.cpu(), "peak_memory": self.tree.peak,
+        return {
+            "limit": self.limit, "exit_code": code if code >= 0 else None, "signal": -code if code < 0 else None,
+            "seconds": took, "cpu_seconds": self.account.cpu(), "peak_memory": self.account.peak,
         }  # fmt: skip
-        return described, out + err
 
 
-def _become(asked: dict[str, Any], config: dict[str, Any], stdin: int, stdout: int, stderr: int) -> NoReturn:
-    """Replace the forked child by the command; a failure to start is written to its standard error."""
-    code = 126
-    try:
-        os.setsid()
-        for number, end in enumerate((stdin, stdout, stderr)):
-            os.dup2(end, number)
-        os.closerange(3, config["files"])
-        if config["counted"]:
-            confine.be_the_first_to_go()
-        _limit(asked["limits"], config)
-        confine.default_signals(confine.SIGPIPE, confine.SIGXFSZ)
-        os.chdir(absolute(config, asked["cwd"]))
+class Run(Command):
+    """A command that is carried out to its end, and whose output is its reply."""
+
+    def __init__(self, asked: dict[str, Any], stdin: bytes, loop: Loop) -> None:
+        super().__init__(asked, loop)
+        self.stdin = memoryview(stdin)
+        self.room = self.limits["output"]
+        self.taken: dict[int, bytearray] = {}
+        self.cut: set[int] = set()
+        self.others = loop.used_by_others()
+
+    def start(self) -> None:
+        """Start the command and report to the server that it has started, so that the server starts its own clock."""
+        self.streams = Streams()
+        self.taken = {end: bytearray() for end in self.streams.outputs}
+        self.pidfd = -1
         try:
-            os.execvpe(asked["argv"][0], asked["argv"], asked["env"])
-        except OSError:
-            code = 126 if _exists(asked["argv"][0], asked["env"]) else 127
-            raise
-    except BaseException as error:
-        why = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
-        os.write(2, f"{asked['argv'][0]}: {why}\n".encode("utf-8", "replace"))
-    os._exit(code)
+            self.pid = start(self.asked, self.config, self.streams)
+            self.pidfd = os.pidfd_open(self.pid)
+        except OSError as error:
+            if error.errno not in NO_ROOM or not self.loop.background:
+                self.streams.close()
+                raise
+            self.limit = NO_ROOM[error.errno]
+            self.finish()
+            return
+        send(self.loop.control, {"id": self.asked["id"], "more": True, "began": True})
+        for end in self.streams.outputs:
+            self.loop.watch(end, select.POLLIN, self._take)
+        self.loop.watch(self.pidfd, select.POLLIN, lambda _: self.finish())
+        if self.stdin:
+            self.loop.watch(self.streams.input, select.POLLOUT, self._feed)
+        else:
+            self._close_input()
+
+    def _feed(self, end: int) -> None:
+        try:
+            self.stdin = self.stdin[os.write(end, self.stdin[:_CHUNK]) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self.stdin = self.stdin[:0]
+        if not self.stdin:
+            self._close_input()
+
+    def _close_input(self) -> None:
+        self.loop.forget(self.streams.input)
+        os.close(self.streams.input)
+        self.streams.input = -1
+
+    def _take(self, end: int) -> None:
+        """Read the available output of one stream."""
+        while True:
+            try:
+                part = os.read(end, _CHUNK)
+            except BlockingIOError:
+                return
+            if not part:
+                self.loop.forget(end)
+                return
+            self.taken[end] += part[: self.room]
+            if len(part) > self.room:
+                self.cut.add(end)
+                self.limit = self.limit or "output"
+                self.room = 0
+                return
+            self.room -= len(part)
+
+    def look(self, seen: Seen, now: float) -> str | None:
+        """See `Command.look`."""
+        self.account.others = self.loop.used_by_others() - self.others
+        return super().look(seen, now)
+
+    def finish(self) -> None:
+        """End all processes of the command, read what is left of its output, and send the reply."""
+        took = time.monotonic() - self.began
+        loop = self.loop
+        loop.reap(False)
+        try:
+            if self.pid:
+                self._name_quiet_limits()
+        finally:
+            loop.end_run()
+            self.account.note({}, self.config["alone"])
+            for end in self.streams.outputs:
+                self._take(end)
+            for end in (self.pidfd, self.streams.input, *self.streams.outputs):
+                if end >= 0:
+                    loop.forget(end)
+                    os.close(end)
+        self.account.others = loop.used_by_others() - self.others
+        out, err = (bytes(self.taken[end]) for end in self.streams.outputs)
+        cut = [end in self.cut for end in self.streams.outputs]
+        described = {"id": self.asked["id"], "ok": True, "out": len(out), "cut": cut, **self._ending(took)}
+        send(loop.control, described, out + err)
 
 
-def _exists(program: str, env: dict[str, str]) -> bool:
-    """Return whether a program exists.
+class Background(Command):
+    """A command that runs until it ends or is ended, with its streams open meanwhile.
 
-    The error of `execvpe` does not say so: it is the same for a directory of PATH that cannot be searched and for a
-    file that may not be executed.
+    Args:
+        terminal: the two ends of the terminal that it runs on; None for pipes.
     """
-    folders = [""] if "/" in program else env.get("PATH", os.defpath).split(":")
-    return any(os.path.exists(os.path.join(folder, program)) for folder in folders)
+
+    def __init__(self, asked: dict[str, Any], loop: Loop, terminal: tuple[int, int] | None) -> None:
+        self.keeper = -1
+        super().__init__(asked, loop)
+        self.number = asked["id"]
+        self.room = self.limits["output"]
+        self.stdin = bytearray()
+        self.closes_input = False
+        self.ended = False
+        self.streams = Streams(terminal)
+        self.window = {end: asked["window"] for end in self.streams.outputs}
+        """The bytes that may still be sent of each stream that is open."""
+        try:
+            self.keeper, self.pid, self.pidfd, self.report = start_with_keeper(asked, self.config, self.streams)
+        except OSError as error:
+            self.streams.close()
+            if error.errno not in NO_ROOM:
+                raise
+            raise NoRoom(f"the sandbox has reached its limit on {NO_ROOM[error.errno]}: end a process first") from None
+        os.set_blocking(self.report, False)
+        loop.watch(self.report, select.POLLIN, self._hear)
+        for end in self.streams.outputs:
+            loop.watch(end, select.POLLIN, self._take)
+
+    # ── output ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def grant(self, stream: int, size: int) -> None:
+        """Allow `size` more bytes of one stream to be sent: 0 is standard output, 1 standard error."""
+        end = self.streams.outputs[stream]
+        if end not in self.window:
+            return
+        self.window[end] += size
+        if self.ended:
+            self._take(end)
+        else:
+            self.loop.watch(end, select.POLLIN, self._take)
+
+    def _take(self, end: int) -> None:
+        """Read the available output of one stream, as much as the server has granted."""
+        while room := self.window.get(end, 0):
+            try:
+                part = os.read(end, min(room, _CHUNK))
+            except BlockingIOError:
+                if self.ended:
+                    self._end_stream(end)
+                return
+            except OSError as error:
+                if error.errno != errno.EIO:  # nothing has the terminal open any more
+                    raise
+                part = b""
+            if not part:
+                self._end_stream(end)
+                return
+            self._pass_on(end, part)
+            if self.limit == "output" and not self.ended:
+                self.finish()
+                return
+        self.loop.forget(end)  # until more is granted
+
+    def _pass_on(self, end: int, part: bytes) -> None:
+        kept = part[: self.room]
+        self.room -= len(kept)
+        self.window[end] -= len(kept)
+        if len(kept) < len(part):
+            self.limit = self.limit or "output"
+        if kept:
+            self._emit({"stream": self.streams.outputs.index(end)}, kept)
+
+    def _end_stream(self, end: int) -> None:
+        self._close(end)
+        if self.window.pop(end, None) is not None:
+            self._emit({"stream": self.streams.outputs.index(end), "eof": True})
+        self._leave_if_done()
+
+    def _emit(self, event: dict[str, Any], blob: bytes = b"") -> None:
+        send(self.loop.control, {"job": self.number, **event}, blob)
+
+    # ── input ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def write(self, data: bytes, eof: bool) -> None:
+        """Add to the input of the command; with `eof` it is closed once the command has taken it."""
+        if self.streams.input < 0:
+            self._emit({"refuses": True})
+            return
+        self.stdin += data
+        self.closes_input = self.closes_input or eof
+        self._feed(self.streams.input)
+
+    def _feed(self, end: int) -> None:
+        wrote = 0
+        try:
+            while self.stdin:
+                size = os.write(end, self.stdin[:_CHUNK])
+                del self.stdin[:size]
+                wrote += size
+        except BlockingIOError:
+            pass
+        except OSError:  # the command has closed its input, or its terminal
+            self.stdin.clear()
+            self._emit({"refuses": True})
+            self._close_input()
+            return
+        if wrote:
+            self._emit({"wrote": wrote})
+        if self.stdin:
+            self.loop.watch(end, select.POLLOUT, self._feed)
+        elif self.closes_input:
+            self._close_input()
+        else:
+            self.loop.forget(end)
+
+    def _close_input(self) -> None:
+        end, self.streams.input = self.streams.input, -1
+        if end >= 0:
+            self._close(end)
+
+    # ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def signal(self, number: int, group: bool) -> None:
+        """Send a signal to the command's first process, or to its process group; do nothing if it has ended."""
+        import _signal as signals  # type: ignore[import-not-found]  # `signal` would take longer to import
+
+        if self.ended:
+            return
+        try:
+            signals.pidfd_send_signal(self.pidfd, number)
+            if group:
+                os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Set the size of the terminal; its programs are notified."""
+        end = self.streams.outputs[0]
+        if self.streams.terminal and end in self.window:
+            set_size(end, rows, columns)
+
+    def _hear(self, report: int) -> None:
+        """Read how the command ended from its keeper; an end of file means that the keeper was killed."""
+        try:
+            said = os.read(report, 64).split()
+        except BlockingIOError:
+            return
+        if said:
+            self.status = int(said[0])
+            self.account.peak = max(self.account.peak, int(said[1]) * 1024)
+        self.finish()
+
+    def finish(self) -> None:
+        """End all processes of the command, and report how it ended. What is left of its output is still read."""
+        if self.ended:
+            return
+        self.ended = True
+        took = time.monotonic() - self.began
+        self._name_quiet_limits()
+        self.loop.dismiss(self)
+        for end in (self.report, self.pidfd):
+            self._close(end)
+        self._close_input()
+        self._emit({"ended": self._ending(took)})
+        for end in tuple(self.window):
+            self.loop.forget(end)
+            self._take(end)
+
+    def abandon(self) -> None:
+        """End the command if it still runs, and close its streams even if output is left."""
+        self.finish()
+        for end in tuple(self.window):
+            del self.window[end]
+            self._close(end)
+        self._leave_if_done()
+
+    def _close(self, end: int) -> None:
+        self.loop.forget(end)
+        os.close(end)
+
+    def _leave_if_done(self) -> None:
+        if self.ended and not self.window:
+            self.loop.background.pop(self.number, None)
 
 
-def _limit(limits: dict[str, Any], config: dict[str, Any]) -> None:
-    seconds = int(limits["cpu_seconds"]) + 1
-    wanted = {
-        resource.RLIMIT_CPU: (seconds, seconds + 1),
-        resource.RLIMIT_FSIZE: (limits["file_size"], limits["file_size"]),
-        # 1 and not 0: with 0, a machine that pipes core dumps to a handler still does so.
-        resource.RLIMIT_CORE: (1, 1),
-        resource.RLIMIT_NOFILE: (config["files"], config["files"]),
-    }
-    if config["alone"]:
-        wanted[resource.RLIMIT_MSGQUEUE] = (0, 0)
-        wanted[resource.RLIMIT_MEMLOCK] = (65536, 65536)
-    if config["address_space"]:
-        wanted[resource.RLIMIT_AS] = (config["address_space"], config["address_space"])
-    if config["count_tasks"]:
-        wanted[resource.RLIMIT_NPROC] = (config["count_tasks"], config["count_tasks"])
-    for kind, (soft, hard) in wanted.items():
-        top = resource.getrlimit(kind)[1]
-        if top != resource.RLIM_INFINITY:
-            soft, hard = min(soft, top), min(hard, top)
-        resource.setrlimit(kind, (soft, hard))
+def set_size(end: int, rows: int, columns: int) -> None:
+    """Set the size of a terminal."""
+    import fcntl  # not at the top: importing it would delay the start of every sandbox
+
+    fcntl.ioctl(end, _TIOCSWINSZ, rows.to_bytes(2, sys.byteorder) + columns.to_bytes(2, sys.byteorder) + bytes(4))
 
 
-def absolute(config: dict[str, Any], path: str) -> str:
-    """Return the absolute path of the directory in which a command starts.
+def open_terminal() -> tuple[int, int]:
+    """Create a terminal of the sandbox's own, and return its two ends.
 
     Raises:
-        Refused: `path` leads outside the work directory.
+        NoRoom: commands have opened as many as there may be.
     """
-    home = os.path.realpath(config["home"])
-    place = "" if "\0" in path else os.path.realpath(os.path.join(home, path))
-    if place != home and not place.startswith(home + "/"):
-        raise Refused(f"{path!r} is not a path below the work directory")
-    return place
+    import fcntl
+
+    try:
+        master = os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise NoRoom("commands have opened all terminals of the sandbox: end one first") from None
+    try:
+        fcntl.ioctl(master, _TIOCSPTLCK, bytes(4))
+        slave = fcntl.ioctl(master, _TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except BaseException:
+        os.close(master)
+        raise
+    return master, slave

@@ -6,16 +6,18 @@ import ctypes
 import os
 import struct
 
+from ludus.sandbox.inside.messages import send_descriptor
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-SIGINT, SIGKILL, SIGPIPE, SIGSTOP, SIGXCPU, SIGXFSZ = 2, 9, 13, 19, 24, 25
+SIGINT, SIGKILL, SIGPIPE, SIGCONT, SIGSTOP, SIGXCPU, SIGXFSZ = 2, 9, 13, 18, 19, 24, 25
 """The numbers on Linux for x86-64 and arm64."""
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 1, 4, 22, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
-_MS_NOSUID, _MS_NODEV, _MS_BIND, _MNT_DETACH = 2, 4, 4096, 2
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MNT_DETACH = 2, 4, 8, 4096, 2
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -46,6 +48,10 @@ def make_disk(config: dict[str, Any]) -> None:
         if os.geteuid() != user:
             os.chown(inner, user, user)
         _mount(inner, target, None, _MS_BIND)
+    if config["terminals"]:
+        # Terminals of its own, for programs such as tmux. The number is limited for the whole machine.
+        options = f"newinstance,ptmxmode=0666,mode=0620,max={config['terminals']}"
+        _mount("devpts", "/dev/pts", "devpts", _MS_NOSUID | _MS_NOEXEC, options)
     _check(_LIBC.umount2(stage.encode(), _MNT_DETACH), "unmounting")
     if not config["counted"]:
         # Shared mappings of /dev/zero give memory that is in no process's resident set. /dev/full reads the same and
@@ -81,23 +87,25 @@ def install_filter(program: bytes) -> None:
     _prctl(_PR_SET_SECCOMP, 2, ctypes.c_char_p(described))
 
 
-def open_listener(handoff: int, address: tuple[str, int]) -> None:
+def open_listener(passing: int, address: tuple[str, int]) -> None:
     """Create the egress proxy's listening socket in the sandbox's own network, and send it to the server."""
     import _socket as sockets  # importing `socket` would delay the start of every sandbox
 
     listener = sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM)
     listener.bind(address)
     listener.listen(128)
-    outer = sockets.socket(fileno=handoff)
-    handed = struct.pack("i", listener.fileno())
-    outer.sendmsg([b"x"], [(sockets.SOL_SOCKET, sockets.SCM_RIGHTS, handed)])
-    outer.close()
+    send_descriptor(passing, listener.fileno())
     listener.close()
 
 
 def set_child_subreaper() -> None:
     """Make descendants of this process that lose their parent its children."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_with_parent() -> None:
+    """Make the kernel end this process when the process that started it has ended."""
+    _prctl(_PR_SET_PDEATHSIG, SIGKILL)
 
 
 def default_signals(*numbers: int) -> None:

@@ -127,7 +127,10 @@ def list_files(config: dict[str, Any], asked: dict[str, Any]) -> list[dict[str, 
             for entry in entries:
                 if len(found) >= MAX_ENTRIES:
                     raise Refused(f"{asked['path']!r} has more than {MAX_ENTRIES:,} entries")
-                about = entry.stat(follow_symlinks=False)
+                try:
+                    about = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:  # a background command has removed it meanwhile
+                    continue
                 found.append({
                     "name": entry.name, "kind": _KINDS.get(stat.S_IFMT(about.st_mode), "other"),
                     "size": about.st_size,

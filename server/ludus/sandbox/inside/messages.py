@@ -3,6 +3,10 @@
 The headers of requests are marshalled, which needs no import; the server is trusted and runs the same Python. Headers
 of replies are JSON, because the server must not unmarshal data from a sandbox. They are written without `json`, whose
 import would delay the start of every sandbox by several ms.
+
+A request has an `id`, and so have all parts of its reply; a part that is not the last one has `more`. A request with a
+`job` concerns a background command, named by the id of the request that started it, and has no reply. Messages with a
+`job` from the sandbox are events of that command. Descriptors travel on a socket of their own.
 """
 
 from __future__ import annotations
@@ -23,6 +27,10 @@ PIECE = 1 << 20
 
 class Refused(Exception):
     """A request that cannot be carried out; the text of the error is sent as the reply."""
+
+
+class NoRoom(Exception):
+    """A process that cannot be started because of a limit; the text of the error is sent as the reply."""
 
 
 class Incoming:
@@ -68,12 +76,13 @@ def receive(control: int) -> tuple[dict[str, Any], Incoming] | None:
 class Outgoing:
     """A writable file whose content is sent as parts of a reply, each marked as having more to follow."""
 
-    def __init__(self, control: int) -> None:
+    def __init__(self, control: int, request: int) -> None:
         self._control = control
+        self._request = request
 
     def write(self, data: bytes) -> int:
         """Send one part and return its size."""
-        send(self._control, {"more": True}, data)
+        send(self._control, {"id": self._request, "more": True}, data)
         return len(data)
 
 
@@ -84,6 +93,32 @@ def send(control: int, reply: dict[str, Any], blob: bytes = b"") -> None:
         view = memoryview(data)
         while view:
             view = view[os.write(control, view) :]
+
+
+def receive_descriptors(passing: int, count: int) -> list[int]:
+    """Receive descriptors that the server sent before the request that needs them."""
+    import _socket as sockets  # importing `socket` would delay the start of every sandbox
+
+    outer = sockets.socket(fileno=passing)
+    try:
+        _, messages, _, _ = outer.recvmsg(1, sockets.CMSG_SPACE(4 * count))
+    finally:
+        outer.detach()
+    found = [int(one) for _, _, data in messages for one in struct.unpack(f"{len(data) // 4}i", data)]
+    for end in found:
+        os.set_inheritable(end, False)
+    return found
+
+
+def send_descriptor(passing: int, descriptor: int) -> None:
+    """Send a descriptor to the server."""
+    import _socket as sockets
+
+    outer = sockets.socket(fileno=passing)
+    try:
+        outer.sendmsg([b"x"], [(sockets.SOL_SOCKET, sockets.SCM_RIGHTS, struct.pack("i", descriptor))])
+    finally:
+        outer.detach()
 
 
 def _json(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The main loop of the program inside a sandbox: it waits on a socket and carries out one request after another.
+"""The program inside a sandbox: it waits for requests on a socket and carries them out.
 
 It is process 1 of the sandbox's own process namespace, so that commands cannot send signals to it, and it is not
 dumpable, so that they cannot inspect it. When the socket closes, everything in the sandbox ends.
@@ -10,8 +10,12 @@ import errno
 import os
 
 from ludus.sandbox.inside import confine, files
-from ludus.sandbox.inside.command import Command, Tree, absolute
-from ludus.sandbox.inside.messages import Incoming, Outgoing, Refused, receive, send
+from ludus.sandbox.inside.command import Background, Run, open_terminal, set_size
+from ludus.sandbox.inside.dialing import Dials
+from ludus.sandbox.inside.loop import Loop
+from ludus.sandbox.inside.messages import Incoming, NoRoom, Outgoing, Refused, receive, receive_descriptors, send
+from ludus.sandbox.inside.processes import RUN, Census
+from ludus.sandbox.inside.start import absolute
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,38 +30,129 @@ OF_FILES = {
 """Errors that commands can cause with their own files. Any other error means that the sandbox failed."""
 
 
-def answer(control: int, config: dict[str, Any], asked: dict[str, Any], blob: Incoming) -> None:
-    """Carry out one request and send its reply.
+class Runner:
+    """Carries out the requests of the server.
 
-    Raises:
-        Refused: it cannot be carried out.
+    Args:
+        control: the socket to the server.
+        config: the configuration of the sandbox, the server's first request.
     """
-    op = asked["op"]
-    if op == "cancel":
-        return
-    os.chmod(config["home"], 0o700)
-    if op == "run":
-        if not os.path.isdir(absolute(config, asked["cwd"])):
+
+    def __init__(self, control: int, config: dict[str, Any]) -> None:
+        self._control = control
+        self._config = config
+        self.loop = Loop(control, config, self._hear)
+        self._dials = Dials(self.loop)
+
+    def _hear(self, control: int) -> None:
+        """Read one request and carry it out; an end of the socket ends the loop."""
+        message = receive(control)
+        if message is None:
+            self.loop.open = False
+            return
+        asked, blob = message
+        try:
+            if "job" in asked:
+                self._tend(asked, blob)
+            else:
+                self._answer(asked, blob)
+        except Refused as error:
+            self._reply(asked, error=str(error))
+        except NoRoom as error:
+            self._reply(asked, limit=str(error))
+        except Exception as error:
+            key = "error" if isinstance(error, OSError) and error.errno in OF_FILES else "failed"
+            self._reply(asked, **{key: f"{type(error).__name__}: {error}"})
+        blob.skip()
+
+    def _reply(self, asked: dict[str, Any], **reply: Any) -> None:
+        send(self._control, {"id": asked.get("id", 0), **reply})
+
+    def _answer(self, asked: dict[str, Any], blob: Incoming) -> None:
+        """Carry out one request.
+
+        Raises:
+            Refused: it cannot be carried out.
+        """
+        op, config = asked["op"], self._config
+        if op == "cancel":
+            if self.loop.run is not None:
+                self.loop.run.finish()
+            return
+        os.chmod(config["home"], 0o700)
+        outgoing = Outgoing(self._control, asked["id"])
+        if op == "run":
+            self._check_folder(asked)
+            self.loop.begin(Run(asked, blob.rest(), self.loop))
+            return
+        if op == "spawn":
+            self._spawn(asked)
+        elif op == "connect":
+            self._dials.dial(asked)
+            return
+        elif op == "read":
+            files.read_file(config, asked, outgoing)
+        elif op == "write":
+            files.write_file(config, asked, blob)
+        elif op == "list":
+            self._reply(asked, ok=True, entries=files.list_files(config, asked))
+            return
+        elif op in ("snapshot", "restore"):
+            # Paused, so that the copy is of one moment, and no path can change between a check and its use.
+            paused = self.loop.census.pause()
+            try:
+                if op == "snapshot":
+                    files.snapshot(config, outgoing)
+                else:
+                    files.restore(config, blob)
+            finally:
+                self.loop.census.resume(paused)
+        else:
+            raise Refused(f"unknown operation {op!r}")
+        self._reply(asked, ok=True)
+
+    def _check_folder(self, asked: dict[str, Any]) -> None:
+        if not os.path.isdir(absolute(self._config, asked["cwd"])):
             raise Refused(f"there is no directory {asked['cwd']!r}")
-        command = Command(asked, blob.rest(), config, control)
-        reply, output = command.run()
-        send(control, reply, output)
-    elif op == "read":
-        files.read_file(config, asked, Outgoing(control))
-        send(control, {"ok": True})
-    elif op == "write":
-        files.write_file(config, asked, blob)
-        send(control, {"ok": True})
-    elif op == "list":
-        send(control, {"ok": True, "entries": files.list_files(config, asked)})
-    elif op == "snapshot":
-        files.snapshot(config, Outgoing(control))
-        send(control, {"ok": True})
-    elif op == "restore":
-        files.restore(config, blob)
-        send(control, {"ok": True})
-    else:
-        raise Refused(f"unknown operation {op!r}")
+
+    def _spawn(self, asked: dict[str, Any]) -> None:
+        terminal = None
+        if asked["terminal"] is not None:
+            terminal = open_terminal() if self._config["terminals"] else self._receive_terminal()
+        try:
+            self._check_folder(asked)
+            if terminal is not None:
+                set_size(terminal[0], *asked["terminal"])
+        except BaseException:
+            for end in terminal or ():
+                os.close(end)
+            raise
+        self.loop.add(Background(asked, self.loop, terminal))
+
+    def _receive_terminal(self) -> tuple[int, int]:
+        """Receive a terminal of the machine from the server, where the sandbox has none of its own."""
+        master, slave = receive_descriptors(self._config["passing"], 2)
+        return master, slave
+
+    def _tend(self, asked: dict[str, Any], blob: Incoming) -> None:
+        """Carry out a request about a background command, which may have ended."""
+        op, job = asked["op"], self.loop.background.get(asked["job"])
+        if job is None:
+            return
+        if op == "input":
+            job.write(blob.rest(), asked["eof"])
+        elif op == "grant":
+            job.grant(asked["stream"], asked["size"])
+        elif op == "signal":
+            job.signal(asked["number"], asked["group"])
+        elif op == "resize":
+            job.resize(asked["rows"], asked["columns"])
+        elif op == "kill":
+            job.finish()
+        elif op == "abandon":
+            job.abandon()
+        else:
+            raise Refused(f"unknown operation {op!r}")
 
 
 def main(control: int) -> None:
@@ -70,40 +165,41 @@ def main(control: int) -> None:
     if first is None:
         return
     config = first[0]
+    os.set_inheritable(config["passing"], False)
     os.umask(0o022)
     confine.default_signals(confine.SIGINT)
     try:
         if config["alone"]:
             confine.make_disk(config)
             confine.drop_privileges(config)
-            if config["handoff"] >= 0:
-                confine.open_listener(config["handoff"], config["address"])
+            if config["address"] is not None:
+                confine.open_listener(config["passing"], config["address"])
         else:
             confine.set_child_subreaper()
     except OSError as error:
-        send(control, {"error": str(error)})
+        send(control, {"id": first[0]["id"], "error": str(error)})
         return
     nowhere = os.open("/dev/null", os.O_RDWR)
     for end in range(3):
         os.dup2(nowhere, end)
-    send(control, {"ok": True})
+    send(control, {"id": first[0]["id"], "ok": True})
     try:
-        while (message := receive(control)) is not None:
-            try:
-                answer(control, config, *message)
-            except Refused as error:
-                send(control, {"error": str(error)})
-            except Exception as error:
-                key = "error" if isinstance(error, OSError) and error.errno in OF_FILES else "failed"
-                send(control, {key: f"{type(error).__name__}: {error}"})
-            message[1].skip()
+        Runner(control, config).loop.serve()
     except (ConnectionError, BrokenPipeError):
         pass
     finally:
         if not config["alone"]:
-            Tree(alone=False).kill(0)
+            Census(False, lambda _: _reap()).end(RUN)
             try:
                 files.clear(config["home"])
                 os.rmdir(config["home"])
             except OSError:
                 pass
+
+
+def _reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass

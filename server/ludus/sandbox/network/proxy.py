@@ -6,7 +6,8 @@ How this works:
   loopback address, and held by the server (see `netns_listener`). Only the sandbox can reach it, and it closes with the
   server. Programs find it by `http_proxy` and similar variables; a program that ignores these has no network.
 - `begin` and `finish` enclose each command. Connections are accepted (`_admit`) only in between; `finish` ends those
-  that are still open and returns the destinations that were requested.
+  that are still open and returns the destinations that were requested. While background processes run, the sandbox
+  calls only `begin`, at each command, and `stop` when the last of them has ended.
 - One task serves each connection (`_serve`, `_answer`). It reads one request, finds its destination (`_target`), and
   checks the name against the allowlist. `_dial` then resolves the name, checks the addresses, and connects to an
   address that it has checked, so that a second look-up cannot change the result.
@@ -109,17 +110,25 @@ class EgressProxy:
         self._used = {}
         self._listen()
 
-    async def finish(self) -> tuple[NetworkUse, ...]:
-        """End all connections, and return the destinations that were requested since `begin`."""
+    def uses(self) -> tuple[NetworkUse, ...]:
+        """Return the destinations that were requested since `begin`."""
+        return tuple(NetworkUse(target, why, count) for (target, why), count in self._used.items())
+
+    def stop(self) -> None:
+        """Accept no more connections, and start ending those that are open."""
         self._left = 0
         self._pause_accepting()
         for task in tuple(self._tasks):
             task.cancel()
+
+    async def finish(self) -> tuple[NetworkUse, ...]:
+        """End all connections, and return the destinations that were requested since `begin`."""
+        self.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with suppress(OSError):
             while True:  # connections that still wait to be accepted belong to the command, too
                 self._listener.accept()[0].close()
-        return tuple(NetworkUse(target, why, count) for (target, why), count in self._used.items())
+        return self.uses()
 
     async def aclose(self) -> None:
         """End all connections and close the listening socket."""

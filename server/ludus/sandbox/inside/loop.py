@@ -1,0 +1,172 @@
+"""The event loop of the program inside: it watches the streams of all commands and what their processes use."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from ludus.sandbox.inside.command import Background, Command, Run
+from ludus.sandbox.inside.processes import RUN, Census
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+TICK = 0.02
+"""Seconds between two looks at what the processes of commands use."""
+_IDLE_TICK, _COUNTED_IDLE_TICK = 0.1, 0.4
+"""Seconds between looks while only background commands run and use little CPU time; the second value is for sandboxes
+whose memory and processes the kernel limits."""
+_IDLE_SHARE = 0.05
+
+
+class Loop:
+    """The commands of a sandbox, and the descriptors that are watched for them.
+
+    Args:
+        control: the socket to the server.
+        config: the configuration of the sandbox.
+        hear: called when the control socket is readable.
+    """
+
+    def __init__(self, control: int, config: dict[str, Any], hear: Callable[[int], None]) -> None:
+        self.control = control
+        self.config = config
+        self.census = Census(config["alone"], self.reap)
+        self.run: Run | None = None
+        self.background: dict[int, Background] = {}
+        self.open = True
+        self._poller = select.poll()
+        self._calls: dict[int, Callable[[int], None]] = {}
+        self._dismissed = 0.0
+        """CPU seconds of background commands that have ended."""
+        self._looked = self._used = 0.0
+        self._pause = TICK
+        self.watch(control, select.POLLIN, hear)
+
+    def watch(self, end: int, events: int, call: Callable[[int], None]) -> None:
+        """Call `call` with the descriptor `end` whenever it is ready."""
+        self._calls[end] = call
+        self._poller.register(end, events)
+
+    def forget(self, end: int) -> None:
+        """Stop watching a descriptor; it may be one that is not watched."""
+        if self._calls.pop(end, None) is not None:
+            self._poller.unregister(end)
+
+    def serve(self) -> None:
+        """Serve until `open` is False."""
+        while self.open:
+            for end, _ in self._poller.poll(self._timeout()):
+                call = self._calls.get(end)
+                if call is not None:
+                    call(end)
+            if self._commands() and time.monotonic() >= self._next():
+                self._look()
+
+    def begin(self, run: Run) -> None:
+        """Start a `run`."""
+        self.run = run
+        self.census.runs = True
+        self._looked, self._pause = time.monotonic(), TICK
+        try:
+            run.start()
+        except BaseException:
+            self.end_run()
+            raise
+
+    def end_run(self) -> None:
+        """End all processes of the `run`."""
+        self.census.end(RUN)
+        self.run = None
+        self.census.runs = False
+
+    def add(self, job: Background) -> None:
+        """Watch a background command that has started."""
+        self.background[job.number] = job
+        self.census.keepers.add(job.keeper)
+        self._looked, self._pause = time.monotonic(), TICK
+
+    def dismiss(self, job: Background) -> None:
+        """End all processes of a background command, and record the CPU time that they used."""
+        job.account.note(self.census.take().get(job.keeper, {}), self.config["alone"])
+        self._dismissed += job.account.cpu()
+        if job.keeper in self.census.keepers:
+            self.census.end(job.keeper)
+        elif self.run is None:  # its keeper was killed, so its processes have none; during a run they end with that
+            self.census.end(RUN)
+
+    def used_by_others(self) -> float:
+        """Return the CPU seconds that background commands have used so far."""
+        living = [job for job in self.background.values() if not job.ended]
+        if living:
+            seen = self.census.take()
+            for job in living:
+                job.account.note(seen.get(job.keeper, {}), self.config["alone"])
+        return self._dismissed + sum(job.account.cpu() for job in living)
+
+    def reap(self, wait: bool) -> None:
+        """Reap ended children; with `wait`, until there is no child left."""
+        while True:
+            try:
+                pid, status, used = os.wait4(-1, 0 if wait else os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in self.census.keepers:
+                self.census.keepers.discard(pid)
+            elif self.run is not None:
+                self.run.account.waited += used.ru_utime + used.ru_stime
+                self.run.account.peak = max(self.run.account.peak, used.ru_maxrss * 1024)
+                if pid == self.run.pid:
+                    self.run.status = status
+
+    # ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _commands(self) -> list[Command]:
+        living: list[Command] = [job for job in self.background.values() if not job.ended]
+        return living if self.run is None else [*living, self.run]
+
+    def _next(self) -> float:
+        """Return when to look at the processes next: at the latest when a command has used up its time."""
+        ends = min(one.began + one.limits["seconds"] for one in self._commands())
+        return float(min(self._looked + self._pause, ends))
+
+    def _timeout(self) -> float | None:
+        return max(0.0, self._next() - time.monotonic()) * 1000 if self._commands() else None
+
+    def _look(self) -> None:
+        began = time.monotonic()
+        seen = self.census.take()
+        exceeded = []
+        for one in self._commands():
+            limit = one.look(seen.get(one.keeper, {}), began)
+            if limit is not None:
+                exceeded.append((one, limit))
+        for one, limit in exceeded or self._exceeded_together():
+            one.limit = one.limit or limit
+            one.finish()
+        self._set_pause(began)
+
+    def _exceeded_together(self) -> list[tuple[Command, str]]:
+        """Return the command that uses most of what all commands together use too much of."""
+        commands = self._commands()
+        if len(commands) < 2:
+            return []
+        if sum(one.account.memory for one in commands) > self.config["memory"]:
+            return [(max(commands, key=lambda one: one.account.memory), "memory")]
+        if sum(one.account.tasks for one in commands) > self.config["processes"]:
+            return [(max(commands, key=lambda one: one.account.tasks), "processes")]
+        return []
+
+    def _set_pause(self, began: float) -> None:
+        now = time.monotonic()
+        used = self._dismissed + sum(one.account.cpu() for one in self._commands())
+        idle = self.run is None and used - self._used < _IDLE_SHARE * (now - self._looked)
+        longest = _COUNTED_IDLE_TICK if self.config["counted"] else _IDLE_TICK
+        # Checking many processes takes long; spend at most a fifth of the time on it.
+        self._pause = max(min(2 * self._pause, longest) if idle else TICK, 4 * (now - began))
+        self._looked, self._used = now, used

@@ -1,0 +1,280 @@
+"""Background processes of a sandbox: streams, signals, limits, and their end."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from sandboxing import TIGHT, settings_of
+
+from ludus.sandbox import (
+    Limits,
+    Process,
+    Sandbox,
+    SandboxFailed,
+    SandboxFileError,
+    SandboxInputClosed,
+    SandboxLimitReached,
+    SandboxProvider,
+)
+from ludus.sandbox.processes import WINDOW
+
+Backend = tuple[str, SandboxProvider]
+
+LIMITS = TIGHT.but(spawned_seconds=60, spawned_cpu_seconds=4, spawned_output=64 * 1024 * 1024)
+OURS, OTHERS = str(1_000_000 + os.getpid()), str(2_000_000 + os.getpid())
+"""Seconds to sleep, by which the processes of this run are known on the whole machine."""
+
+
+async def made(backend: Backend, limits: Limits = LIMITS) -> Sandbox:
+    kind, provider = backend
+    return await provider.create(settings_of(kind, limits))
+
+
+def sleeping(seconds: str) -> int:
+    """How many processes of the machine sleep for so long."""
+    found = 0
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            found += (entry / "cmdline").read_bytes() == f"sleep\0{seconds}\0".encode()
+    return found
+
+
+async def test_a_process_answers_while_commands_and_file_operations_run(spawning: Backend) -> None:
+    async with await made(spawning) as box, await box.spawn(["cat"]) as process:
+        for number in range(20):
+            await process.write(b"%d\n" % number)
+            assert await process.stdout.read_line() == b"%d\n" % number
+            assert (await box.run(["true"])).ok
+            await box.write("file", b"%d" % number)
+        slow = asyncio.create_task(box.run(["sh", "-c", "until [ -e done ]; do :; done"]))
+        await process.write(b"meanwhile\n")
+        assert await process.stdout.read_line() == b"meanwhile\n"
+        await process.close_stdin()
+        assert (await process.wait()).exit_code == 0
+        finisher = await box.spawn(["touch", "done"])
+        assert (await finisher.wait()).ok
+        assert (await slow).ok
+
+
+async def test_both_streams_arrive_in_full_and_separately_after_the_end(spawning: Backend) -> None:
+    async with await made(spawning) as box:
+        process = await box.spawn(["sh", "-c", "printf out; printf err >&2; exit 7"], env={"A": "1"})
+        end = await process.wait()
+        assert (end.exit_code, end.signal, end.limit, end.ok) == (7, None, None, False)
+        assert await process.stdout.read_all() == b"out"
+        assert await process.stderr.read_all() == b"err"
+        assert await process.stdout.read() == b""
+        assert process.end == end
+
+
+async def test_a_large_output_arrives_complete_and_in_order(spawning: Backend) -> None:
+    async with await made(spawning) as box:
+        process = await box.spawn(["sh", "-c", "seq 1 300000"])
+        number = 0
+        async for line in process.stdout:
+            number += 1
+            assert int(line) == number
+        assert number == 300_000
+        assert (await process.wait()).ok
+
+
+async def test_a_large_input_arrives_complete(spawning: Backend) -> None:
+    async with await made(spawning) as box, await box.spawn(["sha256sum"]) as process:
+        data = bytes(range(256)) * 20_000
+        await process.write(data)
+        await process.close_stdin()
+        assert (await process.stdout.read_line()).split()[0].decode() == hashlib.sha256(data).hexdigest()
+
+
+async def test_a_process_whose_output_is_not_read_waits_and_holds_at_most_its_window(spawning: Backend) -> None:
+    async with await made(spawning) as box, await box.spawn(["sh", "-c", "yes; echo gone >&2"]) as process:
+        while len(process.stdout._data) < WINDOW:
+            await asyncio.wait_for(process.stdout._changed.wait(), 30)
+            process.stdout._changed.clear()
+        assert (await box.run(["true"])).ok
+        assert len(process.stdout._data) == WINDOW
+        assert process.end is None
+
+
+async def test_input_waits_for_a_process_that_does_not_read(spawning: Backend) -> None:
+    async with await made(spawning) as box, await box.spawn(["sh", "-c", "read line; cat >/dev/null"]) as process:
+        stopped = await box.spawn(["sleep", "50"])
+        writing = asyncio.create_task(stopped.write(bytes(8 * 1024 * 1024)))
+        await process.write(b"go\n")
+        await process.write(bytes(2 * 1024 * 1024))
+        assert not writing.done()
+        await stopped.kill()
+        with pytest.raises(SandboxInputClosed, match="ended by SIGKILL"):
+            await writing
+
+
+async def test_writing_to_a_process_that_closed_its_input_is_refused(spawning: Backend) -> None:
+    program = "exec <&-; echo closed; sleep 50"
+
+    async def write_forever(process: Process) -> None:
+        while True:
+            await process.write(b"x" * 100_000)
+
+    async with await made(spawning) as box, await box.spawn(["sh", "-c", program]) as process:
+        assert await process.stdout.read_line() == b"closed\n"
+        with pytest.raises(SandboxInputClosed, match="closed"):
+            await write_forever(process)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGUSR1])
+async def test_a_signal_ends_a_process_and_is_reported(spawning: Backend, number: signal.Signals) -> None:
+    async with await made(spawning) as box, await box.spawn(["sleep", "50"]) as process:
+        await process.signal(number)
+        end = await process.wait()
+        assert (end.signal, end.exit_code, end.limit) == (number, None, None)
+        await process.signal(number)  # nothing happens
+
+
+async def test_a_signal_can_go_to_the_whole_group(spawning: Backend) -> None:
+    child = "trap 'echo child; exit' TERM; echo ready; while :; do :; done"
+    program = "trap 'wait; echo got; exit 3' TERM; sh -c \"$CHILD\" & wait"
+    async with await made(spawning) as box, await box.spawn(["sh", "-c", program], env={"CHILD": child}) as process:
+        assert await process.stdout.read_line() == b"ready\n"
+        await process.signal(signal.SIGTERM, group=True)
+        assert sorted((await process.stdout.read_all()).split()) == [b"child", b"got"]
+        assert (await process.wait()).exit_code == 3
+
+
+@pytest.mark.parametrize("number", [0, -1, 65, 1000])
+async def test_a_number_that_is_no_signal_is_refused(spawning: Backend, number: int) -> None:
+    async with await made(spawning) as box, await box.spawn(["cat"]) as process:
+        with pytest.raises(ValueError, match="not the number of a signal"):
+            await process.signal(number)
+
+
+async def test_a_program_that_does_not_exist_ends_as_in_a_shell(spawning: Backend) -> None:
+    async with await made(spawning) as box:
+        process = await box.spawn(["no-such-program"])
+        assert (await process.wait()).exit_code == 127
+        assert b"no-such-program" in await process.stderr.read_all()
+        with pytest.raises(SandboxFileError, match="no directory"):
+            await box.spawn(["true"], cwd="missing")
+
+
+async def test_what_a_process_has_started_ends_with_it_daemons_included(spawning: Backend) -> None:
+    program = f"(setsid sh -c 'sleep {OURS} & sleep {OURS} & echo up') & sleep {OURS}"
+    async with await made(spawning) as box, await box.spawn(["sleep", OTHERS]) as other:
+        process = await box.spawn(["sh", "-c", program])
+        assert await process.stdout.read_line() == b"up\n"
+        assert (await process.kill()).signal == signal.SIGKILL
+        assert (sleeping(OURS), sleeping(OTHERS), other.end) == (0, 1, None)
+
+
+async def test_a_command_ends_only_what_it_started_itself(spawning: Backend) -> None:
+    async with await made(spawning) as box, await box.spawn(["sleep", OTHERS]) as process:
+        assert (await box.run(["sh", "-c", f"sleep {OURS} & setsid sleep {OURS} & true"])).ok
+        assert (sleeping(OURS), sleeping(OTHERS), process.end) == (0, 1, None)
+
+
+async def test_a_process_whose_keeper_is_killed_ends_with_all_that_it_started(spawning: Backend) -> None:
+    async with await made(spawning) as box:
+        process = await box.spawn(["sh", "-c", f"setsid sleep {OURS} & echo $PPID; sleep {OURS}"])
+        keeper = int(await process.stdout.read_line())
+        assert (await box.run(["kill", "-9", str(keeper)])).ok
+        end = await process.wait()
+        assert (end.signal, end.exit_code, sleeping(OURS)) == (signal.SIGKILL, None, 0)
+        assert (await box.run(["true"])).ok
+
+
+# ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("name", "program", "limits"),
+    [
+        ("seconds", "sleep 50", {"spawned_seconds": 0.3}),
+        ("seconds", "trap '' TERM INT HUP; sleep 50", {"spawned_seconds": 0.3}),
+        ("cpu_seconds", "while :; do :; done", {"spawned_cpu_seconds": 0.3}),
+        ("output", "yes", {"spawned_output": 100_000}),
+        ("output", "yes >&2", {"spawned_output": 100_000}),
+        ("processes", "while :; do sleep 50 & done", {}),
+        ("memory", "python3 -c 'a = bytearray(b\"x\" * 300_000_000); input()'; exit 1", {}),
+        ("file_size", "exec head -c 10000000 /dev/zero > large", {}),
+    ],
+)
+async def test_a_process_ends_by_the_limit_that_it_exceeds(
+    spawning: Backend, name: str, program: str, limits: dict[str, float]
+) -> None:
+    kind, _ = spawning
+    async with await made(spawning) as box:
+        other = await box.spawn(["cat"])
+        process = await box.spawn(["sh", "-c", program], limits=LIMITS.but(**limits))
+        reading = [asyncio.create_task(stream.read_all(10**9)) for stream in (process.stdout, process.stderr)]
+        end = await asyncio.wait_for(process.wait(), 60)
+        if not (kind == "bubblewrap" and name == "memory"):  # the kernel ends the largest process, and the shell exits
+            assert end.limit == name, end
+        assert not end.ok
+        sizes = [len(await task) for task in reading]
+        assert sum(sizes) <= LIMITS.but(**limits).spawned_output
+        await other.write(b"still here\n")
+        assert await other.stdout.read_line() == b"still here\n"
+        assert (await box.run(["true"])).ok
+
+
+async def test_processes_together_stay_within_the_limits_of_the_sandbox(spawning: Backend) -> None:
+    hold = "a = bytearray(b'x' * 40_000_000)\nprint('up', flush=True)\ninput()"
+    async with await made(spawning) as box:
+        running = [await box.spawn(["python3", "-c", hold]) for _ in range(4)]
+        ends = [asyncio.create_task(one.wait()) for one in running]
+        done, _ = await asyncio.wait(ends, timeout=60, return_when=asyncio.FIRST_COMPLETED)
+        assert {one.result().limit for one in done} == {"memory"}
+        for one in running:
+            await one.aclose()
+        assert (await box.run(["true"])).ok
+
+
+async def test_more_processes_than_allowed_are_refused_and_there_is_room_again_after_one_has_ended(
+    spawning: Backend,
+) -> None:
+    async with await made(spawning, LIMITS.but(spawned=2)) as box:
+        first, _ = await box.spawn(["cat"]), await box.spawn(["cat"])
+        with pytest.raises(SandboxLimitReached, match="spawned"):
+            await box.spawn(["cat"])
+        await first.kill()
+        await (await box.spawn(["cat"])).kill()
+
+
+# ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_process_ends_with_its_sandbox_and_its_readers_get_an_error(spawning: Backend) -> None:
+    box = await made(spawning)
+    process = await box.spawn(["sh", "-c", "echo begun; sleep 777"])
+    assert await process.stdout.read_line() == b"begun\n"
+    waiting = [asyncio.create_task(one) for one in (process.wait(), process.stdout.read(), process.stderr.read())]
+    await asyncio.sleep(0)
+    await box.aclose()
+    for one in waiting[:1]:
+        with pytest.raises(SandboxFailed, match="closed"):
+            await one
+    await asyncio.gather(*waiting, return_exceptions=True)
+    with pytest.raises(SandboxFailed):
+        await process.write(b"x")
+    await process.aclose()
+    with pytest.raises(SandboxFailed):
+        await box.spawn(["cat"])
+
+
+async def test_a_snapshot_is_of_one_moment_while_a_process_writes(spawning: Backend) -> None:
+    program = "import itertools\nfor n in itertools.count():\n  for f in 'ab': open(f, 'w').write(str(n))\n"
+    async with await made(spawning) as box, await box.spawn(["python3", "-c", program]) as process:
+        while not {one.name for one in await box.list()} >= {"a", "b"}:
+            pass
+        for _ in range(5):
+            async with await box.fork() as other:
+                first, second = await other.read("a"), await other.read("b")
+                # The file that is being written may be empty; the other holds this round's or the last round's number.
+                if first and second:
+                    assert int(first) - int(second) in (0, 1)
+        assert process.end is None
