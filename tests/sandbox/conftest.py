@@ -80,6 +80,13 @@ async def spawning(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, S
         yield backend
 
 
+@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits"])
+async def isolating_spawn(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
+    """A backend that has background processes and holds those that attack it; nothing is left when the test ends."""
+    async with _backend(request) as backend:
+        yield backend
+
+
 @pytest.fixture
 def outside(tmp_path: Path) -> Iterator[dict[str, str]]:
     """Things on this machine that a box must not reach, named in environment variables for the attacker."""

@@ -183,6 +183,7 @@ def _config(settings: SandboxSettings, user: int, *, counted: bool) -> dict[str,
         "disk": {"bytes": limits.disk, "inodes": limits.inodes},
         "memory": limits.memory,
         "processes": limits.processes,
+        "tcp": sockets,
         # Only root can mount a file system of terminals.
         "terminals": limits.spawned + _TERMINALS if os.geteuid() == 0 else 0,
         # One more than allowed, so that exceeding the limit can be detected, one for the program inside, and one keeper

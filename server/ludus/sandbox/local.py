@@ -85,7 +85,7 @@ async def _start_process(limits: Limits, home: str) -> BoxProcess:
         "alone": False, "home": home, "user": os.geteuid(), "memory": limits.memory, "files": 1024,
         "disk": {"bytes": limits.disk, "inodes": limits.inodes}, "tasks": limits.processes, "counted": False,
         "meter": -1, "address_space": 0, "count_tasks": 0, "filter": "", "processes": limits.processes,
-        "passing": inner.fileno(), "address": None, "terminals": 0,
+        "passing": inner.fileno(), "address": None, "terminals": 0, "tcp": False,
     }  # fmt: skip
     process = BoxProcess(Launch(inside_argv(theirs.fileno()), config, (inner.detach(),), passing))
     await process.start(control, theirs)

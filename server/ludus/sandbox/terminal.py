@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import re
 import time
 import unicodedata
 from collections.abc import Callable
@@ -150,10 +151,20 @@ class Terminal:
     async def wait_for(self, text: str, *, seconds: float = 10.0) -> Screen:
         """Return what the terminal shows as soon as `text` is on it, or after `seconds`, or when its program has ended.
 
+        Args:
+            text: what to wait for. Rows are separated by line ends, and end with any number of spaces: a prompt is
+                found with the space after it.
+            seconds: for how long to wait.
+
         Raises:
             SandboxFailed: as in `write`.
         """
-        return await self._draw_until(lambda shown: text in shown.text, seconds, seconds)
+        wanted = re.compile(" *\n".join(map(re.escape, text.split("\n"))))
+        width = self._emulator.columns
+        return await self._draw_until(
+            lambda shown: wanted.search("\n".join(line.ljust(width) for line in shown.lines)) is not None,
+            seconds, seconds,
+        )  # fmt: skip
 
     async def aclose(self) -> None:
         """End its program."""

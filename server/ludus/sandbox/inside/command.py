@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _CHUNK = 65536
 _TIOCSWINSZ, _TIOCSPTLCK, _TIOCGPTPEER = 0x5414, 0x40045431, 0x5441
+_REPORT_SECONDS = 0.5
+"""How long a keeper may take to report how its command ended."""
 NO_ROOM = {errno.EAGAIN: "processes", errno.ENOMEM: "memory"}
 """Errors of starting a process that other commands of the sandbox can cause, and the limit that they mean."""
 
@@ -52,7 +54,9 @@ class Command:
         config = self.config
         shared = bool(loop.background)
         metered = self.keeper == RUN and config["meter"] >= 0
-        self.account = Account(config["meter"] if metered else -1, config["alone"] and config["meter"] < 0)
+        self.account = Account(
+            config["meter"] if metered else -1, config["alone"] and config["meter"] < 0, config["tcp"]
+        )
         self.full = self._disk_is_full() if not shared else False
         self.began = time.monotonic()
         self.pid = 0
@@ -69,7 +73,7 @@ class Command:
         if self.seconds_left(now) <= 0:
             return "seconds"
         self.account.note(seen, self.config["alone"])
-        return self.account.exceeded(self.limits, self.keeper)
+        return self.account.exceeded(self.limits, self.keeper, self.loop.shared)
 
     def finish(self) -> None:
         """End all processes of the command, and report how it ended."""
@@ -92,7 +96,7 @@ class Command:
             return
         left = {**self.limits, "memory": sys.maxsize, "processes": self.limits["processes"] - 1}
         self.account.note(self.loop.census.take().get(self.keeper, {}), self.config["alone"])
-        if self.account.exceeded(left, self.keeper) == "processes":
+        if self.account.exceeded(left, self.keeper, self.loop.shared) == "processes":
             self.limit = "processes"
         elif self._disk_is_full() and not self.full:
             self.limit = "disk"
@@ -218,6 +222,8 @@ class Background(Command):
         self.stdin = bytearray()
         self.closes_input = False
         self.ended = False
+        self.exited: float | None = None
+        """When the first process ended; None while it runs."""
         self.streams = Streams(terminal)
         self.window = {end: asked["window"] for end in self.streams.outputs}
         """The bytes that may still be sent of each stream that is open."""
@@ -230,6 +236,7 @@ class Background(Command):
             raise NoRoom(f"the sandbox has reached its limit on {NO_ROOM[error.errno]}: end a process first") from None
         os.set_blocking(self.report, False)
         loop.watch(self.report, select.POLLIN, self._hear)
+        loop.watch(self.pidfd, select.POLLIN, self._note_exit)
         for end in self.streams.outputs:
             loop.watch(end, select.POLLIN, self._take)
 
@@ -345,6 +352,18 @@ class Background(Command):
         end = self.streams.outputs[0]
         if self.streams.terminal and end in self.window:
             set_size(end, rows, columns)
+
+    def _note_exit(self, pidfd: int) -> None:
+        """Note that the first process has ended; its keeper reports how, unless a command has stopped it."""
+        self.loop.forget(pidfd)
+        self.exited = time.monotonic()
+
+    def look(self, seen: Seen, now: float) -> str | None:
+        """See `Command.look`."""
+        if self.exited is not None and now > self.exited + _REPORT_SECONDS:
+            self.finish()
+            return None
+        return super().look(seen, now)
 
     def _hear(self, report: int) -> None:
         """Read how the command ended from its keeper; an end of file means that the keeper was killed."""

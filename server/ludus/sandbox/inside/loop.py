@@ -7,7 +7,7 @@ import select
 import time
 
 from ludus.sandbox.inside.command import Background, Command, Run
-from ludus.sandbox.inside.processes import RUN, Census
+from ludus.sandbox.inside.processes import RUN, SOCKET_BYTES, Census, socket_memory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class Loop:
         """CPU seconds of background commands that have ended."""
         self._looked = self._used = 0.0
         self._pause = TICK
+        self._sockets = socket_memory(config["tcp"]) if config["alone"] else 0
+        """What sockets hold before any command: that of the egress proxy, if there is one."""
         self.watch(control, select.POLLIN, hear)
 
     def watch(self, end: int, events: int, call: Callable[[int], None]) -> None:
@@ -124,6 +126,11 @@ class Loop:
                 if pid == self.run.pid:
                     self.run.status = status
 
+    @property
+    def shared(self) -> bool:
+        """Whether more than one command runs."""
+        return len(self._commands()) > 1
+
     # ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _commands(self) -> list[Command]:
@@ -156,8 +163,13 @@ class Loop:
         commands = self._commands()
         if len(commands) < 2:
             return []
-        if sum(one.account.memory for one in commands) > self.config["memory"]:
-            return [(max(commands, key=lambda one: one.account.memory), "memory")]
+        memory = sum(one.account.memory for one in commands)
+        counts_sockets = self.config["alone"] and not self.config["counted"]
+        if counts_sockets:  # the kernel may hold as much for each of them, and no process's memory counts it
+            memory += max(0, socket_memory(self.config["tcp"]) - self._sockets)
+        if memory > self.config["memory"]:
+            held = {one: one.account.count_sockets() * SOCKET_BYTES if counts_sockets else 0 for one in commands}
+            return [(max(commands, key=lambda one: one.account.memory + held[one]), "memory")]
         if sum(one.account.tasks for one in commands) > self.config["processes"]:
             return [(max(commands, key=lambda one: one.account.tasks), "processes")]
         return []

@@ -32,10 +32,12 @@ if TYPE_CHECKING:
 PAGE = resource.getpagesize()
 RUN = 0
 """The owner of all processes that have no keeper."""
-_SOCKET_BYTES = 2 * 212992
+SOCKET_BYTES = 2 * 212992
 """Bytes that a local socket may hold: twice `net.core.wmem_default`, since the last message may exceed that."""
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PERSIST_SECONDS = 1.0
+_MANY = 1_000_000
+"""Assumed of a process whose descriptors cannot be counted."""
 
 
 class Usage:
@@ -184,15 +186,17 @@ class Account:
     Args:
         meter: a descriptor that yields the CPU time of the sandbox's control group; -1 without one.
         counts_sockets: whether memory includes the kernel's buffers of sockets.
+        tcp: whether there may be TCP sockets.
     """
 
-    def __init__(self, meter: int, counts_sockets: bool) -> None:
+    def __init__(self, meter: int, counts_sockets: bool, tcp: bool = False) -> None:
         self.peak = self.memory = self.tasks = 0
         self._meter = meter
         self._before = self._metered() if meter >= 0 else 0.0
         self._counts_sockets = counts_sockets
-        self._sockets = sockets() if counts_sockets else 0
-        """The number of sockets before the command started."""
+        self._tcp = tcp
+        self._sockets = socket_memory(tcp) if counts_sockets else 0
+        """What sockets held before the command started."""
         self.waited = 0.0
         """CPU time of processes that were waited for."""
         self.others = 0.0
@@ -230,20 +234,23 @@ class Account:
             self._passed_on += now.children - (known.children if known else 0.0)
         self._seen = seen
 
-    def exceeded(self, limits: dict[str, Any], keeper: int = RUN) -> str | None:
+    def exceeded(self, limits: dict[str, Any], keeper: int, shared: bool) -> str | None:
         """Return the limit that the processes of the last `note` together exceed, or None.
 
         Args:
             limits: the limits by name.
             keeper: the keeper among the processes, which counts toward neither memory nor processes.
+            shared: whether other commands run, so that it is not clear whose a socket is.
         """
         own = {pid: one for (pid, _), one in self._seen.items() if pid != keeper}
         memory = sum(one.memory for one in own.values())
         if memory > limits["memory"]:
             # The sum counts shared pages once per process, so compute it again with proportional shares.
             memory = sum(_proportional(pid, one) for pid, one in own.items())
-        if self._counts_sockets:  # the kernel may hold as much for each socket, and no process's memory counts it
-            memory += max(0, sockets() - self._sockets) * _SOCKET_BYTES
+        if (
+            self._counts_sockets and not shared
+        ):  # the kernel may hold as much for each socket, and no process's memory counts it
+            memory += max(0, socket_memory(self._tcp) - self._sockets)
         self.memory = memory
         self.peak = max(self.peak, memory)
         self.tasks = sum(one.tasks for one in own.values())
@@ -253,11 +260,41 @@ class Account:
             return "processes"
         return "cpu_seconds" if self.cpu() > limits["cpu_seconds"] else None
 
+    def count_sockets(self) -> int:
+        """Return how many sockets the processes of the last `note` hold; one that hides them counts as many."""
+        return sum(_sockets_of(pid) for pid, _ in self._seen)
 
-def sockets() -> int:
-    """Return how many sockets there are in the sandbox's own network, Unix sockets included."""
+
+def _sockets_of(pid: int) -> int:
+    try:
+        ends = os.listdir(f"/proc/{pid}/fd")
+    except FileNotFoundError:
+        return 0
+    except PermissionError:
+        return _MANY
+    found = 0
+    for end in ends:
+        try:
+            found += os.readlink(f"/proc/{pid}/fd/{end}").startswith("socket:")
+        except OSError:
+            continue
+    return found
+
+
+def socket_memory(tcp: bool) -> int:
+    """Return how many bytes the kernel may hold for the sockets of the sandbox's own network, local ones included.
+
+    A TCP socket may hold more than a local one, so what waits in its queues is added.
+    """
     with open("/proc/self/net/sockstat", "rb") as file:
-        return int(file.readline().split()[2])
+        held = int(file.readline().split()[2]) * SOCKET_BYTES
+    for name in ("tcp", "tcp6") if tcp else ():
+        try:
+            with open(f"/proc/self/net/{name}", "rb") as file:
+                held += sum(sum(int(size, 16) for size in line.split()[4].split(b":")) for line in file.readlines()[1:])
+        except FileNotFoundError:
+            continue
+    return held
 
 
 def usage(pid: int) -> Usage | None:
