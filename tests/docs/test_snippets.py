@@ -42,6 +42,8 @@ LIBRARIES = {"arithmetic.py", "treasure.py", "shaky.py"}
 """Environments, which the server serves."""
 
 OTHERS = {
+    "terminal_session.py",
+    "served_page.py",
     "Caddyfile",
     "coding.py",
     "eval.toml",

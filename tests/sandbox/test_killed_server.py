@@ -7,8 +7,6 @@ import contextlib
 import os
 import select
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,9 +16,10 @@ import pytest
 from engine import IMAGE
 from origins import origin, silent
 from sandboxing import opened, remains
+from serving import Served, served
 
 from ludus.client import connect
-from ludus.sandbox.stale import is_alive, owner_of
+from ludus.sandbox.stale import is_alive
 
 WORLD = """
 import os
@@ -87,33 +86,6 @@ def boxes_of(owner: str) -> set[int]:
 
 def is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"T"
-
-
-class Served:
-    """A `ludus serve` process."""
-
-    def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
-        self.process = process
-        self.url = url
-        self.owner = owner_of(process.pid)
-
-
-@asynccontextmanager
-async def served(world: Path, variables: dict[str, str]) -> AsyncIterator[Served]:
-    command = [sys.executable, "-m", "ludus.cli", "serve", f"{world}:Coding", "--port", "0"]
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ, **variables}
-    )
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(60):
-            while b" at http" not in (line := await process.stdout.readline()):
-                assert line, "the server did not start"
-        yield Served(process, line.decode().split(" at ")[1].split()[0])
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
 
 
 @asynccontextmanager
@@ -264,3 +236,51 @@ async def killed(server: Served, containers: Containers, *, docker: bool) -> tup
     for container in held[1:]:
         await asyncio.to_thread(containers.wait_removed, container)
     return lost, everything
+
+
+KEEPING = """
+import os
+
+from ludus.server import Environment, Limits, SandboxSettings, Task, tool
+
+
+class Coding(Environment[Task]):
+    splits = {"train": [Task(id="one")]}
+    sandbox_settings = SandboxSettings(provider=os.environ["BACKEND"], loopback=os.environ["BACKEND"] != "unsafe-local")
+
+    def prompt(self) -> str:
+        return "Run commands."
+
+    @tool
+    async def keep(self, command: str) -> str:
+        '''Start a command on a terminal and without one.'''
+        await self.sandbox.spawn(["sh", "-c", command])
+        await self.sandbox.open_terminal(["sh", "-c", command])
+        return "started"
+
+    def grade(self, answer: str) -> float:
+        return 1.0
+"""
+
+
+@pytest.mark.parametrize("provider", ["bubblewrap", "unsafe-local"])
+async def test_background_processes_and_terminals_do_not_outlive_a_killed_server(provider: str, tmp_path: Path) -> None:
+    await (await opened("bubblewrap-rlimits")).aclose()
+    world = tmp_path / "world.py"
+    world.write_text(KEEPING, encoding="utf-8")
+    command = f"trap '' HUP INT TERM; setsid sleep {MARK} & sleep {MARK}"
+    variables = {"BACKEND": provider}
+    async with served(world, variables) as server, connect(server.url, reconnect_seconds=0.0) as client:
+        episodes = [await client.environment("coding").start() for _ in range(3)]
+        for episode in episodes:
+            await episode.call("keep", command=command)
+        async with under_way(asyncio.Event().wait()) as running:
+            await until(lambda: len(sleepers()) == 12, running)
+        everything = boxes_of(server.owner) | sleepers()
+        server.process.kill()
+        await wait_for_the_end(everything)
+    async with served(world, variables) as server:
+        server.process.terminate()
+        await server.process.wait()
+    assert remains(server.owner) == []
+    assert sleepers() == set()
