@@ -6,6 +6,7 @@ One command in a box that is up ("warm") is the median over the rounds, which go
 that a busy moment falls on all of them. "Bare" is `subprocess.run` of the very Python that is in the box, both with
 `-I -S`. Commands per second are of plain `python3 -c pass`: as many boxes as there are cores, each with one command
 after another. "Fresh" gives each command a box of its own, as an episode of a single command has it.
+"Spawn and answer" starts `cat` in the background and waits until it has returned a line.
 The first command of containers that are ready is measured on an engine of the tests' own, where one can be started.
 """
 
@@ -69,6 +70,25 @@ async def latencies(rounds: int) -> dict[str, float]:
     for provider in providers.values():
         await provider.aclose()
     return {name: statistics.median(samples) for name, samples in times.items()}
+
+
+async def exchanges(rounds: int) -> dict[str, float]:
+    """Median seconds until a new background process has answered a line, in a box that is up."""
+    found = {}
+    for name, provider in (("bubblewrap", Bubblewrap()), ("bubblewrap, no cgroups", Bubblewrap(cgroups=False))):
+        await provider.open()
+        box = await provider.create(SandboxSettings(provider=provider.name, warm=0))
+        samples = []
+        for _ in range(rounds + 1):
+            begun = time.perf_counter()
+            process = await box.spawn(["cat"])
+            await process.write(b"hello\n")
+            assert await process.stdout.read_line() == b"hello\n"
+            samples.append(time.perf_counter() - begun)
+            await process.aclose()
+        found[f"spawn and answer, {name}"] = statistics.median(samples[1:])
+        await provider.aclose()
+    return found
 
 
 async def bare_rate(seconds: float) -> float:
@@ -145,6 +165,7 @@ def with_engine(rounds: int) -> dict[str, float]:
 async def measure(options: argparse.Namespace) -> dict[str, float]:
     """Everything, by name; times in seconds, rates per second."""
     found = await latencies(options.rounds)
+    found |= await exchanges(options.rounds)
     provider = find_provider("bubblewrap")
     await provider.open()
     found["bare runs/s"] = await bare_rate(options.seconds)
@@ -166,13 +187,15 @@ def main() -> None:
         found |= with_engine(15)
     for name, value in found.items():
         if "runs/s" in name:
-            print(f"{name:24} {value:8.1f} per second")
+            print(f"{name:40} {value:8.1f} per second")
         else:
             ratio = "" if "docker" in name else f"{value / found['bare']:6.2f}× bare"
-            print(f"{name:24} {value * 1e3:8.1f} ms {ratio}")
+            print(f"{name:40} {value * 1e3:8.1f} ms {ratio}")
     within = found["bubblewrap"] <= 1.5 * found["bare"]
     print(f"bubblewrap at most 1.5× bare: {'met' if within else 'MISSED'}")
     print(f"bubblewrap at least 60 runs/s: {'met' if found['runs/s'] >= 60 else 'MISSED'}")
+    exchange = max(value for name, value in found.items() if name.startswith("spawn"))
+    print(f"spawn and answer at most 20 ms: {'met' if exchange <= 0.02 else 'MISSED'}")
     if "docker first command" in found:
         print(f"docker first command at most 50 ms: {'met' if found['docker first command'] <= 0.05 else 'MISSED'}")
     if options.json:

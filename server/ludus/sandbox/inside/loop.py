@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 TICK = 0.02
 """Seconds between two looks at what the processes of commands use."""
 _IDLE_TICK, _COUNTED_IDLE_TICK = 0.1, 0.4
-"""Seconds between looks while only background commands run and use little CPU time; the second value is for sandboxes
-whose memory and processes the kernel limits."""
+"""The most seconds between looks while commands use little CPU time. The first value is for sandboxes whose memory the
+kernel does not limit, and only while no `run` is in progress."""
 _IDLE_SHARE = 0.05
 
 
@@ -177,8 +177,9 @@ class Loop:
     def _set_pause(self, began: float) -> None:
         now = time.monotonic()
         used = self._dismissed + sum(one.account.cpu() for one in self._commands())
-        idle = self.run is None and used - self._used < _IDLE_SHARE * (now - self._looked)
-        longest = _COUNTED_IDLE_TICK if self.config["counted"] else _IDLE_TICK
+        counted = self.config["counted"]
+        longest = _COUNTED_IDLE_TICK if counted else _IDLE_TICK
+        idle = (self.run is None or counted) and used - self._used < _IDLE_SHARE * (now - self._looked)
         # Checking many processes takes long; spend at most a fifth of the time on it.
         self._pause = max(min(2 * self._pause, longest) if idle else TICK, 4 * (now - began))
         self._looked, self._used = now, used
