@@ -455,7 +455,7 @@ class ContainerBox(ContainerFiles):
 
     def _remove(self) -> None:
         try:
-            self._api.remove_container(self._id, force=True)
+            self._api.remove_container(self._id, v=True, force=True)
         except docker.errors.NotFound:
             return
         except docker.errors.APIError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import posixpath
 import socket
 import tempfile
 from functools import cache, partial
@@ -24,7 +25,9 @@ import requests.exceptions
 
 from ludus.sandbox import filters
 from ludus.sandbox.container import ContainerBox
-from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
+from ludus.sandbox.errors import SandboxFailed, SandboxImageError, SandboxUnavailable, SandboxUnsupported
+from ludus.sandbox.image_record import ImageRecord
+from ludus.sandbox.images import Image, Images
 from ludus.sandbox.model import SandboxSettings
 from ludus.sandbox.network.netns_listener import SocketHandoff
 from ludus.sandbox.pool import PooledProvider, check_shown, unused_user
@@ -37,6 +40,8 @@ LABEL: Final = "dev.ludus.owner"
 _BOOT_LABEL: Final = "dev.ludus.boot"
 _HEADROOM: Final = 24
 """Tasks beyond the limit on processes, for the engine's own tasks that start commands and count toward the limit."""
+_EVICTIONS: Final = 3
+"""How often a sandbox may find that its image was removed between being found and being used."""
 _WAIT: Final = "while read -r _; do (:) & wait $!; done"
 """The first process. It runs until its input ends, and reaps the zombies it has inherited for every line of input."""
 
@@ -62,12 +67,14 @@ class Docker(PooledProvider):
         super().__init__()
         self._enters_netns = enters_netns and os.geteuid() == 0
         self._client: Any = None
-        self._images: set[str] = set()
+        self.images: Images | None = None
+        """The engine's images; None before `open`."""
 
     async def open(self) -> None:
         """See `SandboxProvider.open`."""
         try:
             self._client = await asyncio.to_thread(_connect)
+            self.images = await asyncio.to_thread(self._open_images)
             await asyncio.to_thread(self._sweep)
             await asyncio.to_thread(remove_left_behind)
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
@@ -79,35 +86,38 @@ class Docker(PooledProvider):
             ) from None
 
     async def prepare(self, settings: SandboxSettings) -> None:
-        """See `SandboxProvider.prepare`; an image that the engine does not have is pulled."""
+        """See `SandboxProvider.prepare`; the image is pulled or built first, as the settings say."""
         await super().prepare(settings)
         if settings.network and settings.warm == 0:
             await (await self.create(settings)).aclose()  # finds out now whether the egress proxy can work
 
     async def aclose(self) -> None:
         """See `SandboxProvider.aclose`."""
+        if self.images is not None:
+            await self.images.aclose()
         await super().aclose()
         if self._client is not None:
             await asyncio.to_thread(self._client.close)
 
-    async def _check(self, settings: SandboxSettings) -> None:
-        if settings.image is None:
-            raise SandboxUnsupported("docker sandboxes need an image: set `image=…` in the settings")
-        await check_shown(settings)  # the engine would create a directory for a missing path
-        if settings.image not in self._images:
-            await asyncio.to_thread(self._find_image, settings.image)
-            self._images.add(settings.image)
+    async def obtain(self, settings: SandboxSettings) -> None:
+        """See `ImageProvider.obtain`."""
+        await self._check(settings)
 
-    def _find_image(self, image: str) -> None:
-        try:
-            self._client.images.get(image)
-        except docker.errors.ImageNotFound:
-            try:
-                self._client.images.pull(image)
-            except docker.errors.DockerException as error:
-                raise SandboxUnsupported(
-                    f"the engine has no image {image!r} and cannot pull it: {error}; build, load or import it first"
-                ) from None
+    async def _check(self, settings: SandboxSettings) -> None:
+        if settings.image is None and settings.build is None:
+            raise SandboxUnsupported(f"{self.name} sandboxes need an image: set `image=…` or `build=…` in the settings")
+        await check_shown(settings)  # the engine would create a directory for a missing path
+        await self._image(settings)
+
+    async def _image(self, settings: SandboxSettings) -> Image:
+        if self.images is None:
+            raise SandboxFailed(f"the sandboxes of {self.name!r} are not open")
+        return await self.images.obtain(settings)
+
+    def _open_images(self) -> Images:
+        about = self._client.info()
+        record = ImageRecord(f"{about.get('ID', '')} {about.get('DockerRootDir', '')}")
+        return Images(docker.utils.kwargs_from_env(), record, str(about.get("Architecture", "")))
 
     def _sweep(self) -> None:
         """Remove the containers of servers of this machine that no longer run."""
@@ -115,7 +125,7 @@ class Docker(PooledProvider):
             here = left.labels.get(_BOOT_LABEL) == _boot()
             if here and not is_alive(left.labels[LABEL]):
                 try:
-                    left.remove(force=True)
+                    left.remove(v=True, force=True)
                 except docker.errors.APIError:
                     continue
 
@@ -126,6 +136,11 @@ class Docker(PooledProvider):
             await self._start_container(box)
         except BaseException as error:
             await box.aclose()
+            if isinstance(error, docker.errors.APIError) and _lacks_shell(error):
+                raise SandboxImageError(
+                    f"the image {settings.image or settings.build!r} has no /bin/sh, which starts the commands of a "
+                    "sandbox; install a shell in it, or derive an image that has one"
+                ) from None
             if isinstance(error, docker.errors.DockerException | requests.exceptions.RequestException | OSError):
                 raise SandboxFailed(f"starting a container failed: {error}") from None
             raise
@@ -133,30 +148,48 @@ class Docker(PooledProvider):
 
     async def _start_container(self, box: ContainerBox) -> None:
         """Start a container for a new sandbox, or for one whose container is gone."""
+        for _ in range(_EVICTIONS):
+            image = await self._image(box.settings)
+            try:
+                return await self._start_from(box, image)
+            except docker.errors.ImageNotFound:  # removed in the meantime, by a person or beyond the cap
+                assert self.images is not None
+                self.images.forget(box.settings)
+        raise SandboxFailed(f"the image {image.name!r} was removed again and again while a sandbox started")
+
+    async def _start_from(self, box: ContainerBox, image: Image) -> None:
+        assert self.images is not None
+        await self.images.use(image)
         handoff = None
         try:
             if box.settings.network and not self._enters_netns:
                 handoff = SocketHandoff(tempfile.mkdtemp(prefix=f"{OWNER}-"))
-            await box.start(partial(self._container, box.settings, box.user, handoff), handoff)
+            await box.start(partial(self._container, image, box.settings, box.user, handoff), handoff)
         finally:
             if handoff is not None:
                 handoff.close()
 
-    def _container(self, settings: SandboxSettings, user: int, handoff: SocketHandoff | None) -> str:
+    def _container(
+        self, image: Image, settings: SandboxSettings, user: int, handoff: SocketHandoff | None
+    ) -> str:  # fmt: skip
         """Create a container whose commands run as `user`, and return its id.
 
-        Its first process runs as root, without capabilities, so that commands can neither end nor inspect it.
+        Its first process runs as root, without capabilities, so that commands can neither end nor inspect it. Nothing
+        that the image asks for runs: neither its entry point nor its health check, which would run as root, too.
         """
         api = self._client.api
         made = api.create_container(
-            settings.image, ["/bin/sh", "-c", _WAIT], user="0:0", stdin_open=True, tty=False,
+            image.id, ["/bin/sh", "-c", _WAIT], user="0:0", stdin_open=True, tty=False,
             working_dir=HOME, network_disabled=True, labels={LABEL: OWNER, _BOOT_LABEL: _boot()},
-            hostname="sandbox", entrypoint=[], host_config=_confinement(api, settings, user, handoff),
+            hostname="sandbox", entrypoint=[], healthcheck={"test": ["NONE"]},
+            host_config=_confinement(api, image, settings, user, handoff),
         )  # fmt: skip
         return str(made["Id"])
 
 
-def _confinement(api: Any, settings: SandboxSettings, user: int, handoff: SocketHandoff | None) -> Any:
+def _confinement(
+    api: Any, image: Image, settings: SandboxSettings, user: int, handoff: SocketHandoff | None
+) -> Any:  # fmt: skip
     limits = settings.limits
     shown = [f"{outside}:{inside}:ro" for outside, inside in settings.readonly]
     if handoff is not None:
@@ -173,9 +206,24 @@ def _confinement(api: Any, settings: SandboxSettings, user: int, handoff: Socket
         mem_limit=memory, memswap_limit=memory, pids_limit=limits.processes + _HEADROOM,
         ulimits=[docker.types.Ulimit(name=name, soft=value, hard=value) for name, value in ulimits.items()],
         tmpfs={HOME: f"size={limits.disk},{files}", "/tmp": f"size={limits.disk // 4},{files}"},
-        binds=shown, ipc_mode="none",
+        binds=shown, ipc_mode="none", mounts=_volumes(image, settings),
         log_config=docker.types.LogConfig(type="none"), shm_size=None,
     )  # fmt: skip
+
+
+def _volumes(image: Image, settings: SandboxSettings) -> list[Any]:
+    """Return read-only mounts in place of an image's volumes, which could be written to without a limit.
+
+    They hold the image's files. The sandbox's own directories replace a volume in the same place.
+    """
+    taken = {HOME, "/tmp", *(posixpath.normpath(inside) for _, inside in settings.readonly)}
+    places = [posixpath.normpath(place) for place in image.volumes]
+    return [docker.types.Mount(place, None, read_only=True) for place in places if place not in taken]
+
+
+def _lacks_shell(error: docker.errors.APIError) -> bool:
+    said = str(error.explanation or error)
+    return "/bin/sh" in said and any(text in said for text in ("no such file", "not found", "executable file"))
 
 
 def _connect() -> Any:
