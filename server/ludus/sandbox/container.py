@@ -199,6 +199,12 @@ class ContainerBox(ContainerFiles):
             raise
         return shell
 
+    def missing_programs(self) -> list[str]:
+        """Return the programs that operations on this sandbox need and its image lacks."""
+        script = f"for name in {' '.join(scripts.PROGRAMS)}; do command -v $name >/dev/null || echo $name; done"
+        made = self._api.exec_create(self._id, ["/bin/sh", "-c", script], user=f"{self.user}:{self.user}")
+        return bytes(self._api.exec_start(made["Id"])).decode("utf-8", "replace").split()
+
     def _execute(self, script: str) -> _Shell:
         made = self._api.exec_create(self._id, ["/bin/sh", "-c", script], stdin=True, user=f"{self.user}:{self.user}")
         stream = self._api.exec_start(made["Id"], socket=True)

@@ -69,6 +69,8 @@ class Docker(PooledProvider):
         self._client: Any = None
         self.images: Images | None = None
         """The engine's images; None before `open`."""
+        self._complete: set[str] = set()
+        """The ids of images that have the programs that sandboxes need."""
 
     async def open(self) -> None:
         """See `SandboxProvider.open`."""
@@ -165,6 +167,13 @@ class Docker(PooledProvider):
             if box.settings.network and not self._enters_netns:
                 handoff = SocketHandoff(tempfile.mkdtemp(prefix=f"{OWNER}-"))
             await box.start(partial(self._container, image, box.settings, box.user, handoff), handoff)
+            if image.id not in self._complete:
+                if missing := await asyncio.to_thread(box.missing_programs):
+                    raise SandboxImageError(
+                        f"the image {image.name!r} lacks programs that sandboxes need: {', '.join(missing)}; install "
+                        "them in it (packages `coreutils`, `findutils`, `grep`, `tar`, or `busybox`)"
+                    )
+                self._complete.add(image.id)
         finally:
             if handoff is not None:
                 handoff.close()
@@ -205,20 +214,19 @@ def _confinement(
         security_opt=_security(bool(settings.network)),
         mem_limit=memory, memswap_limit=memory, pids_limit=limits.processes + _HEADROOM,
         ulimits=[docker.types.Ulimit(name=name, soft=value, hard=value) for name, value in ulimits.items()],
-        tmpfs={HOME: f"size={limits.disk},{files}", "/tmp": f"size={limits.disk // 4},{files}"},
-        binds=shown, ipc_mode="none", mounts=_volumes(image, settings),
+        tmpfs={
+            **_volumes(image, settings), HOME: f"size={limits.disk},{files}", "/tmp": f"size={limits.disk // 4},{files}",
+        },
+        binds=shown, ipc_mode="none",
         log_config=docker.types.LogConfig(type="none"), shm_size=None,
     )  # fmt: skip
 
 
-def _volumes(image: Image, settings: SandboxSettings) -> list[Any]:
-    """Return read-only mounts in place of an image's volumes, which could be written to without a limit.
-
-    They hold the image's files. The sandbox's own directories replace a volume in the same place.
-    """
-    taken = {HOME, "/tmp", *(posixpath.normpath(inside) for _, inside in settings.readonly)}
-    places = [posixpath.normpath(place) for place in image.volumes]
-    return [docker.types.Mount(place, None, read_only=True) for place in places if place not in taken]
+def _volumes(image: Image, settings: SandboxSettings) -> dict[str, str]:
+    """Return empty read-only mounts in place of an image's volumes, which could be written to without a limit."""
+    taken = {posixpath.normpath(inside) for _, inside in settings.readonly}
+    places = {posixpath.normpath(place) for place in image.volumes}
+    return dict.fromkeys(sorted(places - taken), "ro,size=4096,nr_inodes=64,mode=0755,nosuid,nodev,noexec")
 
 
 def _lacks_shell(error: docker.errors.APIError) -> bool:

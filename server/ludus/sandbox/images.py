@@ -47,10 +47,10 @@ _TOUCH_SECONDS: Final = 1.0
 _QUOTED_LINES: Final = 10
 _QUOTED_CHARACTERS: Final = 2000
 _ERRORS: Final = (docker.errors.DockerException, requests.exceptions.RequestException, OSError)
-_MACHINES: Final[Mapping[str, frozenset[str]]] = {
-    "x86_64": frozenset({"amd64", "386", "x86_64"}),
-    "aarch64": frozenset({"arm64", "aarch64"}),
-}
+_MACHINES: Final[Mapping[str, tuple[str, ...]]] = {
+    "x86_64": ("amd64", "386", "x86_64"), "aarch64": ("arm64", "aarch64"), "amd64": ("amd64", "386"),
+}  # fmt: skip
+"""The architectures of images that an engine runs, by its own architecture."""
 _UNKNOWN: Final = ("not found", "manifest unknown", "does not exist", "denied", "unauthorized", "no such image")
 """What engines say if a registry answers that it has no such image, or none that the server may read."""
 
@@ -193,14 +193,16 @@ class Images:
             yield client
         finally:
             self._clients.discard(client)
+            if client.response is not None:
+                client.response.close()
             client.close()
 
     def _checked(self, found: Mapping[str, Any], name: str) -> Image:
         architecture, system = str(found.get("Architecture", "")), str(found.get("Os", ""))
-        fits = _MACHINES.get(self._machine, frozenset({self._machine}))
+        fits = _MACHINES.get(self._machine, (self._machine,))
         if architecture and architecture not in fits or system not in ("", "linux"):
             raise SandboxImageError(
-                f"the image {name!r} is for {system}/{architecture}, and this engine runs linux/{sorted(fits)[0]}; "
+                f"the image {name!r} is for {system}/{architecture}, and this engine runs linux/{fits[0]}; "
                 "name or build an image for this architecture"
             )
         config = found.get("Config") or {}

@@ -12,6 +12,8 @@ from ludus.sandbox.errors import SandboxFileError
 from ludus.sandbox.model import FileInfo, Limits
 
 HOME: Final = "/box"
+PROGRAMS: Final = ("env", "cat", "head", "stat", "find", "grep", "tar", "chmod", "mkdir", "mktemp", "mv", "rm", "ls")
+"""What an image must have besides `/bin/sh`."""
 END_ALL: Final = "kill -9 -1"
 IS_FULL: Final = f"stat -f -c '%a %d' {HOME} /tmp | grep -qE '^0 | 0$'"
 WAIT: Final = f"{END_ALL} 2>/dev/null; N='\n'; echo; IFS= read -r line && eval \"$line\""
