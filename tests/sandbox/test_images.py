@@ -200,19 +200,23 @@ async def test_an_image_without_a_shell_is_refused_by_name(api: Any, provider: A
 
 
 async def test_an_image_without_the_needed_programs_is_refused_by_name(api: Any, provider: Any) -> None:
-    # Not busybox's shell, which has the programs in itself.
+    _build_only_a_shell(api, "poor")
+    with pytest.raises(SandboxImageError, match=r"'poor' lacks .*: env, cat, .* tar"):
+        await provider.create(BASE.but(image="poor"))
+
+
+def _build_only_a_shell(api: Any, name: str) -> None:
+    """Build an image with nothing but this machine's shell; busybox's has the programs in itself."""
     shell = os.path.realpath("/bin/sh")
     files = {path.lstrip("/"): Path(path).read_bytes() for path in libraries_of([shell])}
     copied = "".join(f"COPY {name} /{name}\n" for name in files)
-    build(api, "poor", f"FROM scratch\nCOPY sh /bin/sh\n{copied}", sh=Path(shell).read_bytes(), mode=0o755, **files)
-    with pytest.raises(SandboxImageError, match=r"'poor' lacks .*: env, cat, .* tar"):
-        await provider.create(BASE.but(image="poor"))
+    build(api, name, f"FROM scratch\nCOPY sh /bin/sh\n{copied}", sh=Path(shell).read_bytes(), mode=0o755, **files)
 
 
 async def test_an_image_of_another_architecture_is_refused_by_name(api: Any, provider: Any) -> None:
     build(api, "foreign-base", f"FROM {BARE}\n")
     _load_for(api, "foreign-base", "foreign:latest", "arm64")
-    with pytest.raises(SandboxImageError, match="'foreign:latest' is for linux/arm64, and this engine runs linux/amd64"):
+    with pytest.raises(SandboxImageError, match="'foreign:latest' is for linux/arm64, and this engine runs"):
         await provider.create(BASE.but(image="foreign:latest"))
 
 
@@ -277,7 +281,9 @@ async def test_nothing_that_an_image_sets_weakens_its_box(api: Any, provider: An
     build(api, "hostile", HOSTILE)
     box = await provider.create(BASE.but(image="hostile"))
     result = await box.run(["/bin/busybox", "env"])
-    assert "SECRET" not in result.text and "/nowhere" not in result.text and "/evil" not in result.text
+    assert "SECRET" not in result.text
+    assert "/nowhere" not in result.text
+    assert "/evil" not in result.text
     assert (await box.run(["pwd"])).text == "/box\n"
     ids = (await box.run(["id", "-u"])).text
     assert ids == f"{box.user}\n"
@@ -290,7 +296,8 @@ async def test_nothing_that_an_image_sets_weakens_its_box(api: Any, provider: An
     assert (await box.run(["ls", "/tmp/health"])).exit_code != 0
     (container,) = api.containers()
     about = api.inspect_container(container["Id"])
-    assert about["Mounts"] == [] and api.volumes()["Volumes"] in (None, [])
+    assert about["Mounts"] == []
+    assert api.volumes()["Volumes"] in (None, [])
     assert about["State"].get("Health", {"Status": "none"})["Status"] == "none"
     await box.aclose()
     assert api.volumes()["Volumes"] in (None, [])
@@ -299,7 +306,9 @@ async def test_nothing_that_an_image_sets_weakens_its_box(api: Any, provider: An
 # ── building ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_folder_is_built_once(api: Any, provider: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_folder_is_built_once(
+    api: Any, provider: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "ludus.sandbox")
     place = folder(tmp_path / "one", f"FROM {BARE}\nCOPY note /note\n", note="built")
     box = await provider.create(BASE.but(build=place))
@@ -420,10 +429,12 @@ async def test_the_least_recently_used_images_go_beyond_the_cap(
     held = await second.create(places[0])  # now the second is the least recently used
     await (await second.create(places[3])).aclose()
     assert [has(api, name) for name in names] == [True, False, True]
-    assert has(api, "of-a-person") and has(api, BARE)
+    assert has(api, "of-a-person")
+    assert has(api, BARE)
     again = await second.create(places[1])  # built again, in place of the third
     assert [has(api, name) for name in names] == [True, True, False]
-    assert (await held.run(["ls", "/data"])).ok and (await again.run(["ls", "/data"])).ok
+    assert (await held.run(["ls", "/data"])).ok
+    assert (await again.run(["ls", "/data"])).ok
     await second.aclose()
 
 
@@ -444,7 +455,8 @@ async def test_an_image_in_use_stays_and_one_above_the_cap_is_refused(
     provider = await capped(api.inspect_image(BARE)["Size"] + MIB * 3 // 2, monkeypatch)
     held = await provider.create(BASE.but(build=first))
     other = await provider.create(BASE.but(build=second))
-    assert (await held.run(["ls", "/x"])).ok and (await other.run(["ls", "/x"])).ok
+    assert (await held.run(["ls", "/x"])).ok
+    assert (await other.run(["ls", "/x"])).ok
     with pytest.raises(SandboxImageError, match=r"more than the cap of \d+ on all images \(LUDUS_IMAGE_CAP\)"):
         await provider.create(BASE.but(build=large))
     assert len([one for one in api.images() if "ludus-build" in str(one["RepoTags"])]) == 2

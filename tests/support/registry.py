@@ -1,4 +1,4 @@
-"""A real image registry on loopback (Debian's `docker-registry`), with its data in a folder that is removed afterwards."""
+"""A real image registry on loopback (Debian's `docker-registry`), with its data in a folder."""
 
 from __future__ import annotations
 
