@@ -290,7 +290,7 @@ async def test_nothing_that_an_image_sets_weakens_its_box(api: Any, provider: An
     assert (await box.run(["ls", "/data"])).text == "deep\n"  # not the image's files, but an empty directory
     for place in ("/data", "/data/deep", "/work", "/"):
         result = await box.run(["sh", "-c", f"echo x > {place}/mine"])
-        assert result.exit_code == 1 and b"Read-only" in result.stderr, place
+        assert (result.exit_code, b"Read-only" in result.stderr) == (1, True), place
     filled = await box.run(["sh", "-c", "dd if=/dev/zero of=/tmp/full bs=1M count=100"])
     assert not filled.ok
     assert (await box.run(["ls", "/tmp/health"])).exit_code != 0

@@ -12,6 +12,8 @@ from ludus.sandbox.errors import SandboxFileError
 from ludus.sandbox.model import FileInfo, Limits
 
 HOME: Final = "/box"
+_UNUSED_ADDRESSES: Final = 512 * 1024 * 1024
+"""Addresses that programs reserve without using them, beyond the limit on memory."""
 PROGRAMS: Final = ("env", "cat", "head", "stat", "find", "grep", "tar", "chmod", "mkdir", "mktemp", "mv", "rm", "ls")
 """What an image must have besides `/bin/sh`."""
 END_ALL: Final = "kill -9 -1"
@@ -25,13 +27,20 @@ OVERHEAD_TASKS: Final = 2
 """Tasks that do not belong to the command: the container's first process, and the shell that starts the command."""
 
 
-def limits(allowed: Limits) -> str:
-    """Return shell code that sets a command's limits.
+def limits(allowed: Limits, watched: bool = False) -> str:
+    """Return shell code that sets a command's limits; if it is only watched, also that of each process's memory.
 
     The limit on processes is below the container's, so that a shell that ends them can still start.
     """
     processes = allowed.processes + OVERHEAD_TASKS
+    # Engines without control groups have not set the others either.
+    memory = (
+        f"ulimit -v {(allowed.memory + _UNUSED_ADDRESSES) // 1024}; ulimit -n 256; ulimit -c 0; ulimit -l 64 2>/dev/null; "
+        if watched
+        else ""
+    )
     return (
+        f"{memory}"
         f"ulimit -t {int(allowed.cpu_seconds) + 1}; ulimit -f {allowed.file_size // 512}; "
         f"{{ ulimit -u {processes} || ulimit -p {processes}; }} 2>/dev/null"
     )
