@@ -199,9 +199,10 @@ class Docker(PooledProvider):
         """Return the user id of a sandbox's commands."""
         return unused_user()
 
-    def _filter(self, settings: SandboxSettings) -> str:
-        """Return the system-call filter as the engine takes it."""
-        return json.dumps(filters.profile(network=bool(settings.network)))
+    def _security(self, settings: SandboxSettings) -> list[str]:
+        """Return the engine's security options: the system-call filter, if there is one for this architecture."""
+        profile = filters.profile(network=bool(settings.network)) if filters.supported() else None
+        return [] if profile is None else [f"seccomp={json.dumps(profile)}"]
 
     def _storage(self, image: Image, settings: SandboxSettings, user: int) -> tuple[dict[str, str], list[str]]:
         """Return the options of the file systems in memory by their path, and the mounts of other places."""
@@ -225,14 +226,14 @@ class Docker(PooledProvider):
             working_dir=HOME, network_disabled=True, labels={LABEL: OWNER, BOOT_LABEL: boot()},
             hostname="sandbox", entrypoint=["/bin/sh"], healthcheck={"test": ["NONE"]},
             host_config=_confinement(
-                api, settings, handoff, self._filter(settings), self._storage(image, settings, user)
+                api, settings, handoff, self._security(settings), self._storage(image, settings, user)
             ),
         )  # fmt: skip
         return str(made["Id"])
 
 
 def _confinement(
-    api: Any, settings: SandboxSettings, handoff: SocketHandoff | None, profile: str,
+    api: Any, settings: SandboxSettings, handoff: SocketHandoff | None, security: list[str],
     storage: tuple[dict[str, str], list[str]],
 ) -> Any:  # fmt: skip
     limits = settings.limits
@@ -246,7 +247,7 @@ def _confinement(
     memory = limits.memory + limits.disk  # files are in memory and count toward its limit
     return api.create_host_config(
         network_mode="none", read_only=True, cap_drop=["ALL"], auto_remove=True,
-        security_opt=["no-new-privileges", *([f"seccomp={profile}"] if filters.supported() else [])],
+        security_opt=["no-new-privileges", *security],
         mem_limit=memory, memswap_limit=memory, pids_limit=limits.processes + _HEADROOM,
         ulimits=[docker.types.Ulimit(name=name, soft=value, hard=value) for name, value in ulimits.items()],
         tmpfs=files,

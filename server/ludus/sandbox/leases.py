@@ -37,7 +37,7 @@ class Sandboxes:
         """Open every provider that the settings name, and start its warm sandboxes; None entries are skipped.
 
         Raises:
-            SandboxUnavailable: a provider cannot work here.
+            SandboxUnavailable: a provider cannot work here, or cannot start a sandbox.
             SandboxUnsupported: a provider cannot do what its settings ask for.
         """
         self._closed = False
@@ -48,9 +48,12 @@ class Sandboxes:
                 provider = await self._provider(settings.provider)
                 await provider.prepare(settings)
         except BaseException as error:
+            await self.aclose()
+            if isinstance(error, SandboxFailed):  # such as a registry that does not answer
+                self.refusal = SandboxUnavailable(error.message)
+                raise self.refusal from None
             if isinstance(error, SandboxUnavailable | SandboxUnsupported):
                 self.refusal = error
-            await self.aclose()
             raise
 
     async def lease(self, settings: SandboxSettings) -> EpisodeSandboxes:

@@ -187,8 +187,10 @@ class Podman(Docker):
                 with suppress(docker.errors.APIError):  # a container that ends right now still uses it
                     api.remove_volume(left["Name"])
 
-    def _filter(self, settings: SandboxSettings) -> str:
-        return str(self._filter_file(bool(settings.network), not self._watched))
+    def _security(self, settings: SandboxSettings) -> list[str]:
+        profile = self._filter_file(bool(settings.network), not self._watched)
+        # Without its own control group, a container would see those of the machine.
+        return ["mask=/sys", *([f"seccomp={profile}"] if filters.supported() else [])]
 
     def _filter_file(self, network: bool, counted: bool) -> Path:
         return Path(self._folder) / f"filter-{'network' if network else 'alone'}-{'counted' if counted else 'watched'}"

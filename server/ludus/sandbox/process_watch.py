@@ -23,25 +23,42 @@ class ProcessWatch:
     def __init__(self, process: int, memory: int) -> None:
         self._namespace = os.stat(f"/proc/{process}/ns/pid").st_ino
         self._memory = memory
-        self._ended: dict[int, float] = {}
+        self._cpu = self._gone = 0.0
         self._most = 0
 
     def usage(self) -> Usage:
-        """Return what the processes use now; processor time includes that of processes seen earlier."""
-        memory = tasks = 0
-        pids = self._processes()
-        for pid in pids:
-            with suppress(OSError, IndexError, ValueError):
-                with open(f"/proc/{pid}/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()
-                # user and system time, its own and that of children it has waited for
-                self._ended[pid] = sum(map(int, fields[11:15])) / _TICKS
-                tasks += int(fields[17])
-                memory += int(fields[21]) * _PAGE
-        if memory > self._memory:
-            memory = sum(map(_proportional, pids))
+        """Return what the processes use now; processor time includes that of processes which have ended.
+
+        A process that is waited for adds its time to that of its parent. If the sum falls, processes have ended that
+        no other waited for, or the look came in between; a second look shows which.
+        """
+        cpu, memory, tasks = self._look()
+        if cpu < self._cpu:
+            cpu, memory, tasks = self._look()
+        self._gone += max(0.0, self._cpu - cpu)
+        self._cpu = cpu
         self._most = max(self._most, tasks)
-        return Usage(sum(self._ended.values()), memory, tasks)
+        return Usage(cpu + self._gone, memory, tasks)
+
+    def _look(self) -> tuple[float, int, int]:
+        cpu = tasks = 0
+        resident: dict[int, int] = {}
+        for pid in self._processes():
+            with suppress(OSError, IndexError, ValueError):
+                fields = _fields(f"/proc/{pid}/stat")
+                cpu += sum(map(int, fields[11:15]))  # user and system time, its own and that of children it waited for
+                tasks += int(fields[17])
+                pages = int(fields[21])
+                if pages == 0 and int(fields[17]) > 1:  # its first thread has ended; the others still use its memory
+                    pages = max(
+                        int(_fields(f"/proc/{pid}/task/{thread}/stat")[21])
+                        for thread in os.listdir(f"/proc/{pid}/task")
+                    )
+                resident[pid] = pages * _PAGE
+        memory = sum(resident.values())
+        if memory > self._memory:
+            memory = sum(_proportional(pid, size) for pid, size in resident.items())
+        return cpu / _TICKS, memory, tasks
 
     def _processes(self) -> list[int]:
         found = []
@@ -64,10 +81,15 @@ class ProcessWatch:
         """Do nothing: without control groups the kernel limits these buffers for the whole machine only."""
 
 
-def _proportional(pid: int) -> int:
+def _fields(path: str) -> list[bytes]:
+    with open(path, "rb") as file:
+        return file.read().rpartition(b")")[2].split()
+
+
+def _proportional(pid: int, resident: int) -> int:
     """Return the memory of a process, with each page that it shares divided by the number of its users."""
     with suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
         for line in file:
             if line.startswith(b"Pss:"):
                 return int(line.split()[1]) * 1024
-    return 0
+    return resident

@@ -33,12 +33,10 @@ def limits(allowed: Limits, watched: bool = False) -> str:
     The limit on processes is below the container's, so that a shell that ends them can still start.
     """
     processes = allowed.processes + OVERHEAD_TASKS
-    # Engines without control groups have not set the others either.
-    memory = (
-        f"ulimit -v {(allowed.memory + _UNUSED_ADDRESSES) // 1024}; ulimit -n 256; ulimit -c 0; ulimit -l 64 2>/dev/null; "
-        if watched
-        else ""
-    )
+    memory = ""
+    if watched:  # an engine without control groups has set none of these either
+        addresses = (allowed.memory + _UNUSED_ADDRESSES) // 1024
+        memory = f"ulimit -v {addresses}; ulimit -n 256; ulimit -c 0; ulimit -l 64 2>/dev/null; "
     return (
         f"{memory}"
         f"ulimit -t {int(allowed.cpu_seconds) + 1}; ulimit -f {allowed.file_size // 512}; "
