@@ -74,7 +74,7 @@ def build(api: Any, tag: str, dockerfile: str, mode: int = 0o644, **files: bytes
 def push(api: Any, hub: Registry, name: str, dockerfile: str = f"FROM {BARE}\n", **files: bytes) -> str:
     """Put an image into the registry and remove it from the engine; return its name."""
     full = f"{hub.address}/{name}"
-    build(api, full, dockerfile, **files)
+    build(api, full, dockerfile, 0o644, **files)
     for event in api.push(full, stream=True, decode=True):
         assert "error" not in event, event
     api.remove_image(full)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
+import select
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -233,3 +237,100 @@ async def test_episodes_of_an_engine_that_is_killed_are_unscored(
     async with _own_engine() as address:
         async with served(path, {**os.environ, "DOCKER_HOST": address}) as server, connect(server.url) as client:
             assert await played(client, "1") == ("image 1", 1.0)
+
+
+ORDINARY = """
+import asyncio
+from ludus.sandbox import Limits, SandboxSettings
+from ludus.sandbox.podman import Podman
+
+
+async def main():
+    provider = Podman()
+    await provider.open()
+    limits = Limits(memory=96 * 2**20, disk=16 * 2**20)
+    settings = SandboxSettings(provider="podman", build=FOLDER, limits=limits, warm=0)
+    box = await provider.create(settings)
+    print((await box.run(["cat", "/mark"])).text, (await box.run(["id", "-u"])).text.strip(), flush=True)
+    await box.run(["sleep", "600"])
+
+asyncio.run(main())
+"""
+
+
+def processes_of(uid: int) -> dict[int, list[bytes]]:
+    """The command lines of the processes of a user and of those in its containers."""
+    found = {}
+    low = int(next(line for line in Path("/etc/subuid").read_text("utf-8").splitlines()
+                   if line.startswith(f"{pwd.getpwuid(uid).pw_name}:")).split(":")[1])  # fmt: skip
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and (entry.stat().st_uid == uid or low <= entry.stat().st_uid < low + 65536):
+                found[int(entry.name)] = (entry / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+    return found
+
+
+def _python_of_everyone() -> tuple[str, str]:
+    """A Python of this version that other users may run, and where it finds our packages."""
+    python = shutil.which("python3", path="/usr/bin:/usr/local/bin")
+    version = "import sys; print(*sys.version_info[:2])"
+    wanted = " ".join(map(str, sys.version_info[:2]))
+    found = python and subprocess.run([python, "-c", version], capture_output=True, text=True, check=False).stdout
+    if python is None or not found or found.strip() != wanted:
+        pytest.skip(f"an ordinary user has no Python {wanted} here")
+    return python, os.pathsep.join(place for place in sys.path if place and not place.startswith(sys.base_prefix))
+
+
+@pytest.mark.timeout(150)
+async def test_an_ordinary_users_server_starts_podman_which_ends_with_it(podman_address: str, tmp_path: Path) -> None:
+    run = Path(podman_address.removeprefix("unix://")).parent
+    uid = run.stat().st_uid
+    inside = run.parent / "folder"
+    inside.mkdir()
+    (inside / "Dockerfile").write_text(f"FROM localhost/{BARE}\nCOPY mark /mark\n", encoding="utf-8")
+    (inside / "mark").write_text("built", encoding="utf-8")
+    before = set(processes_of(uid))
+    python, paths = _python_of_everyone()
+    process = await asyncio.create_subprocess_exec(
+        python, "-c", ORDINARY.replace("FOLDER", repr(str(inside))), stdout=subprocess.PIPE, user=uid,
+        group=run.stat().st_gid, extra_groups=[], cwd="/",
+        env={
+            "PATH": os.environ["PATH"], "PYTHONPATH": paths, "HOME": str(run.parent / "home"),
+            "XDG_RUNTIME_DIR": str(run),
+        },
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(60):
+            said = (await process.stdout.readline()).decode().split()
+        assert said[0] == "built", said
+        assert int(said[1]) > 0
+        started = {pid: words for pid, words in processes_of(uid).items() if pid not in before and not _idles(words)}
+        assert any(b"service" in words for words in started.values())
+        assert any(words[:1] == [b"sleep"] for words in started.values())
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    deadline = time.monotonic() + 30
+    while left := {pid: words for pid, words in processes_of(uid).items() if pid in started}:
+        assert time.monotonic() < deadline, left
+        await asyncio.to_thread(_wait_for_one, left)
+
+
+def _idles(words: list[bytes]) -> bool:
+    """Whether a process is Podman's own: one holds the user's namespace, and `conmon` keeps exit codes for 5 minutes."""
+    return words == [b"podman"] or words[0].endswith(b"/conmon")
+
+
+def _wait_for_one(pids: dict[int, list[bytes]]) -> None:
+    """Wait a while until one of some processes has ended."""
+    poller = select.poll()
+    opened = []
+    with suppress(ProcessLookupError):
+        for pid in pids:
+            opened.append(os.pidfd_open(pid))
+            poller.register(opened[-1], select.POLLIN)
+        poller.poll(5000)
+    for descriptor in opened:
+        os.close(descriptor)

@@ -55,6 +55,7 @@ _ENVIRONMENT: Final = {
 }  # fmt: skip
 _READY: Final = b"\1\0\0\0\0\0\0\1\n"
 _DISK_FULL: Final = b"\0ludus: disk full\0"
+_CROWDED: Final = b"\0ludus: processes\0"
 _LARGE_FILE: Final = b"\0ludus: large file\0"
 _HANDOFF_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.1
@@ -242,16 +243,27 @@ class ContainerBox(ContainerFiles):
             f"exec env -i {' '.join(map(scripts.quoted, words))}); code=$?; "
             f"if [ $code = {128 + signal.SIGXFSZ} ] && {scripts.has_largest(command.limits)}; "
             f"then {scripts.say(_LARGE_FILE)}; "
+            f"{self._crowded(command.limits)}"
             f'elif [ $code != 0 ] && [ -z "$full" ] && {scripts.IS_FULL}; then {scripts.say(_DISK_FULL)}; fi; '
             f"{scripts.END_ALL} 2>/dev/null; exit $code"
         )
         result = await self._line(line, command.stdin, command.limits)
         if result.exit_code == 125 and result.stderr == no_directory:
             raise SandboxFileError(f"there is no directory {command.cwd!r} below the work directory")
+        if result.stderr.endswith(_CROWDED):
+            return replace(result, stderr=result.stderr.removesuffix(_CROWDED), limit=result.limit or "processes")
         if result.stderr.endswith(_DISK_FULL):
             limit = result.limit or "disk"
             return replace(result, stderr=result.stderr.removesuffix(_DISK_FULL), limit=limit)
         return result
+
+    def _crowded(self, allowed: Limits) -> str:
+        """Return shell code that names the limit on processes, if no control group counts what it refuses."""
+        if not self._watched:
+            return ""
+        most = allowed.processes + scripts.OVERHEAD_TASKS
+        look = f"{{ set -- /proc/[0-9]*; [ $# -ge {most} ]; }}"
+        return f"elif [ $code != 0 ] && {look}; then {scripts.say(_CROWDED)}; "
 
     async def _line(self, line: str, stdin: bytes, allowed: Limits) -> RunResult:
         """Run a line in the shell that waits; called in turn.

@@ -72,7 +72,7 @@ class Image:
 
 
 class _Engine(docker.APIClient):  # type: ignore[misc]
-    """A client for one pull or build: it does not wait for ever, and its connection can be shut."""
+    """A client for one pull or build: its waits have a bound, and its connection can be shut."""
 
     response: Any = None
 

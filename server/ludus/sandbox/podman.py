@@ -190,7 +190,9 @@ class Podman(Docker):
     def _security(self, settings: SandboxSettings) -> list[str]:
         profile = self._filter_file(bool(settings.network), not self._watched)
         # Without its own control group, a container would see those of the machine.
-        return ["mask=/sys", *([f"seccomp={profile}"] if filters.supported() else [])]
+        # Shared mappings of /dev/zero give memory that no process has, so it is empty where processes are only watched.
+        hidden = "/sys:/dev/zero" if self._watched else "/sys"
+        return [f"mask={hidden}", *([f"seccomp={profile}"] if filters.supported() else [])]
 
     def _filter_file(self, network: bool, counted: bool) -> Path:
         return Path(self._folder) / f"filter-{'network' if network else 'alone'}-{'counted' if counted else 'watched'}"

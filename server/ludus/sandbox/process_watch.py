@@ -13,7 +13,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class ProcessWatch:
-    """The processes of one container, found by their PID namespace; it stands in for a `Group`.
+    """The processes of one container, found by their PID namespace, with the methods of a `Group`.
 
     Args:
         process: the container's first process.

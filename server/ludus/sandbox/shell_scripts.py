@@ -12,8 +12,8 @@ from ludus.sandbox.errors import SandboxFileError
 from ludus.sandbox.model import FileInfo, Limits
 
 HOME: Final = "/box"
-_UNUSED_ADDRESSES: Final = 512 * 1024 * 1024
-"""Addresses that programs reserve without using them, beyond the limit on memory."""
+_THREAD_ADDRESSES: Final = 144 * 1024 * 1024
+"""Addresses that a thread reserves for its stack and its heap without using them."""
 PROGRAMS: Final = ("env", "cat", "head", "stat", "find", "grep", "tar", "chmod", "mkdir", "mktemp", "mv", "rm", "ls")
 """What an image must have besides `/bin/sh`."""
 END_ALL: Final = "kill -9 -1"
@@ -35,7 +35,7 @@ def limits(allowed: Limits, watched: bool = False) -> str:
     processes = allowed.processes + OVERHEAD_TASKS
     memory = ""
     if watched:  # an engine without control groups has set none of these either
-        addresses = (allowed.memory + _UNUSED_ADDRESSES) // 1024
+        addresses = (4 * allowed.memory + allowed.processes * _THREAD_ADDRESSES) // 1024
         memory = f"ulimit -v {addresses}; ulimit -n 256; ulimit -c 0; ulimit -l 64 2>/dev/null; "
     return (
         f"{memory}"
