@@ -307,7 +307,7 @@ async def test_an_ordinary_users_server_starts_podman_which_ends_with_it(podman_
         assert int(said[1]) > 0
         started = {pid: words for pid, words in processes_of(uid).items() if pid not in before and not _idles(words)}
         assert any(b"service" in words for words in started.values())
-        assert any(words[:1] == [b"sleep"] for words in started.values())
+        assert any(words[0] == b"/bin/sh" for words in started.values())  # the container's first process
     finally:
         with suppress(ProcessLookupError):
             process.kill()
@@ -319,7 +319,7 @@ async def test_an_ordinary_users_server_starts_podman_which_ends_with_it(podman_
 
 
 def _idles(words: list[bytes]) -> bool:
-    """Whether a process is Podman's own: one holds the user's namespace, and `conmon` keeps exit codes for 5 minutes."""
+    """Whether a process is Podman's own: one for each user, and `conmon`, which keeps exit codes for five minutes."""
     return words == [b"podman"] or words[0].endswith(b"/conmon")
 
 
