@@ -80,7 +80,7 @@ class Docker(PooledProvider):
 
     async def _connect(self, address: str | None = None) -> None:
         """Connect to the engine at an address, or at `DOCKER_HOST`, and remove what crashed servers left there."""
-        self._engine = docker.utils.kwargs_from_env() if address is None else {"base_url": address}
+        self._engine = dict(docker.utils.kwargs_from_env()) if address is None else {"base_url": address}
         self._client = await asyncio.to_thread(connected, self._engine)
         self.images = await asyncio.to_thread(self._open_images)
         await asyncio.to_thread(self._sweep)
@@ -170,7 +170,8 @@ class Docker(PooledProvider):
             except docker.errors.ImageNotFound:  # removed in the meantime, by a person or beyond the cap
                 assert self.images is not None
                 self.images.forget(box.settings)
-        raise SandboxFailed(f"the image {image.name!r} was removed again and again while a sandbox started")
+        what = box.settings.image or box.settings.build
+        raise SandboxFailed(f"the image {what!r} was removed again and again while a sandbox started")
 
     async def _start_from(self, box: ContainerBox, image: Image) -> None:
         assert self.images is not None

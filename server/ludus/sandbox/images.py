@@ -26,6 +26,7 @@ from typing import Any, Final
 
 import docker
 import docker.errors
+import docker.utils
 import requests.exceptions
 
 from ludus.sandbox.build_context import BuildContext
@@ -71,7 +72,10 @@ class Image:
     """The paths that it declares as volumes."""
 
 
-class _Engine(docker.APIClient):  # type: ignore[misc]
+_Client: Any = docker.APIClient
+
+
+class _Engine(_Client):  # type: ignore[misc]
     """A client for one pull or build: its waits have a bound, and its connection can be shut."""
 
     response: Any = None
