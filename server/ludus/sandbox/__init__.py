@@ -5,10 +5,10 @@ from __future__ import annotations
 from ludus.sandbox.errors import (
     SandboxFailed,
     SandboxFileError,
+    SandboxImageError,
     SandboxInputClosed,
     SandboxLimitReached,
     SandboxPortClosed,
-    SandboxImageError,
     SandboxUnavailable,
     SandboxUnsupported,
 )
