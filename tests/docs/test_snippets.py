@@ -53,6 +53,7 @@ OTHERS = {
     "measured.py",
     "nginx.conf",
     "packages.py",
+    "task_images.py",
     "plain_trainer.py",
     "plugin.toml",
     "test_treasure.py",

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from engine import engine
+from engine import engine, podman
 from sandboxing import leftovers, opened
 
 from ludus.sandbox import SandboxProvider
@@ -39,13 +39,22 @@ def engine_address() -> Iterator[str]:
         yield address
 
 
-ISOLATING = ("bubblewrap", "bubblewrap-rlimits", "docker")
+@pytest.fixture(scope="session")
+def podman_address() -> Iterator[str]:
+    """A rootless Podman service of this run's own."""
+    with podman() as address:
+        yield address
+
+
+ISOLATING = ("bubblewrap", "bubblewrap-rlimits", "docker", "podman")
 
 
 @asynccontextmanager
 async def _backend(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
     if request.param.startswith("docker"):
         request.getfixturevalue("monkeypatch").setenv("DOCKER_HOST", request.getfixturevalue("engine_address"))
+    if request.param == "podman":
+        request.getfixturevalue("monkeypatch").setenv("CONTAINER_HOST", request.getfixturevalue("podman_address"))
     provider = await opened(request.param)
     yield request.param, provider
     await provider.aclose()

@@ -1,13 +1,16 @@
-"""A Docker engine of the tests' own: on a private socket, with its data in a folder that is removed afterwards.
+"""A Docker engine and a Podman service of the tests' own: with private sockets and data that is removed afterwards.
 
 with engine() as address: …     # or a skip, with the reason why there is none here
+with podman() as address: …     # rootless: it runs as an ordinary user that exists meanwhile
 """
 
 from __future__ import annotations
 
 import io
 import os
+import pwd
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -63,6 +66,70 @@ def engine() -> Iterator[str]:
             process.wait(20)
         _unmount_below(folder)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def podman() -> Iterator[str]:
+    """The address of a Podman service that has the same images below `localhost/`, for an ordinary user of its own."""
+    docker = pytest.importorskip("docker", reason="the extra `docker` is not installed")
+    program, busybox = shutil.which("podman"), shutil.which("busybox")
+    if program is None:
+        pytest.skip("podman is not installed (apt-get install podman uidmap)")
+    if os.geteuid() != 0:
+        pytest.skip("a user of the tests' own needs root")
+    if busybox is None or b"statically linked" not in _described(busybox):
+        pytest.skip("the test image is made of a static busybox (apt-get install busybox-static)")
+    name = f"ludus-{os.getpid()}"
+    folder = Path(tempfile.mkdtemp(prefix="ludus-podman-"))
+    folder.chmod(0o755)
+    made = subprocess.run(["useradd", "--create-home", "--home-dir", folder / "home", name],
+                          check=False, capture_output=True, text=True)  # fmt: skip
+    try:
+        if made.returncode != 0 or f"{name}:" not in Path("/etc/subuid").read_text(encoding="utf-8"):
+            pytest.skip(f"this machine lets us make no user with a range of ids: {made.stderr.strip()}")
+        with _service(docker, program, name, folder) as address:
+            client = docker.DockerClient(base_url=address, timeout=60)
+            for tag, python in ((IMAGE, True), (BARE, False)):
+                client.api.import_image_from_data(_image(Path(busybox), python=python), repository="localhost/imported")
+                client.api.tag("localhost/imported:latest", f"localhost/{tag.partition(':')[0]}", tag.partition(":")[2])
+                client.api.remove_image("localhost/imported:latest")
+            client.close()
+            yield address
+    finally:
+        subprocess.run(["userdel", "--force", name], check=False, capture_output=True)
+        _unmount_below(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _service(docker: Any, program: str, name: str, folder: Path) -> Iterator[str]:
+    user, run = pwd.getpwnam(name), folder / "run"
+    run.mkdir(mode=0o700)
+    os.chown(run, user.pw_uid, user.pw_gid)
+    address = f"unix://{run}/podman.sock"
+    runc = shutil.which("runc", path=f"{os.environ['PATH']}:/usr/sbin")
+    mixed = runc is not None and not Path("/sys/fs/cgroup/cgroup.controllers").exists()
+    argv = [program, *(["--runtime", str(runc)] if mixed else []), "system", "service", "--time=0", address]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, cwd=folder,
+            user=user.pw_uid, group=user.pw_gid, extra_groups=[],
+            env={"PATH": f"{os.environ['PATH']}:/usr/sbin", "HOME": str(folder / "home"), "XDG_RUNTIME_DIR": str(run)},
+        )  # fmt: skip
+    try:
+        _answering(docker, address, process, folder / "log").close()
+        yield address
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(20)
+        for entry in Path("/proc").iterdir():  # the process that holds the user's namespace
+            with suppress(OSError):
+                if entry.name.isdigit() and entry.stat().st_uid == user.pw_uid:
+                    os.kill(int(entry.name), signal.SIGKILL)
 
 
 def _described(program: str) -> bytes:

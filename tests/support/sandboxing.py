@@ -33,6 +33,10 @@ async def opened(kind: str) -> SandboxProvider:
         provider = UnsafeLocal()
     elif kind == "docker":
         provider = find_provider("docker")
+    elif kind == "podman":
+        from ludus.sandbox.podman import Podman  # an extra
+
+        provider = Podman()
     elif kind == "docker-python":
         from ludus.sandbox.docker import Docker  # an extra
 
@@ -51,7 +55,7 @@ async def opened(kind: str) -> SandboxProvider:
 
 
 def settings_of(kind: str, limits: Limits = TIGHT, *, warm: int = 0) -> SandboxSettings:
-    image = IMAGE if kind.startswith("docker") else None
+    image = IMAGE if kind.startswith("docker") else f"localhost/{IMAGE}" if kind == "podman" else None
     provider = kind.removesuffix("-rlimits").removesuffix("-python")
     return SandboxSettings(provider=provider, limits=limits, image=image, warm=warm)
 

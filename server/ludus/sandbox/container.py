@@ -31,6 +31,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import docker.errors
@@ -44,6 +45,7 @@ from ludus.sandbox.container_files import ContainerFiles
 from ludus.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnsupported
 from ludus.sandbox.model import LimitName, Limits, RunResult, SandboxSettings
 from ludus.sandbox.network.netns_listener import SocketHandoff, listen_in_netns
+from ludus.sandbox.process_watch import ProcessWatch
 
 T = TypeVar("T")
 
@@ -53,9 +55,12 @@ _ENVIRONMENT: Final = {
 }  # fmt: skip
 _READY: Final = b"\1\0\0\0\0\0\0\1\n"
 _DISK_FULL: Final = b"\0ludus: disk full\0"
+_CROWDED: Final = b"\0ludus: processes\0"
 _LARGE_FILE: Final = b"\0ludus: large file\0"
 _HANDOFF_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.1
+_WATCH_SECONDS: Final = 0.02
+"""How often a container is looked at if no control group limits it."""
 _END_SECONDS: Final = 5.0
 _EXIT_LOOKS: Final = 400
 _GRACE_SECONDS: Final = 20.0
@@ -106,7 +111,7 @@ class ContainerBox(ContainerFiles):
     def __init__(
         self, api: Any, settings: SandboxSettings, user: int,
         another: Callable[[SandboxSettings], Awaitable[SandboxBase]], on_close: Callable[[SandboxBase], None],
-        restart: Callable[[ContainerBox], Awaitable[None]],
+        restart: Callable[[ContainerBox], Awaitable[None]], watched: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(settings, _ENVIRONMENT, another, on_close)
         self._api = api
@@ -114,7 +119,8 @@ class ContainerBox(ContainerFiles):
         self._restart = restart
         self._id = ""
         self._input: Any = None
-        self._group: Group | None = None
+        self._watched = watched
+        self._group: Group | ProcessWatch | None = None
         """Its control group, if it is visible here: the engine needs a second for its own figures of the usage."""
         self._next: asyncio.Task[_Shell] | None = None
         self._stopped = asyncio.Event()
@@ -147,7 +153,8 @@ class ContainerBox(ContainerFiles):
             self._input = self._api.attach_socket(self._id, params={"stdin": 1, "stream": 1})
             self._api.start(self._id)
             process = self._api.inspect_container(self._id)["State"]["Pid"]
-            self._group = Group.of(process, self._id)
+            watch = partial(ProcessWatch, process, self.limits.memory)
+            self._group = watch() if self._watched else Group.of(process, self._id)
             if self.settings.network and self._group is not None:
                 self._group.bound_tcp(self.limits.memory)
             if is_in_group(process, self._id):
@@ -199,6 +206,12 @@ class ContainerBox(ContainerFiles):
             raise
         return shell
 
+    def missing_programs(self) -> list[str]:
+        """Return the programs that operations on this sandbox need and its image lacks."""
+        script = f"for name in {' '.join(scripts.PROGRAMS)}; do command -v $name >/dev/null || echo $name; done"
+        made = self._api.exec_create(self._id, ["/bin/sh", "-c", script], user=f"{self.user}:{self.user}")
+        return bytes(self._api.exec_start(made["Id"])).decode("utf-8", "replace").split()
+
     def _execute(self, script: str) -> _Shell:
         made = self._api.exec_create(self._id, ["/bin/sh", "-c", script], stdin=True, user=f"{self.user}:{self.user}")
         stream = self._api.exec_start(made["Id"], socket=True)
@@ -226,20 +239,31 @@ class ContainerBox(ContainerFiles):
             f"chmod 700 {scripts.HOME}; cd -P -- {scripts.quoted(command.cwd)} 2>/dev/null && "
             f"case $PWD/ in {scripts.HOME}/*) ;; *) false;; esac || {{ {scripts.say(no_directory)}; exit 125; }}; "
             f"full=; {scripts.IS_FULL} && full=1; "
-            f"({scripts.limits(command.limits)}; {scripts.FIRST_TO_GO}; "
+            f"({scripts.limits(command.limits, self._watched)}; {scripts.FIRST_TO_GO}; "
             f"exec env -i {' '.join(map(scripts.quoted, words))}); code=$?; "
             f"if [ $code = {128 + signal.SIGXFSZ} ] && {scripts.has_largest(command.limits)}; "
             f"then {scripts.say(_LARGE_FILE)}; "
+            f"{self._crowded(command.limits)}"
             f'elif [ $code != 0 ] && [ -z "$full" ] && {scripts.IS_FULL}; then {scripts.say(_DISK_FULL)}; fi; '
             f"{scripts.END_ALL} 2>/dev/null; exit $code"
         )
         result = await self._line(line, command.stdin, command.limits)
         if result.exit_code == 125 and result.stderr == no_directory:
             raise SandboxFileError(f"there is no directory {command.cwd!r} below the work directory")
+        if result.stderr.endswith(_CROWDED):
+            return replace(result, stderr=result.stderr.removesuffix(_CROWDED), limit=result.limit or "processes")
         if result.stderr.endswith(_DISK_FULL):
             limit = result.limit or "disk"
             return replace(result, stderr=result.stderr.removesuffix(_DISK_FULL), limit=limit)
         return result
+
+    def _crowded(self, allowed: Limits) -> str:
+        """Return shell code that names the limit on processes, if no control group counts what it refuses."""
+        if not self._watched:
+            return ""
+        most = allowed.processes + scripts.OVERHEAD_TASKS
+        look = f"{{ set -- /proc/[0-9]*; [ $# -ge {most} ]; }}"
+        return f"elif [ $code != 0 ] && {look}; then {scripts.say(_CROWDED)}; "
 
     async def _line(self, line: str, stdin: bytes, allowed: Limits) -> RunResult:
         """Run a line in the shell that waits; called in turn.
@@ -301,6 +325,7 @@ class ContainerBox(ContainerFiles):
             The limit that it exceeded, if any, and its last observed usage with the peak of its memory.
         """
         deadline = time.monotonic() + allowed.seconds
+        look = _WATCH_SECONDS if self._watched else _LOOK_SECONDS
         feeding = asyncio.create_task(_feed(shell.socket, line.encode("utf-8", "surrogateescape") + b"\n" + stdin))
         reading = asyncio.create_task(_read(shell.socket, output))
         stopped = asyncio.create_task(self._stopped.wait())
@@ -312,7 +337,7 @@ class ContainerBox(ContainerFiles):
             while True:
                 left = deadline - time.monotonic()
                 await asyncio.wait(
-                    (reading, stopped, full, closed), timeout=max(0.0, min(left, _LOOK_SECONDS)),
+                    (reading, stopped, full, closed), timeout=max(0.0, min(left, look)),
                     return_when=asyncio.FIRST_COMPLETED,
                 )  # fmt: skip
                 if self._closed.is_set():
@@ -455,7 +480,7 @@ class ContainerBox(ContainerFiles):
 
     def _remove(self) -> None:
         try:
-            self._api.remove_container(self._id, force=True)
+            self._api.remove_container(self._id, v=True, force=True)
         except docker.errors.NotFound:
             return
         except docker.errors.APIError as error:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import posixpath
 import socket
 import tempfile
-from functools import cache, partial
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,8 +25,11 @@ import docker.utils
 import requests.exceptions
 
 from ludus.sandbox import filters
+from ludus.sandbox.base import SandboxBase
 from ludus.sandbox.container import ContainerBox
-from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
+from ludus.sandbox.errors import SandboxFailed, SandboxImageError, SandboxUnavailable, SandboxUnsupported
+from ludus.sandbox.image_record import ImageRecord
+from ludus.sandbox.images import Image, Images
 from ludus.sandbox.model import SandboxSettings
 from ludus.sandbox.network.netns_listener import SocketHandoff
 from ludus.sandbox.pool import PooledProvider, check_shown, unused_user
@@ -34,18 +39,13 @@ from ludus.sandbox.stale import OWNER, is_alive, remove_left_behind
 LABEL: Final = "dev.ludus.owner"
 """The label with the name of the server process that a container belongs to."""
 
-_BOOT_LABEL: Final = "dev.ludus.boot"
+BOOT_LABEL: Final = "dev.ludus.boot"
 _HEADROOM: Final = 24
 """Tasks beyond the limit on processes, for the engine's own tasks that start commands and count toward the limit."""
+_EVICTIONS: Final = 3
+"""How often a sandbox may find that its image was removed between being found and being used."""
 _WAIT: Final = "while read -r _; do (:) & wait $!; done"
 """The first process. It runs until its input ends, and reaps the zombies it has inherited for every line of input."""
-
-
-@cache
-def _security(network: bool) -> list[str]:
-    """Return the security options of a container, with a system-call filter if there is one for this architecture."""
-    profile = [f"seccomp={json.dumps(filters.profile(network=network))}"] if filters.supported() else []
-    return ["no-new-privileges", *profile]
 
 
 class Docker(PooledProvider):
@@ -62,70 +62,100 @@ class Docker(PooledProvider):
         super().__init__()
         self._enters_netns = enters_netns and os.geteuid() == 0
         self._client: Any = None
-        self._images: set[str] = set()
+        self._engine: dict[str, Any] = {}
+        """The arguments with which clients of the engine are created."""
+        self.images: Images | None = None
+        """The engine's images; None before `open`."""
+        self._watched = False
+        """Whether no control group limits containers, so that the server must watch their processes."""
+        self._complete: set[str] = set()
+        """The ids of images that have the programs that sandboxes need."""
 
     async def open(self) -> None:
         """See `SandboxProvider.open`."""
         try:
-            self._client = await asyncio.to_thread(_connect)
-            await asyncio.to_thread(self._sweep)
-            await asyncio.to_thread(remove_left_behind)
+            await self._connect()
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
-            raise SandboxUnavailable(
-                f"docker sandboxes need a Docker engine, and no engine answers: {error}; install and start "
-                "one (package `docker.io` or `docker-ce`), point DOCKER_HOST to it, or choose another sandbox in the "
-                "environment's settings: `bubblewrap` on Linux, `unsafe-local` for code that you trust",
-                package="docker.io",
-            ) from None
+            raise self._unavailable(error) from None
+
+    async def _connect(self, address: str | None = None) -> None:
+        """Connect to the engine at an address, or at `DOCKER_HOST`, and remove what crashed servers left there."""
+        self._engine = dict(docker.utils.kwargs_from_env()) if address is None else {"base_url": address}
+        self._client = await asyncio.to_thread(connected, self._engine)
+        self.images = await asyncio.to_thread(self._open_images)
+        await asyncio.to_thread(self._sweep)
+        await asyncio.to_thread(remove_left_behind)
+
+    def _unavailable(self, error: Exception) -> SandboxUnavailable:
+        return SandboxUnavailable(
+            f"docker sandboxes need a Docker engine, and no engine answers: {error}; install and start "
+            "one (package `docker.io` or `docker-ce`), point DOCKER_HOST to it, or choose another sandbox in the "
+            "environment's settings: `bubblewrap` on Linux, `unsafe-local` for code that you trust",
+            package="docker.io",
+        )
 
     async def prepare(self, settings: SandboxSettings) -> None:
-        """See `SandboxProvider.prepare`; an image that the engine does not have is pulled."""
+        """See `SandboxProvider.prepare`; the image is pulled or built first, as the settings say."""
         await super().prepare(settings)
         if settings.network and settings.warm == 0:
             await (await self.create(settings)).aclose()  # finds out now whether the egress proxy can work
 
     async def aclose(self) -> None:
         """See `SandboxProvider.aclose`."""
+        if self.images is not None:
+            await self.images.aclose()
         await super().aclose()
+        await self._settle()
         if self._client is not None:
             await asyncio.to_thread(self._client.close)
 
-    async def _check(self, settings: SandboxSettings) -> None:
-        if settings.image is None:
-            raise SandboxUnsupported("docker sandboxes need an image: set `image=…` in the settings")
-        await check_shown(settings)  # the engine would create a directory for a missing path
-        if settings.image not in self._images:
-            await asyncio.to_thread(self._find_image, settings.image)
-            self._images.add(settings.image)
+    async def _settle(self) -> None:
+        """Wait for what goes on after sandboxes were closed."""
 
-    def _find_image(self, image: str) -> None:
-        try:
-            self._client.images.get(image)
-        except docker.errors.ImageNotFound:
-            try:
-                self._client.images.pull(image)
-            except docker.errors.DockerException as error:
-                raise SandboxUnsupported(
-                    f"the engine has no image {image!r} and cannot pull it: {error}; build, load or import it first"
-                ) from None
+    async def obtain(self, settings: SandboxSettings) -> None:
+        """See `ImageProvider.obtain`."""
+        await self._check(settings)
+
+    async def _check(self, settings: SandboxSettings) -> None:
+        if settings.image is None and settings.build is None:
+            raise SandboxUnsupported(f"{self.name} sandboxes need an image: set `image=…` or `build=…` in the settings")
+        await check_shown(settings)  # the engine would create a directory for a missing path
+        await self._image(settings)
+
+    async def _image(self, settings: SandboxSettings) -> Image:
+        if self.images is None:
+            raise SandboxFailed(f"the sandboxes of {self.name!r} are not open")
+        return await self.images.obtain(settings)
+
+    def _open_images(self) -> Images:
+        about = self._client.info()
+        record = ImageRecord(f"{about.get('ID', '')} {about.get('DockerRootDir', '')}")
+        return Images(self._engine, record, str(about.get("Architecture", "")))
 
     def _sweep(self) -> None:
         """Remove the containers of servers of this machine that no longer run."""
         for left in self._client.containers.list(all=True, filters={"label": LABEL}):
-            here = left.labels.get(_BOOT_LABEL) == _boot()
+            here = left.labels.get(BOOT_LABEL) == boot()
             if here and not is_alive(left.labels[LABEL]):
                 try:
-                    left.remove(force=True)
+                    left.remove(v=True, force=True)
                 except docker.errors.APIError:
                     continue
 
     async def _start(self, settings: SandboxSettings) -> ContainerBox:
-        user = unused_user()
-        box = ContainerBox(self._client.api, settings, user, self.create, self._pool.forget, self._start_container)
+        user = self._new_user()
+        box = ContainerBox(
+            self._client.api, settings, user, self.create, self._gone, self._start_container, self._watched
+        )  # fmt: skip
         try:
             await self._start_container(box)
         except BaseException as error:
             await box.aclose()
+            if isinstance(error, docker.errors.APIError) and _lacks_shell(error):
+                raise SandboxImageError(
+                    f"the image {settings.image or settings.build!r} has no /bin/sh, which starts the commands of a "
+                    "sandbox; install a shell in it, or derive an image that has one"
+                ) from None
             if isinstance(error, docker.errors.DockerException | requests.exceptions.RequestException | OSError):
                 raise SandboxFailed(f"starting a container failed: {error}") from None
             raise
@@ -133,62 +163,124 @@ class Docker(PooledProvider):
 
     async def _start_container(self, box: ContainerBox) -> None:
         """Start a container for a new sandbox, or for one whose container is gone."""
+        for _ in range(_EVICTIONS):
+            image = await self._image(box.settings)
+            try:
+                return await self._start_from(box, image)
+            except docker.errors.ImageNotFound:  # removed in the meantime, by a person or beyond the cap
+                assert self.images is not None
+                self.images.forget(box.settings)
+        what = box.settings.image or box.settings.build
+        raise SandboxFailed(f"the image {what!r} was removed again and again while a sandbox started")
+
+    async def _start_from(self, box: ContainerBox, image: Image) -> None:
+        assert self.images is not None
+        await self.images.use(image)
         handoff = None
         try:
             if box.settings.network and not self._enters_netns:
                 handoff = SocketHandoff(tempfile.mkdtemp(prefix=f"{OWNER}-"))
-            await box.start(partial(self._container, box.settings, box.user, handoff), handoff)
+            await box.start(partial(self._container, image, box.settings, box.user, handoff), handoff)
+            if image.id not in self._complete:
+                if missing := await asyncio.to_thread(box.missing_programs):
+                    raise SandboxImageError(
+                        f"the image {image.name!r} lacks programs that sandboxes need: {', '.join(missing)}; install "
+                        "them in it (packages `coreutils`, `findutils`, `grep`, `tar`, or `busybox`)"
+                    )
+                self._complete.add(image.id)
         finally:
             if handoff is not None:
                 handoff.close()
 
-    def _container(self, settings: SandboxSettings, user: int, handoff: SocketHandoff | None) -> str:
+    def _gone(self, box: SandboxBase) -> None:
+        """Stop tracking a sandbox that was closed."""
+        self._pool.forget(box)
+
+    def _new_user(self) -> int:
+        """Return the user id of a sandbox's commands."""
+        return unused_user()
+
+    def _security(self, settings: SandboxSettings) -> list[str]:
+        """Return the engine's security options: the system-call filter, if there is one for this architecture."""
+        profile = filters.profile(network=bool(settings.network)) if filters.supported() else None
+        return [] if profile is None else [f"seccomp={json.dumps(profile)}"]
+
+    def _storage(self, image: Image, settings: SandboxSettings, user: int) -> tuple[dict[str, str], list[str]]:
+        """Return the options of the file systems in memory by their path, and the mounts of other places."""
+        limits = settings.limits
+        files = f"nr_inodes={limits.inodes},mode=0700,uid={user},gid={user},nosuid,nodev,exec"
+        sizes = {HOME: limits.disk, "/tmp": limits.disk // 4}
+        own = {place: f"size={size},{files}" for place, size in sizes.items()}
+        return {**read_only_volumes(image, settings, "nr_inodes=64"), **own}, []
+
+    def _container(
+        self, image: Image, settings: SandboxSettings, user: int, handoff: SocketHandoff | None
+    ) -> str:  # fmt: skip
         """Create a container whose commands run as `user`, and return its id.
 
-        Its first process runs as root, without capabilities, so that commands can neither end nor inspect it.
+        Its first process runs as root, without capabilities, so that commands can neither end nor inspect it. Nothing
+        that the image asks for runs: neither its entry point nor its health check, which would run as root, too.
         """
         api = self._client.api
         made = api.create_container(
-            settings.image, ["/bin/sh", "-c", _WAIT], user="0:0", stdin_open=True, tty=False,
-            working_dir=HOME, network_disabled=True, labels={LABEL: OWNER, _BOOT_LABEL: _boot()},
-            hostname="sandbox", entrypoint=[], host_config=_confinement(api, settings, user, handoff),
+            image.id, ["-c", _WAIT], user="0:0", stdin_open=True, tty=False,
+            working_dir=HOME, network_disabled=True, labels={LABEL: OWNER, BOOT_LABEL: boot()},
+            hostname="sandbox", entrypoint=["/bin/sh"], healthcheck={"test": ["NONE"]},
+            host_config=_confinement(
+                api, settings, handoff, self._security(settings), self._storage(image, settings, user)
+            ),
         )  # fmt: skip
         return str(made["Id"])
 
 
-def _confinement(api: Any, settings: SandboxSettings, user: int, handoff: SocketHandoff | None) -> Any:
+def _confinement(
+    api: Any, settings: SandboxSettings, handoff: SocketHandoff | None, security: list[str],
+    storage: tuple[dict[str, str], list[str]],
+) -> Any:  # fmt: skip
     limits = settings.limits
-    shown = [f"{outside}:{inside}:ro" for outside, inside in settings.readonly]
+    files, shown = storage[0], [*storage[1], *(f"{outside}:{inside}:ro" for outside, inside in settings.readonly)]
     if handoff is not None:
         shown.append(f"{handoff.path}:{SocketHandoff.PATH_INSIDE}:ro")
     ulimits = {
         "nofile": 1024, "core": 0, "nproc": limits.processes + 16, "fsize": limits.file_size, "memlock": 65536,
         "msgqueue": 0,
     }  # fmt: skip
-    files = f"nr_inodes={limits.inodes},mode=0700,uid={user},gid={user},nosuid,nodev,exec"
     memory = limits.memory + limits.disk  # files are in memory and count toward its limit
     return api.create_host_config(
         network_mode="none", read_only=True, cap_drop=["ALL"], auto_remove=True,
-        security_opt=_security(bool(settings.network)),
+        security_opt=["no-new-privileges", *security],
         mem_limit=memory, memswap_limit=memory, pids_limit=limits.processes + _HEADROOM,
         ulimits=[docker.types.Ulimit(name=name, soft=value, hard=value) for name, value in ulimits.items()],
-        tmpfs={HOME: f"size={limits.disk},{files}", "/tmp": f"size={limits.disk // 4},{files}"},
+        tmpfs=files,
         binds=shown, ipc_mode="none",
         log_config=docker.types.LogConfig(type="none"), shm_size=None,
     )  # fmt: skip
 
 
-def _connect() -> Any:
-    host = str(docker.utils.parse_host(os.environ.get("DOCKER_HOST")))
+def read_only_volumes(image: Image, settings: SandboxSettings, option: str) -> dict[str, str]:
+    """Return empty read-only mounts in place of an image's volumes, which could be written to without a limit."""
+    taken = {posixpath.normpath(inside) for _, inside in settings.readonly}
+    places = {posixpath.normpath(place) for place in image.volumes}
+    return dict.fromkeys(sorted(places - taken), f"ro,size=4096,mode=0755,nosuid,nodev,noexec,{option}")
+
+
+def _lacks_shell(error: docker.errors.APIError) -> bool:
+    said = str(error.explanation or error)
+    return "/bin/sh" in said and any(text in said for text in ("no such file", "not found", "executable file"))
+
+
+def connected(engine: Mapping[str, Any]) -> Any:
+    """Return a client of an engine that answers."""
+    host = str(docker.utils.parse_host(engine.get("base_url")))
     if host.startswith("http+unix://"):
         with socket.socket(socket.AF_UNIX) as probe:  # the SDK would leave its own socket open if no engine answers
             probe.connect(host.removeprefix("http+unix://"))
-    client = docker.from_env(timeout=60)
+    client = docker.DockerClient(**engine, timeout=60)
     client.ping()
     return client
 
 
-def _boot() -> str:
+def boot() -> str:
     """Return the id of the machine's current boot: process ids are meaningless in another one."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -4,6 +4,7 @@ AuthoringError
 └── SandboxUnavailable        at startup: a backend cannot work here; the message names what to install or use instead
 Unsupported
 └── SandboxUnsupported        a backend cannot do what the settings ask for
+    └── SandboxImageError     an image does not exist, cannot be built, is too large, or cannot be run here
 InfrastructureFailed
 └── SandboxFailed             a sandbox died or does not answer: the episode is unscored
 LudusError
@@ -24,6 +25,10 @@ class SandboxUnavailable(AuthoringError):
 
 class SandboxUnsupported(Unsupported):
     """This backend cannot do what the settings ask for."""
+
+
+class SandboxImageError(SandboxUnsupported):
+    """An image cannot be used. The message names it and says what to do."""
 
 
 class SandboxFailed(InfrastructureFailed):

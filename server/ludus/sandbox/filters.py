@@ -159,7 +159,7 @@ def _on_memory(column: int, *, counted: bool) -> list[tuple[int, int, int, int]]
     return [*_on(_MMAP[column], 3, [(_JSET, 2, 0, _MAP_HUGETLB), *shared]), *_on(_SETSOCKOPT[column], 1, buffers)]
 
 
-def profile(*, network: bool) -> dict[str, Any]:
+def profile(*, network: bool, counted: bool = True) -> dict[str, Any]:
     """Return the same rules as a seccomp profile for Docker (https://docs.docker.com/engine/security/seccomp)."""
 
     def refuse(names: list[str], code: int, *arguments: dict[str, Any]) -> dict[str, Any]:
@@ -182,6 +182,11 @@ def profile(*, network: bool) -> dict[str, Any]:
         *(refuse(["socket"], unsupported, low(0, family), low(1, kind, _TYPE_MASK))
           for family in _FAMILIES[1:] for kind in datagrams),
     ]  # fmt: skip
+    uncounted = [
+        refuse(list(_UNCOUNTED), errno.ENOSYS),
+        refuse(["mmap"], errno.EPERM, low(3, _MAP_SHARED | _MAP_ANONYMOUS, _MAP_SHARED | _MAP_ANONYMOUS)),
+        *(refuse(["setsockopt"], errno.EPERM, low(1, _SOL_SOCKET), low(2, size)) for size in (_SO_SNDBUF, _SO_RCVBUF)),
+    ]
     return {
         "defaultAction": "SCMP_ACT_ALLOW",
         "architectures": [{"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}[platform.machine()]],
@@ -199,6 +204,7 @@ def profile(*, network: bool) -> dict[str, Any]:
             refuse(["memfd_create"], errno.EPERM, low(1, _MFD_HUGETLB, _MFD_HUGETLB)),
             refuse(["socketpair"], unsupported, argument(0, "NE", _FAMILIES[0])),
             *(sockets if network else [refuse(list(_NETWORK), errno.EPERM)]),
+            *([] if counted else uncounted),
         ],
     }
 

@@ -7,13 +7,17 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
+from ludus.protocol.errors import LudusError
 from ludus.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnavailable, SandboxUnsupported
-from ludus.sandbox.model import Sandbox, SandboxProvider, SandboxSettings
+from ludus.sandbox.model import ImageProvider, Sandbox, SandboxProvider, SandboxSettings
 from ludus.sandbox.registry import find_provider
 
 log = logging.getLogger("ludus.sandbox")
+
+_AT_ONCE: Final = 8
+_REPORTED_IMAGES: Final = 10
 
 VerifierPlace = Literal["shared", "separate"]
 """Where a verifier runs: in the agent's own sandbox, or in a new one that contains only the declared artifacts."""
@@ -24,6 +28,8 @@ class Sandboxes:
 
     def __init__(self) -> None:
         self._providers: dict[str, SandboxProvider] = {}
+        self._opening = asyncio.Lock()
+        self._closed = False
         self.refusal: SandboxUnavailable | SandboxUnsupported | None = None
         """The error that kept a provider from opening; None before `open`, or if all opened."""
 
@@ -31,23 +37,23 @@ class Sandboxes:
         """Open every provider that the settings name, and start its warm sandboxes; None entries are skipped.
 
         Raises:
-            SandboxUnavailable: a provider cannot work here.
+            SandboxUnavailable: a provider cannot work here, or cannot start a sandbox.
             SandboxUnsupported: a provider cannot do what its settings ask for.
         """
+        self._closed = False
         try:
             for settings in dict.fromkeys(wanted):
                 if settings is None:
                     continue
-                provider = self._providers.get(settings.provider)
-                if provider is None:
-                    provider = find_provider(settings.provider)
-                    await provider.open()
-                    self._providers[settings.provider] = provider
+                provider = await self._provider(settings.provider)
                 await provider.prepare(settings)
         except BaseException as error:
+            await self.aclose()
+            if isinstance(error, SandboxFailed):  # such as a registry that does not answer
+                self.refusal = SandboxUnavailable(error.message)
+                raise self.refusal from None
             if isinstance(error, SandboxUnavailable | SandboxUnsupported):
                 self.refusal = error
-            await self.aclose()
             raise
 
     async def lease(self, settings: SandboxSettings) -> EpisodeSandboxes:
@@ -56,13 +62,60 @@ class Sandboxes:
         Raises:
             SandboxFailed: the agent's sandbox could not be started.
         """
-        provider = self._providers.get(settings.provider)
-        if provider is None:
-            raise SandboxFailed(f"the sandboxes of {settings.provider!r} are not open")
+        provider = await self._provider(settings.provider)
         return EpisodeSandboxes(provider, await provider.create(settings))
+
+    async def obtain(self, wanted: Iterable[SandboxSettings]) -> dict[SandboxSettings, LudusError]:
+        """Obtain the images of settings ahead, several at a time, and open their providers.
+
+        Returns:
+            The settings whose image cannot be used, with the reason.
+
+        Raises:
+            SandboxUnavailable: a provider cannot work here.
+        """
+        every = tuple(dict.fromkeys(wanted))
+        for settings in every:
+            await self._provider(settings.provider)
+        left = iter(every)
+        failed: dict[SandboxSettings, LudusError] = {}
+        done = 0
+
+        async def work() -> None:
+            nonlocal done
+            for settings in left:
+                provider = self._providers[settings.provider]
+                try:
+                    if isinstance(provider, ImageProvider) and settings.prepull:
+                        await provider.obtain(settings)
+                except (SandboxUnsupported, SandboxFailed) as error:
+                    failed[settings] = error
+                done += 1
+                if done % _REPORTED_IMAGES == 0:
+                    log.info("%d of %d images are ready", done - len(failed), len(every))
+
+        await asyncio.gather(*(work() for _ in range(min(_AT_ONCE, len(every)))))
+        return failed
+
+    async def _provider(self, name: str) -> SandboxProvider:
+        """Return an open provider, and open it if no environment named it at startup."""
+        async with self._opening:
+            provider = self._providers.get(name)
+            if provider is None:
+                if self._closed:
+                    raise SandboxFailed("the sandboxes of this server have been closed")
+                provider = find_provider(name)
+                try:
+                    await provider.open()
+                except SandboxUnavailable as error:
+                    self.refusal = self.refusal or error
+                    raise
+                self._providers[name] = provider
+            return provider
 
     async def aclose(self) -> None:
         """Close every sandbox of every provider."""
+        self._closed = True
         providers, self._providers = self._providers, {}
         for outcome in await asyncio.gather(*(one.aclose() for one in providers.values()), return_exceptions=True):
             if isinstance(outcome, BaseException):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal as signals
 import socket
 from abc import abstractmethod
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, get_args, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from ludus.sandbox.network.allowlist import Allowlist
 
@@ -25,7 +26,18 @@ LimitName = Literal["seconds", "cpu_seconds", "memory", "processes", "file_size"
 LIMIT_NAMES: Final[tuple[LimitName, ...]] = get_args(LimitName)
 """The same names, as a tuple."""
 
+PullPolicy = Literal["missing", "always", "never"]
+"""When a registry is asked for an image."""
+
 _MIB: Final = 1024 * 1024
+_IMAGE_CHARACTERS: Final = 512
+_PART: Final = r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*"
+_IMAGE: Final = re.compile(
+    r"(?:(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::\d{1,5})?/)?"  # the registry
+    rf"{_PART}(?:/{_PART})*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+)
+_IMAGE_ID: Final = re.compile(r"(?:sha256:)?[0-9a-f]{64}")
 
 
 class Limits(BaseModel):
@@ -81,7 +93,18 @@ class SandboxSettings(BaseModel):
     """The provider's name in the entry-point group `ludus.sandboxes`."""
     limits: Limits = Limits()
     image: str | None = None
-    """The container image to run in, for backends that use images."""
+    """The container image to run in, for backends that use images: a name with an optional tag or digest, such as
+    `python:3.12-slim`, or the id of an image that the engine has."""
+    build: str | None = None
+    """A folder with a `Dockerfile` to build the image from, instead of `image`. A relative path starts at the folder
+    of the environment's file."""
+    pull: PullPolicy = "missing"
+    """When to ask the registry for `image`, or for the images that `build` starts from: "missing", if the engine does
+    not have it; "always", once per server, to find what its tag means now; "never"."""
+    prepull: bool = True
+    """Whether the server obtains the images of all tasks before it is ready, not at their first episodes."""
+    image_bytes: int = Field(default=4 * 1024 * _MIB, ge=_MIB)
+    """The maximum size of the image, unpacked."""
     readonly: tuple[tuple[str, str], ...] = ()
     """Further paths to mount read-only: (path on this machine, path in the sandbox)."""
     env: tuple[tuple[str, str], ...] = ()
@@ -100,6 +123,35 @@ class SandboxSettings(BaseModel):
     def _check_network(cls, network: tuple[str, ...]) -> tuple[str, ...]:
         Allowlist(network)
         return network
+
+    @field_validator("image")
+    @classmethod
+    def _check_image(cls, image: str | None) -> str | None:
+        if image is None or len(image) <= _IMAGE_CHARACTERS and (_IMAGE.fullmatch(image) or _IMAGE_ID.fullmatch(image)):
+            return image
+        raise ValueError(
+            f"{image[:80]!r} is not the name of an image; write it like `python:3.12-slim` or "
+            "`registry.example.org:5000/team/name:tag`, in lower case, with a tag or a digest `@sha256:…`"
+        )
+
+    @model_validator(mode="after")
+    def _check_origin(self) -> Self:
+        if self.image is not None and self.build is not None:
+            raise ValueError(f"`image` ({self.image!r}) and `build` ({self.build!r}) exclude each other; remove one")
+        if self.build is not None and (not self.build.strip() or "\0" in self.build):
+            raise ValueError("`build` must name a folder")
+        return self
+
+    def but(self, **changes: Any) -> SandboxSettings:
+        """Return a copy of these settings with the given changes, such as the image of one task.
+
+        An `image` replaces a `build`, and the other way around.
+        """
+        if changes.get("image") is not None:
+            changes.setdefault("build", None)
+        elif changes.get("build") is not None:
+            changes.setdefault("image", None)
+        return SandboxSettings(**{**dict(self), **changes})
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,4 +450,18 @@ class SandboxProvider(Protocol):
 
     async def aclose(self) -> None:
         """Close every sandbox, including those in use."""
+        ...
+
+
+@runtime_checkable
+class ImageProvider(Protocol):
+    """A provider that runs sandboxes in images, and can obtain them ahead."""
+
+    async def obtain(self, settings: SandboxSettings) -> None:
+        """Pull or build the image of these settings, if the engine does not have it yet.
+
+        Raises:
+            SandboxUnsupported: the image cannot be used; the message names it.
+            SandboxFailed: the engine or the registry does not answer.
+        """
         ...

@@ -12,6 +12,10 @@ from ludus.sandbox.errors import SandboxFileError
 from ludus.sandbox.model import FileInfo, Limits
 
 HOME: Final = "/box"
+_THREAD_ADDRESSES: Final = 144 * 1024 * 1024
+"""Addresses that a thread reserves for its stack and its heap without using them."""
+PROGRAMS: Final = ("env", "cat", "head", "stat", "find", "grep", "tar", "chmod", "mkdir", "mktemp", "mv", "rm", "ls")
+"""What an image must have besides `/bin/sh`."""
 END_ALL: Final = "kill -9 -1"
 IS_FULL: Final = f"stat -f -c '%a %d' {HOME} /tmp | grep -qE '^0 | 0$'"
 WAIT: Final = f"{END_ALL} 2>/dev/null; N='\n'; echo; IFS= read -r line && eval \"$line\""
@@ -23,13 +27,18 @@ OVERHEAD_TASKS: Final = 2
 """Tasks that do not belong to the command: the container's first process, and the shell that starts the command."""
 
 
-def limits(allowed: Limits) -> str:
-    """Return shell code that sets a command's limits.
+def limits(allowed: Limits, watched: bool = False) -> str:
+    """Return shell code that sets a command's limits; if it is only watched, also that of each process's memory.
 
     The limit on processes is below the container's, so that a shell that ends them can still start.
     """
     processes = allowed.processes + OVERHEAD_TASKS
+    memory = ""
+    if watched:  # an engine without control groups has set none of these either
+        addresses = (4 * allowed.memory + allowed.processes * _THREAD_ADDRESSES) // 1024
+        memory = f"ulimit -v {addresses}; ulimit -n 256; ulimit -c 0; ulimit -l 64 2>/dev/null; "
     return (
+        f"{memory}"
         f"ulimit -t {int(allowed.cpu_seconds) + 1}; ulimit -f {allowed.file_size // 512}; "
         f"{{ ulimit -u {processes} || ulimit -p {processes}; }} 2>/dev/null"
     )

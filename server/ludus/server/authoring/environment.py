@@ -67,7 +67,7 @@ class Environment(Generic[TaskT]):
     noise: ClassVar[Noise | None] = None
     """Noise that disturbs the tools on purpose; see `Noise`, and `with_noise` for classes of other authors."""
     sandbox_settings: ClassVar[SandboxSettings | None] = None
-    """The sandbox that each episode gets; None for none."""
+    """The sandbox that each episode gets; None for none. `sandbox_for` can choose another one for each task."""
     verifier_sandbox: ClassVar[VerifierPlace] = "shared"
     """The sandbox of `verifier`: "shared", the episode's own; "separate", a fresh one with only the `artifacts`."""
     artifacts: ClassVar[Sequence[str]] = ()
@@ -114,7 +114,10 @@ class Environment(Generic[TaskT]):
     @property
     def _all_sandboxes(self) -> EpisodeSandboxes:
         if self.sandboxes is None:
-            raise RuntimeError(f"{type(self).__name__} has no sandbox: give the class `sandbox_settings`")
+            name = type(self).__name__
+            raise RuntimeError(
+                f"{name} has no sandbox: give the class `sandbox_settings`, or return them from `sandbox_for`"
+            )
         return self.sandboxes
 
     def setup(self) -> None | Awaitable[None]:
@@ -158,6 +161,21 @@ class Environment(Generic[TaskT]):
     ) -> Sequence[float | Reward] | Awaitable[Sequence[float | Reward]]:
         """Return rewards for several answers to one task, in order, by comparing them with each other."""
         raise NotImplementedError
+
+    @classmethod
+    def sandbox_for(cls, task: TaskT) -> SandboxSettings | None:
+        """Return the sandbox of a task's episodes: `sandbox_settings`, unless a class overrides this method.
+
+        `cls.sandbox_settings.but(image=task.image)` gives each task an image of its own. The settings must depend on
+        nothing but the task, and are read when the server starts and at the start of each episode. Sandboxes with
+        settings of one task start on demand, whatever `warm` says.
+        """
+        return cls.sandbox_settings
+
+    @classmethod
+    def chooses_sandboxes(cls) -> bool:
+        """Return whether the class chooses sandboxes by task."""
+        return cls.sandbox_for.__func__ is not Environment.sandbox_for.__func__  # type: ignore[attr-defined]
 
     @classmethod
     def oracle(cls, task: TaskT) -> Generator[Call | Answer, StepResult, None]:

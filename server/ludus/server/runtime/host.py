@@ -38,6 +38,7 @@ from ludus.server.runtime.replay import repeat
 from ludus.server.runtime.scoring import score
 from ludus.server.runtime.setup import EpisodeSetup
 from ludus.server.runtime.steps import StepCounts, StepRunner
+from ludus.server.runtime.task_sandboxes import open_sandboxes
 from ludus.server.runtime.threads import Workers
 from ludus.server.tasks.catalog import Catalog
 from ludus.server.tasks.service import TaskService
@@ -103,7 +104,7 @@ class EpisodeHost:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        await self.sandboxes.open(one.cls.sandbox_settings for one in self.catalog.values())
+        await open_sandboxes(self.sandboxes, self.catalog.values())
         self.runner = StepRunner(self.catalog.values(), self._workers, self.journal, self._end, self.limits)
         ttl = self.limits.result_ttl_seconds
         store = self.store = EpisodeStore(self.journal, ttl)

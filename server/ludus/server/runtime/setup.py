@@ -12,12 +12,13 @@ from ludus.protocol.bounds import SHOWN_COMPLAINTS
 from ludus.protocol.content import Message
 from ludus.protocol.errors import AuthoringError, EpisodeFailed, InvalidParams, LudusError
 from ludus.protocol.lifecycle import Event
-from ludus.sandbox import Sandboxes
+from ludus.sandbox import EpisodeSandboxes, Sandboxes, SandboxUnsupported
 from ludus.server.authoring.results import ToolError, read_messages
 from ludus.server.authoring.tools import Tool, options_of
 from ludus.server.runtime import user_code
 from ludus.server.runtime.clock import time_limit
 from ludus.server.runtime.episode import Episode
+from ludus.server.runtime.task_sandboxes import sandbox_of
 from ludus.server.runtime.threads import Workers
 from ludus.server.web.logs import episode_secrets
 
@@ -55,9 +56,8 @@ class EpisodeSetup:
                 if published.cls.toolsets:
                     episode.toolsets = tuple(user_code.call(one, instance) for one in published.cls.toolsets)
                 what = "the sandbox"
-                if published.cls.sandbox_settings is not None:
-                    episode.sandboxes = await self._sandboxes.lease(published.cls.sandbox_settings)
-                    instance.sandboxes = episode.sandboxes
+                if published.sandboxed:
+                    instance.sandboxes = episode.sandboxes = await self._lease(episode)
                 what = "setup"
                 if published.has_setup:
                     await self._run(episode, instance.setup)
@@ -106,6 +106,16 @@ class EpisodeSetup:
                 if episode.sandboxes is not None:
                     await episode.sandboxes.aclose()
         episode.release()
+
+    async def _lease(self, episode: Episode) -> EpisodeSandboxes | None:
+        """Return the sandboxes of an episode, if its task has any."""
+        settings = sandbox_of(episode.published.cls, episode.task)
+        if settings is None:
+            return None
+        try:
+            return await self._sandboxes.lease(settings)
+        except SandboxUnsupported as error:
+            raise type(error)(f"task {episode.row.id!r} has no sandbox: {error.message}") from None
 
     async def _run(self, episode: Episode, method: Any) -> Any:
         offload = episode.published.cls.blocking and not inspect.iscoroutinefunction(method)

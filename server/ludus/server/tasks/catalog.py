@@ -62,6 +62,8 @@ class Published:
     gradable: bool
     has_setup: bool
     has_teardown: bool
+    sandboxed: bool
+    """Whether its episodes may have a sandbox."""
     has_task_tools: bool
     group_scoring: bool
     judges_turns: bool = False
@@ -187,6 +189,7 @@ def publish(name: str, cls: type[Environment[Any]]) -> Published:
     has_task_tools = cls.task_tools is not Environment.task_tools
     if not tools and not gradable and not has_task_tools:
         raise AuthoringError(f"{where} has no tools; mark a method with @tool, or define grade(self, answer)")
+    sandboxed = cls.sandbox_settings is not None or cls.chooses_sandboxes()
     published = Published(
         name=name,
         cls=cls,
@@ -194,7 +197,8 @@ def publish(name: str, cls: type[Environment[Any]]) -> Published:
         tools=tools,
         gradable=gradable,
         has_setup=cls.setup is not Environment.setup,
-        has_teardown=cls.teardown is not Environment.teardown or cls.sandbox_settings is not None,
+        has_teardown=cls.teardown is not Environment.teardown or sandboxed,
+        sandboxed=sandboxed,
         has_task_tools=has_task_tools,
         group_scoring=cls.score_group.__func__ is not Environment.score_group.__func__,  # type: ignore[attr-defined]
         judges_turns=cls._binding is not None and cls._binding.turn is not None,

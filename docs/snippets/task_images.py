@@ -1,0 +1,25 @@
+from ludus.server import Environment, SandboxSettings, Task, tool
+
+
+class Repair(Task):
+    image: str
+
+
+class Repairs(Environment[Repair]):
+    splits = {"train": [Repair(id="a", image="python:3.11-slim"), Repair(id="b", image="python:3.12-slim")]}
+    sandbox_settings = SandboxSettings(provider="docker")
+
+    @classmethod
+    def sandbox_for(cls, task: Repair) -> SandboxSettings:
+        return cls.sandbox_settings.but(image=task.image)
+
+    def prompt(self) -> str:
+        return "Which Python is this?"
+
+    @tool
+    async def shell(self, command: str) -> str:
+        """Run a shell command."""
+        return (await self.sandbox.run(["sh", "-c", command])).text
+
+    def grade(self, answer: str) -> float:
+        return float(self.task.image[7:11] in answer)
