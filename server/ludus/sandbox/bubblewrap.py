@@ -119,9 +119,10 @@ class Bubblewrap(PooledProvider):
             )
 
     async def _check(self, settings: SandboxSettings) -> None:
-        if settings.image is not None:
+        named = settings.image if settings.image is not None else settings.build
+        if named is not None:
             raise SandboxUnsupported(
-                f"bubblewrap sandboxes show this machine's own system, not the image {settings.image!r}; "
+                f"bubblewrap sandboxes show this machine's own system, not the image {named!r}; "
                 'use provider="docker", or add paths with `readonly`'
             )
         await check_shown(settings)
