@@ -38,7 +38,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(
         ROOT,
         source,
-        ignore=shutil.ignore_patterns(".git", ".venv*", ".peers", ".*_cache", "__pycache__", "node_modules", "out"),
+        symlinks=True,
+        ignore=shutil.ignore_patterns(
+            ".git", ".venv*", ".peers", ".*_cache", "__pycache__", "node_modules", "out", "runs", "site"
+        ),
     )
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(source)]
     done = subprocess.run(command, capture_output=True, text=True)

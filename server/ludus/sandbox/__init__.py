@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ludus.sandbox.endings import LIMIT_NAMES, LimitName
 from ludus.sandbox.errors import (
     SandboxFailed,
     SandboxFileError,
@@ -14,10 +15,8 @@ from ludus.sandbox.errors import (
 )
 from ludus.sandbox.leases import EpisodeSandboxes, Sandboxes, VerifierPlace
 from ludus.sandbox.model import (
-    LIMIT_NAMES,
     FileInfo,
     ImageProvider,
-    LimitName,
     Limits,
     NetworkUse,
     PullPolicy,

@@ -13,8 +13,9 @@ from weakref import WeakSet
 
 from ludus.sandbox.base import Command, SandboxBase
 from ludus.sandbox.box_process import START_SECONDS, BoxProcess
+from ludus.sandbox.endings import LimitName
 from ludus.sandbox.errors import SandboxFailed, SandboxFileError, SandboxLimitReached, SandboxPortClosed
-from ludus.sandbox.model import FileInfo, LimitName, RunResult, SandboxSettings, Snapshot
+from ludus.sandbox.model import FileInfo, RunResult, SandboxSettings, Snapshot
 from ludus.sandbox.processes import WINDOW, Process, ProcessEnd
 
 if TYPE_CHECKING:

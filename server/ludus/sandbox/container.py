@@ -42,8 +42,9 @@ from ludus.sandbox import shell_scripts as scripts
 from ludus.sandbox.base import Command, SandboxBase
 from ludus.sandbox.cgroups import Group, Usage, is_in_group
 from ludus.sandbox.container_files import ContainerFiles
+from ludus.sandbox.endings import LimitName
 from ludus.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnsupported
-from ludus.sandbox.model import LimitName, Limits, RunResult, SandboxSettings
+from ludus.sandbox.model import Limits, RunResult, SandboxSettings
 from ludus.sandbox.network.netns_listener import SocketHandoff, listen_in_netns
 from ludus.sandbox.process_watch import ProcessWatch
 

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import re
-import signal as signals
 import socket
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from ludus.sandbox.endings import Ending, LimitName
 from ludus.sandbox.network.allowlist import Allowlist
 
 if TYPE_CHECKING:
     from ludus.sandbox.ports import Port
     from ludus.sandbox.processes import Process
     from ludus.sandbox.terminal import Terminal
-
-LimitName = Literal["seconds", "cpu_seconds", "memory", "processes", "file_size", "disk", "output", "traffic"]
-"""The names of the limits, as results report them."""
-
-LIMIT_NAMES: Final[tuple[LimitName, ...]] = get_args(LimitName)
-"""The same names, as a tuple."""
 
 PullPolicy = Literal["missing", "always", "never"]
 """When a registry is asked for an image."""
@@ -168,32 +162,6 @@ class NetworkUse:
         if self.refused is None:
             return f"network: allowed {self.target}"
         return f"network: refused {self.target}: {self.refused}"
-
-
-class Ending:
-    """How a command ended, derived from its fields `exit_code`, `signal` and `limit`."""
-
-    __slots__ = ()
-    exit_code: int | None
-    signal: int | None
-    limit: LimitName | None
-
-    @property
-    def ok(self) -> bool:
-        """Whether the command ended by itself with exit code 0."""
-        return self.exit_code == 0 and self.limit is None
-
-    @property
-    def ending(self) -> str:
-        """How the command ended, as text for messages."""
-        if self.limit is not None:
-            return f"ended by its limit on {self.limit}"
-        if self.signal is not None:
-            try:
-                return f"ended by {signals.Signals(self.signal).name}"
-            except ValueError:  # most real-time signals have no name
-                return f"ended by signal {self.signal}"
-        return f"exit code {self.exit_code}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,60 @@ import os
 import select
 import time
 
-from ludus.sandbox.inside.command import Background, Command, Run
 from ludus.sandbox.inside.processes import RUN, SOCKET_BYTES, Census, socket_memory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Protocol
+
+    from ludus.sandbox.inside.processes import Account, Seen
+
+    class Command(Protocol):
+        """A command that runs."""
+
+        keeper: int
+        limits: dict[str, Any]
+        account: Account
+        began: float
+        limit: str | None
+
+        def look(self, seen: Seen, now: float) -> str | None:
+            """Record what the processes use, and return the limit that they exceed, or None."""
+
+        def finish(self) -> None:
+            """End all processes of the command, and report how it ended."""
+
+    class Run(Command, Protocol):
+        """The command whose output is its reply."""
+
+        pid: int
+        status: int | None
+
+        def start(self) -> None:
+            """Start the command."""
+
+    class Background(Command, Protocol):
+        """A command with a keeper."""
+
+        number: int
+        ended: bool
+
+        def write(self, data: bytes, eof: bool) -> None:
+            """Add to its input."""
+
+        def grant(self, stream: int, size: int) -> None:
+            """Allow more of its output."""
+
+        def signal(self, number: int, group: bool) -> None:
+            """Send a signal to it."""
+
+        def resize(self, rows: int, columns: int) -> None:
+            """Set the size of its terminal."""
+
+        def abandon(self) -> None:
+            """End it and close its streams."""
+
 
 TICK = 0.02
 """Seconds between two looks at what the processes of commands use."""
