@@ -7,11 +7,10 @@ class Repair(Task):
 
 class Repairs(Environment[Repair]):
     splits = {"train": [Repair(id="a", image="python:3.11-slim"), Repair(id="b", image="python:3.12-slim")]}
-    sandbox_settings = SandboxSettings(provider="docker")
 
     @classmethod
     def sandbox_for(cls, task: Repair) -> SandboxSettings:
-        return cls.sandbox_settings.but(image=task.image)
+        return SandboxSettings(provider="docker", image=task.image)
 
     def prompt(self) -> str:
         return "Which Python is this?"

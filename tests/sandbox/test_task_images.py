@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -207,7 +207,7 @@ async def test_nothing_is_left_of_a_server_that_is_killed_while_it_builds(api: A
 
 
 @asynccontextmanager
-async def _own_engine() -> Any:
+async def _own_engine() -> AsyncIterator[str]:
     with engine() as address:
         yield address
 

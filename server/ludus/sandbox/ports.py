@@ -89,7 +89,7 @@ class Port:
             SandboxFailed: the sandbox is gone.
         """
         _check_path(path)
-        payload = {"json": json} if json is not None else {"data": body or None}
+        payload: dict[str, Any] = {"json": json} if json is not None else {"data": body or None}
         try:
             async with asyncio.timeout(seconds), self._session.request(
                 method, path, headers=headers, allow_redirects=False, **payload

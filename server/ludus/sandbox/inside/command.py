@@ -44,7 +44,10 @@ NO_ROOM = {errno.EAGAIN: "processes", errno.ENOMEM: "memory"}
 class Command:
     """What both kinds have in common: the limits, the account, and the end of the first process."""
 
-    keeper = RUN
+    keeper: int = RUN
+    limit: str | None
+    status: int | None
+    pid: int
 
     def __init__(self, asked: dict[str, Any], loop: Loop) -> None:
         self.asked = asked
@@ -60,8 +63,8 @@ class Command:
         self.full = self._disk_is_full() if not shared else False
         self.began = time.monotonic()
         self.pid = 0
-        self.status: int | None = None
-        self.limit: str | None = None
+        self.status = None
+        self.limit = None
         self.streams: Streams
 
     def seconds_left(self, now: float) -> float:
@@ -112,6 +115,8 @@ class Command:
 
 class Run(Command):
     """A command that is carried out to its end, and whose output is its reply."""
+
+    limit: str | None
 
     def __init__(self, asked: dict[str, Any], stdin: bytes, loop: Loop) -> None:
         super().__init__(asked, loop)
@@ -213,6 +218,8 @@ class Background(Command):
     Args:
         terminal: the two ends of the terminal that it runs on; None for pipes.
     """
+
+    limit: str | None
 
     def __init__(self, asked: dict[str, Any], loop: Loop, terminal: tuple[int, int] | None) -> None:
         self.keeper = -1

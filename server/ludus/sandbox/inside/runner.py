@@ -116,16 +116,17 @@ class Runner:
             raise Refused(f"there is no directory {asked['cwd']!r}")
 
     def _spawn(self, asked: dict[str, Any]) -> None:
-        terminal = None
-        if asked["terminal"] is not None:
+        terminal, size = None, asked["terminal"]
+        if size is not None:
             terminal = open_terminal() if self._config["terminals"] else self._receive_terminal()
         try:
             self._check_folder(asked)
-            if terminal is not None:
-                set_size(terminal[0], *asked["terminal"])
+            if terminal is not None and size is not None:
+                set_size(terminal[0], *size)
         except BaseException:
-            for end in terminal or ():
-                os.close(end)
+            if terminal is not None:
+                for end in terminal:
+                    os.close(end)
             raise
         self.loop.add(Background(asked, self.loop, terminal))
 
