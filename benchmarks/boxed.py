@@ -86,7 +86,8 @@ async def measure(url: str, count: int, steps: int, pause: float) -> dict[str, f
         await asyncio.gather(*map(play, episodes))
         ended = time.perf_counter()
     return {
-        "episodes": count, "lost": count - scored, "starts_seconds": started - began, "steps_seconds": ended - started,
+        "episodes": count, "pause": pause, "lost": count - scored,
+        "starts_seconds": started - began, "steps_seconds": ended - started,
         "steps_per_second": count * steps / (ended - started),
         **{f"start_{name}": value for name, value in quantiles(starts).items()},
         **{f"step_{name}": value for name, value in quantiles(took).items()},

@@ -35,6 +35,7 @@ QUICK = {
     "bounds": ["--quick"],
     "rubric": ["--rounds", "30"],
     "sandbox": ["--rounds", "5", "--seconds", "1"],
+    "boxed": ["--quick"],
     "trainer_update": ["--rounds", "1", "--steps", "1", "--cases", "2L-d128"],
     "trainer_loop": ["--rounds", "1", "--steps", "5"],
     "trainer_learning": ["--seeds", "0", "--steps=5"],
@@ -252,8 +253,20 @@ def of_sandbox(found: dict[str, Any]) -> Iterator[Figure]:
     told = f"{1000 * found['bubblewrap']:.1f} ms = {ratio:.2f}× bare"
     yield Figure("bubblewrap, `python -c pass` in a warm box", "≤ 1.5× the bare start", told, ratio <= 1.5)
     yield Figure("bubblewrap, runs/s", "≥ 60", f"{rate:.0f}", rate >= 60)
+    spawn = max(value for name, value in found.items() if name.startswith("spawn"))
+    yield Figure("bubblewrap, a new background process answers", "≤ 20 ms", f"{1000 * spawn:.1f} ms", spawn <= 0.02)
     if (first := found.get("docker first command")) is not None:
         yield Figure("docker, first command in a warm container", "≤ 50 ms", f"{1000 * first:.0f} ms", first <= 0.05)
+
+
+def of_boxed(found: dict[str, Any]) -> Iterator[Figure]:
+    """Many episodes with a sandbox each."""
+    what = f"{found['episodes']:.0f} boxed episodes at a time, tools of 0.1 s, {found['pause']:.0f} s between calls"
+    told = (
+        f"step p50 {found['step_p50']:.2f} s, p99 {found['step_p99']:.2f} s, {found['steps_per_second']:.0f} steps/s; "
+        f"start p99 {found['start_p99']:.1f} s; {found['lost']:.0f} lost"
+    )
+    yield Figure(what, "step p99 ≤ 1 s, 0 lost", told, found["step_p99"] <= 1 and found["lost"] == 0)
 
 
 def of_bounds(found: dict[str, Any]) -> Iterator[Figure]:
@@ -286,6 +299,7 @@ READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "bounds": of_bounds,
     "rubric": of_rubric,
     "sandbox": of_sandbox,
+    "boxed": of_boxed,
     "trainer_update": of_trainer_update,
     "trainer_loop": of_trainer_loop,
     "trainer_learning": of_trainer_learning,

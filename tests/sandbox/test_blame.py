@@ -306,3 +306,33 @@ async def test_files_that_cannot_be_copied_are_left_out_rather_than_fail_the_box
     assert await box.list() == ()
     assert (await box.run(["true"])).ok
     await provider.aclose()
+
+
+# ── background processes ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("use", ["run", "spawn", "read", "nothing"])
+async def test_a_background_process_that_takes_down_its_box_fails_no_episode(use: str) -> None:
+    """Without isolation any process can; with it, none can but by the memory of a control group."""
+    provider = await opened("unsafe-local")
+    box = await made(("unsafe-local", provider))
+    await box.write("kept", b"1")
+    program = (
+        "import os, time\nos.kill(os.getppid(), 19)\nrunner = int(open(f'/proc/{os.getppid()}/stat').read().split()[3])"
+    )
+    program += "\ninput()\nos.kill(runner, 9)\ntime.sleep(1000)"
+    process = await box.spawn(["python3", "-c", program])
+    await process.write(b"\n")
+    if use == "nothing":
+        end = await process.wait()
+        assert (end.signal, end.rebuilt) == (signal.SIGKILL, True)
+    elif use == "run":
+        await box.run(["sleep", "1"])
+    elif use == "spawn":
+        for _ in range(20):
+            await (await box.spawn(["true"])).wait()
+    assert await box.read("kept") == b"1"
+    assert (await box.run(["cat", "kept"])).text == "1"
+    assert (await process.wait()).rebuilt
+    await provider.aclose()
+    assert leftovers() == []

@@ -187,6 +187,13 @@ async def test_a_process_whose_keeper_is_killed_ends_with_all_that_it_started(sp
         assert (await box.run(["true"])).ok
 
 
+async def test_a_process_that_kills_its_own_keeper_leaves_nothing(spawning: Backend) -> None:
+    async with await made(spawning) as box, await box.spawn(["sleep", OTHERS]) as other:
+        process = await box.spawn(["sh", "-c", f"setsid sleep {OURS} & kill -9 $PPID; exec sleep {OURS}"])
+        assert (await process.wait()).signal == signal.SIGKILL
+        assert (sleeping(OURS), sleeping(OTHERS), other.end) == (0, 1, None)
+
+
 # ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

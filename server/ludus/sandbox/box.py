@@ -203,7 +203,25 @@ class RunnerBox(SandboxBase):
     # ── background processes ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _spawn(self, command: Command, on_end: Callable[[], None]) -> Process | Terminal:
-        process, allowed = self._process, command.limits
+        process = self._process
+        try:
+            return await self._spawn_in(process, command, on_end)
+        except EOFError as error:
+            await self._recover(process, str(error))
+        await self._wait_until_usable()
+        try:
+            return await self._spawn_in(self._process, command, on_end)
+        except EOFError as error:
+            await self.aclose()
+            raise SandboxFailed(f"the sandbox is gone: {error}") from None
+
+    async def _spawn_in(self, process: BoxProcess, command: Command, on_end: Callable[[], None]) -> Process | Terminal:
+        """Start a background process.
+
+        Raises:
+            EOFError: the sandbox has ended.
+        """
+        allowed = command.limits
 
         def end() -> None:
             self._jobs.discard(job)
@@ -226,11 +244,10 @@ class RunnerBox(SandboxBase):
             if "limit" in reply:
                 raise SandboxLimitReached(reply["limit"])
             _check(reply)
-        except (TimeoutError, EOFError) as error:
-            job.abandon()
+        except TimeoutError:
             self._jobs.discard(job)
             await self.aclose()
-            raise SandboxFailed(f"the sandbox is gone: {error or 'it does not answer'}") from None
+            raise SandboxFailed("the sandbox is gone: it does not answer") from None
         except BaseException:
             job.abandon()
             process.detach(job.number)
@@ -293,7 +310,8 @@ class RunnerBox(SandboxBase):
                     f"port {port} of the sandbox does not accept a connection within {_CONNECT_SECONDS:g} s"
                 ) from None
             except EOFError as error:
-                raise SandboxFailed(f"the sandbox is gone: {error}") from None
+                await self._recover(self._process, str(error))
+                raise SandboxPortClosed(f"the sandbox ended with what listened on its port {port}") from None
             if "closed" not in reply:
                 _check(reply)
                 connected = self._process.receive_socket()

@@ -142,6 +142,7 @@ class Loop:
         """End all processes of a background command, and record the CPU time that they used."""
         job.account.note(self.census.take().get(job.keeper, {}), self.config["alone"])
         self._dismissed += job.account.cpu()
+        self.reap(False)
         if job.keeper in self.census.keepers:
             self.census.end(job.keeper)
         elif self.run is None:  # its keeper was killed, so its processes have none; during a run they end with that
