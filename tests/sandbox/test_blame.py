@@ -127,7 +127,7 @@ async def test_what_stops_or_kills_its_runner_where_nothing_isolates_it_is_ended
 async def test_a_box_lost_by_the_machine_is_not_rebuilt(isolating: Backend) -> None:
     """Its files may be gone through no fault of the policy's."""
     box = await made(isolating)
-    if isolating[0] == "docker":
+    if isolating[0] in ("docker", "podman"):
         await asyncio.to_thread(box._api.remove_container, box._id, force=True)
     else:
         os.kill(box._process._pid, signal.SIGKILL)
