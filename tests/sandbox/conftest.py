@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 from engine import engine
+from hosting import SandboxHost, hosts_in, sandboxd
 from sandboxing import leftovers, opened
 
 from ludus.sandbox import SandboxProvider
+from ludus.sandbox.stale import OWNER
 
 SAMPLED = {"test_attacks.py": 12, "test_network.py": 6}
 """Files whose tests run over bubblewrap in `make test`; over the other backends, only every nth test runs there."""
@@ -39,17 +41,29 @@ def engine_address() -> Iterator[str]:
         yield address
 
 
-ISOLATING = ("bubblewrap", "bubblewrap-rlimits", "docker")
+@pytest.fixture(scope="session")
+def sandbox_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxHost]:
+    """A `ludus sandboxd` of this run's own."""
+    with sandboxd(tmp_path_factory.mktemp("sandboxd")) as host:
+        yield host
+
+
+ISOLATING = ("bubblewrap", "bubblewrap-rlimits", "docker", "sandboxd")
 
 
 @asynccontextmanager
 async def _backend(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
     if request.param.startswith("docker"):
         request.getfixturevalue("monkeypatch").setenv("DOCKER_HOST", request.getfixturevalue("engine_address"))
+    owners = [OWNER]
+    if request.param == "sandboxd":
+        host = request.getfixturevalue("sandbox_host")
+        hosts_in(request.getfixturevalue("monkeypatch"), host)
+        owners.append(host.owner)
     provider = await opened(request.param)
     yield request.param, provider
     await provider.aclose()
-    assert leftovers() == []
+    assert [left for owner in owners for left in leftovers(owner)] == []
 
 
 @pytest.fixture(params=ISOLATING)
@@ -73,14 +87,14 @@ async def any_backend(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str
         yield backend
 
 
-@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits", "unsafe-local"])
+@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits", "unsafe-local", "sandboxd"])
 async def spawning(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
     """A backend that has background processes; nothing is left when the test ends."""
     async with _backend(request) as backend:
         yield backend
 
 
-@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits"])
+@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits", "sandboxd"])
 async def isolating_spawn(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
     """A backend that has background processes and holds those that attack it; nothing is left when the test ends."""
     async with _backend(request) as backend:
