@@ -18,15 +18,20 @@ from ludus.sandbox.stale import OWNER
 
 SAMPLED = {"test_attacks.py": 12, "test_network.py": 6}
 """Files whose tests run over bubblewrap in `make test`; over the other backends, only every nth test runs there."""
+SAMPLED_REMOTE = 6
+"""Every how many tests of the other files run over sandboxd in `make test`: its sandboxes are those of bubblewrap."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put most attacks over other backends than bubblewrap into the suite `sandbox`, which runs all of them."""
     counts: dict[tuple[str, str], int] = {}
     for item in items:
-        every = SAMPLED.get(item.path.name) if item.path.parent == Path(__file__).parent else None
+        if item.path.parent != Path(__file__).parent:
+            continue
         parameters = getattr(getattr(item, "callspec", None), "params", {})
-        backend = parameters.get("isolating") or parameters.get("networked") or "bubblewrap"
+        fixtures = ("isolating", "networked", "proxied_here", "any_backend", "spawning", "isolating_spawn")
+        backend = next((parameters[name] for name in fixtures if name in parameters), "bubblewrap")
+        every = SAMPLED.get(item.path.name) or (SAMPLED_REMOTE if backend == "sandboxd" else None)
         if every is None or backend == "bubblewrap":
             continue
         number = counts[item.path.name, backend] = counts.get((item.path.name, backend), -1) + 1
@@ -48,7 +53,9 @@ def sandbox_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxHo
         yield host
 
 
-ISOLATING = ("bubblewrap", "bubblewrap-rlimits", "docker", "sandboxd")
+HERE = ("bubblewrap", "bubblewrap-rlimits", "docker")
+"""Backends whose sandboxes this process looks after itself."""
+ISOLATING = (*HERE, "sandboxd")
 
 
 @asynccontextmanager
@@ -76,6 +83,13 @@ async def isolating(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, 
 @pytest.fixture(params=[*ISOLATING, "docker-python"])
 async def networked(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
     """A backend that keeps to an allowlist, containers also as a server that is not root has them."""
+    async with _backend(request) as backend:
+        yield backend
+
+
+@pytest.fixture(params=[*HERE, "docker-python"])
+async def proxied_here(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
+    """A backend that keeps to an allowlist by a proxy in this process."""
     async with _backend(request) as backend:
         yield backend
 

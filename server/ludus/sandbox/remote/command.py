@@ -12,7 +12,6 @@ from typing import Annotated, Final
 
 import typer
 
-from ludus.protocol.errors import AuthoringError
 from ludus.sandbox.registry import find_provider
 from ludus.sandbox.remote.daemon import Daemon, SandboxdError, check_binding, serving_sandboxes
 from ludus.sandbox.remote.session import HostLimits
@@ -68,13 +67,9 @@ def sandboxd(
         max_clients, max_boxes, max_boxes_per_client or max_boxes, max_client_bytes,
         tuple(os.path.realpath(one) for one in readonly or ()),
     )  # fmt: skip
-    try:
-        token = read_token(token_file)
-        check_binding(host, token)
-        asyncio.run(_serve(provider, token, limits, grace_seconds, host, port, _tls(tls_certificate, tls_key)))
-    except AuthoringError as error:
-        typer.echo(f"error: {error.message}", err=True)
-        raise typer.Exit(2) from None
+    token = read_token(token_file)
+    check_binding(host, token)
+    asyncio.run(_serve(provider, token, limits, grace_seconds, host, port, _tls(tls_certificate, tls_key)))
 
 
 def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:

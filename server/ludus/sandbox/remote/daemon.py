@@ -25,7 +25,6 @@ from aiohttp import WSMsgType, web
 from pydantic import ValidationError
 
 from ludus.protocol.errors import AuthoringError
-from ludus.protocol.messages import describe_invalid
 from ludus.sandbox.model import SandboxProvider
 from ludus.sandbox.remote import messages as m
 from ludus.sandbox.remote.session import HostLimits, Session
@@ -185,8 +184,9 @@ class Daemon:
         if known is None and (hello.resume or self._closed):
             raise _Lost("the session does not exist any more: the client was gone for too long, or this host restarted")
         if known is None:
-            if len(self._known) >= self.limits.clients:
-                raise m.WireError(f"{len(self._known)} clients are connected, as many as this host allows")
+            clients = sum(not one.session.ended.is_set() for one in self._known.values())
+            if clients >= self.limits.clients:
+                raise m.WireError(f"{clients} clients are connected, as many as this host allows")
             known = self._known[hello.session] = _Known(Session(self, hello.session))
         known.socket = socket
         carrying, known.carrying = known.carrying, None
@@ -258,7 +258,7 @@ async def _read_hello(socket: web.WebSocketResponse) -> m.Hello:
     try:
         hello = m.Hello.model_validate_json(message.data)
     except ValidationError as error:
-        raise m.WireError(f"the greeting cannot be read: {describe_invalid(error)}") from None
+        raise m.WireError(f"the greeting cannot be read: {m.describe_validation(error)}") from None
     if hello.version != m.VERSION:
         raise m.WireError(
             f"the client has version {hello.version} of the protocol and this host version {m.VERSION}: install the "

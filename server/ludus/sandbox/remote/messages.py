@@ -21,9 +21,11 @@ from enum import IntEnum
 from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from ludus.protocol.errors import LudusError
 from ludus.protocol.messages import describe_invalid
+from ludus.protocol.text import truncate
 from ludus.sandbox.errors import (
     SandboxFailed,
     SandboxFileError,
@@ -123,8 +125,8 @@ def unpack(data: bytes) -> tuple[dict[str, Any], bytes]:
     if end > len(data) or end > _MAX_JSON:
         raise WireError(f"a message of {len(data):,} bytes cannot have a JSON object of {end - _SIZE.size:,} bytes")
     try:
-        head = json.loads(data[_SIZE.size : end])
-    except (ValueError, RecursionError):
+        head = from_json(data[_SIZE.size : end])
+    except ValueError:
         raise WireError("the head of a message is not JSON") from None
     if not isinstance(head, dict):
         raise WireError("the head of a message is not a JSON object")
@@ -133,6 +135,13 @@ def unpack(data: bytes) -> tuple[dict[str, Any], bytes]:
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+def describe_validation(error: ValidationError) -> str:
+    """Return the first field of a message that is invalid, and what is wrong with it."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(map(str, first["loc"])) or "the message"
+    return truncate(f"{where}: {describe_invalid(first)}", 300)
 
 
 class Hello(_Strict):
@@ -290,7 +299,7 @@ def read_request(head: dict[str, Any]) -> Request:
     try:
         return _REQUEST.validate_python(head)
     except ValidationError as error:
-        raise SandboxUnsupported(f"sandboxd cannot read the request: {describe_invalid(error)}") from None
+        raise SandboxUnsupported(f"sandboxd cannot read the request: {describe_validation(error)}") from None
 
 
 _ERRORS: Final[dict[str, type[LudusError] | type[ValueError]]] = {

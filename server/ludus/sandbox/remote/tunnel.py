@@ -36,7 +36,9 @@ class Tunnel:
         self._arrived: asyncio.Queue[bytes] = asyncio.Queue()
         """What the other side has sent; b"" at its end."""
         self._unpassed = 0
+        self._clean = False
         self._task = asyncio.get_running_loop().create_task(self._copy())
+        self._task.add_done_callback(self._finish)
 
     def hear(self, event: dict[str, Any], body: bytes) -> None:
         """Take an event of the other side.
@@ -65,20 +67,21 @@ class Tunnel:
 
     async def _copy(self) -> None:
         directions = [asyncio.create_task(self._outward()), asyncio.create_task(self._inward())]
-        clean = False
         try:
             await asyncio.gather(*directions)
-            clean = True
+            self._clean = True
         except OSError:
             pass
         finally:
             for one in directions:
                 one.cancel()
             await asyncio.gather(*directions, return_exceptions=True)
-            self._end.close()
-            if not clean:
-                self._channel.post_event(self._stream, {"reset": True})
-            self._on_end()
+
+    def _finish(self, _: asyncio.Task[None]) -> None:
+        self._end.close()
+        if not self._clean:
+            self._channel.post_event(self._stream, {"reset": True})
+        self._on_end()
 
     async def _outward(self) -> None:
         """Send what arrives on the socket."""
