@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,13 +88,29 @@ def hosts_in(environment: pytest.MonkeyPatch, *hosts: SandboxHost) -> None:
     environment.setenv("LUDUS_SANDBOXD_TOKEN", TOKEN)
 
 
-def children(pid: int) -> list[int]:
-    """The processes that a process has started and that run."""
-    found = []
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(one) for one in (thread / "children").read_text(encoding="utf-8").split()]
-    return found
-
-
-def is_root() -> bool:
-    return os.geteuid() == 0
+@contextmanager
+def network_namespace() -> Iterator[tuple[list[str], str]]:
+    """A second network on this machine: the command that enters it, and its address; a skip where that takes rights."""
+    if os.geteuid() != 0:
+        pytest.skip("a network namespace that this one can reach needs root")
+    for program in ("ip", "nsenter"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed (apt-get install iproute2 util-linux)")
+    mark = os.getpid() % 65536
+    name, outer, inner = f"ludus-test-{mark}", f"ltest{mark}a", f"ltest{mark}b"
+    network = f"10.{200 + mark % 50}.{mark // 256}"
+    commands = [
+        f"ip netns add {name}", f"ip link add {outer} type veth peer name {inner} netns {name}",
+        f"ip addr add {network}.1/24 dev {outer}", f"ip link set {outer} up",
+        f"ip -n {name} addr add {network}.2/24 dev {inner}", f"ip -n {name} link set {inner} up",
+        f"ip -n {name} link set lo up",
+    ]  # fmt: skip
+    try:
+        for command in commands:
+            done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
+            if done.returncode:
+                pytest.skip(f"this machine lets us make no network namespace: {command}: {done.stderr.strip()}")
+        yield ["nsenter", f"--net=/run/netns/{name}"], f"{network}.2"
+    finally:
+        subprocess.run(["ip", "link", "del", outer], capture_output=True, check=False)
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)

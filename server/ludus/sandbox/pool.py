@@ -57,7 +57,7 @@ class Pool:
             if box.alive:
                 found = box
                 break
-            await box.aclose()
+            self._keep(box.aclose())
         self._refill(settings)
         return found if found is not None else await self._start(settings)
 

@@ -83,7 +83,7 @@ class RemoteBox(SandboxBase):
     @property
     def alive(self) -> bool:
         """See `SandboxBase.alive`."""
-        return self._closing is None and self._gone is None and self._session.lost is None
+        return self._closing is None and self._gone is None and self._session.connected
 
     def _lose(self, error: SandboxFailed) -> None:
         """Note that the sandbox does not exist any more."""
