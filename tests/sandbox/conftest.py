@@ -16,7 +16,7 @@ from sandboxing import leftovers, opened
 from ludus.sandbox import SandboxProvider
 from ludus.sandbox.stale import OWNER
 
-SAMPLED = {"test_attacks.py": 12, "test_network.py": 6}
+SAMPLED = {"test_attacks.py": 12, "test_network.py": 6, "test_conformance.py": 6}
 """Files whose tests run over bubblewrap in `make test`; over the other backends, only every nth test runs there."""
 SAMPLED_REMOTE = 6
 """Every how many tests of the other files run over sandboxd in `make test`: its sandboxes are those of bubblewrap."""
@@ -31,6 +31,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         fixtures = ("isolating", "networked", "proxied_here", "any_backend", "spawning", "isolating_spawn")
         backend = next((parameters[name] for name in fixtures if name in parameters), "bubblewrap")
+        if (kind := getattr(item, "cls", None)) is not None and kind.__name__ != "TestBubblewrap":
+            backend = kind.__name__
         every = SAMPLED.get(item.path.name) or (SAMPLED_REMOTE if backend == "sandboxd" else None)
         if every is None or backend == "bubblewrap":
             continue

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from cutting import CuttingProxy
-from hosting import TOKEN, hosts_in, sandboxd
+from hosting import TOKEN, hosts_in, sandboxd, until
 from sandboxing import MIB, TIGHT, leftovers, opened, remains, settings_of
 
 from ludus.sandbox import SandboxFailed, SandboxUnavailable
@@ -43,9 +43,7 @@ async def hosting(grace: float = 30.0) -> AsyncIterator[tuple[Daemon, CuttingPro
 
 async def until_empty(daemon: Daemon) -> None:
     """Wait until a host has no sandbox."""
-    async with asyncio.timeout(20):
-        while daemon.load().boxes:
-            await asyncio.sleep(0.01)
+    await until(lambda: daemon.load().boxes == 0)
 
 
 # ── connections that break ─────────────────────────────────────────────────────────────────────────────────────────
@@ -94,7 +92,9 @@ async def test_streams_and_files_arrive_whole_over_connections_that_are_cut_in_t
 
 
 async def test_what_a_port_sends_arrives_whole_over_connections_that_are_cut() -> None:
-    program = "import socket\nl = socket.create_server(('127.0.0.1', 8000))\nprint('up', flush=True)\nc, _ = l.accept()\n"
+    program = (
+        "import socket\nl = socket.create_server(('127.0.0.1', 8000))\nprint('up', flush=True)\nc, _ = l.accept()\n"
+    )
     program += "d = b''\nwhile p := c.recv(65536): d += p\nc.sendall(d[::-1])\nc.close()\n"
     async with hosting() as (_, proxy, provider):
         box = await provider.create(SETTINGS.model_copy(update={"loopback": True}))
@@ -131,9 +131,7 @@ async def test_a_client_that_stays_away_loses_its_sandboxes_and_can_have_new_one
             await provider.create(SETTINGS)
         await box.aclose()
         proxy.refusing = False
-        async with asyncio.timeout(20):
-            while not provider._hosts[0].usable:
-                await asyncio.sleep(0.01)
+        await until(lambda: provider._hosts[0].usable is not None)
         async with await provider.create(SETTINGS) as again:
             assert (await again.run(["true"])).ok
 
@@ -218,9 +216,7 @@ def started(script: str) -> Iterator[subprocess.Popen[bytes]]:
 
 async def until_processes(owner: str, wanted: bool) -> None:
     """Wait until there are processes of a host's sandboxes, or none."""
-    async with asyncio.timeout(30):
-        while any(one.startswith("process") for one in leftovers(owner)) is not wanted:
-            await asyncio.sleep(0.05)
+    await until(lambda: any(one.startswith("process") for one in leftovers(owner)) is wanted)
 
 
 async def test_nothing_outlives_a_killed_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,9 +225,7 @@ async def test_nothing_outlives_a_killed_client(tmp_path: Path, monkeypatch: pyt
         with started(CLIENT) as client:
             await until_processes(host.owner, True)
             client.kill()
-            async with asyncio.timeout(30):
-                while leftovers(host.owner):
-                    await asyncio.sleep(0.05)
+            await until(lambda: not leftovers(host.owner))
         assert host.process.poll() is None
 
 
@@ -251,9 +245,7 @@ async def test_nothing_outlives_a_killed_host_and_its_client_learns_of_it(
         await until_processes(host.owner, False)
         with sandboxd(tmp_path, port=host.port) as again:
             assert remains(host.owner) == []
-            async with asyncio.timeout(20):
-                while not provider._hosts[0].usable:
-                    await asyncio.sleep(0.01)
+            await until(lambda: provider._hosts[0].usable is not None)
             async with await provider.create(SETTINGS) as other:
                 assert (await other.run(["true"])).ok
             await provider.aclose()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from hosting import TOKEN
+from hosting import TOKEN, until
 from sandboxing import leftovers, opened, settings_of
 
 from ludus.cli import main
@@ -175,9 +175,7 @@ async def test_a_client_that_breaks_the_protocol_is_refused_with_the_reason_and_
         assert why in await client.refusal()
         assert (await writer.wait()).ok
         assert (await running).text == "done\n"
-        async with asyncio.timeout(20):
-            while daemon.load().boxes != 1:
-                await asyncio.sleep(0.01)
+        await until(lambda: daemon.load().boxes == 1)
 
 
 ODD_REQUESTS: dict[str, tuple[bytes, str]] = {

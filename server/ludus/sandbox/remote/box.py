@@ -113,7 +113,8 @@ class RemoteBox(SandboxBase):
 
     async def _ask_stoppable(self, op: str, body: bytes, **asked: Any) -> tuple[dict[str, Any], bytes]:
         """Send a request that `_stop` can give up."""
-        asking = self._asking = asyncio.get_running_loop().create_task(self._ask(op, body, **asked))
+        asking = asyncio.get_running_loop().create_task(self._ask(op, body, **asked))
+        self._asking = asking
         try:
             return await asking
         finally:

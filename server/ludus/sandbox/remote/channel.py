@@ -62,6 +62,7 @@ class Channel:
         self._work = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
+        self._empty = asyncio.Event()
         self._turn = asyncio.Lock()
         self._closed = False
 
@@ -73,6 +74,7 @@ class Channel:
         frame = Frame(kind, flags, self._sequence, stream, payload)
         self._unsent.append(frame)
         self.held += frame.size
+        self._empty.clear()
         if self.held >= MAX_HELD:
             self._room.clear()
         self._work.set()
@@ -97,11 +99,12 @@ class Channel:
             self.post_event(stream, head, body)
 
     def close(self) -> None:
-        """Drop what was not sent; nobody waits for room any more."""
+        """Drop what was not sent, and let all senders go on."""
         self._closed = True
         self._unsent.clear()
         self._unacknowledged.clear()
         self._room.set()
+        self._empty.set()
 
     async def carry(self, socket: WebSocket, acknowledged: int) -> str:
         """Exchange frames over one connection until it ends, and return why it ended.
@@ -127,8 +130,7 @@ class Channel:
 
     async def flush(self) -> None:
         """Wait until the other side has acknowledged everything; the caller bounds the wait."""
-        while self.held and not self._closed:
-            await asyncio.sleep(0.01)
+        await self._empty.wait()
 
     async def _write(self, socket: WebSocket) -> str:
         with suppress(ConnectionError, aiohttp.ClientError):
@@ -192,6 +194,8 @@ class Channel:
             self.held -= waiting.popleft().size
         if self.held < MAX_HELD:
             self._room.set()
+        if not self.held:
+            self._empty.set()
 
 
 class Assembly:

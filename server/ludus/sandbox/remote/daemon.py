@@ -129,7 +129,9 @@ class Daemon:
             "boxes_created_total": ("counter", self._created), "clients": ("gauge", len(self._known)),
             "clients_refused_total": ("counter", self._refused),
         }  # fmt: skip
-        lines = [f"# TYPE ludus_sandboxd_{name} {kind}\nludus_sandboxd_{name} {n}\n" for name, (kind, n) in rows.items()]
+        lines = [
+            f"# TYPE ludus_sandboxd_{name} {kind}\nludus_sandboxd_{name} {n}\n" for name, (kind, n) in rows.items()
+        ]
         return web.Response(text="".join(lines), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def _serve_client(self, request: web.Request) -> web.StreamResponse:
@@ -285,7 +287,7 @@ def check_binding(host: str, token: str | None) -> None:
         loopback = False
     if token is None and not loopback:
         raise SandboxdError(
-            f"listening on {host} needs a token, since whoever reaches it could run commands here: write one to a file "
+            f"listening on {host} needs a token, since every client that reaches it could run commands here: write one to a file "
             "and name it with --token-file, or listen on 127.0.0.1"
         )
 

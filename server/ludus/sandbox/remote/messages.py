@@ -306,7 +306,7 @@ _ERRORS: Final[dict[str, type[LudusError] | type[ValueError]]] = {
     "failed": SandboxFailed, "full": HostFull, "file": SandboxFileError, "limit": SandboxLimitReached,
     "port": SandboxPortClosed, "input": SandboxInputClosed, "unsupported": SandboxUnsupported, "value": ValueError,
 }  # fmt: skip
-_NAMES: Final = {kind: name for name, kind in _ERRORS.items()}
+_NAMES: Final[dict[type[Exception], str]] = {kind: name for name, kind in _ERRORS.items()}
 
 
 def describe_error(error: Exception) -> dict[str, Any]:

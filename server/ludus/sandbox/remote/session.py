@@ -115,7 +115,9 @@ class Session:
         for task in self._working.values():
             task.cancel()
         await asyncio.gather(*self._working.values(), return_exceptions=True)
-        await asyncio.gather(*(self._end_box(number) for number in {*self._boxes, *self._closing}), return_exceptions=True)
+        await asyncio.gather(
+            *(self._end_box(number) for number in {*self._boxes, *self._closing}), return_exceptions=True
+        )
 
     def _receive(self, frame: m.Frame) -> None:
         if frame.kind == m.Kind.EVENT:
@@ -245,6 +247,10 @@ class Session:
         await self._end_box(asked.box)
         return {"load": self._host.load().model_dump()}, b""
 
+    async def _end_all(self) -> None:
+        numbers = {*self._boxes, *self._closing}
+        await asyncio.gather(*(self._end_box(number) for number in numbers), return_exceptions=True)
+
     async def _end_box(self, number: int) -> None:
         """Close a sandbox and return when it has ended."""
         if (task := self._start_closing(number)) is not None:
@@ -268,7 +274,7 @@ class Session:
             log.info("client %s: sandbox %d was closed", self.name, number)
 
     async def _goodbye(self, number: int, asked: m.Goodbye, body: bytes) -> Reply:
-        await asyncio.gather(*(self._end_box(box) for box in {*self._boxes, *self._closing}), return_exceptions=True)
+        await self._end_all()
         self.ended.set()
         return {}, b""
 
