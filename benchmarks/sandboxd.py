@@ -32,21 +32,27 @@ MOST_MS = 25.0
 """For a process and one exchange through sandboxd."""
 
 
-async def exchange(box: Sandbox) -> None:
+async def exchange(box: Sandbox) -> float:
+    began = time.perf_counter()
     async with await box.spawn(["cat"]) as process:
         await process.write(b"line\n")
         assert await process.stdout.read_line() == b"line\n"
+        return time.perf_counter() - began
 
 
-async def command(box: Sandbox) -> None:
+async def command(box: Sandbox) -> float:
+    began = time.perf_counter()
     assert (await box.run(["true"])).ok
+    return time.perf_counter() - began
 
 
-async def snapshot(box: Sandbox) -> None:
+async def snapshot(box: Sandbox) -> float:
+    began = time.perf_counter()
     assert len((await box.snapshot()).data) > 16 * 2**20
+    return time.perf_counter() - began
 
 
-WORK: dict[str, Callable[[Sandbox], Awaitable[None]]] = {
+WORK: dict[str, Callable[[Sandbox], Awaitable[float]]] = {
     "spawn + one exchange": exchange, "command": command, "snapshot of 16 MiB": snapshot,
 }  # fmt: skip
 
@@ -65,10 +71,9 @@ async def measure(rounds: int, url: str) -> dict[str, float]:
     for number in range(rounds + 1):
         for work, carry_out in WORK.items():
             for name, box in boxes.items():
-                began = time.perf_counter()
-                await carry_out(box)
+                took = await carry_out(box)
                 if number:
-                    times[f"{name}: {work}"].append(time.perf_counter() - began)
+                    times[f"{name}: {work}"].append(took)
     for provider in providers.values():
         await provider.aclose()
     return {name: statistics.median(samples) for name, samples in times.items()}

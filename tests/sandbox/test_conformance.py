@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -89,3 +93,13 @@ def test_a_backend_that_breaks_its_word_fails_the_suite() -> None:
         Modest().test_what_the_backend_declares_is_known_and_refused()
     with pytest.raises(AssertionError, match="flying"):
         Confused().test_what_the_backend_declares_is_known_and_refused()
+
+
+def test_a_backend_of_others_runs_the_suite_in_ten_lines(tmp_path: Path) -> None:
+    snippet = Path(__file__).parents[2] / "docs" / "snippets" / "backend_conformance.py"
+    shutil.copy(snippet, tmp_path / "test_mine.py")
+    chosen = "files_are_written or do_not_see_each_other or declares"
+    argv = [sys.executable, "-m", "pytest", "-rs", "-q", "-p", "no:cacheprovider", "-k", chosen, "test_mine.py"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "2 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    assert "cannot do this (isolation): commands run as the server's user" in done.stdout

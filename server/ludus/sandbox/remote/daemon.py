@@ -287,8 +287,8 @@ def check_binding(host: str, token: str | None) -> None:
         loopback = False
     if token is None and not loopback:
         raise SandboxdError(
-            f"listening on {host} needs a token, since every client that reaches it could run commands here: write one to a file "
-            "and name it with --token-file, or listen on 127.0.0.1"
+            f"listening on {host} needs a token, since every client that reaches it could run commands here: write "
+            "one to a file and name it with --token-file, or listen on 127.0.0.1"
         )
 
 
