@@ -42,6 +42,7 @@ LIBRARIES = {"arithmetic.py", "treasure.py", "shaky.py"}
 """Environments, which the server serves."""
 
 OTHERS = {
+    "backend_conformance.py",
     "terminal_session.py",
     "served_page.py",
     "Caddyfile",

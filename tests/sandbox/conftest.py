@@ -10,21 +10,30 @@ from pathlib import Path
 
 import pytest
 from engine import engine, podman
+from hosting import SandboxHost, hosts_in, sandboxd
 from sandboxing import leftovers, opened
 
 from ludus.sandbox import SandboxProvider
+from ludus.sandbox.stale import OWNER
 
-SAMPLED = {"test_attacks.py": 12, "test_network.py": 6}
+SAMPLED = {"test_attacks.py": 12, "test_network.py": 6, "test_conformance.py": 6}
 """Files whose tests run over bubblewrap in `make test`; over the other backends, only every nth test runs there."""
+SAMPLED_REMOTE = 6
+"""Every how many tests of the other files run over sandboxd in `make test`: its sandboxes are those of bubblewrap."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put most attacks over other backends than bubblewrap into the suite `sandbox`, which runs all of them."""
     counts: dict[tuple[str, str], int] = {}
     for item in items:
-        every = SAMPLED.get(item.path.name) if item.path.parent == Path(__file__).parent else None
+        if item.path.parent != Path(__file__).parent:
+            continue
         parameters = getattr(getattr(item, "callspec", None), "params", {})
-        backend = parameters.get("isolating") or parameters.get("networked") or "bubblewrap"
+        fixtures = ("isolating", "networked", "proxied_here", "any_backend", "spawning", "isolating_spawn")
+        backend = next((parameters[name] for name in fixtures if name in parameters), "bubblewrap")
+        if (kind := getattr(item, "cls", None)) is not None and kind.__name__ != "TestBubblewrap":
+            backend = kind.__name__
+        every = SAMPLED.get(item.path.name) or (SAMPLED_REMOTE if backend in ("sandboxd", "podman") else None)
         if every is None or backend == "bubblewrap":
             continue
         number = counts[item.path.name, backend] = counts.get((item.path.name, backend), -1) + 1
@@ -46,7 +55,16 @@ def podman_address() -> Iterator[str]:
         yield address
 
 
-ISOLATING = ("bubblewrap", "bubblewrap-rlimits", "docker", "podman")
+@pytest.fixture(scope="session")
+def sandbox_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxHost]:
+    """A `ludus sandboxd` of this run's own."""
+    with sandboxd(tmp_path_factory.mktemp("sandboxd")) as host:
+        yield host
+
+
+HERE = ("bubblewrap", "bubblewrap-rlimits", "docker", "podman")
+"""Backends whose sandboxes this process looks after itself."""
+ISOLATING = (*HERE, "sandboxd")
 
 
 @asynccontextmanager
@@ -55,10 +73,15 @@ async def _backend(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, S
         request.getfixturevalue("monkeypatch").setenv("DOCKER_HOST", request.getfixturevalue("engine_address"))
     if request.param == "podman":
         request.getfixturevalue("monkeypatch").setenv("CONTAINER_HOST", request.getfixturevalue("podman_address"))
+    owners = [OWNER]
+    if request.param == "sandboxd":
+        host = request.getfixturevalue("sandbox_host")
+        hosts_in(request.getfixturevalue("monkeypatch"), host)
+        owners.append(host.owner)
     provider = await opened(request.param)
     yield request.param, provider
     await provider.aclose()
-    assert leftovers() == []
+    assert [left for owner in owners for left in leftovers(owner)] == []
 
 
 @pytest.fixture(params=ISOLATING)
@@ -75,6 +98,13 @@ async def networked(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, 
         yield backend
 
 
+@pytest.fixture(params=[*HERE, "docker-python"])
+async def proxied_here(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
+    """A backend that keeps to an allowlist by a proxy in this process."""
+    async with _backend(request) as backend:
+        yield backend
+
+
 @pytest.fixture(params=[*ISOLATING, "unsafe-local"])
 async def any_backend(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
     """Every backend; nothing is left when the test ends."""
@@ -82,14 +112,14 @@ async def any_backend(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str
         yield backend
 
 
-@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits", "unsafe-local"])
+@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits", "unsafe-local", "sandboxd"])
 async def spawning(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
     """A backend that has background processes; nothing is left when the test ends."""
     async with _backend(request) as backend:
         yield backend
 
 
-@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits"])
+@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits", "sandboxd"])
 async def isolating_spawn(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
     """A backend that has background processes and holds those that attack it; nothing is left when the test ends."""
     async with _backend(request) as backend:

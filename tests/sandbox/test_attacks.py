@@ -492,7 +492,7 @@ async def test_a_box_whose_first_process_is_killed_fails_and_is_not_handed_out(i
     settings = settings_of(kind, warm=1)
     await provider.prepare(settings)
     box = await provider.create(settings)
-    await (box._process.end() if kind != "docker" else box.aclose())  # type: ignore[attr-defined]
+    await (box._process.end() if kind.startswith("bubblewrap") else box.aclose())  # type: ignore[attr-defined]
     with pytest.raises(SandboxFailed):
         await box.run(["true"])
     assert (await (await provider.create(settings)).run(["true"])).ok

@@ -63,14 +63,14 @@ async def test_a_host_of_the_list_is_reached_and_others_are_refused_by_name(netw
         assert (await box.run(["true"])).network == ()
 
 
-async def test_a_name_is_looked_up_by_the_server(networked: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_is_looked_up_by_the_server(proxied_here: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     async def look_up(name: str) -> list[object]:
         return [ip_address({"allowed.test": "127.0.0.1", "inside.test": "127.0.0.2"}[name])]
 
     monkeypatch.setattr(egress, "look_up", look_up)
     async with origin() as allowed:
         names = (f"allowed.test:{allowed.port}", f"inside.test:{allowed.port}", f"127.0.0.1:{allowed.port}")
-        box = await box_of(networked, *names)
+        box = await box_of(proxied_here, *names)
         program = "p = sys.argv[1]\nprint(get(f'http://allowed.test:{p}/'))\nattempt(get, f'http://inside.test:{p}/')"
         result = await python(box, program, port=allowed.port)
         assert "b'origin'" in result.text, result
@@ -266,8 +266,8 @@ async def test_a_box_with_an_allowlist_makes_no_sockets_but_those_it_needs(netwo
     assert {family for family, _ in made} <= {socket.AF_UNIX, socket.AF_INET, socket.AF_INET6}
 
 
-async def test_a_closed_box_has_let_go_of_its_socket(networked: Backend) -> None:
-    box = await box_of(networked, "pypi.org")
+async def test_a_closed_box_has_let_go_of_its_socket(proxied_here: Backend) -> None:
+    box = await box_of(proxied_here, "pypi.org")
     egress = box._egress  # type: ignore[attr-defined]
     assert egress._listener.getsockname() == ("127.0.0.1", PORT)
     await box.aclose()

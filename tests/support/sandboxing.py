@@ -31,8 +31,8 @@ async def opened(kind: str) -> SandboxProvider:
     provider: SandboxProvider
     if kind == "unsafe-local":
         provider = UnsafeLocal()
-    elif kind == "docker":
-        provider = find_provider("docker")
+    elif kind in ("docker", "sandboxd"):
+        provider = find_provider(kind)
     elif kind == "podman":
         from ludus.sandbox.podman import Podman  # an extra
 
@@ -60,8 +60,8 @@ def settings_of(kind: str, limits: Limits = TIGHT, *, warm: int = 0) -> SandboxS
     return SandboxSettings(provider=provider, limits=limits, image=image, warm=warm)
 
 
-def leftovers() -> list[str]:
-    """What a closed box should not have left: processes inside boxes of this server, groups, directories."""
+def leftovers(owner: str = OWNER) -> list[str]:
+    """What a closed box should not have left: processes inside boxes of a server, groups, directories."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -69,9 +69,9 @@ def leftovers() -> list[str]:
                 words = (entry / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
             except OSError:
                 continue
-            if words[-1].decode("utf-8", "replace") == OWNER:
+            if words[-1].decode("utf-8", "replace") == owner:
                 found.append(f"process {entry.name}")
-    return found + remains(OWNER)
+    return found + remains(owner)
 
 
 def remains(owner: str) -> list[str]:

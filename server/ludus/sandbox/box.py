@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
@@ -16,6 +17,7 @@ from ludus.sandbox.box_process import START_SECONDS, BoxProcess
 from ludus.sandbox.endings import LimitName
 from ludus.sandbox.errors import SandboxFailed, SandboxFileError, SandboxLimitReached, SandboxPortClosed
 from ludus.sandbox.model import FileInfo, RunResult, SandboxSettings, Snapshot
+from ludus.sandbox.process_link import ProcessLink
 from ludus.sandbox.processes import WINDOW, Process, ProcessEnd
 
 if TYPE_CHECKING:
@@ -27,86 +29,23 @@ _FILE_SECONDS: Final = 60.0
 _CONNECT_SECONDS: Final = 10.0
 
 
-class _Job:
-    """The link between a background process, as `Process` or `Terminal`, and the program inside."""
+class _Job(ProcessLink):
+    """The link between a background process and the program inside."""
 
     def __init__(self, process: BoxProcess, command: Command, on_end: Callable[[], None]) -> None:
-        self.number = process.number()
+        number = process.number()
+        super().__init__(number, partial(process.tend, number), process.detach, command.terminal, on_end)
         self.broken_before = process.broken()
         self.overtime: asyncio.TimerHandle | None = None
         self._process = process
-        self._on_end = on_end
-        self.handle: Process | Terminal
-        if command.terminal is None:
-            self.handle = self._base = Process(self)
-        else:
-            from ludus.sandbox.terminal import Terminal  # imported here because few environments need it
 
-            self.handle = Terminal(self, *command.terminal)
-            self._base = self.handle.process
-            self._base.receive_end(1)
-        self._open_streams = 1 if command.terminal else 2
-
-    def hear(self, event: dict[str, Any], blob: bytes) -> None:
-        """Take an event of the process."""
-        if "ended" in event:
-            self._finish(_process_end(event["ended"], self.broken_before, self._process.broken()))
-        elif "wrote" in event:
-            self._base.note_taken(event["wrote"])
-        elif "refuses" in event:
-            self._base.refuse_input()
-        elif "eof" in event:
-            self._base.receive_end(event["stream"])
-            self._open_streams -= 1
-        else:
-            self._base.receive(event["stream"], blob)
-        if self._base.end is not None and self._open_streams <= 0:
-            self._process.detach(self.number)
-
-    def lose(self, lost: SandboxFailed | ProcessEnd) -> None:
-        """Note that the sandbox has ended, and the process with it."""
-        self._process.detach(self.number)
-        if isinstance(lost, ProcessEnd):
-            self._finish(lost)
-        elif self._base.end is None:
-            self._base.lose(lost)
-            self._leave()
-        for stream in (0, 1):
-            self._base.receive_end(stream)
-
-    def _finish(self, end: ProcessEnd) -> None:
-        if self._base.end is None:
-            self._base.finish(end)
-            self._leave()
+    def _read_end(self, described: dict[str, Any]) -> ProcessEnd:
+        return _process_end(described, self.broken_before, self._process.broken())
 
     def _leave(self) -> None:
         if self.overtime is not None:
             self.overtime.cancel()
-        self._on_end()
-
-    def send_input(self, data: bytes, eof: bool) -> None:
-        """See `Link.send_input`."""
-        self._process.tend(self.number, data, op="input", eof=eof)
-
-    def grant(self, stream: int, size: int) -> None:
-        """See `Link.grant`."""
-        self._process.tend(self.number, op="grant", stream=stream, size=size)
-
-    def signal(self, number: int, group: bool) -> None:
-        """See `Link.signal`."""
-        self._process.tend(self.number, op="signal", number=number, group=group)
-
-    def resize(self, rows: int, columns: int) -> None:
-        """See `Link.resize`."""
-        self._process.tend(self.number, op="resize", rows=rows, columns=columns)
-
-    def kill(self) -> None:
-        """See `Link.kill`."""
-        self._process.tend(self.number, op="kill")
-
-    def abandon(self) -> None:
-        """See `Link.abandon`."""
-        self._process.tend(self.number, op="abandon")
+        super()._leave()
 
 
 class RunnerBox(SandboxBase):

@@ -26,16 +26,21 @@ _UNUSED_USERS: Final = 0x70000000
 
 
 class Pool:
-    """The ready sandboxes, by their settings. A sandbox is handed out once and never returns to the pool."""
+    """The ready sandboxes, by their settings. A sandbox is handed out once and never returns to the pool.
 
-    def __init__(self, start: Callable[[SandboxSettings], Awaitable[SandboxBase]]) -> None:
+    Args:
+        start: starts a sandbox.
+        at_once: how many are started at the same time.
+    """
+
+    def __init__(self, start: Callable[[SandboxSettings], Awaitable[SandboxBase]], at_once: int = _AT_ONCE) -> None:
         self._start_one = start
         self._ready: dict[SandboxSettings, deque[SandboxBase]] = {}
         self._all: set[SandboxBase] = set()
         self._starting: dict[SandboxSettings, set[asyncio.Task[None]]] = {}
         self._own: set[asyncio.Task[Any]] = set()
         """Tasks that a caller's cancellation does not reach: starts, and the closing of sandboxes without a caller."""
-        self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._gate = asyncio.Semaphore(at_once)
         self._closed = False
 
     async def take(self, settings: SandboxSettings) -> SandboxBase:
@@ -52,7 +57,7 @@ class Pool:
             if box.alive:
                 found = box
                 break
-            await box.aclose()
+            self._keep(box.aclose())
         self._refill(settings)
         return found if found is not None else await self._start(settings)
 
@@ -62,6 +67,17 @@ class Pool:
         await asyncio.gather(*self._starting.get(settings, ()))
         missing = settings.warm - len(ready)
         ready.extend(await asyncio.gather(*(self._start(settings) for _ in range(missing))))
+
+    async def adopt(self, box: SandboxBase) -> None:
+        """Track a sandbox that was not started here.
+
+        Raises:
+            SandboxFailed: the pool was closed; so is the sandbox.
+        """
+        self._all.add(box)
+        if self._closed:
+            await box.aclose()
+            self._refuse_if_closed()
 
     def forget(self, box: SandboxBase) -> None:
         """Stop tracking a sandbox that was closed."""
@@ -109,10 +125,7 @@ class Pool:
 
     async def _make(self, settings: SandboxSettings) -> SandboxBase:
         box = await self._start_one(settings)
-        self._all.add(box)
-        if self._closed:
-            await box.aclose()
-            self._refuse_if_closed()
+        await self.adopt(box)
         return box
 
     def _keep(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -141,8 +154,8 @@ class PooledProvider(ABC):
 
     name: str
 
-    def __init__(self) -> None:
-        self._pool = Pool(self._start)
+    def __init__(self, *, at_once: int = _AT_ONCE) -> None:
+        self._pool = Pool(self._start, at_once)
 
     @abstractmethod
     async def _check(self, settings: SandboxSettings) -> None:

@@ -250,9 +250,13 @@ class Process:
         Raises:
             SandboxFailed: as in `wait`.
         """
+        self.request_kill()
+        return await self.wait()
+
+    def request_kill(self) -> None:
+        """As `kill`, without waiting."""
         if self._end is None and self._lost is None:
             self._link.kill()
-        return await self.wait()
 
     async def aclose(self) -> None:
         """End it if it runs, and drop output that was not read."""

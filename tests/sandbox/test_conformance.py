@@ -1,0 +1,105 @@
+"""Every backend passes the conformance suite that backends of others use."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from engine import IMAGE
+from hosting import SandboxHost, hosts_in
+from sandboxing import leftovers
+
+from ludus.sandbox import SandboxSettings, find_provider
+from ludus.sandbox.bubblewrap import Bubblewrap
+from ludus.sandbox.cgroups import Groups
+from ludus.testing.sandboxes import Ability, SandboxConformance
+
+
+class Conformance(SandboxConformance):
+    """Checks also that nothing is left on this machine."""
+
+    __test__ = False
+    owner: str | None = None
+
+    def left_behind(self) -> list[str]:
+        return leftovers() + (leftovers(self.owner) if self.owner else [])
+
+
+class TestBubblewrap(Conformance):
+    __test__ = True
+    provider = Bubblewrap
+    settings = SandboxSettings(provider="bubblewrap")
+
+    @pytest.fixture(autouse=True)
+    def groups(self) -> None:
+        if Groups.find() is None:
+            pytest.skip("this machine lets us make no control groups")
+
+
+class TestBubblewrapWithoutGroups(Conformance):
+    __test__ = True
+    provider = partial(Bubblewrap, cgroups=False)
+    settings = SandboxSettings(provider="bubblewrap")
+
+
+class TestUnsafeLocal(Conformance):
+    __test__ = True
+    provider = partial(find_provider, "unsafe-local")
+    settings = SandboxSettings(provider="unsafe-local")
+    cannot: ClassVar[dict[Ability, str]] = {"isolation": "commands run as the server's user"}
+
+
+class TestDocker(Conformance):
+    __test__ = True
+    provider = partial(find_provider, "docker")
+    settings = SandboxSettings(provider="docker", image=IMAGE)
+    cannot: ClassVar[dict[Ability, str]] = {
+        "background": "containers have no program of ours inside",
+        "terminals": "containers have no program of ours inside",
+        "ports": "containers have no program of ours inside",
+    }
+
+    @pytest.fixture(autouse=True)
+    def engine(self, engine_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("DOCKER_HOST", engine_address)
+
+
+class TestSandboxd(Conformance):
+    __test__ = True
+    provider = partial(find_provider, "sandboxd")
+    settings = SandboxSettings(provider="sandboxd")
+
+    @pytest.fixture(autouse=True)
+    def host(self, sandbox_host: SandboxHost, monkeypatch: pytest.MonkeyPatch) -> None:
+        hosts_in(monkeypatch, sandbox_host)
+        self.owner = sandbox_host.owner
+
+
+def test_a_backend_that_breaks_its_word_fails_the_suite() -> None:
+    """One that says that it cannot do what it can, or that names nothing known."""
+
+    class Modest(TestUnsafeLocal):
+        cannot: ClassVar[dict[Ability, str]] = {"forks": "untrue"}
+
+    class Confused(TestUnsafeLocal):
+        cannot: ClassVar[dict[Ability, str]] = {"flying": "no wings"}  # type: ignore[dict-item]
+
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        Modest().test_what_the_backend_declares_is_known_and_refused()
+    with pytest.raises(AssertionError, match="flying"):
+        Confused().test_what_the_backend_declares_is_known_and_refused()
+
+
+def test_a_backend_of_others_runs_the_suite_in_ten_lines(tmp_path: Path) -> None:
+    snippet = Path(__file__).parents[2] / "docs" / "snippets" / "backend_conformance.py"
+    shutil.copy(snippet, tmp_path / "test_mine.py")
+    chosen = "files_are_written or do_not_see_each_other or declares"
+    argv = [sys.executable, "-m", "pytest", "-rs", "-q", "-p", "no:cacheprovider", "-k", chosen, "test_mine.py"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "2 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    assert "cannot do this (isolation): commands run as the server's user" in done.stdout
