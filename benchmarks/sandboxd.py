@@ -24,7 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from hosting import TOKEN, sandboxd
 
-from ludus.sandbox import Limits, Sandbox, SandboxSettings
+from ludus.sandbox import Limits, Sandbox, SandboxProvider, SandboxSettings
 from ludus.sandbox.bubblewrap import Bubblewrap
 from ludus.sandbox.remote.provider import Sandboxd
 
@@ -59,7 +59,7 @@ WORK: dict[str, Callable[[Sandbox], Awaitable[float]]] = {
 
 async def measure(rounds: int, url: str) -> dict[str, float]:
     """Median seconds, by backend and work."""
-    providers = {"bubblewrap": Bubblewrap(), "sandboxd": Sandboxd([url], token=TOKEN)}
+    providers: dict[str, SandboxProvider] = {"bubblewrap": Bubblewrap(), "sandboxd": Sandboxd([url], token=TOKEN)}
     boxes = {}
     for name, provider in providers.items():
         await provider.open()
