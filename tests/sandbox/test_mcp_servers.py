@@ -13,7 +13,7 @@ from boxed_mcp import HOSTILE, PACKAGED, PACKAGES, PLAIN
 from mcp import Client
 from sandboxing import MIB, TIGHT, leftovers, opened
 
-from ludus.client import Ludus
+from ludus.client import connect
 from ludus.protocol import episodes as e
 from ludus.protocol.errors import AuthoringError, EpisodeFailed
 from ludus.sandbox import Sandbox, SandboxSettings
