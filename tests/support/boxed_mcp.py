@@ -99,7 +99,11 @@ def tools():
     if mode == "huge-schema": return [{**plain, "inputSchema": {"type": "object", "title": "x" * 100_000}}]
     if mode == "deep-schema":
         schema = {"type": "object"}
-        for _ in range(120): schema = {"type": "object", "properties": {"a": schema}}
+        for _ in range(60): schema = {"type": "object", "properties": {"a": schema}}
+        return [{**plain, "inputSchema": schema}]
+    if mode == "deeper-schema":
+        schema = {"type": "object"}
+        for _ in range(400): schema = {"type": "object", "properties": {"a": schema}}
         return [{**plain, "inputSchema": schema}]
     if mode == "no-object": return [{**plain, "inputSchema": {"type": "string"}}]
     if mode == "regex":
@@ -125,7 +129,10 @@ def work(id):
     elif mode == "stopped": os.kill(os.getpid(), signal.SIGSTOP)
     elif mode == "crash": os._exit(7)
     elif mode == "closed": os.close(1); time.sleep(1000)
-    elif mode == "huge": send('{"jsonrpc": "2.0", "id": %d, "result": "' % id + "x" * 100_000_000 + '"}')
+    elif mode == "huge":
+        sys.stdout.write('{"jsonrpc": "2.0", "id": %d, "result": "' % id)
+        for _ in range(1000): sys.stdout.write("x" * 100_000)
+        send('"}')
     elif mode == "large": answer(id, {"content": [{"type": "text", "text": "y" * 3_000_000}]})
     elif mode == "flood":
         while True: send({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}})
@@ -155,7 +162,8 @@ def work(id):
         answer(id, {"content": [{"type": "image", "data": "???", "mimeType": "image/png"},
             {"type": "image", "data": "", "mimeType": "text/html"}, {"type": "audio", "data": "", "mimeType": "audio/wav"},
             {"type": "resource_link", "uri": "file:///etc/passwd", "name": "x"},
-            {"type": "text", "text": "\\ud800"}]})
+            {"type": "text", "text": ""}]})
+    elif mode == "surrogate": answer(id, {"content": [{"type": "text", "text": "\\ud800"}]})
     elif mode == "counts": answer(id, {"content": [{"type": "text", "text": str(counted)}]})
     else: answer(id, text)
 

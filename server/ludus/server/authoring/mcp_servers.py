@@ -14,6 +14,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter, ValidationError
 
+from ludus.protocol.bounds import short
 from ludus.protocol.content import Content, ImageBlock, TextBlock
 from ludus.protocol.errors import AuthoringError
 from ludus.sandbox import Limits, Sandbox, SandboxFileError, SandboxLimitReached
@@ -49,6 +50,8 @@ class McpServer:
         self._start = start
         self._seconds = seconds
         self._connection: Connection | None = None
+        self._reported: Connection | None = None
+        """The last connection whose end the agent has seen."""
         self._starting = asyncio.Lock()
         self.restarts = restarts
         self.tools: tuple[SchemaTool, ...] = ()
@@ -76,6 +79,7 @@ class McpServer:
         except TimeoutError:
             raise ToolError(f"{tool} did not answer within {seconds:.3g} s") from None
         except McpServerEnded as error:
+            self._reported = self._connection
             raise ToolError(self._ended(error)) from None
         except MCPError as error:
             raise ToolError(f"{tool} failed: {error.error.message[:_ERROR_CHARS]}") from None
@@ -97,13 +101,16 @@ class McpServer:
 
     async def _connected(self) -> Connection:
         async with self._starting:
-            assert self._connection is not None
-            if not self._connection.is_open and self.restarts > 0:
-                ended = self._connection.ended()
-                if not isinstance(ended, McpServerEnded):
-                    raise ended
-                self.restarts -= 1
-                self._connection = await self._start()
+            connection = self._connection
+            assert connection is not None
+            if connection.is_open:
+                return connection
+            ended = connection.ended()
+            if self._reported is not connection or self.restarts == 0 or not isinstance(ended, McpServerEnded):
+                self._reported = connection  # the agent must see that the server's state is lost
+                raise ended
+            self.restarts -= 1
+            self._connection = await self._start()
             return self._connection
 
     def _ended(self, error: McpServerEnded) -> str:
@@ -155,7 +162,7 @@ async def connect_mcp(
             with one name, or a name, description or schema beyond the bounds of `SchemaTool`.
         SandboxFailed, SandboxUnsupported: as in `Sandbox.spawn`.
     """
-    what = f"the MCP server {list(command)!r}"
+    what = f"the MCP server {short(list(command), 200)}"
 
     async def start() -> Connection:
         try:

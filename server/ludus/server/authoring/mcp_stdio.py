@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal
@@ -36,9 +37,10 @@ _MESSAGE_BYTES: Final = 8 * 1024 * 1024
 _LINE_BYTES: Final = 64 * 1024
 _UNASKED: Final = 1_000
 """Notifications, requests and other lines that a server may send for one request of ours."""
-_ABANDONED: Final = 8
-"""Calls without an answer, after which a server counts as hung."""
+_UNANSWERED: Final = 8
+"""Calls in a row without an answer, after which a server counts as hung."""
 _STDERR_BYTES: Final = 4096
+_ID: Final = re.compile(rb'^\s*\{[^{]{0,100}"id"\s*:\s*(\d{1,15})')
 _CLOSE_SECONDS: Final = 10.0
 _GRACE_SECONDS: Final = 1.0
 _QUEUE: Final = 64
@@ -61,6 +63,7 @@ class Connection:
         self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._closing = asyncio.Event()
         self._abandoned: set[asyncio.Task[Any]] = set()
+        self._unanswered = 0
         self._task: asyncio.Task[None] | None = None
 
     @classmethod
@@ -138,14 +141,17 @@ class Connection:
         call.add_done_callback(_consume)
         call.add_done_callback(self._abandoned.discard)
         call.cancel()
-        if len(self._abandoned) >= _ABANDONED:
-            self._end(f"it left {_ABANDONED} calls without an answer and takes no more")
+        self._unanswered += 1
+        if self._unanswered >= _UNANSWERED:
+            self._end(f"it left {_UNANSWERED} calls in a row without an answer")
 
     async def aclose(self) -> None:
         """End the server and all tasks of this connection."""
         self._closing.set()
         if self._task is None:
             return
+        if not self._ready.done():
+            self._task.cancel()  # it waits for an answer to the handshake
         done, _ = await asyncio.wait({self._task}, timeout=_CLOSE_SECONDS)
         if not done:
             self._task.cancel()
@@ -217,24 +223,35 @@ class Connection:
             pass
         finally:
             if fault is None and self._process.end is None and self._lost is None and not self._closing.is_set():
-                with contextlib.suppress(TimeoutError, SandboxFailed):
+                try:
                     async with asyncio.timeout(_GRACE_SECONDS):
                         await self._process.wait()  # so that the message can say how it ended
+                except TimeoutError:
+                    pass
+                except SandboxFailed as error:
+                    self._lost = error
             arrived.close()
             self._end(fault)
 
     def _parse(self, line: bytes) -> types.JSONRPCMessage | None:
         """Return a message, or None for a line that is none, or that answers nothing that waits."""
+        message: types.JSONRPCMessage
         try:
             message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
-            self._unasked += 1
-            return None
+            found = _ID.search(line)
+            if found is None or int(found[1]) not in self._pending:
+                self._unasked += 1
+                return None
+            # An answer that is nested too deeply, for example. Without this, its call would wait until its deadline.
+            error = types.ErrorData(code=types.PARSE_ERROR, message="the answer is not valid JSON-RPC")
+            message = types.JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error)
         if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
             if message.id not in self._pending:
                 self._unasked += 1
                 return None
             self._pending.discard(message.id)
+            self._unanswered = 0
         else:
             self._unasked += 1
         return message
